@@ -1,0 +1,331 @@
+"""A store on PostgreSQL where it is not like the others: a server that fails, others that write to the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+import clew
+from clew.clock import SystemClock
+from clew.errors import InternalError, SchemaTooNew, StoreUnavailable
+from clew.ids import Mint
+from clew.store.sql.postgres import connection as c
+from clew.store.sql.postgres import writer as w
+from clew.store.sql.postgres.connection import PostgresStatements, connect, translate
+from clew.store.sql.postgres.migrate import SCHEMA_VERSION
+from clew.store.sql.postgres.opening import PostgresOptions, open_postgres
+from clew.store.sql.postgres.store import PostgresStore
+from clew.store.unit import (
+    AddEvent,
+    BookUsage,
+    Committed,
+    EpochIs,
+    EventIsNew,
+    InsertMessage,
+    Outcome,
+    PatchSession,
+    Refused,
+    SetEpoch,
+    Unit,
+)
+from clew.testing.chunks import text
+from clew.testing.scribe import Scribe, user_row
+from clew.testing.store_suite.triggers import event
+from clew.transcript.usage import Usage
+from tests.services.postgres import Postgres
+from tests.services.proxy import Proxy
+
+pytestmark = pytest.mark.service
+
+
+@asynccontextmanager
+async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
+    store = await open_postgres(url, PostgresOptions(**options))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def session_on(store: PostgresStore) -> Scribe:
+    clock = SystemClock()
+    return await Scribe.create(store, clock=clock, mint=Mint(clock))
+
+
+def through(url: str, proxy: Proxy) -> str:
+    """The same database by way of a proxy."""
+    host, port = proxy.address
+    who, _, rest = url.partition("@/")
+    return f"{who}@{host}:{port}/{rest.partition('?')[0]}"
+
+
+def spent(scribe: Scribe, message_id: str) -> Unit:
+    """A unit without a guard that adds to what is there: done twice, it shows."""
+    return Unit(scribe.session_id, (BookUsage(message_id, Usage(input=5), 0.5, 1),))
+
+
+async def answer_of(scribe: Scribe) -> str:
+    message = user_row(scribe.mint, scribe.session_id, "hello", 1)
+    await scribe.commit(InsertMessage(message))
+    return message.id
+
+
+@pytest.mark.rule("ST-12", "ST-3")
+async def test_a_commit_whose_answer_was_lost_is_told_as_done_and_done_once(
+    postgres_store_url: str, postgres_proxy: Proxy
+) -> None:
+    """The next connection finds its number in the database."""
+    async with opened(through(postgres_store_url, postgres_proxy)) as store:
+        scribe = await session_on(store)
+        message_id = await answer_of(scribe)
+        postgres_proxy.drop_reply(b"COMMIT\x00")
+        assert await store.commit(spent(scribe, message_id)) == Committed()
+        assert postgres_proxy.dropped.is_set()
+        session = await store.find_session(scribe.session_id)
+        assert session is not None
+        assert (session.prompt_tokens, session.cost_usd) == (5, 0.5)
+
+
+@pytest.mark.rule("ST-12")
+async def test_a_number_that_was_given_up_can_never_be_committed(postgres_store_url: str) -> None:
+    """A server that comes to it only after the next connection has asked fails there."""
+    late, again = connect(postgres_store_url), connect(postgres_store_url)
+    try:
+        PostgresStatements(again).run("begin_writer", {"id": "w"})
+        again.commit()
+        PostgresStatements(late).first("get_store_mark", {})
+        assert PostgresStatements(again).first("lock_writer", {"id": "w"}) == (0,)
+        PostgresStatements(again).run("mark_writer", {"id": "w", "n": 1})
+        again.commit()
+        with pytest.raises(psycopg.errors.DivisionByZero) as told:
+            PostgresStatements(late).run("mark_writer", {"id": "w", "n": 1})
+        assert isinstance(translate(told.value, postgres_store_url), InternalError)
+    finally:
+        late.close()
+        again.close()
+
+
+@pytest.mark.rule("ST-12")
+async def test_units_wait_for_a_server_that_is_away_and_reads_too(
+    postgres_store_url: str, postgres_proxy: Proxy
+) -> None:
+    """When it is back, all of them go on by themselves, each done once."""
+    async with opened(through(postgres_store_url, postgres_proxy)) as store:
+        scribe = await session_on(store)
+        message_id = await answer_of(scribe)
+        postgres_proxy.cut()
+        waiting = [store.submit(spent(scribe, message_id)) for _ in range(3)]
+        read = asyncio.ensure_future(store.find_session(scribe.session_id))
+        await asyncio.sleep(0)
+        assert not any(future.done() for future in [*waiting, read])
+        postgres_proxy.mend()
+        assert await asyncio.gather(*waiting) == [Committed()] * 3
+        assert await read is not None
+        session = await store.find_session(scribe.session_id)
+        assert session is not None
+        assert (session.prompt_tokens, session.cost_usd) == (15, 1.5)
+
+
+@pytest.mark.rule("ST-12")
+async def test_a_server_that_stays_away_is_told_and_not_waited_for_without_end(
+    postgres_store_url: str, postgres_proxy: Proxy
+) -> None:
+    """And the store is used again as soon as it is back."""
+    async with opened(through(postgres_store_url, postgres_proxy), wait_ms=50) as store:
+        scribe = await session_on(store)
+        message_id = await answer_of(scribe)
+        postgres_proxy.cut()
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await store.commit(spent(scribe, message_id))
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await store.find_session(scribe.session_id)
+        postgres_proxy.mend()
+        assert await store.commit(spent(scribe, message_id)) == Committed()
+        session = await store.find_session(scribe.session_id)
+        assert session is not None
+        assert session.prompt_tokens == 5
+
+
+@pytest.mark.rule("ST-12")
+async def test_connections_that_are_ended_on_the_server_are_made_again(
+    postgres: Postgres, postgres_store_url: str
+) -> None:
+    """As by an administrator, or a restart between two units."""
+    async with opened(postgres_store_url) as store:
+        scribe = await session_on(store)
+        message_id = await answer_of(scribe)
+        name = postgres_store_url.partition("@/")[2].partition("?")[0]
+        assert postgres.terminate(name) >= 1
+        assert await store.commit(spent(scribe, message_id)) == Committed()
+        assert await store.find_message(scribe.session_id, message_id) is not None
+
+
+@pytest.mark.rule("ST-12", "ST-3")
+async def test_a_unit_that_fails_takes_nothing_of_the_others_with_it(postgres_store_url: str) -> None:
+    """Those that waited with it are committed one by one, in their order."""
+    async with opened(postgres_store_url) as store:
+        scribe = await session_on(store)
+        message_id = await answer_of(scribe)
+        wrong = Unit(scribe.session_id, (PatchSession({"half": 1}), BookUsage("nobody", Usage(), 0.0, 1)))
+        stale = Unit(scribe.session_id, (PatchSession({"stale": 1}),), (EpochIs(7),))
+        titled = Unit(scribe.session_id, (PatchSession({"title": "kept"}),))
+        futures = [store.submit(one) for one in (spent(scribe, message_id), wrong, stale, titled)]
+        first, failed, refused, last = await asyncio.gather(*futures, return_exceptions=True)
+        assert (first, refused, last) == (Committed(), Refused("stale_epoch"), Committed())
+        assert isinstance(failed, InternalError)
+        session = await store.find_session(scribe.session_id)
+        assert session is not None
+        assert (session.metadata, session.prompt_tokens) == ({"title": "kept"}, 5)
+
+
+@pytest.mark.rule("RP-1", "ST-12")
+async def test_a_unit_goes_by_what_another_process_is_about_to_commit(
+    postgres: Postgres, postgres_store_url: str
+) -> None:
+    """The epoch is read under a lock: whoever comes second waits, and is refused, whatever he read before."""
+    async with opened(postgres_store_url) as store:
+        scribe = await session_on(store)
+        with psycopg.connect(postgres_store_url) as other:
+            other.execute("update session_state set epoch = 1 where session_id = %s", (scribe.session_id,))
+            taking = store.submit(Unit(scribe.session_id, (SetEpoch(1),), (EpochIs(0),)))
+            while not postgres.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"):
+                await asyncio.sleep(0)
+            other.commit()
+        assert await taking == Refused("stale_epoch")
+
+
+@pytest.mark.rule("RP-1", "ST-12")
+async def test_of_many_that_take_a_session_one_gets_it(postgres_store_url: str) -> None:
+    """From two processes, twelve sessions at once."""
+    async with opened(postgres_store_url) as one, opened(postgres_store_url) as other:
+        scribes = [await session_on(one) for _ in range(12)]
+
+        async def race(scribe: Scribe) -> list[Outcome]:
+            take = Unit(scribe.session_id, (SetEpoch(1),), (EpochIs(0),))
+            return list(await asyncio.gather(*(store.commit(take) for store in (one, other, one, other))))
+
+        for outcomes in await asyncio.gather(*map(race, scribes)):
+            assert sorted(map(str, outcomes)) == sorted(map(str, [Committed(), *[Refused("stale_epoch")] * 3]))
+        assert {(await other.load_state(scribe.session_id)).epoch for scribe in scribes} == {1}
+
+
+@pytest.mark.rule("ST-12")
+async def test_what_one_process_writes_another_goes_by_at_once(postgres_store_url: str) -> None:
+    """Nothing is remembered from one transaction to the next: neither heads, nor turns, nor what was said."""
+    async with opened(postgres_store_url) as one, opened(postgres_store_url) as other:
+        here = await session_on(one)
+        there = Scribe(other, here.session_id, here.mint, here.clock)
+        for scribe in (here, there, there, here):
+            await scribe.turn("asked", text("answered"))
+        line = await one.load_line(here.session_id)
+        assert [len(turn.messages) for turn in line.turns] == [2, 2, 2, 2]
+        assert line == await other.load_line(here.session_id)
+        assert (await one.verify(), await other.verify()) == ((), ())
+
+
+@pytest.mark.rule("ST-12")
+async def test_the_same_event_told_to_two_processes_at_once_is_in_the_ledger_once(postgres_store_url: str) -> None:
+    """Both looked before either had written; the database lets one of them in, and the other is refused, not failed."""
+    async with opened(postgres_store_url) as one, opened(postgres_store_url) as other:
+        here = await session_on(one)
+        there = await session_on(other)
+        outcomes: list[Outcome] = []
+        for number in range(8):
+            units = [
+                Unit(who.session_id, (AddEvent(event(who, f"e{number}")),), (EventIsNew("in", "test", f"e{number}"),))
+                for who in (here, there)
+            ]
+            outcomes += await asyncio.gather(one.commit(units[0]), other.commit(units[1]))
+        assert sorted(map(str, outcomes)) == sorted(map(str, [Committed(), Refused("event_exists")] * 8))
+
+
+@pytest.mark.rule("ST-12")
+async def test_a_server_that_forgets_what_it_acknowledged_is_refused_unless_asked_for(
+    postgres: Postgres, postgres_store_url: str
+) -> None:
+    """Switched off for the database, as somebody in a hurry does; each new connection is looked at."""
+    name = postgres_store_url.partition("@/")[2].partition("?")[0]
+    async with opened(postgres_store_url) as store:
+        scribe = await session_on(store)
+        postgres.ask(f"alter database {name} set synchronous_commit = off")
+        postgres.terminate(name)
+        with pytest.raises(StoreUnavailable, match="synchronous_commit = on"):
+            await scribe.commit(PatchSession({"title": "x"}))
+    with pytest.raises(StoreUnavailable, match="synchronous_commit = on"):
+        await open_postgres(postgres_store_url)
+    async with clew.open(postgres_store_url, config=clew.Config(lossy_commits=True)) as engine:
+        assert (await engine.create_session()).id
+
+
+@pytest.mark.rule("RP-5", "ST-12")
+async def test_a_newer_version_that_only_added_something_runs_beside_this_one(
+    postgres: Postgres, postgres_store_url: str
+) -> None:
+    """One that did more than that refuses the older clew, before it has changed anything."""
+    with psycopg.connect(postgres_store_url, autocommit=True) as newer:
+        newer.execute("alter table chat_turns add column mood text")
+        newer.execute("insert into schema_versions values (%s, true)", (SCHEMA_VERSION + 1,))
+        async with opened(postgres_store_url) as store:
+            scribe = await session_on(store)
+            await scribe.turn("asked", text("answered"))
+            assert len((await store.load_line(scribe.session_id)).turns) == 1
+        newer.execute("insert into schema_versions values (%s, false)", (SCHEMA_VERSION + 2,))
+        with pytest.raises(SchemaTooNew, match="upgrade clew"):
+            await open_postgres(postgres_store_url)
+
+
+@pytest.mark.rule("ST-12")
+async def test_many_that_open_an_empty_database_at_once_make_one_store(database: str) -> None:
+    """One makes the tables, the others wait for it; what is another program's is left alone."""
+    stores = await asyncio.gather(*(open_postgres(database) for _ in range(4)))
+    scribe = await session_on(stores[0])
+    assert [await store.session_ids() for store in stores] == [(scribe.session_id,)] * 4
+    for store in stores:
+        await store.close()
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("drop table schema_versions")
+    with pytest.raises(StoreUnavailable, match="another program"):
+        await open_postgres(database)
+
+
+@pytest.mark.rule("ST-12")
+async def test_nothing_is_left_in_a_session_of_the_server(
+    postgres_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a pooler that hands connections out by transaction: after each, all a session holds is thrown away."""
+    made = c.psycopg.connect
+
+    class Forgetful(psycopg.Connection[tuple[Any, ...]]):
+        def _forget(self) -> None:
+            if self.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF:
+                self.pgconn.exec_(b"DISCARD ALL")
+
+        def rollback(self) -> None:
+            super().rollback()
+            self._forget()
+
+    monkeypatch.setattr(c.psycopg, "connect", lambda **params: Forgetful.connect(**params))
+    assert made is not c.psycopg.connect
+    real = w.Writer._transact
+
+    def transact(self: w.Writer, units: list[Unit], work: Any) -> list[Any]:
+        try:
+            return real(self, units, work)
+        finally:
+            if self._connection is not None and not self._connection.closed:
+                self._connection.rollback()
+
+    monkeypatch.setattr(w.Writer, "_transact", transact)
+    async with clew.open(postgres_store_url, config=clew.Config()) as engine:
+        session = await engine.create_session()
+        scribe = Scribe(engine.store, session.id, engine.mint, engine.clock)
+        await scribe.turn("asked", text("answered"))
+        answer = (await engine.store.load_line(session.id)).turns[0].messages[1]
+        branch = await engine.branch(session.id, answer.id)
+        assert len((await engine.store.load_line(branch.id)).turns) == 1
+        assert len((await engine.search("answered")).hits) == 2
