@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -17,13 +18,17 @@ Open = Callable[..., AbstractAsyncContextManager[Scenario]]
 
 
 @pytest.fixture
-def open_scenario(tmp_path: Path) -> Open:
-    """Open a scenario on a store of this test; opening it again is a restart."""
+def open_scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Open a scenario on a store of this test; opening it again is a restart. ``CLEW_TEST_STORE=postgresql`` takes
+    PostgreSQL where a test does not say which kind it wants."""
+    usual = f"sqlite:///{tmp_path}/store.db"
+    if os.environ.get("CLEW_TEST_STORE") == "postgresql":
+        usual = request.getfixturevalue("postgres_store_url")
 
     @asynccontextmanager
     async def opened(script: Any = (), **options: Any) -> AsyncIterator[Scenario]:
         model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
-        url = options.pop("url", f"sqlite:///{tmp_path}/store.db")
+        url = options.pop("url", usual)
         async with clew.open(url, config=clew.Config(), providers=FakeProviders(model), **options) as engine:
             yield Scenario(engine, model, tmp_path)
 

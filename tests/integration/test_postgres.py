@@ -14,7 +14,6 @@ import clew
 from clew.clock import SystemClock
 from clew.errors import InternalError, SchemaTooNew, StoreUnavailable
 from clew.ids import Mint
-from clew.store.sql.postgres import connection as c
 from clew.store.sql.postgres import writer as w
 from clew.store.sql.postgres.connection import PostgresStatements, connect, translate
 from clew.store.sql.postgres.migrate import SCHEMA_VERSION
@@ -122,7 +121,8 @@ async def test_units_wait_for_a_server_that_is_away_and_reads_too(
         waiting = [store.submit(spent(scribe, message_id)) for _ in range(3)]
         read = asyncio.ensure_future(store.find_session(scribe.session_id))
         await asyncio.sleep(0)
-        assert not any(future.done() for future in [*waiting, read])
+        assert not read.done()
+        assert not any(future.done() for future in waiting)
         postgres_proxy.mend()
         assert await asyncio.gather(*waiting) == [Committed()] * 3
         assert await read is not None
@@ -193,8 +193,8 @@ async def test_a_unit_goes_by_what_another_process_is_about_to_commit(
         with psycopg.connect(postgres_store_url) as other:
             other.execute("update session_state set epoch = 1 where session_id = %s", (scribe.session_id,))
             taking = store.submit(Unit(scribe.session_id, (SetEpoch(1),), (EpochIs(0),)))
-            while not postgres.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"):
-                await asyncio.sleep(0)
+            waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+            await asyncio.to_thread(lambda: any(postgres.ask(waits) for _ in iter(int, 1)))
             other.commit()
         assert await taking == Refused("stale_epoch")
 
@@ -298,7 +298,6 @@ async def test_nothing_is_left_in_a_session_of_the_server(
     postgres_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pooler that hands connections out by transaction: after each, all a session holds is thrown away."""
-    made = c.psycopg.connect
 
     class Forgetful(psycopg.Connection[tuple[Any, ...]]):
         def _forget(self) -> None:
@@ -309,8 +308,7 @@ async def test_nothing_is_left_in_a_session_of_the_server(
             super().rollback()
             self._forget()
 
-    monkeypatch.setattr(c.psycopg, "connect", lambda **params: Forgetful.connect(**params))
-    assert made is not c.psycopg.connect
+    monkeypatch.setattr(psycopg, "connect", Forgetful.connect)
     real = w.Writer._transact
 
     def transact(self: w.Writer, units: list[Unit], work: Any) -> list[Any]:
