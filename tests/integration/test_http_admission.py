@@ -143,12 +143,13 @@ async def test_a_prompt_is_handed_over_a_few_times_before_the_model_is_asked(
             # Whoever has the lock next finds the run ended, and all that follows it begun.
             after = hand_overs - asked[0]
     assert (len(asked), asked[0]) == (1, Counter(read=1, thread=1, unit=2))
-    # How many units a stream takes is a matter of time.
-    assert (after["read"], after["thread"], after["unit"] <= 4) == (1, 0, True)
+    # How many units a stream takes is a matter of time. What the session is like after it is read on the spot.
+    assert (after["read"], after["thread"], after["unit"] <= 4) == (0, 0, True)
 
 
-async def test_a_tool_call_is_judged_in_one_read_and_one_look(tmp_path: Path, hand_overs: Counter[str]) -> None:
-    """The rules as they are stored then, and clew's own places as they are on disk; not more for more calls before."""
+async def test_a_tool_call_is_judged_in_one_look(tmp_path: Path, hand_overs: Counter[str]) -> None:
+    """The rules as they are stored then, which is read on the spot, and clew's own places as they are on disk; not more
+    for more calls before."""
     spent: list[Counter[str]] = []
 
     class Watching(ScriptedModel):
@@ -163,7 +164,7 @@ async def test_a_tool_call_is_judged_in_one_read_and_one_look(tmp_path: Path, ha
         chunks = await client.chat(session_id, "go")
     assert types(chunks).count("tool-output-available") == 3
     between = [after - before for before, after in pairwise(spent)]
-    assert [(one["read"], one["thread"]) for one in between] == [(1, 1)] * 3
+    assert [(one["read"], one["thread"]) for one in between] == [(0, 1)] * 3
 
 
 @pytest.mark.rule("ST-13")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sqlite3
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import clew
+from clew.errors import StoreClosed
 from clew.history.check import check
 from clew.long_work import AT_ONCE, giving_way, let_go, run_long
+from clew.store.base import get_session
 from clew.store.sql import lines, statements
 from clew.store.sql.statements import Statements
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
@@ -108,6 +112,39 @@ async def test_questions_put_at_once_move_to_the_long_lane_together(
         found = await engine.store.at_once(session_id, ask)
         assert threads == ["clew-reader", "clew-long-reader"]
         assert found == (await engine.store.find_session(session_id), await engine.store.load_tree(session_id))
+
+
+async def test_what_was_just_written_is_read_on_the_spot_unless_somebody_would_have_to_be_waited_for(
+    tmp_path: Path,
+) -> None:
+    """What another program wrote is taken in first, in a reader's thread; a long read has its own lane as ever."""
+    providers = FakeProviders(ScriptedModel([], otherwise=say("yes")))
+    async with clew.open(f"sqlite:///{tmp_path}/clew.db", config=clew.Config(), providers=providers) as engine:
+        session_id = (await engine.create_session(title="old")).id
+        for text in ("one", "two"):
+            await (await engine.submit(session_id, text)).wait()
+        threads: list[str] = []
+
+        async def title(moment: Any) -> str | None:
+            threads.append(threading.current_thread().name.rpartition("_")[0])
+            return (await get_session(moment, session_id)).title
+
+        async def tree(moment: Any) -> Any:
+            threads.append(threading.current_thread().name.rpartition("_")[0])
+            return await moment.load_tree(session_id)
+
+        async def hot(ask: Any) -> Any:
+            return await engine.store.at_once(session_id, ask, hot=True)
+
+        assert (await hot(title), threads) == ("old", [""])
+        with closing(sqlite3.connect(tmp_path / "clew.db")) as other, other:
+            other.execute("UPDATE chat_sessions SET metadata_json = json_set(metadata_json, '$.title', 'new')")
+        assert (await hot(title), threads) == ("new", ["", "clew-reader"])
+        assert (await hot(title), threads) == ("new", ["", "clew-reader", ""])
+        assert await hot(tree) == await engine.store.load_tree(session_id)
+        assert threads[3:] == ["", "clew-long-reader"]
+    with pytest.raises(StoreClosed):
+        await hot(title)
 
 
 async def test_long_work_shortens_turns_and_puts_back_what_was_set() -> None:

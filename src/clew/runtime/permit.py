@@ -89,7 +89,7 @@ class Permit(msgspec.Struct, frozen=True):
             project = () if self.workspace is None else await store.load_project_rules(str(self.workspace))
             return await get_session(store, self.session_id), project
 
-        session, project = await self.store.at_once(self.session_id, ask)
+        session, project = await self.store.at_once(self.session_id, ask, hot=True)
         return _Stored(session, project, await self.parent._read() if self.parent is not None else None)
 
     def _in_force(self, stored: _Stored) -> RulesInForce:

@@ -27,6 +27,9 @@ _MAX_ENTRIES: Final = 20_000
 
 Identity = tuple[int, int]
 
+_rules_for = functools.lru_cache(maxsize=256)(own_rules)
+"""They follow from the places as they are spelled now, and these hardly ever change."""
+
 
 class OwnPlaces:
     """``folders`` are closed with all that is in them, ``files`` with what lies beside them under the same name.
@@ -43,7 +46,7 @@ class OwnPlaces:
         """The rules that keep a session out, and a function that gives the names rules know a path by, if it has
         others, which remembers. Asks the file system where links lead: one look for each call."""
         folders, files = self.folders, self.files
-        return own_rules(folders, files, _spellings([self._spill]), session_id), self._aliases(folders, files)
+        return _rules_for(folders, files, _spellings([self._spill]), session_id), self._aliases(folders, files)
 
     @property
     def folders(self) -> tuple[str, ...]:

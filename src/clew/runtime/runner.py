@@ -210,7 +210,7 @@ class Runner:
             status, session = await idle_status(store, session_id), await store.find_session(session_id)
             return _Aftermath(status, session, bool(await store.load_queue(session_id)))
 
-        return await self._host.store.at_once(session_id, ask)
+        return await self._host.store.at_once(session_id, ask, hot=True)
 
     async def _go_on(self, run: Run, outcome: TurnOutcome, after: _Aftermath | None) -> None:
         """See what comes next on the session."""

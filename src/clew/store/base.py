@@ -293,11 +293,14 @@ class Conversations(Protocol):
 class Moment(Conversations, Looks, Paths, Replicas, Protocol):
     """Conversations as they are at one moment: what is asked before a session is taken, all of it at once."""
 
-    async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:
+    async def at_once(
+        self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]], *, hot: bool = False
+    ) -> T:
         """Several questions about one session, and about what sessions share, answered as of one moment.
 
         ``ask`` puts them to what it is given, waits for nothing else, and may be called again or in another thread. It
-        costs one hand-over where each question would cost one.
+        costs one hand-over where each question would cost one. ``hot``: it is about a few rows that were written just
+        now, so a store may answer on the spot, where that is quicker than to ask a thread.
         """
         ...
 

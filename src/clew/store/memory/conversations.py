@@ -180,7 +180,9 @@ class MemoryConversations(MemoryTables):
 class MemoryMoment(MemoryConversations, MemoryLooks, MemoryPaths, MemoryReplicas):
     """See :class:`clew.store.base.Moment`."""
 
-    async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:
+    async def at_once(
+        self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]], *, hot: bool = False
+    ) -> T:
         """See :meth:`clew.store.base.Moment.at_once`."""
         value = await self._find(session_id)
         # What is in memory is read without a wait, and so nobody writes in between.

@@ -38,7 +38,9 @@ class OneState:
         read: T = self._answer(lambda sql: measured(call, sql, known), self._sql)
         return read
 
-    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+    async def at_once(
+        self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None, *, hot: bool = False
+    ) -> T:
         return await ask(self)
 
 

@@ -76,8 +76,13 @@ class Reads(Protocol):
         """``session_id`` is the session the call is about, where it is about one."""
         ...
 
-    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
-        """The same for several calls: all that ``ask`` runs on the reads it is given sees one state."""
+    async def at_once(
+        self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None, *, hot: bool = False
+    ) -> T:
+        """The same for several calls: all that ``ask`` runs on the reads it is given sees one state.
+
+        ``hot``: see :meth:`clew.store.base.Moment.at_once`.
+        """
         ...
 
 

@@ -51,7 +51,9 @@ class ReaderPool:
                 pass
         return await self._run_in(self._long, call)
 
-    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+    async def at_once(
+        self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None, *, hot: bool = False
+    ) -> T:
         def answered(sql: Statements, *, in_long: bool) -> T:
             return end_of(ask(OneState(sql, None, in_long=in_long, answer=lambda call, sql: call(sql))))
 

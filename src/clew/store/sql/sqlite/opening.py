@@ -87,7 +87,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             undo.callback(others.close)
             readers.lines = KeptLines(others.is_known)
             writer = Writer(connection, path, mint, options, log, lock, acknowledged, others, readers.lines)
-            readers.keep_up = writer.keep_up
+            readers.keep_up, readers.is_known = writer.keep_up, others.is_known
             readers.tails = writer.tails
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise c.translate(error, path) from error

@@ -34,10 +34,12 @@ class ReaderPool:
 
     All connect at once: a file that is moved away later stays readable, whichever thread is asked. Blocks.
 
-    ``keep_up`` is called before each read, in its thread, with the session it is about.
+    ``keep_up`` is called before each read, in its thread, with the session it is about; it has nothing to do where
+    ``is_known`` says so.
     """
 
     keep_up: Callable[[str | None], None] | None = None
+    is_known: Callable[[str | None], bool] | None = None
     lines: KeptLines | None = None
     tails: Tails | None = None
 
@@ -58,7 +60,9 @@ class ReaderPool:
                 pass
         return await self._run_in(self._long, call, session_id)
 
-    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+    async def at_once(
+        self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None, *, hot: bool = False
+    ) -> T:
         def answered(sql: Statements, *, in_long: bool) -> T:
             return end_of(ask(OneState(sql, self.lines, in_long=in_long, answer=answer)))
 
@@ -66,9 +70,18 @@ class ReaderPool:
             return _answer(call, sql, self._path)
 
         try:
+            if hot and self._is_at_hand(session_id):
+                # Sooner read than a thread wakes up.
+                with self._short.connection() as connection:
+                    return self._read(connection, lambda sql: answered(sql, in_long=False))
             return await self._run_in(self._short, lambda sql: answered(sql, in_long=False), session_id)
         except TooLong:
             return await self._run_in(self._long, lambda sql: answered(sql, in_long=True), session_id)
+
+    def _is_at_hand(self, session_id: str | None) -> bool:
+        """Whether a read waits for nobody: neither for a connection nor until what others wrote was taken in."""
+        is_open = not self._closed and self._short.has_spare
+        return is_open and self.is_known is not None and self.is_known(session_id)
 
     async def _run_in(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
         if self._closed:
@@ -124,6 +137,11 @@ class _Lane:
                 self._idle.put(connection)
             undo.pop_all()
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether a connection is free just now."""
+        return not self._idle.empty()
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
