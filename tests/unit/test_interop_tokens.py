@@ -18,8 +18,9 @@ import pytest
 import clew
 from clew.config import Config
 from clew.interop.redact import Redaction
-from clew.interop.secret_patterns import secret_patterns
+from clew.interop.secret_patterns import SecretPattern, secret_patterns
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
+from tests.rounds import rounds
 
 ALNUM = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"
@@ -29,6 +30,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def drawn(size: int, letters: str = ALNUM, seed: int = 7) -> str:
     chance = random.Random(f"{seed} {size} {letters}")
     return "".join(chance.choice(letters) for _ in range(size))
+
+
+def _tokens() -> list[SecretPattern]:
+    return [one for one in secret_patterns().patterns if one.token]
 
 
 # Put together here, so that this file holds nothing that looks like one.
@@ -121,27 +126,89 @@ def test_no_ordinary_text_is_taken_for_a_token(record_property: Any) -> None:
     for text in honest():
         size += len(text)
         lowered = text.lower()
-        for shape in secret_patterns().tokens:
+        for shape in _tokens():
             if any(word in lowered for word in shape.keywords):
                 found += [(shape.kind, match[0]) for match in shape.pattern.finditer(text)]
-    record_property(
-        "figure", f"{len(secret_patterns().tokens)} shapes of tokens over {size / 1e6:.1f} MB of ordinary text: 0 found"
-    )
+    record_property("figure", f"{len(_tokens())} shapes of tokens over {size / 1e6:.1f} MB of ordinary text: 0 found")
     assert found == []
 
 
 def test_a_text_of_nothing_but_beginnings_of_tokens_takes_time_in_proportion(record_property: Any) -> None:
     """Each of them over and over, with and without what could follow: none makes a search go back again and again."""
-    words = sorted({word for shape in secret_patterns().tokens for word in shape.keywords})
+    words = sorted({word for shape in _tokens() for word in shape.keywords})
     took = {}
     for size in (50_000, 200_000):
         began = time.process_time()
         for word in words[::6]:
             for piece in (word, f"{word}a1-", f"{word.upper()}/"):
                 text = piece * (size // len(piece) // 10)
-                for shape in secret_patterns().tokens:
+                for shape in _tokens():
                     if any(one in text.lower() for one in shape.keywords):
                         shape.pattern.sub("", text)
         took[size] = time.process_time() - began
     ratio = took[200_000] / took[50_000]
     record_property("figure", f"shapes of tokens over their own beginnings: 4 times as much, {ratio:.1f} times as long")
+
+
+def plainly_redacted(text: str) -> str:
+    """Every pattern tried on every text, one after the other."""
+    redaction = Redaction()
+    for one in secret_patterns().patterns:
+        text = one.pattern.sub(redaction._mark(one.kind, whole=one.token), text)
+    return text
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, rounds(6)))])
+def test_what_is_tried_only_where_a_word_stands_finds_no_less_than_what_is_tried_everywhere(seed: int) -> None:
+    """Random texts of tokens, telling names, signs, letters that have another case, and marks of what was taken out."""
+    chance = random.Random(seed)
+    names = [
+        "password",
+        "PASSWD",
+        "pa\u017f\u017fword",
+        "passphra\u017fe",
+        "\u017fecret",
+        "api_key",
+        "apI-Key",
+        "ap\u0131key",
+    ]
+    names += [
+        "AP\u0130_KEY",
+        "api\u212aey",
+        "access-key",
+        "private_key",
+        "refresh_token",
+        "ID-TO\u212aEN",
+        "author\u0131zation",
+    ]
+    around = [
+        '="',
+        "='",
+        ": '",
+        '\\": \\"',
+        "=",
+        " : ",
+        "\n",
+        " ",
+        ", ",
+        "https://me:",
+        "@host",
+        "bearer ",
+        "[redacted: jwt]",
+    ]
+    words = [*names, *around, *TOKENS.values(), "hunter2hunter2", "-----BEGIN RSA PRIVATE KEY-----", "word", "x" * 40]
+    found = 0
+    for _ in range(60):
+        text = "".join(chance.choice(words) + chance.choice(["", "", " "]) for _ in range(chance.randrange(1, 12)))
+        redaction = Redaction()
+        assert [redaction.text(text), redaction.text(text)] == [plainly_redacted(text)] * 2, text
+        found += redaction.count
+    assert found > 60
+
+
+@pytest.mark.slow
+def test_in_ordinary_text_too_no_less_is_found_than_where_everything_is_tried() -> None:
+    """Our own documents."""
+    for path in ROOT.glob("docs/*.md"):
+        text = path.read_text()
+        assert Redaction().text(text) == plainly_redacted(text)

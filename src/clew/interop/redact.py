@@ -24,6 +24,8 @@ __all__ = ["Redaction", "redact_session"]
 _STRUCTURE: Final = frozenset({"type", "state"})
 """Keys of a part itself whose values are words of the format. Further in, they are anybody's."""
 _MAX_TITLE: Final = 500
+_SHORT, _MANY = 64, 10_000
+"""So many texts that are no longer than that, names above all, are looked at once."""
 replace = msgspec.structs.replace
 
 
@@ -35,18 +37,21 @@ class Redaction:
         # The longest first: one secret may be the beginning of another.
         known = "|".join(re.escape(secret) for secret in sorted({*secrets} - {""}, key=len, reverse=True))
         self._known = re.compile(known) if known else None
+        self._clean: set[str] = set()
 
     def text(self, text: str) -> str:
         """The text with a mark in the place of each secret."""
         if self._known is not None:
             text = self._known.sub(self._mark("secret"), text)
-        for one in secret_patterns().context:
-            text = one.pattern.sub(self._mark(one.kind), text)
-        lowered = text.lower()
-        for one in secret_patterns().tokens:
-            if any(word in lowered for word in one.keywords):
-                text = one.pattern.sub(self._mark(one.kind, whole=True), text)
-        return text
+        if text in self._clean:
+            return text
+        count = self.count
+        redacted = text
+        for one in secret_patterns().tried_on(text):
+            redacted = one.pattern.sub(self._mark(one.kind, whole=one.token), redacted)
+        if len(text) <= _SHORT and count == self.count and len(self._clean) < _MANY:
+            self._clean.add(text)
+        return redacted
 
     def value(self, value: Any, name: str | None = None) -> Any:
         """A JSON value with every text in it redacted; a long text under a telling name goes as a whole."""
