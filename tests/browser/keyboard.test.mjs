@@ -84,8 +84,7 @@ test("a first session is begun, asked and answered without a pointer", async () 
   const server = await startServer();
   const page = await openPage(server);
   await page.getByRole("heading", { name: "A thread through the labyrinth" }).waitFor();
-  await tabTo(page, "New session");
-  await page.keyboard.press("Enter");
+  await focusIs(page, "Message");
   await send(page, "/model demo/echo");
   await page.getByText("The next message goes to demo/echo.").waitFor();
   await send(page, "the thread runs on");

@@ -1,6 +1,7 @@
 /** The left side: the list of sessions, the search across them, and what is done with a session as a whole. */
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { newContext, openPage, startServer, test } from "./kit.mjs";
 import { becomes, begin, composer, goTo, message, openId, openSession, pane, row, say, send, shown, stored, textOf, thread, told, until } from "./session.mjs";
 
@@ -224,21 +225,47 @@ test("a search goes by keyboard alone, finds titles too, and Esc gives the list 
   await list(page).waitFor();
 });
 
-test("a new session is begun, is open at once and can be written in", async () => {
-  const server = await sharedServer();
+test("a new session is begun by its first message, and is open at once; none is made before", async () => {
+  const server = await startServer();
+  const count = async () => (await server.call("GET", "/api/sessions")).sessions.length;
   const page = await openPage(server);
   await page.getByRole("complementary", { name: "Sessions" }).getByRole("button", { name: "New session" }).click();
-  await composer(page).waitFor();
-  const id = openId(page);
   await until(() => composer(page).evaluate((field) => field === document.activeElement), "the focus");
+  await page.getByRole("combobox", { name: "Mode" }).selectOption("read_only");
+  await composer(page).focus();
+  await page.keyboard.type("/rewind");
+  await page.keyboard.press("Enter");
+  await page.getByText("Nothing was said yet: /rewind works on a session").waitFor();
+  assert.equal(await count(), 0);
   await page.keyboard.type("What is clew?");
   await page.keyboard.press("Enter");
-  await until(async () => (await stored(server, id)).length === 2, "an answer");
   await message(thread(page), "You", "What is clew?").waitFor();
-  // Ctrl J begins another one.
+  const id = openId(page);
+  await until(async () => (await stored(server, id)).length === 2, "an answer");
+  assert.equal((await server.call("GET", `/api/sessions/${id}`)).mode, "read_only");
+  // Ctrl J begins another one, and what is typed there waits for whoever comes back.
   await page.keyboard.press("Control+j");
-  await until(() => openId(page) !== id, "another session");
-  await thread(page).getByRole("heading", { name: "Nothing said yet" }).waitFor();
+  await until(() => page.evaluate(() => location.hash === "#/"), "the landing page");
+  await composer(page).fill("later");
+  await page.reload();
+  await until(async () => (await composer(page).inputValue()) === "later", "the draft");
+  assert.equal(await count(), 1);
+});
+
+test("a session works in the folder and as the agent that were chosen for it, and a folder that is none is said", async () => {
+  const server = await startServer();
+  const folder = join(server.folder, "elsewhere");
+  const page = await openPage(server);
+  const field = page.getByRole("combobox", { name: "Folder" });
+  await field.fill(folder);
+  page.allow(/status of 422/);
+  await send(page, "hello there");
+  await page.getByRole("alert").getByText("is not a folder").waitFor();
+  assert.equal(await composer(page).inputValue(), "hello there");
+  await mkdir(folder);
+  await composer(page).press("Enter");
+  await message(thread(page), "You", "hello there").waitFor();
+  assert.equal((await server.call("GET", `/api/sessions/${openId(page)}`)).workspace_root, folder);
 });
 
 test("on a store that wants to know who works where, a session is begun as on any other", async () => {
@@ -309,7 +336,7 @@ test("a session is deleted only after a confirmation, and the page leaves it", a
   await row(page, "Not for long").getByRole("link").press("Delete");
   await dialog.getByRole("button", { name: "Delete for good" }).click();
   await row(page, "Not for long").waitFor({ state: "detached" });
-  await page.getByRole("main", { name: "Welcome" }).waitFor();
+  await page.getByRole("main", { name: "New conversation" }).waitFor();
   await assert.rejects(server.call("GET", `/api/sessions/${id}`), /session_not_found/);
 });
 

@@ -88,7 +88,6 @@ test("on a first visit without a key the demo model answers at once and a line s
   const page = await openPage(server);
   await page.getByText("The demo model answers without a key.").waitFor();
   await page.getByText("ANTHROPIC_API_KEY").waitFor();
-  await page.getByRole("main").getByRole("button", { name: "New session" }).click();
   await page.getByText("demo/tour answers.").waitFor();
   await page.getByRole("button", { name: /What is clew\?/ }).click();
   await typed(page, "What is clew?");
@@ -106,7 +105,7 @@ test("an empty store offers examples, and loads them", async () => {
   const { sessions } = await server.call("GET", "/api/sessions");
   assert.ok(sessions.length >= 5, `${sessions.length} sessions`);
   await page.goto(`${server.url}/#/`);
-  await page.getByText("Pick a session, or begin a new one").waitFor();
+  await page.getByText("What next?").waitFor();
   assert.equal(await button(page, "Load examples").count(), 0);
 });
 

@@ -3,8 +3,10 @@
 import { isProblem } from '../api/client';
 import type { Conversation } from '../state/conversation';
 import { isLive } from '../state/open_session';
+import { beginNew } from '../frame/shortcuts';
 import type { Host } from '../state/host';
 import { goTo } from '../state/route';
+import { UNBEGUN } from '../state/unbegun';
 import { view } from '../state/view';
 import { gaugeWords } from '../top/gauge_parts';
 import { branchHere, openSidecar } from '../top/sidecar';
@@ -83,7 +85,7 @@ const RUNS: Record<CommandName, Run> = {
   },
   continue: ({ conversation }, rest) => conversation.goOn(rest === 'again' ? 'again' : 'on'),
   title: ({ conversation }, rest) => (rest ? conversation.patch({ title: rest }) : conversation.say('Write the title behind /title.')),
-  new: async ({ host }) => goTo({ session: (await host.create()).id }),
+  new: () => beginNew(),
   archive: async ({ conversation, host, tell }) => {
     const archived = conversation.store.get().session?.archived_at === null;
     await host.archive(conversation.id, archived);
@@ -103,10 +105,14 @@ const RUNS: Record<CommandName, Run> = {
 /** What depends on what was read: a command typed as soon as the page is there must not take that for an empty session. */
 const READING: ReadonlySet<CommandName> = new Set(['rewind', 'branch', 'mode', 'queue', 'abort', 'archive', 'sidecar']);
 
+/** What can be done before there is a session. */
+const BEFORE: ReadonlySet<CommandName> = new Set(['model', 'mode', 'new', 'help']);
+
 /** A refusal has been said by whoever was asked; it is thrown on, so that the caller knows. */
 export async function runCommand(name: CommandName, rest: string, around: Surroundings): Promise<void> {
   around.conversation.say(null);
   around.tell(null);
+  if (around.conversation.id === UNBEGUN && !BEFORE.has(name)) return around.conversation.say(`Nothing was said yet: /${name} works on a session, and your first message begins one.`);
   if (READING.has(name)) await around.conversation.whenLoaded();
   await RUNS[name](around, rest);
 }

@@ -38,14 +38,15 @@ const OTHERS: readonly Thing[] = [
   { text: 'Write a plan for ', gives: 'yours to finish' },
 ];
 
-export function Empty() {
+/** `first`: there is not even a session, and whoever shows this has said so. */
+export function Empty({ first = false }: { first?: boolean }) {
   const conversation = useThis();
   const model = useStore(conversation.store, (state) => state.session?.model);
   const name = modelName(model);
   const things = model?.provider_id === 'demo' ? (DEMO[model.model_id] ?? DEMO.tour!) : OTHERS;
   return (
-    <div className="mx-auto grid w-full max-w-xl gap-4 px-4 py-10">
-      <h2 className="text-xl font-semibold">Nothing said yet</h2>
+    <div className={`mx-auto grid w-full max-w-xl gap-4 px-4 ${first ? 'py-6' : 'py-10'}`}>
+      {!first && <h2 className="text-xl font-semibold">Nothing said yet</h2>}
       <p className="text-quiet">Write below, or begin with one of these. {name && `${name} answers.`}</p>
       <ul className="grid gap-2">
         {things.map((thing) => (

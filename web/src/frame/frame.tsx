@@ -10,11 +10,11 @@ import { view } from '../state/view';
 import { Banner } from './banner';
 import { useDrawerFocus } from './drawer_focus';
 import { useFocusKeeper } from './focus_keeper';
+import { Landing } from './landing';
 import { Pane } from './pane';
 import { useShortcuts } from './shortcuts';
 import { useNotices } from './notices';
 import { useTabTitle } from './tab_title';
-import { Welcome } from './welcome';
 
 export function Frame() {
   const host = useHost();
@@ -54,7 +54,7 @@ export function Frame() {
             )}
           </>
         ) : (
-          <Welcome />
+          <Landing />
         )}
         {inspector && route.session && (
           <aside aria-label="Inspector" className="z-20 w-96 shrink-0 border-l border-line bg-panel max-xl:absolute max-xl:inset-y-0 max-xl:right-0 max-xl:w-[min(24rem,100%)] max-xl:shadow-xl">

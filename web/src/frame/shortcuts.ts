@@ -1,14 +1,19 @@
 /** Keys that work everywhere: Ctrl or Cmd with K searches, with J is a new session, with I the inspector. */
 
 import { useEffect } from 'react';
-import { useHost } from '../state/host';
 import { goTo } from '../state/route';
 import { view } from '../state/view';
 
 export const SEARCH_FIELD = 'clew-search';
 
+/** To where a session is begun by writing: none is made before. */
+export function beginNew(): void {
+  goTo({ session: null });
+  view.set({ sidebar: false });
+  requestAnimationFrame(() => document.querySelector<HTMLElement>('main form textarea')?.focus());
+}
+
 export function useShortcuts(): void {
-  const host = useHost();
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (!(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
@@ -18,7 +23,7 @@ export function useShortcuts(): void {
         requestAnimationFrame(() => document.getElementById(SEARCH_FIELD)?.focus());
       } else if (event.key === 'j') {
         event.preventDefault();
-        void host.create().then((session) => goTo({ session: session.id }), () => undefined);
+        beginNew();
       } else if (event.key === 'i') {
         event.preventDefault();
         view.set(({ inspector }) => ({ inspector: !inspector }));
@@ -26,5 +31,5 @@ export function useShortcuts(): void {
     };
     window.addEventListener('keydown', onKey);
     return () => window.removeEventListener('keydown', onKey);
-  }, [host]);
+  }, []);
 }

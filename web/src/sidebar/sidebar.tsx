@@ -1,8 +1,7 @@
 /** The left side: a new session, the search, all sessions. */
 
 import { useEffect, useRef, useState } from 'react';
-import { useHost } from '../state/host';
-import { goTo } from '../state/route';
+import { beginNew } from '../frame/shortcuts';
 import { view } from '../state/view';
 import { Button, IconButton } from '../ui/button';
 import { ListFilters } from './list_filters';
@@ -14,7 +13,6 @@ import { useSearch } from './use_search';
 import mark from '../clew.svg';
 
 export function Sidebar() {
-  const host = useHost();
   const [text, setText] = useState('');
   const field = useRef<HTMLInputElement>(null);
   const { found, searching, more } = useSearch(text);
@@ -27,14 +25,6 @@ export function Sidebar() {
     down(true);
   }, [found]);
 
-  const begin = () =>
-    void host.create().then(
-      (session) => {
-        goTo({ session: session.id });
-        view.set({ sidebar: false });
-      },
-      () => undefined,
-    );
   const down = (open: boolean) => {
     if (open && found?.query !== text.trim()) {
       hurried.current = true;
@@ -68,7 +58,7 @@ export function Sidebar() {
           <img src={mark} alt="" className="size-5" />
           clew
         </a>
-        <Button data-home icon="plus" title="New session (Ctrl J)" aria-keyshortcuts="Control+J Meta+J" onClick={begin}>
+        <Button data-home icon="plus" title="New session (Ctrl J)" aria-keyshortcuts="Control+J Meta+J" onClick={beginNew}>
           New session
         </Button>
         <IconButton label="Close the list" icon="close" className="lg:hidden" onClick={() => view.set({ sidebar: false })} />

@@ -31,7 +31,7 @@ export function SidebarFoot() {
         </span>
         {server && (
           <span className="truncate" title={`clew ${server.version}, store: ${server.store}`}>
-            clew {server.version} · {server.store}
+            clew {server.version}
           </span>
         )}
       </div>

@@ -7,7 +7,7 @@ import { inWords, Unreachable } from '../api/problem';
 import type { ServerShape } from '../api/schema';
 import { SharedFeed } from '../api/shared_feed';
 import type { ModelListing, Session, Status } from '../api/types';
-import { Conversation } from './conversation';
+import { Conversation, type Mode } from './conversation';
 import { Store } from './store';
 
 export interface HostState {
@@ -95,17 +95,18 @@ export class Host {
     await this.loadSessions();
   }
 
-  async create(options: { model?: string; title?: string } = {}): Promise<Session> {
+  async create(options: { folder?: string | null; agent?: string | null; mode?: Mode } = {}): Promise<Session> {
     return this.trying(async () => {
       // What the server is says where sessions work; whoever is quicker than its answer waits for it.
       const server = this.store.get().server ?? (await this.client.call('GET /api/server', {}));
+      const folder = options.folder || server.workspace_root;
       const session = await this.client.call('POST /api/sessions', {
         body: {
-          ...(options.model ? { model: options.model } : {}),
-          ...(options.title ? { title: options.title } : {}),
-          ...(server?.workspace_root ? { workspace_root: server.workspace_root } : {}),
+          ...(options.agent ? { agent: options.agent } : {}),
+          ...(options.mode && options.mode !== 'ask' ? { mode: options.mode } : {}),
+          ...(folder ? { workspace_root: folder } : {}),
           // Such a store wants to know who works where; nobody at a page is asked for it.
-          ...(server?.store === 'json' ? { metadata: { workerId: 'local', workspaceId: server.workspace_root ?? 'local' } } : {}),
+          ...(server?.store === 'json' ? { metadata: { workerId: 'local', workspaceId: folder ?? 'local' } } : {}),
         },
       });
       this.put(session);

@@ -1,0 +1,60 @@
+/** Where the next session would work, and as whom. */
+
+import { useEffect, useId, useMemo, useState } from 'react';
+import type { AgentShape } from '../api/schema';
+import { useHost } from '../state/host';
+import { useStore } from '../state/store';
+import type { Unbegun } from '../state/unbegun';
+
+export function Place({ conversation }: { conversation: Unbegun }) {
+  const host = useHost();
+  const root = useStore(host.store, (state) => state.server?.workspace_root ?? null);
+  const sessions = useStore(host.store, (state) => state.sessions);
+  const known = useMemo(() => [...new Set(sessions.flatMap((session) => session.workspace_root ?? []))].slice(0, 20), [sessions]);
+  const [agents, setAgents] = useState<AgentShape[]>([]);
+  const [folder, setFolder] = useState('');
+  const list = useId();
+  useEffect(() => {
+    host.client.call('GET /api/agents', {}).then(
+      ({ agents }) => setAgents(agents.filter((agent) => agent.mode === 'primary')),
+      () => undefined, // The usual one answers.
+    );
+  }, [host]);
+  if (root === null) return null;
+  return (
+    <div className="mx-auto flex w-full max-w-3xl flex-wrap items-center gap-x-4 gap-y-1 px-6 pb-1 text-sm text-quiet max-sm:px-4">
+      <label className="flex min-w-0 flex-1 items-center gap-1.5">
+        Folder
+        <input
+          value={folder}
+          placeholder={root}
+          list={list}
+          spellCheck={false}
+          autoComplete="off"
+          onChange={(event) => {
+            setFolder(event.target.value);
+            conversation.wish({ folder: event.target.value.trim() || null });
+          }}
+          className="min-w-0 flex-1 truncate rounded-md border border-transparent bg-transparent px-1.5 py-0.5 font-mono text-xs text-ink placeholder:text-quiet hover:border-line focus:border-line"
+        />
+        <datalist id={list}>
+          {known.map((path) => (
+            <option key={path} value={path} />
+          ))}
+        </datalist>
+      </label>
+      {agents.length > 1 && (
+        <label className="flex items-center gap-1.5">
+          Agent
+          <select onChange={(event) => conversation.wish({ agent: event.target.value })} className="field-sizing-content rounded-md bg-transparent px-1.5 py-0.5 text-ink hover:bg-panel">
+            {agents.map((agent) => (
+              <option key={agent.name} value={agent.name} title={agent.description} className="bg-raised text-ink">
+                {agent.name}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+    </div>
+  );
+}
