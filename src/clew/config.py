@@ -144,6 +144,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power.
 
+    ``live`` is ``local``, ``postgres`` or the address of a Valkey or Redis server; ``CLEW_LIVE`` goes before it.
     ``lossy_commits`` takes a PostgreSQL server that acknowledges what its crash may take back; it is refused otherwise.
     ``event_log`` keeps a log of every settled fact beside the tables, from which they can be rebuilt.
     ``ledger_prompts`` keeps what people type in the events ledger, too, with what went out for it.
@@ -153,6 +154,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     default_model: str | None = None
+    live: str | None = None
     providers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     default_agent: str = "assistant"
     save: SavePolicy = SavePolicy()

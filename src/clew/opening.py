@@ -17,6 +17,7 @@ from clew.config import Config, config_folder, data_folder, default_store_url, l
 from clew.engine import Engine
 from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live
+from clew.live.location import LivePlace, parse_live
 from clew.misfit import misfit
 from clew.store.base import Store
 from clew.store.location import Folder, Location, Memory, PostgresDatabase, parse_url
@@ -40,7 +41,7 @@ async def open(
     clock: Clock | None = None,
     providers: Providers | None = None,
     tools: Iterable[Tool] = (),
-    live: Live | None = None,
+    live: Live | str | None = None,
     snapshots: SnapshotLayer | None = None,
     triggers: bool = True,
 ) -> AsyncIterator[Engine]:
@@ -50,8 +51,9 @@ async def open(
     the user's data folder. What an earlier process left unfinished is recovered before the engine is handed out.
     ``read_only`` takes no lock and works beside a running owner. ``tools`` are added to the built-in ones;
     ``providers`` replace the configured ones. With ``snapshots``, which keeps the workspace's past, a rewind can
-    bring files back too. Schedules are fired while the store is open for writing; ``triggers=False`` is for whoever
-    opens it for a moment.
+    bring files back too. ``live`` is ``local``, ``postgres`` or the address of a Valkey or Redis server; without it
+    ``CLEW_LIVE``, the config file, or what suits the store. Schedules are fired while the store is open for writing;
+    ``triggers=False`` is for whoever opens it for a moment.
     """
     from clew.compaction.policy import policy_for
     from clew.runtime.recovery import recover
@@ -74,8 +76,11 @@ async def open(
         config = replace(config, save=save, compaction=compaction, tools=set_up)
         # What is wrong with them is said now, and not to every turn.
         policy_for(config.compaction, config.pruning, None)
-        with _spill_folder(location) as spill:
-            host = _compose(store, config, clock, mint, providers, tools, live, spill)
+        async with contextlib.AsyncExitStack() as leaving:
+            spill = leaving.enter_context(_spill_folder(location))
+            reached = await _find_live("local" if read_only and live is None else live, config, location, store)
+            host = _compose(store, config, clock, mint, providers, tools, reached, spill)
+            await leaving.enter_async_context(_opened(reached))
             left = () if read_only else await recover(store, mint, clock.now_ms(), host.providers.cost)
             engine = Engine(host, snapshots)
             try:
@@ -86,6 +91,37 @@ async def open(
                 await engine.close()
     finally:
         await store.close()
+
+
+async def _find_live(named: Live | str | None, config: Config, location: Location, store: Store) -> Live:
+    """The live layer that was given or named; where nobody says anything, what suits the store."""
+    from clew.live.local import LocalLive
+
+    if named is not None and not isinstance(named, str):
+        return named
+    place = parse_live(named) or parse_live(config.live)
+    if place is None:
+        place = LivePlace("postgres" if isinstance(location, PostgresDatabase) else "local")
+    if place.kind == "redis":
+        from clew.live.redis import RedisLive
+
+        return RedisLive(place.url, name=await store.store_id())
+    if place.kind == "local":
+        return LocalLive()
+    if not isinstance(location, PostgresDatabase):
+        raise InvalidInput("the live layer on PostgreSQL is for a store there; leave --live and CLEW_LIVE out")
+    from clew.live.postgres import PostgresLive
+
+    return PostgresLive(location.url)
+
+
+@contextlib.asynccontextmanager
+async def _opened(live: Live) -> AsyncIterator[None]:
+    await live.open()
+    try:
+        yield
+    finally:
+        await live.close()
 
 
 def _kind_of(location: Location) -> Literal["sqlite", "postgresql", "jsonl", "json", "memory"]:
@@ -118,12 +154,11 @@ def _compose(
     mint: ids.Mint,
     providers: Providers | None,
     tools: Iterable[Tool],
-    live: Live | None,
+    live: Live,
     spill: Path,
 ) -> Host:
     """Put together what every run stands on."""
     from clew.agents.catalog import AgentCatalog
-    from clew.live.local import LocalLive
     from clew.permissions.rules import base_rules
     from clew.runtime.hooks import Hooks
     from clew.runtime.host import Host
@@ -145,7 +180,7 @@ def _compose(
         offered["bash"] = offered["bash"] if any(tool.name == "bash" for tool in tools) else fenced
     return Host(
         store=store,
-        live=live or LocalLive(),
+        live=live,
         providers=providers or _registry(config, clock),
         tools=offered,
         agents=lambda workspace: AgentCatalog.load(folder, workspace),

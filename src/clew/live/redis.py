@@ -20,13 +20,14 @@ import msgspec
 
 from clew.errors import IllegalChunk, InvalidInput, NotSupported
 from clew.live.base import Word
+from clew.live.location import shown_address
 from clew.live.shared import SharedListening, SharedLive, SharedStream, encode_frame, parse_frame
 from clew.transcript.chunk import Chunk, is_transient
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-__all__ = ["RedisLive", "shown_url"]
+__all__ = ["RedisLive"]
 
 _MOST_FRAME: Final = 256 * 1024
 """Chunks that are longer together are not carried: they are in the store."""
@@ -50,7 +51,7 @@ class RedisLive(SharedLive):
     def __init__(self, url: str, *, name: str = "") -> None:
         """``name`` keeps apart what several stores say on one server."""
         super().__init__()
-        self.url = shown_url(url)
+        self.url = shown_address(url)
         try:
             from redis.asyncio import Redis
             from redis.asyncio.retry import Retry
@@ -258,12 +259,3 @@ class RedisLive(SharedLive):
         await super().close()
         for client in (self._teller, self._hearer, self._reader):
             await client.aclose()
-
-
-def shown_url(url: str) -> str:
-    """The address without what must not be shown; where it is not certain what that is, no more than its scheme."""
-    scheme, _, rest = url.partition("://")
-    address = rest.split("?", 1)[0]
-    place = address.rpartition("@")[2]
-    sound = "@" not in address.partition("/")[2] and address.count("@") <= 1 and scheme in ("redis", "rediss", "unix")
-    return f"{scheme}://{place}" if sound else "redis://…"

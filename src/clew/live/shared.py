@@ -199,7 +199,9 @@ class SharedLive(LocalLive):
         """One note of :meth:`Outbox.notes`, from another process. What makes no sense is passed over."""
         with contextlib.suppress(msgspec.ValidationError, ValueError, TypeError):
             kind, first, second = note
-            if kind == "status" and first not in self._streams:
+            if kind == "word":
+                self.hear_word(first, msgspec.convert(second, Word))
+            elif kind == "status" and first not in self._streams:
                 self._heard.pop(first, None)
                 self._heard[first] = None
                 super().set_status(first, msgspec.convert(second, Status))

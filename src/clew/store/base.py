@@ -347,6 +347,10 @@ class Triggers(Protocol):
 class Care(Protocol):
     """Looking after a store: all of it at once, searching, what is wrong with it, copies."""
 
+    async def store_id(self) -> str:
+        """What names this store and no other: the same for all who have it open."""
+        ...
+
     async def session_ids(self) -> tuple[str, ...]: ...
 
     async def find_whole(self, session_id: str) -> Whole | None:

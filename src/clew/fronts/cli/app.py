@@ -76,6 +76,9 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 7717,
     store: Store = None,
+    live: Annotated[
+        str | None, option("local, postgres or redis://…: how several servers on one store hear of one another.")
+    ] = None,
     open: Annotated[bool, flag("Open the page.", "--open")] = False,
 ) -> int:
     """Serve a store over HTTP, on this machine only. Prints where, with the token, in one line.
@@ -84,7 +87,7 @@ def serve(
     """
     front = _http_front()
     with asyncio.Runner(loop_factory=_find_quicker_loop()) as runner:
-        code: int = runner.run(front.serve(store, host=host, port=port, open_page=open))
+        code: int = runner.run(front.serve(store, host=host, port=port, open_page=open, live=live))
     return code
 
 

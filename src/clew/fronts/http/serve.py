@@ -51,7 +51,12 @@ _MOST_FILES: Final = 65_536
 
 
 async def serve(
-    store: str | None = None, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT, open_page: bool = False
+    store: str | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    open_page: bool = False,
+    live: str | None = None,
 ) -> int:
     """Serve a store until a signal comes. The exit code."""
     if not 0 <= port <= 65535:
@@ -73,10 +78,12 @@ async def serve(
         if unknown := unknown_settings():
             log.warning("the config file has keys that clew does not know, and ignores: %s", ", ".join(unknown))
         with _stop_signal() as stop:
-            return await _serve(store, listener, token, stop, open_page)
+            return await _serve(store, live, listener, token, stop, open_page)
 
 
-async def _serve(store: str | None, listener: socket.socket, token: Token, stop: asyncio.Event, open_page: bool) -> int:
+async def _serve(
+    store: str | None, live: str | None, listener: socket.socket, token: Token, stop: asyncio.Event, open_page: bool
+) -> int:
     address, port = listener.getsockname()[:2]
     given = frozenset(filter(None, re.split(r"[,\s]+", os.environ.get("CLEW_HOSTS", "").lower())))
     ip, names = ipaddress.ip_address(address), loopback_hosts(port) | given
@@ -89,7 +96,7 @@ async def _serve(store: str | None, listener: socket.socket, token: Token, stop:
     base = f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}"
     streams = Streams()
     async with contextlib.AsyncExitStack() as leaving:
-        engine = await leaving.enter_async_context(opening.open(store))
+        engine = await leaving.enter_async_context(opening.open(store, live=live))
         if not engine.store.capabilities.chunk_durable:
             log.warning("%s is saved at each %s, not at each chunk", engine.store.url, engine.config.save.save_on)
         root: Path | None = None

@@ -7,6 +7,7 @@ and let go of alone, and a unit touches exactly one.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -40,6 +41,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
     def __init__(self, *, event_log: bool = False, clock: Clock | None = None) -> None:
         super().__init__()
         self._mint = Mint()
+        self._id = secrets.token_hex(8)
         self._clock = clock or self._clock
         self._log: dict[str, tuple[Fact, ...]] | None = {} if event_log else None
 
@@ -217,6 +219,9 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             change.put(log, new.stream_id, (*held, fact))
 
     # Care
+
+    async def store_id(self) -> str:
+        return self._id
 
     async def session_ids(self) -> tuple[str, ...]:
         return tuple(sorted(self._values))

@@ -26,6 +26,11 @@ Look = Callable[[Statements], Iterable[Damage]]
 class SqlCare(SqlReader):
     """The part of :class:`clew.store.base.Care` that is the same on every engine."""
 
+    @reading
+    def store_id(self, sql: Statements) -> str:
+        row = sql.first("get_store_mark", {})
+        return row[0] if row else ""
+
     @reading_store
     def session_ids(self, sql: Statements) -> tuple[str, ...]:
         return tuple(row[0] for row in sql.rows("all_session_ids", {}))

@@ -239,3 +239,10 @@ async def test_what_is_asked_at_once_is_answered_as_of_one_moment(store: Store, 
     assert (answers[0], answers[-1]) == ((0, 0), (8, 8))
     missing = mint.session(store.capabilities.session_ids)
     assert await store.at_once(missing, lambda reads: reads.find_session(missing)) is None
+
+
+async def test_a_store_has_a_name_of_its_own(store: Store) -> None:
+    """What is said about it where others are spoken of, too, is kept apart by it."""
+    named = await store.store_id()
+    assert named != ""
+    assert await store.store_id() == named

@@ -1,0 +1,156 @@
+"""A viewer on any process sees a run of any other: the same, in order, nothing twice and nothing missing."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clew.live.postgres import PostgresLive
+from clew.live.redis import RedisLive
+from clew.runtime import stream_elsewhere
+from clew.runtime.stream_sight import see_stream
+from clew.store.base import Store
+from clew.testing.scenario import reduced
+from clew.testing.scripted import ScriptedModel, call
+from tests.acceptance.elsewhere import Pace, cluster, see, sentences
+from tests.rounds import rounds
+
+if TYPE_CHECKING:
+    from tests.services.proxy import Proxy
+    from tests.services.valkey import Valkey
+
+pytestmark = [pytest.mark.service, pytest.mark.rule("RP-2"), pytest.mark.rule("SR-8")]
+
+
+def parts_of(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list(reduced(seen)["parts"])
+
+
+async def test_a_viewer_elsewhere_reads_the_store_once_and_then_hears_every_chunk(
+    tmp_path: Path, valkey: Valkey, record_property: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the one beside the run: every chunk by itself, and the store is not asked for it."""
+    pace = Pace(sentences(Random(1), 300))
+    async with cluster(f"sqlite:///{tmp_path}/x.db", lambda: RedisLive(valkey.url()), ScriptedModel([pace.pieces])) as (
+        here,
+        there,
+    ):
+        session = await here.create_session()
+        submission = await here.submit(session.id, "go")
+        await pace.go(20)
+        viewers = [asyncio.create_task(see(engine, session.id)) for engine in (here, there)]
+        await pace.go(20)
+        looks: list[str] = []
+
+        async def counted(store: Store, session_id: str, *more: Any) -> Any:
+            looks.append(session_id)
+            return await see_stream(store, session_id, *more)
+
+        monkeypatch.setattr(stream_elsewhere, "see_stream", counted)
+        while pace.left:
+            await pace.go(1)
+            await asyncio.sleep(0.001)
+        await submission.wait()
+        beside, elsewhere = await asyncio.gather(*viewers)
+        stored = (await here.messages(session.id))[-1].parts
+        assert parts_of(beside) == parts_of(elsewhere) == stored
+        assert [chunk["type"] for chunk in elsewhere][-2:] == ["finish-step", "finish"]
+        assert len(looks) <= 12
+        record_property("figure", f"a viewer elsewhere: {len(looks)} looks into the store for 280 chunks")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(rounds(4)))
+async def test_viewers_see_what_is_stored_whatever_happens_to_valkey(
+    tmp_path: Path, valkey: Valkey, valkey_proxy: Proxy, seed: int
+) -> None:
+    """It is wiped, cut off, stalled and comes back empty; viewers come and go on every process."""
+    chance = Random(seed)
+    pace = Pace(sentences(chance, 250))
+    url = valkey.url(valkey_proxy.address)
+    async with cluster(
+        f"sqlite:///{tmp_path}/x.db", lambda: RedisLive(url), ScriptedModel([pace.pieces]), count=3
+    ) as engines:
+        session = await engines[0].create_session()
+        submission = await engines[0].submit(session.id, "go")
+        viewers: list[asyncio.Task[list[dict[str, Any]]]] = []
+        mishaps = [valkey.wipe, valkey_proxy.cut, valkey_proxy.stall, lambda: _restart(valkey)]
+        while pace.left:
+            await pace.go(chance.randint(1, 12))
+            await asyncio.sleep(chance.choice((0, 0, 0.002, 0.02)))
+            if chance.random() < 0.5:
+                viewers.append(asyncio.create_task(see(chance.choice(engines), session.id)))
+            if chance.random() < 0.2:
+                chance.choice(mishaps)()
+            elif chance.random() < 0.4:
+                valkey_proxy.mend()
+            if viewers and chance.random() < 0.1:
+                viewers.pop(chance.randrange(len(viewers))).cancel()
+        await submission.wait()
+        seen = await asyncio.wait_for(asyncio.gather(*viewers), 30)
+        # Whoever came to its very end may have found nothing that runs.
+        seen = [one for place, one in enumerate(seen) if one or place < len(seen) - 2]
+        stored = (await engines[0].messages(session.id))[-1].parts
+        assert [parts_of(one) for one in seen] == [stored] * len(seen)
+        assert {one[-1]["type"] for one in seen} <= {"finish"}
+
+
+def _restart(valkey: Valkey) -> None:
+    valkey.stop(signal.SIGKILL)
+    valkey.start()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(rounds(3)))
+async def test_viewers_see_what_is_stored_without_valkey(postgres_store_url: str, seed: int) -> None:
+    """PostgreSQL alone: told how far to read, they read the journal."""
+    chance = Random(seed)
+    pace = Pace(sentences(chance, 200))
+    model = ScriptedModel([pace.pieces])
+    async with cluster(postgres_store_url, lambda: PostgresLive(postgres_store_url), model, count=3) as engines:
+        session = await engines[0].create_session()
+        submission = await engines[0].submit(session.id, "go")
+        viewers: list[asyncio.Task[list[dict[str, Any]]]] = []
+        while pace.left:
+            await pace.go(chance.randint(1, 12))
+            await asyncio.sleep(chance.choice((0, 0.002, 0.02)))
+            if chance.random() < 0.5:
+                viewers.append(asyncio.create_task(see(chance.choice(engines), session.id)))
+        await submission.wait()
+        seen = await asyncio.wait_for(asyncio.gather(*viewers), 30)
+        # Whoever came to its very end may have found nothing that runs.
+        seen = [one for place, one in enumerate(seen) if one or place < len(seen) - 2]
+        stored = (await engines[0].messages(session.id))[-1].parts
+        assert [parts_of(one) for one in seen] == [stored] * len(seen)
+
+
+async def test_a_viewer_elsewhere_is_told_how_a_run_ended(tmp_path: Path, valkey: Valkey) -> None:
+    """Aborted, or waiting for a human: as the viewer beside it is, and by the same last chunk."""
+    pace = Pace(sentences(Random(3), 30))
+    model = ScriptedModel([pace.pieces, call("bash", {"command": "touch made"})])
+    async with cluster(f"sqlite:///{tmp_path}/x.db", lambda: RedisLive(valkey.url()), model) as (here, there):
+        session = await here.create_session(workspace_root=tmp_path)
+        ends: list[list[Any]] = []
+        for prompt in ("one", "two"):
+            submission = await here.submit(session.id, prompt)
+            viewers = [asyncio.create_task(see(engine, session.id)) for engine in (here, there)]
+            if prompt == "one":
+                await pace.go(10)
+                await here.abort(session.id)
+            await submission.wait() if prompt == "one" else await _waiting(here, session.id)
+            ends.append([one[-1:] for one in await asyncio.gather(*viewers)])
+        assert ends[0][0] == ends[0][1] == [{"type": "abort", "reason": "aborted by the user"}]
+        assert ends[1][0] == [{"type": "finish", "finishReason": "tool-calls"}]
+        assert ends[1][1] in ([], ends[1][0])  # it may have ended before anybody could look
+        assert await there.find_stream(session.id) is None
+
+
+async def _waiting(engine: Any, session_id: str) -> None:
+    async for status in engine.watch_status(session_id):
+        if status.waiting:
+            return
