@@ -37,6 +37,7 @@ from clew.transcript.damage import seal_of
 from clew.transcript.message import PartRow
 from clew.transcript.metadata import local_place
 from tests.acceptance.history_machine import ACTIONS, Machine
+from tests.contract.test_random_histories import History
 
 KINDS = ("sqlite", "jsonl", "json")
 FORMS = {"sqlite": SessionIdForm.CLEW, "jsonl": SessionIdForm.ULID, "json": SessionIdForm.UUID}
@@ -89,6 +90,22 @@ async def test_a_long_session_is_imported_and_converted_whole(tmp_path: Path) ->
         assert len(said[0]) == 300
         assert said[0] == said[1]
     assert len(await moved("sqlite", tmp_path / "a.db", "sqlite", tmp_path / "b.db")) == 2
+
+
+@pytest.mark.rule("FS-4")
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "json"])
+async def test_a_step_whose_tools_ended_after_its_message_was_written_is_converted(kind: str, tmp_path: Path) -> None:
+    """A message knows when its model call ended, the step when its tools had: both come along as they are."""
+    async with engine("sqlite", tmp_path / "old") as old:
+        history = History(old.store, 1)
+        await history.start()
+        for action in ("turn", "turn", "rewind", "turn", "compact", "turn", "refuse"):
+            await history.run(action)
+        rows = {row.id: row for row in await old.store.load_messages(history.scribe.session_id)}
+        turns = (await old.store.load_tree(history.scribe.session_id)).turns
+        steps = [step for turn_id in turns for step in await old.store.load_steps(turn_id)]
+    assert any(step.finished_at > rows[step.message_id].updated_at for step in steps)
+    assert len(await moved("sqlite", tmp_path / "old", kind, tmp_path / "new")) == 1
 
 
 async def ask(engine: clew.Engine, session_id: str, prompt: str) -> None:

@@ -135,9 +135,14 @@ def _book_steps(portable: PortableSession) -> Iterator[u.Write]:
     booked: dict[str, dict[str, Any]] = {
         row.id: merge(row.metadata, {}, (*_set_by_writes(row), "usage")) for row in portable.messages
     }
+    known_at = {row.id: row.updated_at for row in portable.messages}
     for step in sorted(portable.steps, key=lambda step: step.finished_at):
         booked[step.message_id] = book_message(booked[step.message_id], step)
-        yield u.BookStep(step)
+        # A message knows when its model call ended, and not by itself when the tools of the step had.
+        ended_at = min(step.finished_at, known_at[step.message_id])
+        yield u.BookStep(msgspec.structs.replace(step, finished_at=ended_at))
+        if ended_at != step.finished_at:
+            yield u.FinishStep(step.turn_id, step.index, step.finished_at)
     for row in portable.messages:
         noted, wanted = booked[row.id], merge(row.metadata, {}, _set_by_writes(row))
         if noted != wanted:
