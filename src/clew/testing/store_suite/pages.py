@@ -93,6 +93,10 @@ async def test_a_part_of_a_tree_is_what_the_whole_tree_says(store: Store, scribe
     assert await store.find_on_path(id_, told[1][1], ids[2]) == tree.turns[ids[1]]
     assert await store.find_on_path(id_, told[2][1], ids[1]) is None
     assert [await store.has_child(id_, turn_id) for turn_id in ids] == [True, True, False]
+    assert [await store.has_child(id_, turn_id, refused=True) for turn_id in ids] == [True, True, False]
+    below = Turn(id=scribe.mint.turn(), session_id=id_, parent_turn_id=again, created_at=now)
+    await scribe.commit(OpenTurn(below), SetTurn(below.id, "refused", settled_at=now - 1))
+    assert [await store.has_child(id_, again), await store.has_child(id_, again, refused=True)] == [False, True]
     assert await store.load_refused(id_, now) == (PathTurn(tree.turns[again], (told[2][1],)),)
     assert await store.load_refused(id_, now + 1) == ()
     assert await store.find_rewind(id_) == await store.newest_move(id_) == tree.moves[-1]

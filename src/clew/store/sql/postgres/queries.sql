@@ -532,7 +532,7 @@ SELECT 1 FROM (
     UNION ALL
     SELECT parent_turn_id, status FROM chat_turns
     WHERE session_id = :session_id AND id > :id
-) c WHERE parent_turn_id = :id AND status <> 'refused' LIMIT 1
+) c WHERE parent_turn_id = :id AND (:refused::boolean OR status <> 'refused') LIMIT 1
 
 -- name: load_marked
 -- Of the turns from the root down to :id those that are not plain, and both ends.
