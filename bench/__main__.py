@@ -27,6 +27,7 @@ from bench import (
     many,
     pace,
     planning,
+    postgres,
     rewinding,
     serving,
     size,
@@ -56,6 +57,7 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "MANY": many.measure,
     "PLAN": planning.measure,
     "LOG": event_log.measure,
+    "PG": postgres.measure,
 }
 APART: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {"FILES": files.measure}
 """What takes minutes by itself, and is measured by name."""

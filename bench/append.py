@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from bench import talk
 from bench.fill import add_sessions, answer, check, fill_turns
@@ -13,6 +13,7 @@ from bench.raw import RawStore, RawWriter
 from clew.ids import Mint
 from clew.runtime.standing import Standing
 from clew.runtime.take import plan_open
+from clew.store.base import Store
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import Unit
@@ -20,6 +21,8 @@ from clew.testing.scribe import user_row
 from clew.transcript.session import SessionState
 
 __all__ = ["Appender", "measure", "said"]
+
+S = TypeVar("S", bound=Store)
 
 _BLOCK = 25
 _EARLY = 100
@@ -30,22 +33,24 @@ async def measure(bench: Bench) -> list[Line]:
     return [*await _speed(bench), await _pages(bench), await _growth(bench)]
 
 
-class Appender:
+class Appender(Generic[S]):
     """Appends turns to one session of a store, as a run does: open, then everything else as one unit."""
 
-    def __init__(self, store: SqliteStore, mint: Mint, session_id: str, head: str | None = None) -> None:
+    def __init__(self, store: S, mint: Mint, session_id: str, head: str | None = None) -> None:
         self.store = store
         self._mint = mint
         self._session_id = session_id
         self._state = SessionState(head_turn_id=head)
 
-    @classmethod
-    async def make(cls, bench: Bench, name: str, turns: int = 0, options: SqliteOptions | None = None) -> Appender:
+    @staticmethod
+    async def make(
+        bench: Bench, name: str, turns: int = 0, options: SqliteOptions | None = None
+    ) -> Appender[SqliteStore]:
         """With a session of that many turns."""
         store, mint = await open_sqlite(bench.path(name), options), Mint()
         session_id = await add_sessions(store, mint, 1, lambda _: {})
         head = await fill_turns(store, mint, session_id, range(turns))
-        return cls(store, mint, session_id, head)
+        return Appender(store, mint, session_id, head)
 
     async def turn(self, text: str, parts: list[dict[str, Any]], now: int) -> None:
         mint, session_id = self._mint, self._session_id

@@ -19,7 +19,15 @@ from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.testing.scribe import OpenedTurn, Scribe
 from clew.transcript import chunk as c
 
-__all__ = ["DELTA_CHUNK", "STREAMS", "Streams", "acknowledged_rate", "measure_acknowledged", "measure_rate"]
+__all__ = [
+    "DELTA_CHUNK",
+    "STREAMS",
+    "Streams",
+    "acknowledged_on",
+    "acknowledged_rate",
+    "measure_acknowledged",
+    "measure_rate",
+]
 
 Shown: TypeAlias = Callable[[int, Sequence[c.Chunk]], None]
 """Called with the number of a stream and its chunks that may be shown."""
@@ -183,6 +191,13 @@ async def _raw_acknowledged(bench: Bench, streams: int, chunks: int, sync: Sync)
 
 async def acknowledged_rate(bench: Bench, streams: int, chunks: int, sync: Sync) -> float:
     store = await open_sqlite(bench.path("ack-clew"), SqliteOptions(every_commit_full=sync == "FULL"))
+    rate = await acknowledged_on(store, streams, chunks)
+    await store.close()
+    return rate
+
+
+async def acknowledged_on(store: Store, streams: int, chunks: int) -> float:
+    """Chunks a second, over all streams."""
     made = await Streams.make(store, streams)
 
     async def stream(recorder: Recorder) -> None:
@@ -195,5 +210,4 @@ async def acknowledged_rate(bench: Bench, streams: int, chunks: int, sync: Sync)
     await asyncio.gather(*map(stream, made.recorders))
     took = time.perf_counter() - begin
     await made.finish()
-    await store.close()
     return chunks // streams * streams / took
