@@ -300,6 +300,23 @@ async def test_a_random_history_is_the_same_on_every_store(seed: int, actions: l
 
 
 @pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.rule("RP-6", "ST-12")
+@pytest.mark.parametrize("seed", range(rounds(2)))
+async def test_a_random_history_is_the_same_on_postgresql(postgres_store_url: str, seed: int) -> None:
+    """And the server finds nothing wrong with its own tables."""
+    from clew.store.sql.postgres.opening import open_postgres
+
+    actions = random.Random(seed).choices(ACTIONS, k=14)
+    store = await open_postgres(postgres_store_url)
+    try:
+        assert await play(store, seed, actions) == await play(MemoryStore(), seed, actions)
+        assert await store.verify() == ()
+    finally:
+        await store.close()
+
+
+@pytest.mark.slow
 @pytest.mark.rule("FS-4")
 @pytest.mark.parametrize("kind", ["jsonl", "json"])
 @settings(max_examples=rounds(12), suppress_health_check=[HealthCheck.function_scoped_fixture])

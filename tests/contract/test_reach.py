@@ -215,6 +215,20 @@ async def test_a_move_from_its_reach_is_the_same_in_sql(tmp_path: Path, seed: in
         await store.close()
 
 
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.rule("RP-6", "ST-12")
+async def test_a_move_from_its_reach_is_the_same_on_postgresql(postgres_store_url: str) -> None:
+    """Its recursive queries too."""
+    from clew.store.sql.postgres.opening import open_postgres
+
+    store = await open_postgres(postgres_store_url)
+    try:
+        await play(store, 1, ["turn", "turn", "compact", *random.Random(1).choices(MOVING, k=rounds(24))])
+    finally:
+        await store.close()
+
+
 @pytest.mark.rule("ST-14")
 @pytest.mark.parametrize("side", [0, 1], ids=["where it is", "where it goes"])
 async def test_a_move_between_lines_that_lead_in_a_ring_ends_with_an_error(tmp_path: Path, side: int) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from clew.transcript.part import data_of, text_at, text_of
@@ -31,6 +32,8 @@ _PIECE: Final = re.compile(r'"((?:[^"]|"")*)"(\*?)')
 
 Phrase = tuple[tuple[str, ...], bool]
 """Words one after the other; whether the last of them may go on."""
+Hit = tuple[int, int, Phrase]
+"""The places of the first and the last word of a phrase that was found."""
 
 
 def searched_text(type_: str, part: Any) -> str:
@@ -60,10 +63,12 @@ def _atoms(value: Any) -> Iterator[str]:
 
 
 def _fold(word: str) -> str:
-    if not word.isascii():
-        plain = unicodedata.normalize("NFD", word.lower())
-        word = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    return word.lower()[:_MOST_WORD]
+    if word.isascii():
+        return word.lower()[:_MOST_WORD]
+    # Marks go; letters lose theirs where they are Latin. SQLite's index knows no others.
+    letters = (letter for letter in word.lower() if not unicodedata.combining(letter))
+    plain = ((unicodedata.normalize("NFD", letter)[0], letter) for letter in letters)
+    return "".join(base if base.isascii() else letter for base, letter in plain)[:_MOST_WORD]
 
 
 def words_of(text: str) -> str:
@@ -99,29 +104,62 @@ def to_tsquery(phrases: Sequence[Phrase]) -> str:
 
 
 def snippet_of(text: str, phrases: Sequence[Phrase]) -> str:
-    """Some words of the text around what was found, that between two ``**``."""
+    """Some words of the text around what was found, that between two ``**``; chosen as SQLite's index chooses them."""
     words = [(found.start(), found.end(), _fold(found[0])) for found in _WORD.finditer(text)]
-    hits = [hit for phrase in phrases for hit in _find(words, phrase)]
-    best, most = 0, -1
-    for first, _, _ in hits:
-        start = max(0, min(first, len(words) - _SNIPPET))
-        inside = [hit for hit in hits if start <= hit[0] and hit[1] < start + _SNIPPET]
-        score = 1000 * len({hit[2] for hit in inside}) + len(inside)
+    hits = sorted((hit for phrase in phrases for hit in _find(words, phrase)), key=lambda hit: hit[0])
+    places = [hit[0] for hit in hits]
+    begins = [place for place in range(len(words)) if place == 0 or _ends(text[words[place - 1][1] : words[place][0]])]
+    best, most = 0, 0
+    for place in places:
+        score, centred = _score(hits, places, place, len(words))
         if score > most:
-            best, most = start, score
-    end = min(best + _SNIPPET, len(words))
-    at = words[best][0] if best else 0
-    stop = words[end - 1][1] if end < len(words) else len(text)
-    pieces = ["…" if best else ""]
-    for first, last in sorted({hit[:2] for hit in hits if best <= hit[0] and hit[1] < end}):
-        if words[first][0] >= at:
-            pieces += [text[at : words[first][0]], "**", text[words[first][0] : words[last][1]], "**"]
-            at = words[last][1]
-    return "".join([*pieces, text[at:stop], "…" if end < len(words) else ""])
+            best, most = centred, score
+        sentence = begins[bisect_right(begins, place) - 1]
+        if sentence < place and len(words) > _SNIPPET:
+            score = _score(hits, places, sentence, len(words))[0] + (100 if sentence else 120)
+            if score > most:
+                best, most = sentence, score
+    end = best + _SNIPPET
+    pieces, at = ["…" if best else ""], words[best][0] if best else 0
+    shown = hits[bisect_left(places, best) : bisect_left(places, end)]
+    for first, last in _joined(hit for hit in shown if hit[1] < end):
+        pieces += [text[at : words[first][0]], "**", text[words[first][0] : words[last][1]], "**"]
+        at = words[last][1]
+    stop, more = (words[end - 1][1], "…") if end < len(words) else (len(text), "")
+    return "".join([*pieces, text[at:stop], more])
 
 
-def _find(words: Sequence[tuple[int, int, str]], phrase: Phrase) -> Iterator[tuple[int, int, Phrase]]:
-    """Where a phrase stands among words: its first and its last place."""
+def _ends(between: str) -> bool:
+    """Whether a sentence ends between two words."""
+    held = between.rstrip(" \t\n\r")
+    return len(held) < len(between) and held.endswith((".", ":"))
+
+
+def _score(hits: Sequence[Hit], places: Sequence[int], start: int, count: int) -> tuple[int, int]:
+    """What the words from ``start`` on are worth, each phrase most at its first time; where to begin to have what was
+    found among them in the middle."""
+    inside = hits[bisect_left(places, start) : bisect_left(places, start + _SNIPPET)]
+    if not inside:
+        return 0, 0
+    known = len({hit[2] for hit in inside})
+    first, last = inside[0][0], inside[-1][1] + 1
+    centred = first - int((_SNIPPET - (last - first)) / 2)
+    return 1000 * known + len(inside) - known, max(0, min(centred, count - _SNIPPET))
+
+
+def _joined(hits: Iterable[Hit]) -> list[tuple[int, int]]:
+    """Those that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for first, last, _ in hits:
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def _find(words: Sequence[tuple[int, int, str]], phrase: Phrase) -> Iterator[Hit]:
+    """Where a phrase stands among words."""
     wanted, is_open = phrase
     last = len(wanted) - 1
     for first in range(len(words) - last):
