@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import sqlite3
 import sys
 import threading
@@ -16,6 +17,8 @@ import pytest
 
 import clew
 from clew.errors import StoreClosed
+from clew.fronts.http import serve
+from clew.fronts.token import Token
 from clew.history.check import check
 from clew.long_work import AT_ONCE, giving_way, let_go, run_long
 from clew.store.base import get_session
@@ -221,3 +224,24 @@ async def test_much_is_freed_beside_the_loop_once_nobody_has_it() -> None:
     freed.clear()
     hold(3)
     assert freed == [True] * 3
+
+
+async def test_a_server_that_is_up_does_not_go_through_what_it_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told before it says where it is, and only there: an engine in somebody's program leaves it alone."""
+    stop = asyncio.Event()
+    said: list[str] = []
+
+    def freeze() -> None:
+        said.append(capsys.readouterr().out)
+        stop.set()
+
+    monkeypatch.setattr(gc, "freeze", freeze)
+    async with clew.open("memory:"):
+        assert said == []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        await serve._serve("memory:", listener, Token("t", chosen=False), stop, open_page=False)
+    assert said == [""]
+    assert capsys.readouterr().out.startswith("clew http://127.0.0.1:")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import os
@@ -105,6 +106,8 @@ async def _serve(
         app = make_app(engine, token=token.value, hosts=hosts, streams=streams, workspace_root=root)
 
         def ready() -> None:
+            # What is loaded by now stays. To go through it with every large collection would hold up all streams.
+            gc.freeze()
             engine.store.announce(base)
             page = f"{base}/#token={token.value}"
             print(f"clew {page}", flush=True)
