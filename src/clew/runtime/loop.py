@@ -117,6 +117,7 @@ class Loop(msgspec.Struct):
             failpoint("run.tool_done")
             await self.recorder.send(result)
         waits = await self._ask(verdicts)
+        self.recorder.rest()
         await self.recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
         self._finish()

@@ -231,7 +231,7 @@ class Recorder:
         policy = self._policy
         ends = isinstance(chunk, c.Finish) or (policy.save_on == "step" and isinstance(chunk, c.FinishStep))
         full = 0 < policy.save_buffer_size <= self._bytes
-        if ends or full:
+        if full or (ends and self._rest is None):
             self._flush()
         elif policy.save_buffer_ms > 0 and self._timer is None:
             self._timer = self._clock.call_later(policy.save_buffer_ms, self._on_timer)
