@@ -242,6 +242,6 @@ async def test_a_server_that_is_up_does_not_go_through_what_it_loaded(
         assert said == []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        await serve._serve("memory:", listener, Token("t", chosen=False), stop, open_page=False)
+        await serve._serve("memory:", None, listener, Token("t", chosen=False), stop, open_page=False)
     assert said == [""]
     assert capsys.readouterr().out.startswith("clew http://127.0.0.1:")
