@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 
-from clew.fronts.cli.chat import screen
-from clew.fronts.cli.chat.keyboard import Act, Editor, Key, Keys
-from clew.fronts.cli.chat.screen import Screen, cut
+from clew.fronts.cli.attachment import with_files
+from clew.fronts.cli.chat.completion import LineCompleter
+from clew.fronts.cli.chat.footer import Footer
+from clew.fronts.cli.chat.picker import Picker
+from clew.fronts.cli.chat.screen import cut
 from clew.fronts.cli.chat.slash_commands import COMMANDS, completions
 from clew.fronts.cli.chat.typed_lines import KEPT, TypedLines
+from clew.fronts.cli.diff import change_lines
+from clew.fronts.cli.failure import failure_words
 from clew.fronts.cli.render import Look, Reply, call_details, call_line, history_lines, split_blocks
 from clew.transcript.message import Message
 
@@ -72,7 +79,7 @@ def test_what_a_running_command_has_printed_is_no_result() -> None:
         *(f"  line {number}" for number in range(4, 8)),
         "  \\x1b[2J",
     ]
-    assert list(reply.finished([so_far], 60, final=True)) == ["▸ bash make\n"]
+    assert list(reply.finished([so_far], 60, final=True)) == ["⊘ bash make  stopped; its last words: \\x1b[2J\n"]
 
 
 def test_without_blocks_text_goes_out_as_it_comes() -> None:
@@ -140,160 +147,141 @@ def test_a_card_is_one_line() -> None:
     assert cut("abc", 3) == "abc"
 
 
-# Keys
-
-
-def test_bytes_become_keys_however_they_are_cut() -> None:
-    """Characters of several bytes, sequences and pastes wait for their rest."""
-    data = "hé\x1b[A\x1bb\x1b[200~one\r\ntwo\x1b[201~\x01\r".encode()
-    whole = Keys().feed(data)
-    assert whole == [
-        Key("text", "hé"),
-        Key("up"),
-        Key("word-left"),
-        Key("paste", "one\ntwo"),
-        Key("home"),
-        Key("enter"),
-    ]
-    keys = Keys()
-    cut_up = [key for at in range(len(data)) for key in keys.feed(data[at : at + 1])]
-    assert [key for key in cut_up if key.name != "text"] == [key for key in whole if key.name != "text"]
-    assert "".join(key.text for key in cut_up if key.name == "text") == "hé"
-
-
-def test_lines_that_come_together_are_a_paste_that_an_empty_line_ends() -> None:
-    """A line with its Enter is none, and neither are lines with other keys among them."""
-    assert Keys().feed(b"one\rtwo\r") == [Key("paste", "one\ntwo\n")]
-    assert Keys().feed(b"one\r") == [Key("text", "one"), Key("enter")]
-    assert Keys().feed(b"one\r\x04") == [Key("text", "one"), Key("enter"), Key("end-of-input")]
-    editor = Editor()
-    assert editor.press(Key("paste", "one\ntwo\n")) is None
-    assert editor.press(Key("enter")) == Act("line", "one\ntwo")
-    assert editor.press(Key("paste", "one\n\ntwo\n\n")) == Act("line", "one\n\ntwo")
-
-
-def typed(editor: Editor, keys: bytes) -> list[Act]:
-    return [act for key in Keys().feed(keys) if (act := editor.press(key)) is not None]
-
-
-def test_a_line_is_edited_as_in_a_shell() -> None:
-    """Words, ends, killing and yanking, the history and back; Ctrl-D deletes unless there is nothing."""
-    editor = Editor(["first", "second"])
-    assert typed(editor, b"one two three\x17\x1bb\x0b\x01\x19\x05!\r") == [Act("line", "two one !")]
-    typed(editor, b"draft\x10\x10")
-    assert (editor.text, editor.cursor) == ("first", 5)
-    typed(editor, b"\x0e\x0e")
-    assert editor.text == "draft"
-    assert typed(editor, b"\x01\x04\x04\x04\x04\x04") == []
-    assert typed(editor, b"\x04\x03\x1a\x0c") == [Act("end"), Act("interrupt"), Act("suspend"), Act("clear")]
-    assert typed(editor, b"a\\\r") == []
-    assert typed(editor, b"b\x1b\rc\r") == [Act("line", "a\nb\nc")]
-
-
-def test_the_line_is_shown_around_its_cursor() -> None:
-    """As much as fits, wide characters as two, what would steer a terminal as dots."""
-    editor = Editor()
-    editor.set("a\nb\x1bc")
-    assert editor.view(20) == ("a⏎b·c", 5)
-    editor.set("x" * 50)
-    assert editor.view(10) == ("x" * 9, 9)
-    editor.set("線" * 10)
-    assert editor.view(10) == ("線" * 4, 8)
-
-
-@given(st.binary(max_size=60))
-def test_no_bytes_can_break_the_editor(data: bytes) -> None:
-    """The cursor stays in the line, and the view in its width."""
-    editor = Editor(["old"], lambda line: completions(line, ["demo/echo"], []))
-    for key in Keys().feed(data):
-        editor.press(key)
-        assert 0 <= editor.cursor <= len(editor.text)
-        shown, column = editor.view(12)
-        assert column <= 11
-        assert shown.isprintable()
+# What a line could become
 
 
 def test_tab_completes_commands_models_and_sessions() -> None:
-    """As far as all agree; then what there is."""
-    editor = Editor(complete=lambda line: completions(line, ["demo/echo", "demo/long"], ["ses_1"]))
-    typed(editor, b"/mo\t")
-    assert editor.text == "/mode"
-    typed(editor, b"l\t")
-    assert editor.text == "/model "
-    typed(editor, b"\t")
-    assert (editor.text, list(editor.choices)) == ("/model demo/", ["/model demo/echo", "/model demo/long"])
-    assert completions("/s", [], []) == ["/sessions", "/switch ", "/show"]
-    assert completions("/switch s", [], ["ses_1", "other"]) == ["/switch ses_1"]
-    assert completions("hello", ["demo/echo"], []) == []
-    assert len(completions("/", [], [])) == len(COMMANDS)
+    """Each command with what it does; behind some of them, what they take."""
+    talk: Any = SimpleNamespace(models=["demo/echo", "demo/long"], sessions=["ses_1", "other"])
+    assert [line for line, _ in completions("/s", talk)] == ["/sessions", "/switch ", "/search ", "/show", "/shell "]
+    assert completions("/mod", talk) == [
+        ("/model ", "the model, or another one from now on"),
+        ("/mode ", "how freely it works"),
+    ]
+    assert [line for line, _ in completions("/switch s", talk)] == ["/switch ses_1"]
+    assert [line for line, _ in completions("/model demo/e", talk)] == ["/model demo/echo"]
+    assert completions("hello", talk) == []
+    assert len(completions("/", talk)) == len(COMMANDS)
 
 
-WORDS = ("y", "yes", "once", "n", "no")
+async def test_an_at_completes_files_of_the_folder(tmp_path: Path) -> None:
+    """What begins so before what only holds it; nothing hidden, nothing of what others installed."""
+    for name in ("src/app.py", "app.md", "docs/map.md", ".git/app", "node_modules/app.js"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    completer = LineCompleter(lambda line: [], lambda: tmp_path)
+
+    async def found(line: str) -> list[str]:
+        asked = completer.get_completions_async(Document(line), CompleteEvent())
+        return [completion.text async for completion in asked]
+
+    assert await found("look at @ap") == ["app.md", "src/app.py", "docs/map.md"]
+    assert await found("look at ap") == []
+    assert await found("mail me@ap") == []
 
 
-async def test_a_key_answers_a_question_that_somebody_could_have_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone; beside half a line it needs Enter. A key that begins a word goes into the line; any other is told."""
-    monkeypatch.setattr(screen, "_MOMENT_S", 0.0)
-    editor = Editor()
-    terminal = Screen(editor)
-    terminal.ask("allow? ", WORDS)
-    terminal._press(Key("text", "x"))
-    assert (await terminal.next(), editor.text) == (Act("key", "x", 1), "")
-    for text in ("o", "yes"):
-        terminal._press(Key("text", text))
-        terminal._press(Key("text", "y"))
-        assert editor.text == text + "y"
-        terminal.clear()
-    terminal._press(Key("paste", "y"))
-    terminal.clear()
-    terminal._press(Key("text", "Y"))
-    assert (await terminal.next(), editor.text) == (Act("key", "y", 1), "")
-    terminal.ask(None)
-    editor.set("half")
-    terminal.ask("allow? ", WORDS)
-    terminal._press(Key("text", "y"))
-    assert (editor.text, terminal._acts.empty()) == ("y", True)
-    terminal._press(Key("enter"))
-    assert await terminal.next() == Act("line", "y", 2)
-    terminal.ask(None)
-    assert editor.text == "half"
+def test_files_are_named_by_an_at_and_images_by_their_path(tmp_path: Path) -> None:
+    """As a terminal drops them, too; a name that is no file stays a word."""
+    (tmp_path / "a b.png").write_bytes(b"\x89PNG")
+    (tmp_path / "notes.txt").write_text("hello")
+    said = rf"see @notes.txt, @gone.txt and {tmp_path}/a\ b.png or '{tmp_path}/a b.png' but not notes.txt"
+    [words, *files] = with_files(said, tmp_path)
+    assert words == {"type": "text", "text": said}
+    assert [(file["filename"], file["mediaType"]) for file in files] == [
+        ("notes.txt", "text/plain"),
+        ("a b.png", "image/png"),
+    ]
 
 
-async def test_what_was_typed_ahead_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a pause it belongs to the line before the question; and an answer belongs to its own question."""
-    now = 100.0
-    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    editor = Editor()
-    terminal = Screen(editor)
-    editor.set("so ")
-    terminal.ask("allow? ", WORDS)
-    for key in (Key("text", "y"), Key("text", "e"), Key("text", "s")):
-        now += 0.2
-        terminal._press(key)
-    terminal._press(Key("enter"))
-    assert (await terminal.next(), editor.text) == (Act("line", "so yes"), "")
-    terminal._press(Key("text", "y"))
-    assert (terminal._acts.empty(), editor.text) == (True, "")
-    terminal.ask(None)
-    assert editor.text == "y"
-    terminal.clear()
-    terminal.ask("allow? ", WORDS)
-    now += 1
-    terminal._press(Key("text", "y"))
-    terminal.ask(None)  # answered elsewhere, before anybody took the key
-    terminal.ask("allow? ", WORDS)
-    now += 1
-    terminal._press(Key("text", "n"))
-    assert await terminal.next() == Act("key", "n", 3)
+# What is always in sight
 
 
-def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_footer_says_less_where_there_is_less_room() -> None:
+    """Never more than fits; the model and the mode are last to go."""
+    footer = Footer(folder="/work/of/mine", model="demo/echo", mode="read_only", share=0.123, cost_usd=0.0042)
+    assert footer.line(80) == "/work/of/mine · demo/echo · read_only · 12% full · $0.0042"
+    assert [footer.line(width) for width in (52, 44, 36, 28, 20)] == [
+        "…/mine · demo/echo · read_only · 12% full · $0.0042",
+        "demo/echo · read_only · 12% full · $0.0042",
+        "demo/echo · read_only · 12% full",
+        "echo · read_only · 12% full",
+        "echo · read_only",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "next_step"),
+    [
+        ("openai answered 401: no such key\nTraceback …", "see `clew models` for the key that it wants"),
+        ("429: slow down", "wait a little, then /continue goes on; or take another /model"),
+        ("503: overloaded", "the provider has a problem of its own: /continue tries it again"),
+        ("cannot connect to host", "look at the network, then /continue tries it again"),
+        ("odd", "/continue tries it again"),
+    ],
+)
+def test_a_failure_is_one_sentence_and_a_next_step(message: str, next_step: str) -> None:
+    assert failure_words({"code": "model_failed", "message": message}) == f"{message.splitlines()[0]}; {next_step}"
+
+
+def test_a_list_is_filtered_and_walked() -> None:
+    """What is typed narrows it; as many rows as there is room for, around the one that is marked."""
+
+    async def walk() -> tuple[list[tuple[bool, str]], str | None]:
+        picker = Picker("which?", [(str(n), f"number {n}") for n in range(30)])
+        picker.type("1")
+        picker.move(3)
+        shown = picker.lines(4)
+        picker.take()
+        return shown, await picker.chosen
+
+    shown, chosen = asyncio.run(walk())
+    assert shown == [
+        (False, "which? 1  (12 of 30)"),
+        (False, "  number 11"),
+        (True, "❯ number 12"),
+        (False, "  number 13"),
+    ]
+    assert chosen == "12"
+
+
+# What a call would change
+
+
+def test_an_edit_is_shown_as_what_it_changes(tmp_path: Path) -> None:
+    """Against the file as it is; where it cannot work, that is said before it is allowed."""
+    (tmp_path / "a.py").write_text("one\ntwo\nthree\n")
+    edit = {"path": "a.py", "old": "two", "new": "2\x1b[2J"}
+    assert change_lines("edit", edit, str(tmp_path), PLAIN) == [
+        "? edit a.py  +1 −1",
+        "  @@ -1,3 +1,3 @@",
+        "   one",
+        "  -two",
+        r"  +2\x1b[2J",
+        "   three",
+    ]
+    missing = change_lines("edit", {**edit, "old": "four"}, str(tmp_path), PLAIN)
+    assert missing is not None
+    assert missing[0].startswith("? edit a.py  +1 −1  it will fail: ")
+    assert change_lines("write", {"path": "b.py", "content": "x\n"}, str(tmp_path), PLAIN) == [
+        "? write b.py  +1 −0  a new file",
+        "  @@ -0,0 +1 @@",
+        "  +x",
+    ]
+    assert change_lines("bash", {"command": "ls"}, str(tmp_path), PLAIN) is None
+
+
+# What was typed
+
+
+def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines with newlines too; the newest are kept; what does not read is left out; a link is not followed."""
-    path = tmp_path / "data" / "chat_history"
-    past = TypedLines(path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    past = TypedLines(tmp_path)
     assert past.load() == []
     past.add("one\ntwo")
     past.add("ü")
+    [path] = (tmp_path / "data" / "clew" / "typed").iterdir()
+    assert TypedLines(tmp_path / "other").load() == []
     assert (past.load(), path.stat().st_mode & 0o777) == (["one\ntwo", "ü"], 0o600)
     path.write_bytes(b"nonsense\n" + b"\xff\n" + b'"x"\n' * (2 * KEPT + 1))
     assert past.load() == ["x"] * KEPT

@@ -131,7 +131,11 @@ def test_a_webhook_is_signed_as_its_sender_does(say: Say, tmp_path: Path) -> Non
     failed(say("hook", "add", "pay", "--scheme", "paypal"), 2, "usage")
     kept = tmp_path / "secret"
     kept.write_text("whsec_0123456789abcdef\n")
-    assert say("hook", "add", "pay", "--scheme", "stripe", "--secret-file", str(kept)) == (0, "pay is kept\n", "")
+    assert say("hook", "add", "pay", "--scheme", "stripe", "--secret-file", str(kept)) == (
+        0,
+        "pay is kept\n",
+        "clew: deliveries go to POST /api/hooks/pay of `clew serve`\n",
+    )
     assert say("hook", "ls") == (0, "pay  open  stripe  a new session each time\n", "")
     assert "scheme  stripe\n" in say("hook", "show", "pay")[1]
     failed(say("hook", "rotate", "pay"), 2, "invalid_input")

@@ -109,6 +109,15 @@ async def chat(
     return await talk(store, session, model, new)
 
 
+@app.default
+async def start() -> int:
+    """The chat in this folder; without a terminal, what there is."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        app.help_print([])
+        return 0
+    return await chat()
+
+
 @app.command
 async def url(*, store: Store = None) -> None:
     """Print the address of the server that has the store open, with its token.

@@ -35,6 +35,7 @@ __all__ = [
     "Json",
     "Store",
     "exit_code",
+    "find_server",
     "flag",
     "moment",
     "new_session",
@@ -126,6 +127,14 @@ def _require_store(location: Location) -> None:
     if isinstance(location, SqliteFile):
         refuse_lost(location.path)
     raise e.StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
+
+
+async def find_server(store: str | None) -> RemoteEngine:
+    """The engine of the server that has the store now; it is not opened by whoever only waits for that."""
+    owned = lock_of(parse_url(store or default_store_url()))
+    owner = read_owner(owned) if owned is not None else None
+    error = e.StoreUnavailable("no server has the store open")
+    return await _remote_engine(owner.url if owner else None, owner.pid if owner else None, error)
 
 
 async def _remote_engine(url: object, pid: object, error: e.ClewError) -> RemoteEngine:

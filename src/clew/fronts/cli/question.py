@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from clew.fronts.cli.command import AnyEngine
+from clew.fronts.cli.diff import change_lines
 from clew.fronts.cli.render import Look, call_details
 from clew.fronts.cli.safe_text import one_line, plain
 from clew.live.base import Waiting
@@ -18,7 +21,12 @@ NOBODY: Final = "there is nobody at this terminal to ask"
 _ALLOW: Final = "allow? [y]es once{} · [n]o: "
 _ALLOW_NARROW: Final = "allow? y{}/n: "
 _KEYS: Final = "y allows it once{}, n denies it"
-_ONLY_ONCE: Final = "  no rule could say the same thing again, so this can only be allowed once"
+_WHY_ONCE: Final[Mapping[str, str]] = {
+    "command": "what the line does is known only when the shell runs it (a variable, a substitution, a pattern or a "
+    "changed folder in it), so no rule could be sure to mean the same again",
+    "path": "the path leads somewhere that is known only when it is used",
+    "host": "the address names no host that a rule could be about",
+}
 _WIDTH: Final = "how far? (Enter: 1) "
 _WHY: Final = "why not? (Enter: no reason) "
 _ANSWER: Final = "your answer: "
@@ -65,7 +73,8 @@ class Question:
             return False
         call = await self._call()
         given: Any = call.get("input")
-        if (await self._engine.get_session(self._session_id)).workspace_root is None:
+        session = await self._engine.get_session(self._session_id)
+        if session.workspace_root is None:
             # Without a folder there is no project that it could be remembered for.
             self._decisions = _without("project")
         asked = approval_of(call).get("descriptor")
@@ -82,9 +91,13 @@ class Question:
             for number, option in enumerate(self._options, start=1):
                 terminal.print(f"  {number}. {plain(option)}\n")
         else:
-            terminal.print(call_details(self.wait.tool, given, look, call.get("approval")))
+            change = await asyncio.to_thread(change_lines, self.wait.tool, given, session.workspace_root, look)
+            terminal.print(call_details(self.wait.tool, given, look, call.get("approval"), change))
             if only_once:
-                terminal.print(look.style(_ONLY_ONCE, "dim") + "\n")
+                why = f"it can only be allowed once: {plain(_why_once(asked))}"
+                width, indent = max(terminal.size[0] - 1, 12), "  "
+                wrapped = textwrap.fill(why, width, initial_indent=indent, subsequent_indent=indent)
+                terminal.print(look.style(wrapped, "dim") + "\n")
         self.ask(terminal)
         return True
 
@@ -159,6 +172,13 @@ class Question:
         newest = reversed(await self._engine.messages(self._session_id, limit=20))
         parts = (part for message in newest for part in message.parts)
         return next((part for part in parts if call_id_of(part) == self.wait.tool_call_id), {})
+
+
+def _why_once(asked: Any) -> str:
+    """What of a call no rule can name."""
+    target = asked.get("target") if isinstance(asked, Mapping) else None
+    kind = target.get("kind") if isinstance(target, Mapping) else None
+    return _WHY_ONCE.get(str(kind), "no rule could say the same thing again")
 
 
 def _without(*decisions: Decision) -> dict[str, Decision]:

@@ -61,6 +61,10 @@ class Look:
         self._markdown = markdown
 
     @property
+    def has_colour(self) -> bool:
+        return self._colour
+
+    @property
     def by_block(self) -> bool:
         """Text is set when a block is whole; otherwise it goes out as it comes."""
         return self._markdown is not None
@@ -76,8 +80,10 @@ class Look:
 class Reply:
     """One assistant message while it grows. Shown again from its start, it goes on where it was."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Look, *, live: bool = False) -> None:
+        """``live``: what it asked of a person was put to them above."""
         self._look = look
+        self._live = live
         self._done = 0
         self._chars = 0
 
@@ -92,7 +98,9 @@ class Reply:
             elif p.is_call(part):
                 if not final and p.is_growing(part):
                     return
-                yield call_line(part, self._look, width) + "\n"
+                asked = self._live and p.tool_name(part) == "question" and p.state_of(part) == "output-available"
+                answer = f"{self._look.style('✓', 'green')} {plain(one_line(p.output_text(part) or '', width - 3))}"
+                yield (answer if asked else call_line(part, self._look, width, over=True)) + "\n"
             else:
                 yield _other(part)
             self._done, self._chars = self._done + 1, 0
@@ -166,8 +174,8 @@ def split_blocks(text: str) -> tuple[str, str]:
     return text[:cut], text[cut:]
 
 
-def call_line(part: Part, look: Look, width: int) -> str:
-    """A call on one line: how it stands, what it is, what came of it."""
+def call_line(part: Part, look: Look, width: int, *, over: bool = False) -> str:
+    """A call on one line: how it stands, what it is, what came of it. ``over``: nothing more will come."""
     state = str(p.state_of(part))
     mark, colour = _MARKS.get(state, ("·", "dim"))
     head = f"{p.tool_name(part)} {one_line(_gist(p.input_of(part)), max(width // 2, 20))}".rstrip()
@@ -175,7 +183,9 @@ def call_line(part: Part, look: Look, width: int) -> str:
     ended = ""
     if p.is_preliminary(part):
         # It runs, or was stopped: what it has given so far is no result.
-        mark, colour = _MARKS["input-available"]
+        mark, colour = _MARKS["output-denied" if over else "input-available"]
+        lines = (p.output_text(part) or "").splitlines()
+        came = f"stopped; its last words: {lines[-1]}" if over and lines else "stopped" if over else ""
     elif state == "output-available":
         lines = [line for line in (p.output_text(part) or "").splitlines() if line.strip()]
         if code := p.exit_code_of(part):
@@ -217,11 +227,20 @@ def _other(part: Part) -> str:
     return f"[{plain(kind)} {plain(one_line(named, 60))}]\n"
 
 
-def call_details(tool: str, given: object, look: Look, approval: object = None) -> str:
+def call_details(
+    tool: str, given: object, look: Look, approval: object = None, change: Sequence[str] | None = None
+) -> str:
     """A call that waits, with its exact arguments and every one of them; never what a model says about it. Below it
-    why the rules ask, and about what of it."""
-    shown = msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
-    asked = f"{look.style('?', 'yellow')} {look.style(plain(tool), 'bold')} {plain(shown)}\n"
+    why the rules ask, and about what of it. ``change``: the arguments as what they would change."""
+    head = f"{look.style('?', 'yellow')} {look.style(plain(tool), 'bold')}"
+    if change is not None:
+        asked = "".join(f"{line}\n" for line in change)
+    elif isinstance(given, Mapping) and list(given) == ["command"] and isinstance(given["command"], str):
+        # As it would be typed, and not as JSON writes it.
+        lines = given["command"].split("\n")
+        asked = "".join(f"{' ' if number else head} {plain(line)}\n" for number, line in enumerate(lines))
+    else:
+        asked = f"{head} {plain(msgspec.json.format(msgspec.json.encode(given), indent=2).decode())}\n"
     descriptor = approval.get("descriptor") if isinstance(approval, Mapping) else None
     if not isinstance(descriptor, Mapping) or not descriptor.get("reason"):
         return asked

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from pathlib import Path
 
-from clew.config import data_folder
 from clew.errors import InvalidInput
 from clew.fronts.cli.chat.conversation import AT_WORK, Conversation
-from clew.fronts.cli.chat.keyboard import Editor
-from clew.fronts.cli.chat.screen import Screen
 from clew.fronts.cli.chat.slash_commands import completions, run_slash
 from clew.fronts.cli.chat.terminal import Pipe, Terminal
 from clew.fronts.cli.chat.typed_lines import TypedLines
-from clew.fronts.cli.command import open_store
+from clew.fronts.cli.command import AnyEngine, find_server, open_store
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look
+from clew.fronts.cli.wire import Gone
 
-# Imports inside a function: what draws Markdown takes long to load, and a conversation through a pipe needs none.
+# Imports inside functions: what draws takes long to load, and a conversation through a pipe needs none of it.
 
-__all__ = ["chat"]
+__all__ = ["chat", "is_attended"]
 
 
 async def chat(store: str | None, session: str | None, model: str | None, new: bool) -> int:
@@ -29,32 +28,60 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
     if session is not None and new:
         raise InvalidInput("--new begins a session of its own; leave the id out")
     async with open_store(store, write=True, make=True) as engine:
-        talk: Conversation | None = None
-
-        def complete(line: str) -> list[str]:
-            return completions(line, talk.models, talk.sessions) if talk is not None else []
-
-        typed = TypedLines(data_folder() / "chat_history")
-        attended = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        editor = Editor(await asyncio.to_thread(typed.load) if attended else (), complete)
-        terminal: Terminal = Screen(editor) if attended else Pipe()
-        look = _look() if attended else Look(colour=False)
-        talk = Conversation(engine, terminal, look, run_slash, model)
-        if attended:
-            talk.remember = typed.add
+        attended = is_attended()
+        here = await asyncio.to_thread(Path.cwd().resolve)
+        talk = await _on_screen(engine, store, model, here) if attended else _through_pipe(engine, model)
         # The session that was named, else the newest of this folder; None for a new one.
         first = None if session is None else await engine.get_session(session)
         if first is None and not new:
-            here = await asyncio.to_thread(Path.cwd().resolve)
             first = next(iter((await engine.list_sessions(limit=1, workspace=str(here))).sessions), None)
-        with terminal.hold():
+        async with talk.terminal.hold():
             code = await talk.talk(first)
-        if attended and talk.session is not None and (await engine.get_status(talk.session.id)).state in AT_WORK:
-            goes_on = isinstance(engine, RemoteEngine)
-            print("the turn goes on in the server" if goes_on else "the turn is interrupted; what was written is kept")
-        if talk.session is not None and attended:
-            print(f"go on with: clew chat {talk.session.id}")
+            if talk.session is not None and attended:
+                await _say_farewell(talk)
         return code
+
+
+def is_attended() -> bool:
+    """Somebody sits at a terminal on which can be drawn."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+
+
+def _through_pipe(engine: AnyEngine, model: str | None) -> Conversation:
+    return Conversation(engine, Pipe(), Look(colour=False), run_slash, model)
+
+
+async def _on_screen(engine: AnyEngine, store: str | None, model: str | None, here: Path) -> Conversation:
+    from clew.fronts.cli.chat.completion import LineCompleter
+    from clew.fronts.cli.chat.screen import Screen
+
+    look = _look()
+    typed = TypedLines(here)
+    screen = Screen(
+        await asyncio.to_thread(typed.load),
+        LineCompleter(lambda line: completions(line, talk), lambda: talk.folder),
+        colour=look.has_colour,
+    )
+    terminal: Terminal = screen
+
+    async def again() -> AnyEngine:
+        return await find_server(store) if isinstance(engine, RemoteEngine) else engine
+
+    talk = Conversation(engine, terminal, look, run_slash, model, again)
+    talk.remember = typed.add
+    screen.footer = talk.footer
+    return talk
+
+
+async def _say_farewell(talk: Conversation) -> None:
+    session_id = talk.need()
+    remote = isinstance(talk.engine, RemoteEngine)
+    with contextlib.suppress(Gone):
+        if (await talk.engine.get_status(session_id)).state in AT_WORK:
+            talk.say(
+                "the turn goes on in the server" if remote else "the turn is interrupted; what was written is kept"
+            )
+    talk.say(f"go on with: clew chat {session_id}")
 
 
 def _look() -> Look:

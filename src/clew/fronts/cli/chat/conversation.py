@@ -7,19 +7,27 @@ another client of the same server looks the same. Typing never waits for an answ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from clew.errors import ClewError, InvalidInput
-from clew.fronts.cli.chat.keyboard import Act
+from clew.errors import ClewError, Conflict, InvalidInput, PermissionDenied, StoreError
+from clew.fronts.cli.attachment import with_files
+from clew.fronts.cli.chat.act import Act
+from clew.fronts.cli.chat.footer import MODE_WORDS, Footer
 from clew.fronts.cli.chat.live_reply import LiveReply, find_message
+from clew.fronts.cli.chat.shell import OwnShell
 from clew.fronts.cli.chat.terminal import Terminal
-from clew.fronts.cli.command import AnyEngine, exit_code, new_session
+from clew.fronts.cli.chat.versions import list_versions
+from clew.fronts.cli.chat.voice import Voice
+from clew.fronts.cli.command import AnyEngine, exit_code, new_session, plural
 from clew.fronts.cli.commands.sessions import words_of
+from clew.fronts.cli.failure import failure_words
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look, history_lines, pause_reason, stop_reason, summary_line, user_lines
@@ -27,16 +35,20 @@ from clew.fronts.cli.safe_text import plain
 from clew.fronts.cli.wire import Gone
 from clew.live.base import Event, Status
 from clew.transcript.message import Message
+from clew.transcript.part import text_part
+from clew.transcript.rule import MODES, Mode
 from clew.transcript.session import Session
 
 __all__ = ["AT_WORK", "Conversation"]
 
 AT_WORK: Final = frozenset({"busy", "retrying"})
 _SHOWN_BEFORE: Final = 20
+_LOST_S: Final = (0.2, 0.5, 1.0, 2.0)
+"""How long is waited between two looks for a server that is gone; the last one again and again."""
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
 
 
-class Conversation:
+class Conversation(Voice):
     """One conversation at a time, between an engine and a terminal."""
 
     def __init__(
@@ -46,14 +58,17 @@ class Conversation:
         look: Look,
         slash: Callable[[Conversation, str], Coroutine[Any, Any, None]],
         model: str | None = None,
+        reopen: Callable[[], Awaitable[AnyEngine]] | None = None,
     ) -> None:
+        """``reopen`` finds the engine again when it was lost; without it, that ends the conversation."""
+        super().__init__(terminal, look)
         self.engine = engine
-        self.terminal = terminal
-        self.look = look
+        self._reopen = reopen
         self.model = model
         self._slash = slash
         self.session: Session | None = None
         self.models: list[str] = []
+        self._default = "the default model"
         self.sessions: list[str] = []
         self.running = False
         self.leaving: int | None = None
@@ -63,29 +78,15 @@ class Conversation:
         self._interrupted = False
         self._status: Status | None = None
         self._queue: list[Message] = []
-        self._reply = LiveReply(engine, terminal, look, self._draw)
+        self._reply = LiveReply(lambda: self.engine, terminal, look, self._draw)
+        self.shell = OwnShell(self.say, self.note)
+        self.mode: Mode = "ask"
+        self._footer = Footer()
+        self._escaped = False
         self._printed_ids: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
 
-    # What others say through it
-
-    def say(self, text: str) -> None:
-        """Something for good, without anything that could steer the terminal."""
-        self.terminal.print(plain(text) + "\n")
-
-    def note(self, text: str) -> None:
-        """Something about the conversation that is not part of it; to whoever reads a pipe, not in it."""
-        if self.terminal.attended:
-            self.terminal.print(self.look.style(plain(text), "dim") + "\n")
-        else:
-            self._complain(text)
-
-    def _complain(self, text: str) -> None:
-        line = f"clew: {plain(text)}"
-        if self.terminal.attended:
-            self.terminal.print(self.look.style(line, "red") + "\n")
-        else:
-            print(line, file=sys.stderr, flush=True)
+    # What others do with it
 
     def need(self) -> str:
         if self.session is None:
@@ -95,7 +96,13 @@ class Conversation:
     @property
     def model_name(self) -> str:
         """What answers the next prompt."""
-        return str(self.model or (self.session.model if self.session is not None else "the default model"))
+        return str(self.model or (self.session.model if self.session is not None else self._default))
+
+    @property
+    def folder(self) -> Path:
+        """Where it works, or would."""
+        root = self.session.workspace_root if self.session is not None else None
+        return Path(root) if root is not None else Path.cwd()
 
     def forget(self, message_ids: Iterable[str]) -> None:
         """These left the conversation; when one of them comes again, it is said again."""
@@ -103,30 +110,35 @@ class Conversation:
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something while the conversation goes on."""
-        task = asyncio.get_running_loop().create_task(self._report_refusal(work))
+        task = asyncio.get_running_loop().create_task(self._report_refusal(work, typed=False))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
 
-    async def _report_refusal(self, work: Coroutine[Any, Any, None]) -> None:
-        """What is refused is said, and the conversation goes on; a server that is gone ends it."""
+    async def _report_refusal(self, work: Coroutine[Any, Any, None], *, typed: bool = True) -> None:
+        """What is refused is said, and the conversation goes on; a server that is gone is waited for."""
         try:
             await work
-        except Gone:
-            raise
         except ClewError as error:
-            self._complain(f"{error} ({error.code})")
+            if not isinstance(error, Gone):
+                self.complain(f"{error} ({error.code})")
+            elif not self._waits_for_server:
+                raise
+            elif typed:
+                self.complain(f"the server does not answer; wait until it is back ({error.code})")
+
+    @property
+    def _waits_for_server(self) -> bool:
+        return self._reopen is not None and self.terminal.attended
 
     # From the keyboard
 
     async def talk(self, session: Session | None) -> int:
         """Until somebody leaves."""
-        events = self.engine.subscribe()
-        if isinstance(self.engine, RemoteEngine):
-            # It greets once nothing can be missed any more.
-            await anext(events)
-        watching = asyncio.get_running_loop().create_task(self._watch(events))
+        watching = asyncio.get_running_loop().create_task(self._watch(await self._listen()))
         try:
-            self.models = [model.id for model in await self.engine.models() if model.usable]
+            listed = await self.engine.models()
+            self.models = [model.id for model in listed if model.usable]
+            self._default = next((model.id for model in listed if model.default), self._default)
             self.sessions = [known.id for known in (await self.engine.list_sessions(limit=20)).sessions]
             await self.enter(session)
             while self.leaving is None:
@@ -134,9 +146,17 @@ class Conversation:
             return self.leaving
         finally:
             self._reply.leave()
+            self.shell.stop()
             for task in (watching, *self._jobs):
                 task.cancel()
             await asyncio.gather(watching, *self._jobs, return_exceptions=True)
+
+    async def _listen(self) -> AsyncIterator[Event]:
+        events = self.engine.subscribe()
+        if isinstance(self.engine, RemoteEngine):
+            # It greets once nothing can be missed any more.
+            await anext(events)
+        return events
 
     async def _next(self, watching: asyncio.Task[None]) -> Act:
         coming = asyncio.ensure_future(self.terminal.next())
@@ -151,16 +171,36 @@ class Conversation:
         if act.kind == "interrupt":
             await self._report_refusal(self._interrupt())
             return
-        self._interrupted = False
-        if act.kind == "end":
+        escaped, self._interrupted, self._escaped = self._escaped, False, False
+        if act.kind == "stop":
+            await self._report_refusal(self._stop(again=escaped))
+        elif act.kind == "end":
             self.leaving = 0 if self.terminal.attended else self._code
+        elif act.kind == "mode":
+            await self._report_refusal(self.set_mode(MODES[(MODES.index(self.mode) + 1) % len(MODES)]))
         elif act.asked:
             if self._question is not None:
                 await self._report_refusal(self._answer(self._question, act.text))
         elif act.kind == "line" and act.text.strip():
             self.remember(act.text)
-            is_command = re.match(r"/[a-z]*(?: |\Z)", act.text)
-            await self._report_refusal(self._slash(self, act.text) if is_command else self._prompt(act.text))
+            await self._report_refusal(self._said(act.text))
+
+    async def _said(self, line: str) -> None:
+        # The language of the demo model that calls tools begins with the same mark.
+        if line.startswith("!") and self.terminal.attended and not self.model_name.startswith("demo/tools"):
+            self.beside(self.shell.run(line[1:].strip(), self.folder))
+        elif re.match(r"/[a-z]*(?: |\Z)", line):
+            await self._slash(self, line)
+        else:
+            await self._prompt(line[1:] if line.startswith("//") else line)
+
+    async def _stop(self, *, again: bool) -> None:
+        """Esc: stop what runs and keep the queue; with nothing running, twice, one's own words to change."""
+        if self.shell.stop() or (self.session is not None and await self.engine.abort(self.session.id)):
+            return
+        if again and self.session is not None:
+            await self._slash(self, "/edit")
+        self._escaped = not again
 
     async def _interrupt(self) -> None:
         """The first one aborts what runs; the second leaves."""
@@ -168,27 +208,46 @@ class Conversation:
             # Half a line is not left behind by accident.
             self.leaving = None if self.terminal.clear() else 130
             return
-        if self.session is not None and await self.engine.abort(self.session.id):
+        stopped = self.shell.stop()
+        with contextlib.suppress(Gone):  # whoever wants to leave is not kept by a server that is gone
+            stopped = stopped or (self.session is not None and await self.engine.abort(self.session.id))
+        if stopped:
             self._interrupted = True
         elif not self.terminal.clear():
             self._interrupted = True
             self.note("Ctrl-C again leaves, and so does Ctrl-D")
 
+    async def set_mode(self, mode: Mode) -> None:
+        """How freely it works from now on; a session that is still to be made begins so."""
+        if self.session is not None:
+            self.session = await self.engine.patch_session(self.session.id, mode=mode)
+        self.mode = mode
+        self.note(f"mode {mode}: {MODE_WORDS[mode]}")
+        self._draw()
+
     async def _prompt(self, text: str) -> None:
         self.terminal.busy(True)
         try:
+            parts: Any = text
+            if self.terminal.attended:
+                parts = await asyncio.to_thread(with_files, text, self.folder)
+                if told := self.shell.take():
+                    parts.insert(0, text_part(told))
             if self.session is None:
                 made = await new_session(self.engine, self.model)
                 try:
+                    if self.mode != made.mode:
+                        made = await self.engine.patch_session(made.id, mode=self.mode)
                     self.session = made
-                    await self.engine.submit(made.id, text, model=self.model, attended=self.terminal.attended)
+                    await self.engine.submit(made.id, parts, model=self.model, attended=self.terminal.attended)
                 except ClewError:
                     # One whose first prompt is refused does not stay.
                     self.session = None
-                    await self.engine.delete_session(made.id)
+                    with contextlib.suppress(Gone):
+                        await self.engine.delete_session(made.id)
                     raise
             else:
-                await self.engine.submit(self.session.id, text, model=self.model, attended=self.terminal.attended)
+                await self.engine.submit(self.session.id, parts, model=self.model, attended=self.terminal.attended)
         except ClewError as error:
             self.terminal.busy(self.running)
             self._code = exit_code(error)
@@ -208,6 +267,8 @@ class Conversation:
         self.session = session
         self._question, self._status, self._queue, self.running = None, None, [], False
         self.terminal.ask(None)
+        self.mode = session.mode if session is not None else "ask"
+        self._footer = Footer()
         if session is None:
             if self.terminal.attended:
                 self.note("a new session; /help lists what can be done beside talking")
@@ -216,21 +277,87 @@ class Conversation:
         messages = await self.engine.messages(session.id, limit=_SHOWN_BEFORE)
         self._printed_ids = {message.id for message in messages}
         status = await self.engine.get_status(session.id)
-        live = messages.pop().id if status.state in AT_WORK and messages and messages[-1].role == "assistant" else None
+        open_ended = status.state in AT_WORK or status.waiting
+        live = messages.pop() if open_ended and messages and messages[-1].role == "assistant" else None
         if self.terminal.attended:
             self.note(f"{session.id} · {session.title or '(untitled)'} · {session.model}")
             self.terminal.print("".join(history_lines(messages, self.look, self.terminal.size[0])))
         self._status, self._queue = status, await self.engine.queue(session.id)
+        self.terminal.busy(status.state in AT_WORK)
         if status.state in AT_WORK:
+            self._begin(live.id if live is not None else None)
+        elif status.waiting:
+            self._reply.resume(session.id, live)
+            await self._ask_next()
+        self._draw()
+        self.beside(self.refresh())
+
+    async def _watch(self, events: AsyncIterator[Event]) -> None:
+        while True:
+            with contextlib.suppress(Gone) if self._waits_for_server else contextlib.nullcontext():
+                async for event in events:
+                    if self.session is not None and event.data.get("session_id") == self.session.id:
+                        await self._report_refusal(self._on_event(event.type, event.data), typed=False)
+            if not self._waits_for_server:
+                return
+            events = await self._come_back()
+
+    async def _come_back(self) -> AsyncIterator[Event]:
+        """Wait for the server, and go on where it was lost: nothing is missing, and nothing is said twice."""
+        assert self._reopen is not None
+        self.complain("the server is gone; waiting for it to come back. What was said is stored; Ctrl-D leaves")
+        self._status = Status("retrying", message="waiting for the server")
+        if self._question is not None:
+            self._close_question(self._question)
+        self._draw()
+        waits = iter(_LOST_S)
+        wait = next(waits)
+        while True:
+            await asyncio.sleep(wait)
+            wait = next(waits, wait)
+            with contextlib.suppress(StoreError, Conflict, PermissionDenied):
+                self.engine = await self._reopen()
+                events = await self._listen()
+                await self._catch_up()
+                return events
+
+    async def _catch_up(self) -> None:
+        self.note("the server is back")
+        session = self.session
+        self._status, self.running = None, False
+        if session is None:
+            self.terminal.busy(False)
+            return
+        status = await self.engine.get_status(session.id)
+        at_work = status.state in AT_WORK
+        cut_short = await self._reply.settle(final=not at_work)
+        messages = await self.engine.messages(session.id, limit=_SHOWN_BEFORE)
+        live = messages.pop().id if at_work and messages and messages[-1].role == "assistant" else None
+        missed = [message for message in messages if message.id not in self._printed_ids]
+        self._printed_ids.update(message.id for message in messages)
+        self.terminal.print("".join(history_lines(missed, self.look, self.terminal.size[0])))
+        self._status, self._queue = status, await self.engine.queue(session.id)
+        self.terminal.busy(at_work)
+        if at_work:
             self._begin(live)
         elif status.waiting:
             await self._ask_next()
+        elif cut_short:
+            self.note("the turn was interrupted; what was written is kept; /continue goes on")
         self._draw()
+        self.beside(self.refresh())
 
-    async def _watch(self, events: AsyncIterator[Event]) -> None:
-        async for event in events:
-            if self.session is not None and event.data.get("session_id") == self.session.id:
-                await self._report_refusal(self._on_event(event.type, event.data))
+    async def refresh(self) -> None:
+        """What the footer says, anew."""
+        session_id = self.need()
+        session = await self.engine.get_session(session_id)
+        report = await self.engine.context(session_id, model=self.model)
+        if self.session is None or self.session.id != session_id:
+            return
+        self.session, self.mode = session, session.mode
+        share = report.used / report.limit if report.limit else None
+        self._footer = Footer(share=share, cost_usd=session.spend.cost_usd)
+        self._draw()
 
     async def _on_event(self, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "turn_started":
@@ -249,6 +376,9 @@ class Conversation:
             if data.get("tool_call_id") == self._question.wait.tool_call_id:
                 # Perhaps elsewhere. What else waits is in the status that follows.
                 self._close_question(self._question)
+        elif kind == "session_updated":
+            self.session = await self.engine.get_session(self.need())
+            self.mode = self.session.mode
         elif kind == "session_deleted":
             self.note("this session was removed")
             await self.enter(None)
@@ -270,8 +400,11 @@ class Conversation:
 
     def _begin(self, message_id: str | None) -> None:
         self.running = True
+        self._printed_ids.update([message_id] if message_id else ())
         self.terminal.busy(True)
         self._reply.begin(self.need(), message_id)
+        if self.terminal.attended:
+            self.beside(self._tick())
 
     async def _on_turn_finished(self, data: Mapping[str, Any]) -> None:
         reason, error = data.get("reason"), data.get("error") or {}
@@ -284,9 +417,10 @@ class Conversation:
         if reason == "abort":
             count = len(self._queue)
             going_on = f"; going on with the {'message' if count == 1 else f'first of {count} messages'} in the queue"
-            self.note(f"aborted{going_on if count and not self._status.paused else ''}")
+            paused = f"; {plural(count, 'message')} in the queue, paused" if self._status.paused else going_on
+            self.note(f"stopped; what was written is kept, and /continue goes on{paused if count else ''}")
         elif reason in ("error", "refused"):
-            self._complain(str(error.get("message")))
+            self.complain(failure_words(error) if self.terminal.attended else str(error.get("message")))
             self._hand_back(str(error.get("text") or ""))
         elif reason == "finish":
             turn = (await self.engine.turn(str(data["turn_id"]))).data
@@ -296,6 +430,16 @@ class Conversation:
         self._queue = await self.engine.queue(self.need())
         firing = bool(self._queue) and not self._status.paused
         self.terminal.busy((self._question is not None or firing) and reason in ("finish", "abort"))
+        if self.terminal.attended and reason != "waiting":
+            self.beside(self.refresh())
+            self.beside(self._mark_version(str(data.get("turn_id"))))
+
+    async def _mark_version(self, turn_id: str) -> None:
+        """Where an answer is one of several, which it is."""
+        versions = await list_versions(self.engine, self.need(), turn_id)
+        if len(versions) > 1:
+            place = next((n for n, turn in enumerate(versions, start=1) if turn.id == turn_id), 0)
+            self.note(f"‹ {place}/{len(versions)} ›  /versions goes to another, /compare shows what differs")
 
     async def _ask_next(self) -> None:
         """Ask for the next thing that waits, if there is one and nothing is being asked."""
@@ -329,7 +473,14 @@ class Conversation:
     def _draw(self) -> None:
         above, lines = self._reply.lines()
         waiting = [self.look.style(f"⋯ {plain(words_of(message))}", "dim") for message in self._queue[:3]]
+        if len(self._queue) > 3:
+            waiting.append(self.look.style(f"⋯ and {len(self._queue) - 3} more; /queue lists them", "dim"))
         self.terminal.show([*lines, *waiting], self.look.style(self._status_line(), "dim"), above)
+
+    def footer(self, width: int) -> str:
+        """What is always in sight, in so many cells."""
+        named = {"folder": str(self.folder), "model": self.model_name, "mode": self.mode}
+        return msgspec.structs.replace(self._footer, **named).line(width)
 
     def _status_line(self) -> str:
         status = self._status
@@ -338,4 +489,11 @@ class Conversation:
             return f"{len(self._queue)} queued, {paused}" if self._queue and paused else ""
         doing = status.message or ("working" if status.state == "busy" else "waiting to try again")
         again = f"attempt {status.attempt}: " if status.state == "retrying" and status.attempt else ""
-        return f"{again}{plain(doing)} … Ctrl-C aborts"
+        seconds = 0 if status.started_at is None else int(time.time() - status.started_at / 1000)
+        return f"{again}{plain(doing)} {f'{seconds} s ' if seconds > 0 else ''}… Esc stops"
+
+    async def _tick(self) -> None:
+        """The seconds go on while nothing else happens."""
+        while self.running:
+            await asyncio.sleep(1)
+            self._draw()

@@ -1,7 +1,8 @@
-"""The screen: what is said stays above, what is being said and typed moves below it.
+"""The screen: what is said stays above and scrolls away as any output does; what is being said and typed moves below.
 
-The rows at the bottom are drawn anew whenever they change, in one write, so that nothing flickers; what is finished is
-printed above them once and scrolls away as any output does.
+The rows at the bottom are prompt_toolkit's: an editor of several lines, a menu of what it could become, a footer. What
+is finished is printed above them once, in one write with their drawing, so that nothing flickers. Nothing is asked of
+the terminal, so that one which does not answer works as well.
 """
 
 from __future__ import annotations
@@ -9,28 +10,50 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import re
-import shutil
 import signal
 import sys
-import termios
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, cast
 
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.filters import Condition, has_completions
+from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.layout import ConditionalContainer, Dimension, HSplit, Layout, Window
+from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.layout.processors import HighlightIncrementalSearchProcessor
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import SearchToolbar
 from rich.cells import cell_len, set_cell_size
 
-from clew.fronts.cli.chat.keyboard import Act, Editor, Key, Keys
+from clew.fronts.cli.chat.act import Act
+from clew.fronts.cli.chat.keys import bind_keys
+from clew.fronts.cli.chat.picker import Picker
 from clew.fronts.cli.safe_text import plain
 
-__all__ = ["Screen", "cut"]
+__all__ = ["MOMENT_S", "SIGNALS", "PlainOutput", "Screen", "cut", "standard_output"]
 
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RESET: Final = "\x1b[0m"
-_BRACKETED: Final = ("\x1b[?2004h", "\x1b[?2004l")
-_MOMENT_S: Final = 0.3
+MOMENT_S: Final = 0.3
 """So soon after a question was shown nobody has read it: what is typed then, without a pause, is no answer."""
+SIGNALS: Final = {signal.SIGINT: "interrupt", signal.SIGTERM: "end", signal.SIGHUP: "end"}
 _PROMPT: Final = "› "
+_LOOKS: Final = {
+    "completion-menu": "noinherit",
+    "completion-menu.completion": "noinherit",
+    "completion-menu.completion.current": "noinherit reverse",
+    "completion-menu.meta.completion": "noinherit dim",
+    "completion-menu.meta.completion.current": "noinherit reverse",
+    "search-toolbar": "dim",
+    "search-toolbar.text": "nodim",
+}
 
 
 def cut(line: str, width: int) -> str:
@@ -41,215 +64,350 @@ def cut(line: str, width: int) -> str:
     return f"{styles}{set_cell_size(_STYLE.sub('', line), max(width - 1, 0)).rstrip()}…{_RESET if styles else ''}"
 
 
+class PlainOutput(Vt100_Output):
+    """Writes all of a drawing at once, and asks the terminal for nothing."""
+
+    held = False
+
+    @property
+    def responds_to_cpr(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        if not self.held:
+            with contextlib.suppress(OSError, ValueError):
+                super().flush()
+
+
+def standard_output() -> Vt100_Output:
+    """Where this process draws."""
+    return PlainOutput.from_pty(sys.stdout)
+
+
+class _Application(Application[None]):
+    def _on_resize(self) -> None:
+        # Whoever draws sees that the size is another one, and knows what the terminal made of the rows.
+        self.invalidate()
+
+
 class Screen:
     """The terminal of a person."""
 
     attended = True
     """Somebody sees what is asked and can answer."""
 
-    def __init__(self, editor: Editor) -> None:
-        self._editor = editor
-        self._keys = Keys()
+    def __init__(
+        self,
+        history: Sequence[str] = (),
+        completer: Completer | None = None,
+        *,
+        colour: bool = True,
+    ) -> None:
         self._acts: asyncio.Queue[Act] = asyncio.Queue()
         self._lines: Sequence[str] = ()
         self._status = ""
+        self.footer: Callable[[int], str] = lambda width: ""
+        """What stands in the last row but one, by how wide that is."""
         self._question: str | None = None
         self._words: Sequence[str] = ()
         self._asked = 0
-        self._asked_at = 0.0
-        self._parked = ""
-        self._drawn: list[int] = []
-        self._drawing = ""
-        self._cursor = (0, 0)
+        self._arming: asyncio.TimerHandle | None = None
+        self._armed = False
+        self.picker: Picker | None = None
+        self.pasting = False
+        self._above: list[str] = []
+        self._away = False
+        self._busy = False
+        self._drawn_at = (0, 0)
+        self._output = cast(PlainOutput, standard_output())
+        typing = Condition(lambda: bool(re.search(r"\A/|(?:\A|\s)@\S*\Z", self.line.document.text_before_cursor)))
+        self.line = Buffer(
+            history=InMemoryHistory(list(history)),
+            completer=completer,
+            complete_while_typing=typing,
+            multiline=True,
+            tempfile_suffix=".md",
+            name="line",
+        )
+        self.answer = Buffer(multiline=False, name="answer")
+        self._app = self._make_application(colour)
+
+    def _make_application(self, colour: bool) -> _Application:
+        found = SearchToolbar(forward_search_prompt="search: ", backward_search_prompt="search history: ")
+        editor = BufferControl(
+            self.line,
+            search_buffer_control=found.control,
+            input_processors=[HighlightIncrementalSearchProcessor()],
+            preview_search=True,
+        )
+        self._editor = Window(
+            editor,
+            height=lambda: Dimension(min=1, max=max(self.size[1] // 3, 1)),
+            wrap_lines=True,
+            dont_extend_height=True,
+            get_line_prefix=lambda number, wrapped: _PROMPT if number == wrapped == 0 else "  ",
+        )
+        self._reply = Window(
+            BufferControl(self.answer),
+            height=lambda: Dimension(min=1, max=max(self.size[1] // 3, 1)),
+            wrap_lines=True,
+            dont_extend_height=True,
+            get_line_prefix=lambda number, wrapped: "" if number or wrapped else self._asking(),
+        )
+        self._list = Window(
+            FormattedTextControl(self._picker_text, focusable=True, show_cursor=False),
+            dont_extend_height=True,
+        )
+        picking, asking = Condition(lambda: self.picker is not None), Condition(lambda: self._armed)
+        rows = HSplit(
+            [
+                Window(FormattedTextControl(self._live_text), height=self._live_height, dont_extend_height=True),
+                ConditionalContainer(self._list, picking),
+                ConditionalContainer(self._reply, ~picking & asking),
+                ConditionalContainer(self._editor, ~picking & ~asking),
+                ConditionalContainer(found, ~picking & ~asking),
+                ConditionalContainer(CompletionsMenu(max_height=6), ~picking & ~asking & has_completions),
+                Window(FormattedTextControl(self._footer_text), height=self._footer_height, dont_extend_height=True),
+            ]
+        )
+        app = _Application(
+            layout=Layout(rows, focused_element=self._editor),
+            key_bindings=bind_keys(self),
+            style=Style.from_dict(_LOOKS),
+            include_default_pygments_style=False,
+            color_depth=None if colour else ColorDepth.DEPTH_1_BIT,
+            erase_when_done=True,
+            output=self._output,
+        )
+        # A key of its own, and the first half of others: those come in one piece.
+        app.ttimeoutlen, app.timeoutlen = 0.05, 0.1
+        app.before_render += lambda _: self._before_drawing()
+        app.after_render += lambda _: self._after_drawing()
+        app.key_processor.before_key_press += lambda _: self._put_off()
+        return app
 
     @property
     def size(self) -> tuple[int, int]:
         """Columns and rows."""
-        try:
-            # Of the terminal itself: a COLUMNS that somebody exported does not follow it.
-            columns, rows = os.get_terminal_size(sys.stdout.fileno())
-        except (OSError, ValueError):
-            columns, rows = shutil.get_terminal_size()
+        rows, columns = self._output.get_size()
         return max(columns, 10), max(rows, 4)
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
         """While this lasts, keys come as they are pressed, and the terminal is ours to draw on."""
         loop = asyncio.get_running_loop()
-        fd = sys.stdin.fileno()
-        self._saved: list[Any] = termios.tcgetattr(fd)
-        self._raw()
-        loop.add_reader(fd, self._read)
-        loop.add_signal_handler(signal.SIGWINCH, self._resized)
-        loop.add_signal_handler(signal.SIGINT, self._acts.put_nowait, Act("interrupt"))
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._acts.put_nowait, Act("end"))
+        running = loop.create_task(self._app.run_async(handle_sigint=False, set_exception_handler=False))
+        # Nobody is there any more, or the terminal is gone.
+        running.add_done_callback(lambda _: self.act("end"))
+        for number, kind in SIGNALS.items():
+            loop.add_signal_handler(number, self.act, kind)
         try:
-            self._draw()
             yield
         finally:
-            loop.remove_reader(fd)
-            for number in (signal.SIGWINCH, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in SIGNALS:
                 loop.remove_signal_handler(number)
-            self._give_back()
-
-    def _raw(self) -> None:
-        mode = [*self._saved[:6], list(self._saved[6])]
-        # Enter and Ctrl-C as the keys they are; what we print still goes through the terminal's own newlines.
-        mode[0] &= ~(termios.ICRNL | termios.INLCR | termios.IXON)
-        mode[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, mode)
-        self._write(_BRACKETED[0])
-
-    def _give_back(self) -> None:
-        self._write(self._erased() + _BRACKETED[1])
-        self._drawn, self._cursor, self._drawing = [], (0, 0), ""
-        with contextlib.suppress(termios.error):
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._saved)
+            self._write_above()
+            if self._app.is_running:
+                self._app.exit()
+            await asyncio.gather(running, return_exceptions=True)
 
     # What is shown
 
     def print(self, text: str) -> None:
         """Say something for good."""
         if text:
-            self._draw(text if text.endswith("\n") else text + "\n")
+            if not self._above:
+                asyncio.get_running_loop().call_soon(self._write_above)
+            self._above.append(text if text.endswith("\n") else text + "\n")
 
     def show(self, lines: Sequence[str], status: str = "", above: str = "") -> None:
         """What is shown for now, until something else is; ``above``, said for good in the same moment."""
         self._lines, self._status = lines, status
-        self._draw(above)
+        self.print(above)
+        self._app.invalidate()
 
     def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
-        """Put a question in front of the line; with ``words``, one of them is the answer. None: no question."""
+        """Put a question in the place of the line; with ``words``, one of them is the answer. None: no question."""
         if question is not None and self._question is None:
-            self._parked = self._editor.text
-            self._editor.set("")
             self._asked += 1
-            self._asked_at = asyncio.get_running_loop().time()
-        elif question is None and self._question is not None:
-            self._editor.set(self._parked)
-            self._parked = ""
+            self._arming = asyncio.get_running_loop().call_later(MOMENT_S, self._arm)
+        elif question is None:
+            if self._arming is not None:
+                self._arming.cancel()
+            self._armed, self._arming = False, None
+            self.answer.reset()
+            self._focus()
         self._question, self._words = question, words
-        self._draw()
+        self._app.invalidate()
+
+    def _put_off(self) -> None:
+        """Somebody who types on has not seen the question: that belongs to the line it was asked in."""
+        if self._arming is not None and not self._armed:
+            self._arming.cancel()
+            self._arming = asyncio.get_running_loop().call_later(MOMENT_S, self._arm)
+
+    def _arm(self) -> None:
+        self._armed = True
+        self._focus()
+        self._app.invalidate()
+
+    async def pick(self, title: str, choices: Sequence[tuple[str, str]]) -> str | None:
+        """One of these, each a value and what is shown for it; None when somebody thinks better of it."""
+        self.picker = Picker(title, choices)
+        self._focus()
+        try:
+            return await self.picker.chosen
+        finally:
+            self.picker = None
+            self._focus()
+
+    def _focus(self) -> None:
+        window = self._list if self.picker is not None else self._reply if self._armed else self._editor
+        # A search that was begun in the line stays where it is.
+        if self._app.layout.current_window is not window and not (
+            window is self._editor and self._app.layout.is_searching
+        ):
+            self._app.layout.focus(window)
+        self._app.invalidate()
 
     def draft(self, text: str) -> None:
         """Hand a text over to be changed and sent."""
-        if not self._editor.text:
-            self._editor.set(text)
-        self._draw()
+        if not self.line.text:
+            self.line.text = text
+            self.line.cursor_position = len(text)
 
     def clear(self) -> bool:
         """Drop the line that is being written; False when there was none."""
-        written = self._editor.text
-        self._editor.set("")
-        self._draw()
+        buffer = self.answer if self._armed else self.line
+        written = buffer.text
+        buffer.reset()
+        self._app.invalidate()
         return bool(written)
 
-    def _draw(self, above: str = "") -> None:
-        width, height = self.size
-        prompt = _PROMPT if self._question is None else self._question
-        kept = f"⋯ {plain(' '.join(self._parked.split()))}  (kept; answer with Enter)" if self._parked else ""
-        shown = [cut(line, width - 1) for line in [*self._lines, *filter(None, (self._status, kept))]]
-        shown = shown[-(height - 2) :] if height > 2 else []
-        room = max(width - 1 - cell_len(prompt), 8)
-        text, column = self._editor.view(room)
-        row = cut(prompt, max(width - 1 - room, 2)) + text
-        column += min(cell_len(prompt), max(width - 1 - room, 2))
-        rows = [*shown, row]
-        back = f"\r\x1b[{column}C" if column else "\r"
-        drawing = "\n".join(rows) + back
-        if not above and drawing == self._drawing:
+    def busy(self, busy: bool) -> None:
+        """Whoever sits at a terminal may go on typing; what the keys do then is another thing."""
+        self._busy = busy
+        self._app.invalidate()
+
+    async def edit_elsewhere(self) -> None:
+        """The line in the editor of whoever sits here; what is said meanwhile is said afterwards."""
+        self._away = True
+        try:
+            await self.line.open_in_editor()
+        finally:
+            self._away = False
+            self._write_above()
+
+    # Drawing
+
+    def _write_above(self) -> None:
+        if not self._above or self._away:
             return
-        self._write(self._erased() + above + drawing)
-        self._drawing = drawing
-        self._drawn = [cell_len(_STYLE.sub("", line)) for line in rows]
-        self._cursor = (len(rows) - 1, column)
+        text, self._above = "".join(self._above), []
+        if not self._app.is_running:
+            self._output.write_raw(text)
+            self._output.flush()
+            return
+        self._output.held = True
+        self._erase()
+        self._output.write_raw(text)
+        self._app._redraw()
 
-    def _erased(self) -> str:
-        """Back to the first of the rows that were drawn, and all of them gone.
+    def _erase(self) -> None:
+        """All the rows that were drawn, gone. A terminal that became narrower has broken them into more."""
+        drawn = self._app.renderer.last_rendered_screen
+        if drawn is None:
+            return
+        cursor, width = drawn.get_cursor_position(self._app.layout.current_window), self.size[0]
+        lengths = [
+            max((x + cell.width for x, cell in drawn.data_buffer[y].items() if cell.char.strip()), default=0)
+            for y in range(cursor.y)
+        ]
+        more = sum(max(math.ceil(cells / width) - 1, 0) for cells in lengths) + cursor.x // width
+        if more:
+            self._output.cursor_up(more)
+        self._app.renderer.erase(leave_alternate_screen=False)
 
-        A terminal that became narrower has broken them into more, also before its signal has reached us.
-        """
-        (row, column), width = self._cursor, self.size[0]
-        up = sum(max(math.ceil(cells / width), 1) for cells in self._drawn[:row]) + column // width
-        return "\r" + (f"\x1b[{up}A" if up else "") + "\x1b[J"
+    def _before_drawing(self) -> None:
+        self._output.held = True
+        drawn, (width, height) = self._app.renderer.last_rendered_screen, self.size
+        wanted = min(self._app.layout.container.preferred_height(width, height).preferred, height)
+        if drawn is not None and (drawn.width > width or drawn.height > wanted or self._drawn_at != (width, height)):
+            self._erase()
+        self._drawn_at = (width, height)
 
-    def _resized(self) -> None:
-        self._drawing = ""
-        self._draw()
+    def _after_drawing(self) -> None:
+        self._output.held = False
+        self._output.flush()
 
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+    def _live_rows(self) -> list[str]:
+        width, height = self.size
+        kept = self.line.text if self._armed else ""
+        last = f"⋯ {plain(' '.join(kept.split()))}  (kept; answer with Enter)" if kept else ""
+        rows = [cut(line, width - 1) for line in [*self._lines, *filter(None, (self._status, last))]]
+        room = height - 2 - self._footer_height() - min(self.line.text.count("\n") + 1, height // 3)
+        if self.picker is not None:
+            room -= min(height // 2, 10)
+        return rows[-room:] if room > 0 else []
+
+    def _live_height(self) -> Dimension:
+        rows = len(self._live_rows())
+        return Dimension(min=0, max=rows, preferred=rows)
+
+    def _live_text(self) -> ANSI:
+        return ANSI("\n".join(self._live_rows()))
+
+    def _picker_text(self) -> ANSI:
+        width, height = self.size
+        lines = self.picker.lines(min(height // 2, 10)) if self.picker is not None else []
+        shown = [f"\x1b[{'7' if marked else '0'}m{cut(line, width - 1)}\x1b[0m" for marked, line in lines]
+        return ANSI("\n".join(shown))
+
+    def _asking(self) -> str:
+        return cut(self._question or "", max(self.size[0] - 9, 4))
+
+    def _footer_height(self) -> int:
+        return 0 if self.size[1] < 6 else 1 if self.size[1] < 12 else 2
+
+    def _footer_text(self) -> ANSI:
+        width = self.size[0] - 1
+        return ANSI("\n".join(f"\x1b[2m{cut(line, width)}\x1b[0m" for line in (self.footer(width), self._hints(width))))
+
+    def _hints(self, width: int) -> str:
+        """What the keys do just now, as much of it as there is room for."""
+        if self.picker is not None:
+            hints = ["↑↓ choose", "Enter takes it", "Esc leaves", "type to filter"]
+        elif self._armed:
+            hints = ["Esc stops the turn", *(["one key answers"] if self._words and not self.line.text else [])]
+        elif self._busy:
+            hints = ["Esc stops", "Enter queues", "Ctrl-D leaves"]
+        else:
+            hints = ["/ commands", "@ files", "! shell", "Alt-Enter new line", "Shift-Tab mode", "Ctrl-R history"]
+        while len(hints) > 1 and len(" · ".join(hints)) > width:
+            hints.pop()
+        return " · ".join(hints)
 
     # What is typed
 
-    def busy(self, busy: bool) -> None:
-        """Whoever sits at a terminal may go on typing."""
+    def act(self, kind: Any, text: str = "") -> None:
+        """Hand on what somebody wants; where a question is being asked, as said to it."""
+        self._acts.put_nowait(Act(kind, text, self._asked if self._armed and kind in ("line", "key") else 0))
+
+    @property
+    def is_busy(self) -> bool:
+        return self._busy
+
+    @property
+    def is_asking(self) -> bool:
+        return self._armed
+
+    def takes_key(self, key: str) -> bool:
+        """One key alone, at a question that one key answers; not of somebody who has half a line written."""
+        begins = any(len(word) > 1 and word.startswith(key) for word in self._words) and key not in self._words
+        return bool(self._words) and self._armed and not self.answer.text and not self.line.text and not begins
 
     async def next(self) -> Act:
         """What is wanted next."""
         while (act := await self._acts.get()).asked not in (0, self._asked if self._question is not None else 0):
             pass  # what it was typed at is answered already, perhaps elsewhere
         return act
-
-    def _read(self) -> None:
-        try:
-            data = os.read(sys.stdin.fileno(), 65536)
-        except OSError:
-            data = b""
-        if not data:
-            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-            self._acts.put_nowait(Act("end"))
-            return
-        for key in self._keys.feed(data):
-            self._press(key)
-        self._draw()
-
-    def _is_key(self, key: Key) -> bool:
-        """One key alone, at a question that one key answers; not of somebody who has half a line written."""
-        alone = key.name == "text" and len(key.text) == 1 and not self._editor.text and not self._parked
-        typed = key.text.lower()
-        begins = any(len(word) > 1 and word.startswith(typed) for word in self._words) and typed not in self._words
-        return bool(self._words) and alone and not begins
-
-    def _press(self, key: Key) -> None:
-        asked = self._asked if self._question is not None else 0
-        if asked and key.name not in ("interrupt", "end-of-input", "suspend", "clear"):
-            now = asyncio.get_running_loop().time()
-            if now - self._asked_at < _MOMENT_S:
-                # Somebody who types on has not seen the question: this belongs to the line it was asked in.
-                self._asked_at, asked = now, 0
-                answer = self._editor.text
-                self._editor.set(self._parked)
-                act = self._editor.press(key)
-                self._parked = self._editor.text
-                self._editor.set(answer)
-                self._acted(act, asked)
-                return
-            if self._is_key(key):
-                if key.text.lower() in self._words:
-                    self._words = ()
-                self._acts.put_nowait(Act("key", key.text.lower(), asked))
-                return
-        self._acted(self._editor.press(key), asked)
-
-    def _acted(self, act: Act | None, asked: int) -> None:
-        if self._editor.choices:
-            self.print("  ".join(self._editor.choices))
-        if act is None:
-            return
-        if act.kind == "clear":
-            self._cursor, self._drawing = (0, 0), ""
-            self._write("\x1b[H\x1b[2J")
-        elif act.kind == "suspend":
-            self._give_back()
-            os.kill(0, signal.SIGTSTP)
-            self._raw()
-        elif act.kind == "line":
-            if not asked:
-                self._editor.remember(act.text)
-            self._acts.put_nowait(Act("line", act.text, asked))
-        else:
-            self._acts.put_nowait(act)

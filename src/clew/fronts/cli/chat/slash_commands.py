@@ -10,13 +10,18 @@ import msgspec
 
 from clew.errors import InvalidInput, MessageNotFound
 from clew.fronts.cli.chat.conversation import Conversation
+from clew.fronts.cli.chat.versions import compared, list_versions, newest_below
 from clew.fronts.cli.command import plural
 from clew.fronts.cli.commands.context import gauge
 from clew.fronts.cli.commands.history import BEGINNING, draw_tree
-from clew.fronts.cli.commands.rules import explained, rule_lines
+from clew.fronts.cli.commands.rules import explained, rule_lines, unknown_tool
 from clew.fronts.cli.commands.sessions import words_of
+from clew.fronts.cli.diff import diff_line
 from clew.fronts.cli.render import history_lines, pause_reason
+from clew.fronts.cli.safe_text import one_line
 from clew.history.rewind import Rewound
+from clew.history.tree import TreeTurn
+from clew.transcript.part import texts_of
 from clew.transcript.rule import MODES
 
 __all__ = ["COMMANDS", "Slash", "completions", "run_slash"]
@@ -56,19 +61,28 @@ async def run_slash(chat: Conversation, line: str) -> None:
     await command.run(chat, rest.strip())
 
 
-def completions(line: str, models: Sequence[str], sessions: Sequence[str]) -> list[str]:
-    """The lines that a beginning could become."""
+def completions(line: str, chat: Conversation) -> list[tuple[str, str]]:
+    """The lines that a beginning could become, each with a word about it."""
     name, space, rest = line.partition(" ")
     if not line.startswith("/"):
         return []
     if not space:
         return [
-            f"/{known} " if command.usage else f"/{known}"
+            (f"/{known} " if command.usage else f"/{known}", command.help)
             for known, command in COMMANDS.items()
             if f"/{known}".startswith(name)
         ]
-    known = {"/model": models, "/switch": sessions, "/mode": MODES}.get(name, ())
-    return [f"{name} {word}" for word in known if word.startswith(rest)]
+    taken = {"/model": chat.models, "/regenerate": chat.models, "/switch": chat.sessions, "/mode": MODES}.get(name, ())
+    return [(f"{name} {word}", "") for word in taken if word.startswith(rest)]
+
+
+_KEYS: Final = (
+    "Esc stops the turn and pauses the queue; twice, with nothing running, it offers your words to be changed.",
+    "Ctrl-C stops the turn, a second one leaves. Ctrl-D leaves. Shift-Tab takes the next mode.",
+    "A line that ends in \\ goes on in the next one; so does Alt-Enter. Ctrl-X Ctrl-E opens your editor.",
+    "Ctrl-R searches what you typed in this folder. Tab completes. //… says something that begins with a slash.",
+    "@path sends a file along, and so does the path of an image. !command runs in your shell, and the model is told.",
+)
 
 
 @slash("", "this list")
@@ -76,8 +90,8 @@ async def help(chat: Conversation, rest: str) -> None:
     width = max(len(f"/{name} {command.usage}") for name, command in COMMANDS.items())
     for name, command in COMMANDS.items():
         chat.say(f"  {f'/{name} {command.usage}':<{width}}  {command.help}")
-    chat.say("  Ctrl-C aborts the turn, a second one leaves. Ctrl-D leaves.")
-    chat.say("  A line that ends in \\ goes on in the next one; so does Alt-Enter.")
+    for keys in _KEYS:
+        chat.say(f"  {keys}")
 
 
 # Going back
@@ -100,6 +114,75 @@ async def rewind(chat: Conversation, rest: str) -> None:
     _moved(chat, rewound)
     if rewound.submission is None and rewound.draft is not None:
         chat.terminal.draft(rewound.draft)
+
+
+@slash("[TEXT]", "change one of your messages; with a text, the newest, which is answered anew")
+async def edit(chat: Conversation, rest: str) -> None:
+    if rest:
+        await rewind(chat, f"1 {rest}")
+        return
+    spoken = [m for m in await chat.engine.messages(chat.need()) if m.is_prompt]
+    chosen = await chat.terminal.pick("change which message?", [(m.id, words_of(m, 200)) for m in reversed(spoken)])
+    if chosen is not None:
+        await rewind(chat, chosen)
+
+
+@slash("[MODEL]", "answer your newest message again, beside what came of it; with a model, by that")
+async def regenerate(chat: Conversation, rest: str) -> None:
+    newest = [m for m in await chat.engine.messages(chat.need()) if m.is_prompt][-1:]
+    if not newest:
+        raise MessageNotFound("nothing was said here yet")
+    rewound = await chat.engine.rewind(chat.need(), newest[0].id, run=True, model=rest or chat.model)
+    chat.forget(rewound.hidden)
+
+
+@slash("[N]", "the versions of the newest turn; the Nth, to go to it")
+async def versions(chat: Conversation, rest: str) -> None:
+    found = await list_versions(chat.engine, chat.need())
+    if len(found) < 2:
+        chat.note("there is one version of this; /edit and /regenerate make another")
+        return
+    chosen = _numbered(found, rest) if rest else await chat.terminal.pick("which version?", _version_rows(found))
+    if chosen is None:
+        return
+    moved = await chat.engine.set_head(chat.need(), await newest_below(chat.engine, chat.need(), chosen))
+    chat.forget(moved.hidden)
+    place = next(n for n, turn in enumerate(found, start=1) if turn.id == chosen)
+    chat.note(f"‹ {place}/{len(found)} ›")
+    messages = await chat.engine.turn_messages(chosen)
+    chat.terminal.print("".join(history_lines(messages, chat.look, chat.terminal.size[0])))
+    chat.beside(chat.refresh())
+
+
+@slash("[N]", "what differs between this version of the newest turn and another")
+async def compare(chat: Conversation, rest: str) -> None:
+    found = await list_versions(chat.engine, chat.need())
+    here = next((turn.id for turn in found if turn.on_line), None)
+    others = [turn for turn in found if turn.id != here]
+    if here is None or not others:
+        chat.note("there is one version of this; /edit and /regenerate make another")
+        return
+    other = _numbered(found, rest) if rest else others[-1].id
+    names = [f"version {next(n for n, t in enumerate(found, start=1) if t.id == one)}" for one in (other, here)]
+    before, after = await chat.engine.turn_messages(other), await chat.engine.turn_messages(here)
+    lines = list(compared(before, after, (names[0], names[1])))
+    for line in lines:
+        chat.terminal.print(diff_line(line, chat.look) + "\n")
+    if not lines:
+        chat.note("the two say the same")
+
+
+def _version_rows(found: Sequence[TreeTurn]) -> list[tuple[str, str]]:
+    return [
+        (turn.id, f"{place}  {turn.text}{'  (here)' if turn.on_line else ''}")
+        for place, turn in enumerate(found, start=1)
+    ]
+
+
+def _numbered(found: Sequence[TreeTurn], word: str) -> str:
+    if not (word.isascii() and word.isdigit() and 1 <= int(word) <= len(found)):
+        raise InvalidInput(f"name one of the {len(found)} versions, by its number")
+    return found[int(word) - 1].id
 
 
 @slash("", "undo the newest rewind")
@@ -187,19 +270,24 @@ async def model(chat: Conversation, rest: str) -> None:
         await chat.engine.context(chat.session.id, model=rest)
     chat.model = rest
     chat.note(f"from now on {rest}")
+    if chat.session is not None:
+        chat.beside(chat.refresh())
 
 
-@slash("[cancel N]", "what waits for its turn")
+@slash("[cancel N|edit N]", "what waits for its turn; one of it taken out, or handed back to be changed")
 async def queue(chat: Conversation, rest: str) -> None:
     waiting = await chat.engine.queue(chat.need())
     word, _, number = rest.partition(" ")
-    if word == "cancel":
+    if word in ("cancel", "edit"):
         number = number.strip() or "1"
         if not (number.isascii() and number.isdigit() and 1 <= int(number) <= len(waiting)):
             raise InvalidInput(f"name one of the {len(waiting)} that wait, by its number")
-        await chat.engine.cancel_queued(chat.need(), waiting.pop(int(number) - 1).id)
+        taken = waiting.pop(int(number) - 1)
+        await chat.engine.cancel_queued(chat.need(), taken.id)
+        if word == "edit":
+            chat.terminal.draft("\n".join(texts_of(taken.parts)))
     elif rest:
-        raise InvalidInput("write /queue, or /queue cancel N")
+        raise InvalidInput("write /queue, /queue cancel N, or /queue edit N")
     for place, message in enumerate(waiting, start=1):
         chat.say(f"{place:>3}  {words_of(message)}")
     paused = pause_reason(await chat.engine.get_status(chat.need()), "/continue queue goes on, and so does a prompt")
@@ -227,14 +315,23 @@ async def continue_(chat: Conversation, rest: str) -> None:
 # What it may do
 
 
-@slash("[revoke ID]", "the rules in force here, or one of yours taken back")
+@slash("[revoke [ID]]", "the rules in force here, or one of yours taken back")
 async def rules(chat: Conversation, rest: str) -> None:
     word, _, rule_id = rest.partition(" ")
-    if word == "revoke" and rule_id.strip():
-        await chat.engine.revoke_rule(rule_id.strip(), session_id=chat.need())
-        chat.note("revoked; it is asked about again")
+    if word == "revoke":
+        chosen: str | None = rule_id.strip()
+        if not chosen:
+            own = [rule for rule in await chat.engine.rules(session_id=chat.need()) if rule.scope != "agent"]
+            if not own:
+                chat.note("there is no rule of yours here; those of the agent are in its file")
+                return
+            rows = [(one.id, f"{one.scope}  {one.action}  {one.permission} {one.pattern}") for one in own]
+            chosen = await chat.terminal.pick("revoke which rule?", rows)
+        if chosen is not None:
+            await chat.engine.revoke_rule(chosen, session_id=chat.need())
+            chat.note("revoked; it is asked about again")
     elif rest:
-        raise InvalidInput("write /rules, or /rules revoke ID")
+        raise InvalidInput("write /rules, or /rules revoke [ID]")
     else:
         for line in rule_lines(await chat.engine.rules(session_id=chat.need())):
             chat.say(line)
@@ -247,17 +344,16 @@ async def explain(chat: Conversation, rest: str) -> None:
         raise InvalidInput("name a tool, and what it would be given: /explain bash git push")
     for line in explained(await chat.engine.explain_permission(chat.need(), tool, target.strip())):
         chat.say(line)
+    if remark := unknown_tool(tool):
+        chat.note(remark)
 
 
 @slash("[ask|accept_edits|read_only]", "how freely it works")
 async def mode(chat: Conversation, rest: str) -> None:
-    session = await chat.engine.get_session(chat.need())
-    if rest:
-        chosen = next((one for one in MODES if one == rest), None)
-        if chosen is None:
-            raise InvalidInput(f"there is no mode {rest!r}; there are {', '.join(MODES)}")
-        session = await chat.engine.patch_session(session.id, mode=chosen)
-    chat.note(f"mode {session.mode}")
+    chosen = next((one for one in MODES if one == rest), None)
+    if rest and chosen is None:
+        raise InvalidInput(f"there is no mode {rest!r}; there are {', '.join(MODES)}")
+    await chat.set_mode(chosen or chat.mode)
 
 
 # Sessions
@@ -272,11 +368,29 @@ async def sessions(chat: Conversation, rest: str) -> None:
         chat.say(f"{here} {session.id}  {session.title or '(untitled)'}")
 
 
-@slash("ID", "go to another session")
+@slash("[ID]", "go to another session, named or chosen from the newest")
 async def switch(chat: Conversation, rest: str) -> None:
+    chosen: str | None = rest
     if not rest:
-        raise InvalidInput("/switch takes the id of a session; /sessions lists them")
-    await chat.enter(await chat.engine.get_session(rest))
+        page = await chat.engine.list_sessions(limit=200)
+        rows = [(one.id, f"{one.title or '(untitled)'}  {one.workspace_root or ''}") for one in page.sessions]
+        chosen = await chat.terminal.pick("go to which session?", rows)
+    if chosen:
+        await chat.enter(await chat.engine.get_session(chosen))
+
+
+@slash("TEXT", "find words in all sessions, and go to where they were said")
+async def search(chat: Conversation, rest: str) -> None:
+    if not rest:
+        raise InvalidInput("say what to look for: /search the words")
+    found = await chat.engine.search(rest, limit=50, wait=True)
+    if not found.hits:
+        chat.note("nothing was found")
+        return
+    rows = [(hit.session_id, f"{hit.title or '(untitled)'}: {one_line(hit.snippet, 200)}") for hit in found.hits]
+    chosen = await chat.terminal.pick(f"{plural(len(rows), 'place')} with {rest}", rows)
+    if chosen is not None and chosen != (chat.session.id if chat.session is not None else None):
+        await chat.enter(await chat.engine.get_session(chosen))
 
 
 @slash("", "begin a new session")
@@ -294,6 +408,13 @@ async def title(chat: Conversation, rest: str) -> None:
 async def show(chat: Conversation, rest: str) -> None:
     messages = await chat.engine.messages(chat.need())
     chat.terminal.print("".join(history_lines(messages, chat.look, chat.terminal.size[0])))
+
+
+@slash("COMMAND", "run something in your own shell; the model is told with your next message")
+async def shell(chat: Conversation, rest: str) -> None:
+    if not rest:
+        raise InvalidInput("say what to run: /shell git status")
+    chat.beside(chat.shell.run(rest, chat.folder))
 
 
 @slash("", "leave")

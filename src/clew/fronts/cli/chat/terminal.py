@@ -8,11 +8,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias, Union
 
-from clew.fronts.cli.chat.keyboard import Act
-from clew.fronts.cli.chat.screen import Screen
+from clew.fronts.cli.chat.act import Act
+from clew.fronts.cli.safe_text import plain
+
+if TYPE_CHECKING:
+    from clew.fronts.cli.chat.screen import Screen
 
 __all__ = ["Pipe", "Terminal"]
 
@@ -29,8 +32,8 @@ class Pipe:
         self._free = asyncio.Event()
         self._free.set()
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
         signals = {signal.SIGINT: Act("interrupt"), signal.SIGTERM: Act("end")}
         for number, act in signals.items():
@@ -69,6 +72,11 @@ class Pipe:
     def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
         """There is nobody to be asked."""
 
+    async def pick(self, title: str, choices: Sequence[tuple[str, str]]) -> str | None:
+        """There is nobody to choose; what there is, is listed."""
+        self.print("".join(f"{value}  {plain(label)}\n" for value, label in choices))
+        return None
+
     def draft(self, text: str) -> None:
         if text:
             self.print(f"draft: {text}\n")
@@ -97,5 +105,5 @@ class Pipe:
         return await self._lines.get()
 
 
-Terminal: TypeAlias = Pipe | Screen
+Terminal: TypeAlias = Union[Pipe, "Screen"]
 """Where a conversation is shown, and where its other side types: both do the same things, each in its way."""

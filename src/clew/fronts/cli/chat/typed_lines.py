@@ -1,13 +1,16 @@
-"""The lines that were typed in chats, kept in the data folder for their owner alone."""
+"""The lines that were typed in the chats of a folder, kept in the data folder for their owner alone."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from clew.config import data_folder
 
 __all__ = ["KEPT", "TypedLines"]
 
@@ -17,13 +20,15 @@ KEPT: Final = 1_000
 class TypedLines:
     """Lines in a file, oldest first, each as JSON, so that one may hold several. A file that is in the way is left."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, project: Path) -> None:
+        self._path = data_folder() / "typed" / sha256(os.fsencode(project)).hexdigest()[:32]
 
     def load(self) -> list[str]:
         lines: list[str] = []
         with contextlib.suppress(OSError):
-            for raw in self._path.read_bytes().splitlines():
+            # Before each folder had lines of its own, all had these.
+            before = data_folder() / "chat_history"
+            for raw in (self._path if self._path.exists() else before).read_bytes().splitlines():
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                     lines.append(msgspec.json.decode(raw, type=str))
             if len(lines) > 2 * KEPT:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -12,10 +14,11 @@ from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, open_store, option, show
 from clew.permissions.explain import Explanation
 from clew.runtime.rule_book import KeptRule
+from clew.tools.builtin import NAMES
 from clew.transcript.rule import Mode
 from clew.unseen import escape_unseen
 
-__all__ = ["COMMANDS", "explained", "rule_lines"]
+__all__ = ["COMMANDS", "explained", "rule_lines", "unknown_tool"]
 
 Session = Annotated[str | None, option("The session whose rules are meant.", "--session")]
 Workspace = Annotated[Path | None, option("The folder whose rules are meant; the present one if left out.")]
@@ -74,6 +77,8 @@ async def add_rule(
         else:
             kept = await engine.add_rule("project", permission, pattern, action, workspace=_folder(workspace))
     show(json, kept, [kept.id])
+    if remark := unknown_tool(permission):
+        print(f"clew: {remark}", file=sys.stderr)
 
 
 @rules.command(name="revoke")
@@ -105,6 +110,8 @@ async def explain_rule(
     async with open_store(store) as engine:
         decided = await engine.explain_permission(session, tool, target)
     show(json, decided, explained(decided))
+    if remark := unknown_tool(tool):
+        print(f"clew: {remark}", file=sys.stderr)
 
 
 async def mode(
@@ -125,6 +132,15 @@ async def mode(
         if chosen is not None:
             found = await engine.patch_session(session, mode=chosen)
     show(json, {"mode": found.mode}, [found.mode])
+
+
+def unknown_tool(name: str) -> str | None:
+    """A word about a name that none of clew's own tools has; it may be one of yours, so it is only a word."""
+    if name in NAMES or not set("*?[").isdisjoint(name):
+        return None
+    near = difflib.get_close_matches(name, NAMES, n=1)
+    meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(NAMES)}."
+    return escape_unseen(f"no tool of clew's own is named {name!r}; {meant} A tool of yours may be.")
 
 
 def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:

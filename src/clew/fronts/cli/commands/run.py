@@ -8,9 +8,7 @@ denied. Ctrl-C aborts the turn, which settles before the command ends; a second 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import mimetypes
 import os
 import shutil
 import signal
@@ -24,7 +22,8 @@ import cyclopts
 import msgspec
 
 from clew.engine.facade import Engine
-from clew.errors import AlreadyAnswered, ClewError, InvalidInput
+from clew.errors import AlreadyAnswered, ClewError
+from clew.fronts.cli.attachment import attach
 from clew.fronts.cli.command import AnyEngine, Json, Store, flag, new_session, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
 from clew.fronts.cli.question import Question
@@ -32,7 +31,6 @@ from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look, pause_reason, stop_reason, summary_of
 from clew.fronts.cli.safe_text import plain
 from clew.live.base import Waiting
-from clew.runtime.admission import MAX_FILE_BYTES
 from clew.runtime.submission import Submission, TurnOutcome
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
@@ -72,7 +70,7 @@ async def run(
     options: Any = {"model": model, "on_busy": "reject", "attended": _is_attended(json)}
     parts = [
         *([text_part(prompt)] if prompt or not file else []),
-        *[await asyncio.to_thread(_attached, one) for one in file],
+        *[await asyncio.to_thread(attach, one) for one in file],
     ]
     async with open_store(store, write=True, make=True) as engine:
         if session is not None:
@@ -88,18 +86,6 @@ async def run(
         if sys.stderr.isatty():
             print(f"clew: session {session}", file=sys.stderr)
         return await follow_turn(engine, session, submission, json)
-
-
-def _attached(file: Path) -> dict[str, Any]:
-    """A file of the user's as a part; what it is, its bytes say, and whether it is too large, who takes it."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
-    media_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    url = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
-    return {"type": "file", "mediaType": media_type, "filename": file.name, "url": url}
 
 
 async def continue_(

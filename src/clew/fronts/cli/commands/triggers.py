@@ -227,6 +227,9 @@ def _secret_in(file: Path | None) -> str | None:
 
 def _show_secret(made: Webhook, file: Path | None, json: bool) -> None:
     show(json, show_webhook(made, secret=file is None), [made.secret if file is None else f"{made.name} is kept"])
+    if not json:
+        # Beside what a script reads: where the deliveries go.
+        print(f"clew: deliveries go to POST /api/hooks/{plain(made.name)} of `clew serve`", file=sys.stderr)
 
 
 @hooks.command(name="add")

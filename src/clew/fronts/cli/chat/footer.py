@@ -1,0 +1,49 @@
+"""The footer: folder, model, mode, how full the window is and what was spent, as much of it as there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.cells import cell_len
+
+from clew.fronts.cli.safe_text import plain
+from clew.transcript.rule import Mode
+
+__all__ = ["MODE_WORDS", "Footer"]
+
+MODE_WORDS: Final[Mapping[Mode, str]] = {
+    "ask": "asks before it changes anything that no rule allows",
+    "accept_edits": "writes and edits in this folder without asking",
+    "read_only": "reads, and changes nothing",
+}
+
+
+class Footer(msgspec.Struct, frozen=True):
+    """What is always in sight."""
+
+    folder: str = ""
+    model: str = ""
+    mode: str = "ask"
+    share: float | None = None
+    cost_usd: float = 0.0
+
+    def line(self, width: int) -> str:
+        """One row. What is narrower says less: first the folder gives way, then the spend; never model and mode."""
+        home, folder = str(Path.home()), self.folder
+        folder = f"~{folder[len(home) :]}" if folder == home or folder.startswith(f"{home}/") else folder
+        full = "" if self.share is None else f"{self.share:.0%} full"
+        cost = f"${self.cost_usd:.4f}" if 0 < self.cost_usd < 0.01 else f"${self.cost_usd:.2f}"
+        short = self.model.rpartition("/")[2]
+        forms = (
+            (folder, self.model, self.mode, full, cost),
+            (f"…/{Path(folder).name}", self.model, self.mode, full, cost),
+            (self.model, self.mode, full, cost),
+            (self.model, self.mode, full),
+            (short, self.mode, full),
+            (short, self.mode),
+        )
+        lines = [" · ".join(plain(" ".join(part.split())) for part in form if part) for form in forms]
+        return next((line for line in lines if cell_len(line) <= width), lines[-1])
