@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -98,7 +98,8 @@ class _Lane:
     def __init__(self, name: str, url: str, threads: int, *, is_long: bool) -> None:
         self.is_long = is_long
         self._url = url
-        self._idle: SimpleQueue[Connection | None] = SimpleQueue()
+        # The last one that was used comes first: as many are made as are needed at once.
+        self._idle: LifoQueue[Connection | None] = LifoQueue()
         self._threads = threads
         for _ in range(threads):
             self._idle.put(None)
@@ -126,7 +127,11 @@ class _Lane:
 
 def _read(connection: Connection, call: Callable[[Statements], T]) -> T:
     try:
-        return call(PostgresStatements(connection))
+        # The transaction is begun together with the first question; its end is waited for with nothing else.
+        with connection.pipeline() as pipeline:
+            read = call(PostgresStatements(connection, pipeline))
+            connection.execute("ROLLBACK")
+        return read
     finally:
         # Nothing was written. On a connection that is lost there is nothing to end either.
         if not connection.closed:
