@@ -1,0 +1,104 @@
+"""The command line on a store in PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import clew
+from clew.store.base import Store, Whole
+from clew.store.unit import PutBlob, PutProjectRules
+from clew.testing.chunks import text, tool_call, tool_output
+from clew.testing.scribe import Scribe
+from tests.integration.command_line import Run, run
+
+__all__ = ["run"]
+
+BYTES = b"\x00\xff"
+
+pytestmark = [pytest.mark.service, pytest.mark.rule("ST-12")]
+
+
+async def fill(url: str) -> None:
+    async with clew.open(url, config=clew.Config(), triggers=False) as engine:
+        session = await engine.create_session(title="moved", metadata={"float": 1.5, "text": "ü\u2028", "none": None})
+        scribe = Scribe(engine.store, session.id, engine.mint, engine.clock)
+        await scribe.turn(
+            "first", [*tool_call("bash", {"command": "ls"}), *tool_output({"out": "x \\u0041 \U0001f600"})]
+        )
+        _, user, _ = await scribe.turn("second", text("answered"))
+        await scribe.commit(PutBlob(sha256(BYTES).hexdigest(), "text/plain", BYTES, 1), PutProjectRules("/w", (), 1))
+        await engine.rewind(session.id, user)
+
+
+async def told(url: str) -> list[Any]:
+    """All that a store says of its sessions, but for what names them."""
+
+    async def of(store: Store, session_id: str) -> Any:
+        whole = await store.find_whole(session_id)
+        assert isinstance(whole, Whole)
+        data = [[part.data for part in row.parts] for row in whole.messages]
+        known = msgspec.structs.asdict(whole.session)
+        sums = [known[name] for name in ("agent", "prompt_tokens", "completion_tokens", "cost_usd")]
+        kept = {
+            key: value for key, value in whole.session.metadata.items() if key in ("float", "text", "none", "title")
+        }
+        states = [(turn.status, turn.depth) for turn in whole.tree.turns.values()]
+        return data, sums, kept, sorted(states), len(whole.tree.moves), sorted(whole.seals.values())
+
+    async with clew.open(url, config=clew.Config(), read_only=True) as engine:
+        return [await of(engine.store, session_id) for session_id in await engine.store.session_ids()]
+
+
+def test_a_store_is_converted_to_postgresql_and_back_and_is_sound_there(
+    run: Run, tmp_path: Path, postgres_store_url: str
+) -> None:
+    """What the two show is compared by the command itself; a second time it finds all there."""
+    old, new = f"sqlite:///{tmp_path}/old.db", f"sqlite:///{tmp_path}/new.db"
+    asyncio.run(fill(old))
+    before = asyncio.run(told(old))
+    for source, target in ((old, postgres_store_url), (postgres_store_url, new)):
+        code, out, err = run("convert", source, target)
+        assert (code, err) == (0, "")
+        assert "1 sessions written and compared, 0 were there already" in out
+        assert asyncio.run(told(target)) == before
+    code, out, _ = run("convert", old, postgres_store_url)
+    assert (code, "0 sessions written and compared, 1 were there already" in out) == (0, True)
+    code, out, err = run("check", "--store", postgres_store_url)
+    assert (code, err) == (0, "")
+    assert "1 sessions" in out
+    code, out, err = run("convert", postgres_store_url, postgres_store_url)
+    assert (code, "the same place" in err) == (2, True)
+
+
+def test_commands_read_a_store_in_postgresql_and_name_what_it_cannot_do(
+    run: Run, tmp_path: Path, postgres_store_url: str
+) -> None:
+    """Each says what to do instead, and none of them shows the password."""
+    asyncio.run(fill(postgres_store_url))
+    password = postgres_store_url.partition("clew:")[2].partition("@")[0]
+    code, out, _ = run("ls", "--store", postgres_store_url)
+    assert (code, "moved" in out) == (0, True)
+    code, out, _ = run("search", "first", "--store", postgres_store_url)
+    assert (code, "first" in out) == (0, True)
+    for words, instead in (
+        (("backup", str(tmp_path / "copy")), "pg_dump"),
+        (("ledger", str(tmp_path / "ledger.db")), "clew convert"),
+    ):
+        code, out, err = run(*words, "--store", postgres_store_url)
+        assert (code, out) == (7, "")
+        assert instead in err
+        assert password not in err
+
+
+def test_a_database_that_holds_no_store_is_only_made_one_by_whoever_writes(run: Run, database: str) -> None:
+    """A look makes nothing."""
+    code, _, err = run("ls", "--store", database)
+    assert (code, "holds no store yet; `clew serve` makes one" in err) == (7, True)
+    code, _, err = run("check", "--store", database)
+    assert (code, "holds no store yet" in err) == (7, True)
