@@ -28,6 +28,7 @@ from bench import (
     pace,
     planning,
     postgres,
+    replicas,
     rewinding,
     serving,
     size,
@@ -58,6 +59,7 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "PLAN": planning.measure,
     "LOG": event_log.measure,
     "PG": postgres.measure,
+    "REPLICAS": replicas.measure,
 }
 APART: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {"FILES": files.measure}
 """What takes minutes by itself, and is measured by name."""

@@ -8,7 +8,7 @@ import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
@@ -62,11 +62,60 @@ export async function startServer({ store, env = {}, shared = false } = {}) {
   return server;
 }
 
-class Server {
+/** Three replicas on a PostgreSQL and a Valkey of their own, as `make serve-cluster` starts them. */
+export async function startCluster() {
+  const words = ["-m", "tests.services", "--port", "0"];
+  const folder = await mkdtemp(join(tmpdir(), "clew-browser-"));
+  const home = { HOME: folder, XDG_CONFIG_HOME: join(folder, "config"), XDG_DATA_HOME: join(folder, "data") };
+  const cluster = spawn(join(dirname(CLEW), "python"), words, { cwd: ROOT, env: { ...process.env, ...home } });
+  let log = "";
+  cluster.stderr.on("data", (data) => (log = (log + data).slice(-20_000)));
+  const gone = new Promise((resolve) => cluster.once("exit", resolve));
+  opened.push(async () => {
+    cluster.kill("SIGTERM");
+    await gone;
+    await rm(folder, { recursive: true, force: true });
+  });
+  const replicas = [];
+  const up = (async () => {
+    for await (const line of createInterface({ input: cluster.stdout })) {
+      const [, url, token] = /^clew +(http:\S+)\/#token=(\S+)$/.exec(line) ?? [];
+      if (url) replicas.push(new Replica(url, token));
+      if (line.startsWith("Ctrl-C")) return;
+    }
+    throw new Error(`the cluster did not start: ${log}`);
+  })();
+  await within(PATIENCE_MS, "the cluster did not start", up);
+  return replicas;
+}
+
+/** A server that somebody else started. */
+class Replica {
+  constructor(url, token) {
+    this.url = url;
+    this.token = token;
+    this.address = `${url}/#token=${token}`;
+  }
+
+  /** A call of the API as a program makes it; the answer as JSON, null for none. */
+  async call(method, path, body) {
+    const answer = await fetch(this.url + path, {
+      method,
+      headers: { authorization: `Bearer ${this.token}`, "content-type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${path} answered ${answer.status}: ${text}`);
+    return text ? JSON.parse(text) : null;
+  }
+}
+
+class Server extends Replica {
   #process;
   #gone;
 
   constructor(folder, store, env) {
+    super();
     this.folder = folder;
     this.store = store;
     this.port = 0;
@@ -116,18 +165,6 @@ class Server {
   async restart() {
     await this.stop();
     await this.start();
-  }
-
-  /** A call of the API as a program makes it; the answer as JSON, null for none. */
-  async call(method, path, body) {
-    const answer = await fetch(this.url + path, {
-      method,
-      headers: { authorization: `Bearer ${this.token}`, "content-type": "application/json" },
-      body: body === undefined ? undefined : JSON.stringify(body),
-    });
-    const text = await answer.text();
-    if (!answer.ok) throw new Error(`${method} ${path} answered ${answer.status}: ${text}`);
-    return text ? JSON.parse(text) : null;
   }
 
   async remove() {

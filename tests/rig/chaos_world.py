@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,13 +18,14 @@ from typing import Any, Final, Literal, Protocol
 from tests.integration.http_client import SocketClient
 from tests.services.postgres import Postgres
 from tests.services.proxy import Proxy
-from tests.services.replica import Replica, own_environment
+from tests.services.replica import CLEW, Replica, own_environment
 from tests.services.valkey import Valkey
 
 __all__ = ["Fault", "Shape", "Struck", "Truth", "World"]
 
 Fault = Literal["kill", "zombie", "cut", "stall", "valkey killed", "valkey wiped", "postgres restarted", "ended"]
 
+ROOT: Final = Path(__file__).parents[2]
 _RUNS: Final = "status IN ('running', 'retrying', 'compacting')"
 
 
@@ -128,14 +130,11 @@ class World:
             self._valkey = Valkey()
             leaving.callback(self._valkey.close)
             live = {"CLEW_LIVE": self._valkey.url()}
-        fencing = {} if self.shape.fencing else {"CLEW_FAILPOINTS": "fence=off"}
+        command = [CLEW] if self.shape.fencing else [sys.executable, "-m", "tests.rig.unfenced"]
         for number, store in enumerate(stores):
-            home = self.folder / f"home{number}"
-            config = home / "config" / "clew"
-            config.mkdir(parents=True)
-            (config / "config.toml").write_text(f"lease_s = {self.shape.lease_s}\n")
-            env = own_environment(home, CLEW_STORE=store, CLEW_TOKEN=token, **live, **fencing)
-            replica = Replica(env)
+            lease = {"CLEW_LEASE_S": str(self.shape.lease_s), "PYTHONPATH": str(ROOT)}
+            env = own_environment(self.folder / f"home{number}", CLEW_STORE=store, CLEW_TOKEN=token, **live, **lease)
+            replica = Replica(env, command=command)
             leaving.callback(replica.close)
             self.replicas.append(replica)
             self.clients.append(SocketClient(replica.port, token))

@@ -8,12 +8,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.services.program import Program
 
-__all__ = ["Replica", "own_environment"]
+__all__ = ["CLEW", "Replica", "own_environment"]
 
 CLEW = str(Path(sys.executable).with_name("clew"))
 PATIENCE = 60.0
@@ -23,7 +23,8 @@ _LINE = re.compile(rb"^clew (http://\S+?)/#token=\S+$", re.MULTILINE)
 class Replica:
     """Started, paused, killed and started again at the same address."""
 
-    def __init__(self, env: Mapping[str, str], port: int = 0) -> None:
+    def __init__(self, env: Mapping[str, str], port: int = 0, command: Sequence[str] = (CLEW,)) -> None:
+        self._command = command
         self._program = Program("replica", signal.SIGKILL, {**env, "PYTHONUNBUFFERED": "1"})
         self.port = port or _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -40,7 +41,7 @@ class Replica:
     def begin(self) -> None:
         """Start it, and do not wait for it."""
         self._said = self._program.log_size()
-        self._program.start(CLEW, "serve", "--port", str(self.port))
+        self._program.start(*self._command, "serve", "--port", str(self.port))
 
     def until_up(self) -> None:
         give_up = time.monotonic() + PATIENCE
