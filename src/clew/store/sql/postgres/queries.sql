@@ -786,11 +786,11 @@ WHERE NOT c.inserted
 
 -- name: copy_parts
 -- sent
--- Ids of the usual shape and order: the stamp of one that was minted, then a count instead of most of the chance.
+-- Ids of the usual shape and order: the stamp of one that was minted, a count, and the end of what was drawn for it.
 INSERT INTO chat_parts
     (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
 SELECT substr(:minted::text, 1, 16)
-        || substr(lpad(to_hex(c.n), 6, '0') || lpad(to_hex(p."index"), 4, '0') || md5(random()::text), 1, 14),
+        || substr(lpad(to_hex(c.n), 6, '0') || lpad(to_hex(p."index"), 4, '0') || substr(:minted::text, 27), 1, 14),
     c.id, :session_id, p."index", p.type, p.data_json, p.tool_call_id, p.tool_state, p.created_at, p.updated_at
 FROM (SELECT *, row_number() OVER (ORDER BY id) AS n FROM pg_temp.copied) c
 JOIN chat_parts p ON p.message_id = c.source_id
