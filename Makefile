@@ -94,6 +94,11 @@ test: ## check, then every test
 test-fast: $(READY) ## the tests that need nothing but Python and little time
 	$(QUICKLY) $(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow and not service and not browser and not kill and not node"
 
+.PHONY: test-postgres
+test-postgres: $(READY) ## the suite of stores, the scenarios and random histories on PostgreSQL, which comes out of a wheel
+	$(QUICKLY) $(PYTEST) -n $(WORKERS) --dist worksteal -m service
+	CLEW_TEST_STORE=postgresql $(QUICKLY) $(PYTEST) -n $(WORKERS) --dist worksteal tests/acceptance -m "not kill and not node and not browser"
+
 .PHONY: test-schemathesis
 test-schemathesis: $(READY) ## schemathesis over the whole API; it is installed beside
 	test -x .venv-schemathesis/bin/schemathesis || { $(PYTHON) -m venv .venv-schemathesis && \
