@@ -272,13 +272,12 @@ test("as titles it is shown in the list, the bar, the tab, the tree and the dial
   const page = await guarded(await openSession(server, id));
   await page.getByRole("article", { name: "Assistant" }).waitFor();
   const list = page.getByRole("list", { name: "List of sessions" });
-  for (const more = page.getByRole("button", { name: "Show more" }); await more.isVisible(); ) {
-    const before = await list.getByRole("listitem").count();
-    await more.click();
-    await until(async () => (await list.getByRole("listitem").count()) > before, "no more sessions");
-  }
-  const shown = await list.locator("bdi").allTextContents();
   const { sessions } = await server.call("GET", "/api/sessions?limit=200");
+  await until(async () => {
+    await list.locator("li[data-row]").last().scrollIntoViewIfNeeded();
+    return (await list.locator("li[data-row]").count()) === sessions.length;
+  }, "not all sessions");
+  const shown = await list.locator("bdi").allTextContents();
   assert.deepEqual(shown.toSorted(), sessions.map((session) => session.title).toSorted());
   assert.equal(await page.title(), `${worst} · clew`);
   await composer(page).fill("/tree");

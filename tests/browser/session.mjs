@@ -73,7 +73,7 @@ export function banner(page) {
 /** The line of a session in the list. */
 export function row(page, title) {
   const name = page.locator("bdi").getByText(title, { exact: true });
-  return page.getByRole("list", { name: "List of sessions" }).getByRole("listitem").filter({ has: name });
+  return page.getByRole("list", { name: "List of sessions" }).locator("li[data-row]").filter({ has: name });
 }
 
 /** A message by its whole text. */

@@ -252,6 +252,25 @@ test("a new session is begun by its first message, and is open at once; none is 
   assert.equal(await count(), 1);
 });
 
+test("the list goes on by itself, in groups, and marks what is open however far down it is", async () => {
+  const server = await startServer();
+  const folder = join(server.folder, "labyrinth");
+  await mkdir(folder);
+  const { id: old } = await server.call("POST", "/api/sessions", { title: "The oldest", workspace_root: folder });
+  for (let n = 0; n < 120; n += 1) await begin(server, { title: `Later ${n}` });
+  const page = await openSession(server, old);
+  await until(async () => (await row(page, "The oldest").getByRole("link").getAttribute("aria-current")) === "page", "the mark");
+  assert.deepEqual(await list(page).getByRole("heading").allTextContents(), ["Today"]);
+  await until(async () => {
+    await list(page).locator("li[data-row]").last().scrollIntoViewIfNeeded();
+    return (await list(page).locator("li[data-row]").count()) === 121;
+  }, "the rest of the list");
+  await page.getByRole("combobox", { name: "Group the list" }).selectOption("By folder");
+  await until(async () => (await list(page).getByRole("heading").allTextContents()).includes("labyrinth"), "the folder");
+  await page.reload();
+  await list(page).getByRole("list", { name: folder }).getByText("The oldest").waitFor();
+});
+
 test("a session works in the folder and as the agent that were chosen for it, and a folder that is none is said", async () => {
   const server = await startServer();
   const folder = join(server.folder, "elsewhere");

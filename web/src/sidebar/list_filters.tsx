@@ -2,15 +2,27 @@
 
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
+import { view } from '../state/view';
+import type { GroupBy } from './session_groups';
 
 export function ListFilters() {
   const host = useHost();
   const archived = useStore(host.store, (state) => state.archived);
   const ephemeral = useStore(host.store, (state) => state.ephemeral);
+  const by = useStore(view, (state) => state.group);
   return (
-    <div className="mt-1.5 flex gap-4 px-3 text-xs text-quiet">
+    <div className="mt-1.5 flex flex-wrap items-center gap-x-3 px-3 text-xs text-quiet">
       <Toggle label="Show archived" on={archived} onChange={(on) => void host.show({ archived: on }).catch(() => undefined)} />
       <Toggle label="Show sidecars" on={ephemeral} onChange={(on) => void host.show({ ephemeral: on }).catch(() => undefined)} />
+      <select
+        aria-label="Group the list"
+        value={by}
+        onChange={(event) => view.set({ group: event.target.value as GroupBy })}
+        className="field-sizing-content rounded bg-transparent py-1 hover:text-ink"
+      >
+        <option value="date">By date</option>
+        <option value="folder">By folder</option>
+      </select>
     </div>
   );
 }

@@ -6,10 +6,12 @@ import type { Session } from '../api/types';
 import { useHost } from '../state/host';
 import { goTo, useRoute } from '../state/route';
 import { useStore } from '../state/store';
+import { view } from '../state/view';
 import { Button } from '../ui/button';
 import { DeleteDialog } from './delete_dialog';
 import { useNow } from './now';
 import { type RowActions, SessionRow } from './session_row';
+import { groupsOf } from './session_groups';
 import { arrange } from './session_tree';
 
 export const LIST_ID = 'clew-sessions';
@@ -22,6 +24,8 @@ export function SessionList() {
   const more = useStore(host.store, (state) => state.nextCursor !== null);
   const lines = useMemo(() => arrange(sessions), [sessions]);
   const now = useNow(30_000);
+  const by = useStore(view, (state) => state.group);
+  const groups = useMemo(() => groupsOf(lines, by, now), [lines, by, now]);
   const list = useRef<HTMLUListElement>(null);
   const [active, setActive] = useState<string | null>(null);
   const [renaming, setRenaming] = useState<string | null>(null);
@@ -46,12 +50,21 @@ export function SessionList() {
     [host],
   );
 
+  const known = useStore(host.store, (state) => route.session === null || state.sessions.some((session) => session.id === route.session));
+  const met = useRef<string | null>(null);
+  useEffect(() => {
+    // One that is open is in the list, also where the list has not come so far yet. One that was in it and is not is gone.
+    if (!listed || met.current === route.session) return;
+    met.current = route.session;
+    if (!known && route.session) host.refetch(route.session);
+  }, [host, listed, known, route.session]);
+
   useEffect(() => {
     if (!listed || !route.session) return;
     rows()
       .find((row) => row.dataset.session === route.session)
       ?.scrollIntoView({ block: 'nearest' });
-  }, [listed, route.session]);
+  }, [listed, known, route.session]);
 
   const onKeyDown = (event: KeyboardEvent) => {
     const row = (event.target as HTMLElement).closest<HTMLAnchorElement>('a[data-session]');
@@ -78,9 +91,13 @@ export function SessionList() {
     else if (route.beside === session.id) goTo({ session: route.session });
   };
 
+  const underWay = useRef(false);
   const loadMore = async () => {
+    if (underWay.current) return;
+    underWay.current = true;
     setLoading(true);
     await host.loadSessions(true).catch(() => undefined);
+    underWay.current = false;
     setLoading(false);
   };
 
@@ -89,21 +106,30 @@ export function SessionList() {
   return (
     <>
       <ul id={LIST_ID} ref={list} aria-label="List of sessions" className="grid grid-cols-1 content-start gap-0.5 px-2 pb-2" onKeyDown={onKeyDown}>
-        {lines.map(({ session, depth }) => (
-          <SessionRow
-            key={session.id}
-            session={session}
-            depth={depth}
-            now={now}
-            current={session.id === route.session}
-            active={session.id === reachable}
-            renaming={session.id === renaming}
-            actions={actions}
-          />
+        {groups.map(({ name, title, lines: some }) => (
+          <li key={title ?? name}>
+            <h3 title={title} className="truncate px-2 pt-2.5 pb-1 text-xs font-medium text-quiet">
+              {name}
+            </h3>
+            <ul aria-label={title ?? name} className="grid grid-cols-1 gap-0.5">
+              {some.map(({ session, depth }) => (
+                <SessionRow
+                  key={session.id}
+                  session={session}
+                  depth={depth}
+                  now={now}
+                  current={session.id === route.session}
+                  active={session.id === reachable}
+                  renaming={session.id === renaming}
+                  actions={actions}
+                />
+              ))}
+            </ul>
+          </li>
         ))}
       </ul>
       {more && (
-        <div className="px-3 pb-3">
+        <div ref={(end) => whenSeen(end, () => void loadMore())} className="px-3 pb-3">
           <Button look="quiet" className="w-full" disabled={loading} onClick={() => void loadMore()}>
             {loading ? 'Loading…' : 'Show more'}
           </Button>
@@ -118,4 +144,12 @@ export function SessionList() {
       )}
     </>
   );
+}
+
+/** Once, when the end of the list comes into sight: the rest is there before it is looked for. */
+function whenSeen(end: HTMLElement | null, then: () => void): (() => void) | undefined {
+  if (!end || !('IntersectionObserver' in window)) return undefined;
+  const watch = new IntersectionObserver(([seen]) => seen?.isIntersecting && then(), { root: end.parentElement, rootMargin: '600px' });
+  watch.observe(end);
+  return () => watch.disconnect();
 }

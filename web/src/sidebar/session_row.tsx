@@ -40,6 +40,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
   const title = session.title || 'Untitled';
   return (
     <li
+      data-row
       className={`group relative rounded-md ${current ? 'bg-thread-soft' : 'hover:bg-raised'}`}
       style={{ marginInlineStart: `${Math.min(depth, 4) * 0.875}rem` }}
       onPointerEnter={(event) => {

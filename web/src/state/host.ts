@@ -195,7 +195,7 @@ export class Host {
   }
 
   /** Ask for a session once for a burst of events. */
-  private refetch(id: string): void {
+  refetch(id: string): void {
     if (this.asked.has(id)) return;
     const timer = setTimeout(() => {
       this.asked.delete(id);

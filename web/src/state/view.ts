@@ -17,12 +17,14 @@ export interface ViewState {
   theme: Theme;
   /** Whether the system tells of sessions that wait or are done while nobody looks. */
   notices: boolean;
+  /** How the list of sessions is grouped. */
+  group: 'date' | 'folder';
 }
 
 const KEY = 'clew.view';
 
-function remembered(): Pick<ViewState, 'inspector' | 'tab' | 'theme' | 'notices'> {
-  const known = { inspector: false, tab: 'turn' as Tab, theme: 'system' as Theme, notices: false };
+function remembered(): Pick<ViewState, 'inspector' | 'tab' | 'theme' | 'notices' | 'group'> {
+  const known = { inspector: false, tab: 'turn' as Tab, theme: 'system' as Theme, notices: false, group: 'date' as const };
   try {
     return { ...known, ...(JSON.parse(window.localStorage.getItem(KEY) ?? '{}') as object) };
   } catch {
@@ -33,8 +35,8 @@ function remembered(): Pick<ViewState, 'inspector' | 'tab' | 'theme' | 'notices'
 export const view = new Store<ViewState>({ sidebar: false, turn: null, against: null, ...remembered() });
 
 view.subscribe(() => {
-  const { inspector, tab, theme, notices } = view.get();
-  window.localStorage.setItem(KEY, JSON.stringify({ inspector, tab, theme, notices }));
+  const { inspector, tab, theme, notices, group } = view.get();
+  window.localStorage.setItem(KEY, JSON.stringify({ inspector, tab, theme, notices, group }));
 });
 
 export function inspectTurn(turn: string | null): void {

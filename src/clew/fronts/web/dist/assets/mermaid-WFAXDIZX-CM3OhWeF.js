@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-BsJL9rx8.js";

@@ -1,0 +1,54 @@
+/** The list in groups: by when something last happened in a tree of sessions, or by the folder it works in. */
+
+import type { Session } from '../api/types';
+import type { SessionLine } from './session_tree';
+
+export type GroupBy = 'date' | 'folder';
+
+export interface SessionGroup {
+  name: string;
+  /** The whole of a name that is shortened. */
+  title?: string;
+  lines: SessionLine[];
+}
+
+const DAY_MS = 86_400_000;
+
+/** Trees stay whole: where their root belongs, all of them do. The order of the lines decides that of the groups. */
+export function groupsOf(lines: readonly SessionLine[], by: GroupBy, now: number): SessionGroup[] {
+  const groups = new Map<string, SessionGroup>();
+  let current: SessionGroup | undefined;
+  lines.forEach((line, index) => {
+    if (line.depth === 0) {
+      const fresh = by === 'date' ? freshest(lines, index) : 0;
+      const { name, title } = by === 'date' ? { name: dayOf(fresh, now) } : folderOf(line.session);
+      const key = title ?? name;
+      current = groups.get(key) ?? { name, ...(title ? { title } : {}), lines: [] };
+      groups.set(key, current);
+    }
+    current?.lines.push(line);
+  });
+  return [...groups.values()];
+}
+
+function freshest(lines: readonly SessionLine[], root: number): number {
+  let at = lines[root]!.session.updated_at;
+  for (let index = root + 1; index < lines.length && lines[index]!.depth > 0; index += 1) at = Math.max(at, lines[index]!.session.updated_at);
+  return at;
+}
+
+function dayOf(at: number, now: number): string {
+  const midnight = new Date(now);
+  midnight.setHours(0, 0, 0, 0);
+  const days = Math.ceil((midnight.getTime() - at) / DAY_MS);
+  if (days <= 0) return 'Today';
+  if (days === 1) return 'Yesterday';
+  if (days <= 7) return 'The last 7 days';
+  if (days <= 30) return 'The last 30 days';
+  return new Date(at).toLocaleDateString('en', { month: 'long', year: 'numeric' });
+}
+
+function folderOf({ workspace_root: root }: Pick<Session, 'workspace_root'>): { name: string; title?: string } {
+  if (!root) return { name: 'No folder' };
+  return { name: root.split(/[\\/]/).filter(Boolean).at(-1) ?? root, title: root };
+}
