@@ -80,7 +80,7 @@ export async function startCluster() {
   const up = (async () => {
     for await (const line of createInterface({ input: cluster.stdout })) {
       const [, url, token] = /^clew +(http:\S+)\/#token=(\S+)$/.exec(line) ?? [];
-      if (url) replicas.push(new Replica(url, token));
+      if (url) replicas.push(new Replica(url, token, folder));
       if (line.startsWith("Ctrl-C")) return;
     }
     throw new Error(`the cluster did not start: ${log}`);
@@ -91,10 +91,11 @@ export async function startCluster() {
 
 /** A server that somebody else started. */
 class Replica {
-  constructor(url, token) {
+  constructor(url, token, folder) {
     this.url = url;
     this.token = token;
     this.address = `${url}/#token=${token}`;
+    this.folder = folder;
   }
 
   /** A call of the API as a program makes it; the answer as JSON, null for none. */
