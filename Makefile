@@ -157,8 +157,8 @@ rules: $(READY) ## each rule with the tests that prove it
 	$(BIN)/python tools/rules.py
 
 .PHONY: bench
-bench: $(READY) ## measure, in at most 8 minutes; QUICK=1 takes smaller sizes
-	$(BIN)/python -m bench $(if $(QUICK),--quick)
+bench: $(READY) ## measure, in at most 8 minutes; QUICK=1 takes smaller sizes, OUT=FILE gets the table
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(OUT),--out $(OUT))
 
 .PHONY: bench-peers
 bench-peers: $(READY) ## whole turns beside two other engines, in environments of their own

@@ -1,4 +1,7 @@
-"""``python -m bench [ids…] [--quick] [--json FILE]``: measure, and print one line for each thing measured."""
+"""``python -m bench [ids…] [--quick] [--json FILE] [--out FILE]``: measure, and print a line for each thing measured.
+
+What fails is told and does not stop the rest; what was measured until then is in the files already.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -36,7 +40,7 @@ from bench import (
     turns,
 )
 from bench.measure import Bench, Line
-from bench.table import as_json, machine, markdown
+from bench.table import as_json, machine, markdown, write_page
 
 WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "P1": append.measure,
@@ -74,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("ids", nargs="*", metavar="id", help=f"what to measure, of {' '.join(ALL)}, or {CONTEXT}")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep every round's figures in a file")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the table as Markdown; a page that has one takes it")
     options = parser.parse_args(arguments)
     wanted = [id_.upper() for id_ in options.ids] or list(WORKLOADS)
     for id_ in wanted:
@@ -85,29 +90,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         print("quick: smaller sizes, so not the figures the goals are about")
     begin = time.perf_counter()
-    lines = asyncio.run(_measure([id_ for id_ in wanted if id_ != CONTEXT], quick=options.quick))
-    rows = asyncio.run(_measure_context(quick=options.quick)) if CONTEXT in wanted else []
-    about |= {"seconds": round(time.perf_counter() - begin), "load after": round(os.getloadavg()[0], 1)}
+    lines: list[Line] = []
+    rows: list[context.Row] = []
+    failed: list[tuple[str, str]] = []
+    for id_ in wanted:
+        began = time.perf_counter()
+        try:
+            if id_ == CONTEXT:
+                rows = asyncio.run(_measure_context(quick=options.quick))
+            else:
+                lines += asyncio.run(_measure(id_, quick=options.quick))
+        except Exception as error:
+            failed.append((id_, f"{type(error).__name__}: {error}"))
+            traceback.print_exc()
+        print(f"{id_} measured in {time.perf_counter() - began:.0f} s", file=sys.stderr)
+        about |= {"seconds": round(time.perf_counter() - begin), "load after": round(os.getloadavg()[0], 1)}
+        if options.json is not None:
+            options.json.write_bytes(as_json(lines, (*failed, *not_yet), about, rows))
+        if options.out is not None and lines:
+            write_page(options.out, lines, (*failed, *not_yet), about)
     if lines:
-        print(f"\n{markdown(lines, not_yet)}\n")
+        print(f"\n{markdown(lines, (*failed, *not_yet))}\n")
     if rows:
         print(f"\n{context.table(rows)}\n")
     print(f"{about['seconds']} s, load {about['load']} before and {about['load after']} after")
     if about["load"] > (os.cpu_count() or 1):
         print("The machine was busy with other things: trust the ratios little, and the tails not at all.")
-    if options.json is not None:
-        options.json.write_bytes(as_json(lines, not_yet, about, rows))
-    return 0
+    return 1 if failed else 0
 
 
-async def _measure(ids: Sequence[str], *, quick: bool) -> list[Line]:
-    lines: list[Line] = []
-    for id_ in ids:
-        begin = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="clew-bench-") as folder:
-            lines += await ALL[id_](Bench(Path(folder), quick=quick))
-        print(f"{id_} measured in {time.perf_counter() - begin:.0f} s", file=sys.stderr)
-    return lines
+async def _measure(id_: str, *, quick: bool) -> list[Line]:
+    with tempfile.TemporaryDirectory(prefix="clew-bench-") as folder:
+        return await ALL[id_](Bench(Path(folder), quick=quick))
 
 
 async def _measure_context(*, quick: bool) -> list[context.Row]:

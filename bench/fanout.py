@@ -29,7 +29,7 @@ class _Cost:
 
 
 async def measure(bench: Bench) -> list[Line]:
-    frames, alone = bench.size(20_000, 5_000), bench.size(500, 200)
+    frames, alone = bench.size(10_000, 5_000), bench.size(300, 200)
     bare: list[_Cost] = []
     joined: list[_Cost] = []
     ours: list[_Cost] = []

@@ -7,6 +7,7 @@ what people look at and where they go, then the next prompt, then the same sessi
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import sys
 import time
@@ -160,8 +161,9 @@ async def _prompt(engine: Engine, session_id: str, model: _Brief, clock: _Clock,
     clock.ms[f"prompt to its first chunk, {name}"] = median(first[1:])
 
 
-async def measure_session(path: Path, turns: int, times: int) -> dict[str, Any]:
-    session_id = await fill_session(path, turns)
+async def measure_session(path: Path, turns: int, times: int, session_id: str | None = None) -> dict[str, Any]:
+    """``session_id``: one of so many turns that is in the store already."""
+    session_id = session_id or await fill_session(path, turns)
     clock, model, users = _Clock(times), _Brief(), users_of(path, session_id)
     async with open_long(path, model) as engine:
         await _look(engine, session_id, users, clock)
@@ -185,9 +187,12 @@ async def measure_session(path: Path, turns: int, times: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    turns, folder, times = sys.argv[1:]
+    turns, folder, times, *filled = sys.argv[1:]
     path = Path(folder) / f"grow-{turns}-{time.time_ns()}.db"
-    print(orjson.dumps(asyncio.run(measure_session(path, int(turns), int(times)))).decode(), flush=True)
+    if filled:
+        shutil.copyfile(filled[0], path)
+    measured = measure_session(path, int(turns), int(times), filled[1] if filled else None)
+    print(orjson.dumps(asyncio.run(measured)).decode(), flush=True)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class _Side(Protocol):
 
 
 async def measure(bench: Bench) -> list[Line]:
-    seconds = bench.size(3, 1)
+    seconds = bench.size(2, 1)
     sides: dict[str, Callable[[Bench], Awaitable[_Side]]] = {
         "thread": _thread,
         "inline": _inline,

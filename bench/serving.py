@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import re
 import sys
 import time
@@ -93,9 +94,11 @@ async def _ask(bench: Bench, served: Served, side: _Asked, *, keep: bool) -> Non
     gets["GET last page, 40 messages"] = f"/api/sessions/{session}/messages?limit=40"
     for name, path in gets.items():
         answer: Answer | None = None
-        for at_once in (1, 16):
-            rate, answer = await _get(served.port, path, at_once, bench.size(600, 200) / 1000)
-            side.rates.setdefault(f"{name}, {at_once} at once", []).append(rate)
+        for kind in ("read anew", "nothing changed"):
+            for at_once in (1, 16):
+                seconds = bench.size(500, 200) / 1000
+                rate, answer = await _get(served.port, path, at_once, seconds, anew=kind == "read anew")
+                side.rates.setdefault(f"{name}, {kind}, {at_once} at once", []).append(rate)
         if keep and answer is not None:
             file = "list.json" if "list" in name else "page.json"
             (bench.folder / file).write_bytes(answer.body)
@@ -106,17 +109,19 @@ async def _ask(bench: Bench, served: Served, side: _Asked, *, keep: bool) -> Non
             side.first.setdefault(what, []).append(percentile(firsts, place))
 
 
-async def _get(port: int, path: str, at_once: int, seconds: float) -> tuple[float, Answer]:
+async def _get(port: int, path: str, at_once: int, seconds: float, *, anew: bool) -> tuple[float, Answer]:
+    """Requests a second. ``anew``: each says more, which is ignored, so that none is answered by what was kept."""
     connections = [await connect(port) for _ in range(at_once)]
     last = await connections[0].ask("GET", path)
     if last.status != 200:
         raise RuntimeError(f"{path} was answered {last.status}")
     end = time.perf_counter() + seconds
     counts = [0] * at_once
+    words = itertools.count(1)
 
     async def again(number: int) -> None:
         while time.perf_counter() < end:
-            await connections[number].ask("GET", path)
+            await connections[number].ask("GET", f"{path}&n={next(words)}" if anew else path)
             counts[number] += 1
 
     begin = time.perf_counter()
@@ -167,7 +172,7 @@ class _Carried:
 
 async def _saturated(bench: Bench) -> list[Line]:
     lines: list[Line] = []
-    for streams in (100, *(() if bench.quick else (500, 1_000))):
+    for streams in (100, *(() if bench.quick else (1_000,))):
         carried = {server: await _carry(bench, server, streams) for server in _SERVERS}
         ours, floor = carried["clew"], carried["durable"]
         what = f"{streams:,} streams × {1 / PACE_S:.0f} words/s"

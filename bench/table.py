@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +16,9 @@ import orjson
 
 from bench.measure import Line, median
 
-__all__ = ["aligned", "as_json", "machine", "markdown"]
+__all__ = ["aligned", "as_json", "machine", "markdown", "write_page"]
+
+_SECTION = re.compile(r"(?<=^## All lines\n\n).*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 _HEAD = ("id", "what", "unit", "raw", "clew", "ratio", "goal", "")
 _RIGHT = (False, False, False, True, True, True, True, False)
@@ -39,6 +43,21 @@ def markdown(lines: Sequence[Line], not_yet: Sequence[tuple[str, str]]) -> str:
     cells = [_HEAD, *(_row(line) for line in lines)]
     cells += [(id_, what, "", "", "", "", "", "not yet") for id_, what in not_yet]
     return aligned(cells, _RIGHT)
+
+
+def write_page(path: Path, lines: Sequence[Line], not_yet: Sequence[tuple[str, str]], about: Mapping[str, Any]) -> None:
+    """The table in its section of a page that has one, or as a page of its own."""
+    told = ", ".join(f"{key} {value}" for key, value in about.items() if key != "quick")
+    section = f"{told}.\n\n{_narrow(markdown(lines, not_yet))}\n\n"
+    page = path.read_text(encoding="utf-8") if path.exists() else "## All lines\n\n"
+    if not _SECTION.search(page):
+        page = f"{page.rstrip()}\n\n## All lines\n\n"
+    path.write_text(_SECTION.sub(lambda _: section, page).rstrip() + "\n", encoding="utf-8")
+
+
+def _narrow(table: str) -> str:
+    """Without what makes columns line up: a page wraps them anyway."""
+    return re.sub(r" {2,}", " ", re.sub(r"-{4,}", "---", table)).replace("| |", "|  |")
 
 
 def aligned(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
