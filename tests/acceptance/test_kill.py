@@ -27,8 +27,8 @@ from tests.rounds import rounds
 
 pytestmark = pytest.mark.kill
 
-KILLS = rounds(64)
-BATCH = 16
+KILLS = rounds(48)
+BATCH = 12
 
 PASSAGES: dict[str, tuple[int, ...]] = {
     "recorder.before_submit": (1, 2, 7, 60),
