@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 import clew
-from clew.errors import InvalidInput, NotSupported
+from clew.errors import InvalidInput, NotSupported, ViewerLagged
+from clew.live import shared
 from clew.live.base import Event, Signal, Status, Word
 from clew.live.location import LivePlace, parse_live, shown_address
 from clew.live.postgres import payloads
@@ -187,3 +188,29 @@ async def test_a_password_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFixt
     assert caplog.records
     assert "hunter2" not in caplog.text
     assert live.url == "redis://127.0.0.1:1/0"
+
+
+async def test_whoever_watches_a_status_looks_by_themselves_while_nothing_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was heard before is forgotten with the connection: it may be wrong by now."""
+    monkeypatch.setattr(shared, "_UNSURE_S", 0.001)
+    live = Ear()
+    live.hear_note(["status", "s", {"state": "busy"}])
+    assert live.status("s") == Status("busy")
+    live.set_connected(False)
+    assert live.status("s") is None
+    assert await anext(live.watch_status("s")) is None
+
+
+async def test_whoever_gets_events_subscribes_again_when_some_were_missed() -> None:
+    """Those that came before it was lost are read first; a first connection costs nobody anything."""
+    live = Ear()
+    events = live.subscribe()
+    live.set_connected(True)
+    live.publish(Event("session_updated", {"session_id": "s"}))
+    live._missed_some = True
+    live.set_connected(True)
+    assert await anext(events) == Event("session_updated", {"session_id": "s"})
+    with pytest.raises(ViewerLagged):
+        await anext(events)

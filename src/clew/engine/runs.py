@@ -94,7 +94,10 @@ class Runs(EnginePart):
         last = await self.get_status(session_id)
         yield last
         async for change in changes:
-            status = await self._runtime.with_pause(session_id, change)
+            if change is None:
+                status = await self.get_status(session_id)
+            else:
+                status = await self._runtime.with_pause(session_id, change)
             if status != last:
                 last = status
                 yield status

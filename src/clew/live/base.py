@@ -170,8 +170,8 @@ class Live(Protocol):
 
     def set_status(self, session_id: str, status: Status) -> None: ...
 
-    def watch_status(self, session_id: str) -> AsyncIterator[Status]:
-        """Each change from now on; a slow watcher gets the newest, not every one."""
+    def watch_status(self, session_id: str) -> AsyncIterator[Status | None]:
+        """Each change from now on; a slow watcher gets the newest, not every one. None: one may have been missed."""
 
     def publish(self, event: Event) -> None: ...
 

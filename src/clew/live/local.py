@@ -61,11 +61,11 @@ class LocalLive:
         if bell is not None:
             bell.ring()
 
-    def watch_status(self, session_id: str) -> AsyncIterator[Status]:
+    def watch_status(self, session_id: str) -> AsyncIterator[Status | None]:
         # What counts as seen is taken now, not when the watcher first asks: a change in between is a change.
         return self._changes(session_id, self._status.get(session_id))
 
-    async def _changes(self, session_id: str, seen: Status | None) -> AsyncIterator[Status]:
+    async def _changes(self, session_id: str, seen: Status | None) -> AsyncIterator[Status | None]:
         bell = self._status_bells.setdefault(session_id, Bell())
         while True:
             status = self._status.get(session_id)

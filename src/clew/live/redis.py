@@ -257,5 +257,11 @@ class RedisLive(SharedLive):
 
     async def close(self) -> None:
         await super().close()
+        under_way = {*self._subscribing, *([self._reading] if self._reading is not None else [])}
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        for _, _, future in self._wanted:
+            future.cancel()
         for client in (self._teller, self._hearer, self._reader):
             await client.aclose()

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import secrets
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -21,7 +21,7 @@ import msgspec
 from clew.errors import IllegalChunk
 from clew.live.base import Event, Signal, Status, Word
 from clew.live.local import LocalLive
-from clew.live.stream import LocalStream
+from clew.live.stream import Bell, LocalStream
 from clew.transcript.chunk import Chunk, is_transient, parse_encoded, wire
 
 __all__ = ["Frame", "Outbox", "SharedLive", "SharedStream", "encode_frame", "parse_frame"]
@@ -32,6 +32,9 @@ _MOST_EVENTS: Final = 2_000
 _MOST_CHUNKS: Final = 4_096
 """Of one stream, not yet carried. Beyond it its viewers elsewhere read the store."""
 _MOST_HEARD: Final = 20_000
+_SURE_S: Final = 10.0
+_UNSURE_S: Final = 1.0
+"""How often whoever watches a status looks by themselves."""
 _RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 Frame = tuple[int, Sequence[Chunk]]
 """Chunks that were shown together, and the number of the last of them."""
@@ -118,6 +121,7 @@ class SharedLive(LocalLive):
         self._has_mail = asyncio.Event()
         self._listeners: dict[str, set[SharedListening]] = {}
         self._heard: dict[str, None] = {}
+        self._missed_some = False
         self._tasks: list[asyncio.Task[None]] = []
 
     # What is told
@@ -216,13 +220,31 @@ class SharedLive(LocalLive):
 
     def set_connected(self, is_connected: bool) -> None:
         """Words may have been missed: whoever listens looks into the store, and who gets events subscribes again."""
-        was, self.is_connected = self.is_connected, is_connected
+        self.is_connected = is_connected
         for held in self._listeners.values():
             for listening in held:
                 listening.miss()
-        if is_connected and not was:
+        for session_id in self._heard:
+            self._status.pop(session_id, None)
+        self._heard.clear()
+        if is_connected and self._missed_some:
+            self._missed_some = False
             for subscriber in tuple(self._subscribers):
                 subscriber.lag()
+
+    async def _changes(self, session_id: str, seen: Status | None) -> AsyncIterator[Status | None]:
+        bell = self._status_bells.setdefault(session_id, Bell())
+        while True:
+            status = self._status.get(session_id)
+            if status is not None and status != seen:
+                seen = status
+                yield status
+                continue
+            try:
+                async with asyncio.timeout(_SURE_S if self.is_connected else _UNSURE_S):
+                    await bell.wait()
+            except TimeoutError:
+                yield None
 
     async def read_chunks(self, listening: SharedListening, word: Word, after: int) -> Sequence[tuple[int, Chunk]]:
         return ()
@@ -252,6 +274,7 @@ class SharedLive(LocalLive):
             try:
                 await work()
             except Exception as error:
+                self._missed_some = True
                 if asyncio.get_running_loop().time() - began > _RETRY_S[-1] * 2:
                     failed = 0
                 if failed == 0:
