@@ -14,6 +14,7 @@ import clew
 from clew.clock import SystemClock
 from clew.errors import InternalError, SchemaTooNew, StoreUnavailable
 from clew.ids import Mint
+from clew.store.base import SessionQuery
 from clew.store.sql.postgres import writer as w
 from clew.store.sql.postgres.connection import PostgresStatements, connect, translate
 from clew.store.sql.postgres.migrate import SCHEMA_VERSION
@@ -327,3 +328,27 @@ async def test_nothing_is_left_in_a_session_of_the_server(
         branch = await engine.branch(session.id, answer.id)
         assert len((await engine.store.load_line(branch.id)).turns) == 1
         assert len((await engine.search("answered")).hits) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.rule("ST-12")
+async def test_the_oldest_postgresql_that_is_supported_does_all_of_it(system_postgres: Postgres) -> None:
+    """Debian's 15: the schema, a turn, a branch, a search, titles in any case, and moves of the head."""
+    name = system_postgres.create()
+    try:
+        async with clew.open(system_postgres.url(name), config=clew.Config()) as engine:
+            session = await engine.create_session(title="Straße nach ŁÓDŹ")
+            scribe = Scribe(engine.store, session.id, engine.mint, engine.clock)
+            await scribe.turn("first", text("one"))
+            _, asked, answered = await scribe.turn("second", text("two"))
+            branch = await engine.branch(session.id, answered)
+            await engine.rewind(session.id, asked)
+            lines = [(await engine.store.load_line(id_)).turns for id_ in (session.id, branch.id)]
+            assert [[len(turn.messages) for turn in line] for line in lines] == [[2, 1], [2, 2]]
+            assert len((await engine.search("two")).hits) == 2
+            for title in ("STRASSE", "łódź"):
+                listed = await engine.store.list_sessions(SessionQuery(title=title))
+                assert [one.id for one in listed.sessions] == [branch.id, session.id]
+            assert await engine.store.verify() == ()
+    finally:
+        system_postgres.drop(name)
