@@ -74,11 +74,14 @@ async def touch(number: int) -> str:
 class Machine:
     """A few sessions of one store, and what is remembered of them from one step to the next."""
 
-    def __init__(self, folder: Path, seed: int, *, kind: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, seed: int, *, kind: str, settings: Mapping[str, Any], url: str | None = None
+    ) -> None:
         self.rng = Random(seed)
         self.path = folder / "store"
         self.kind = kind
-        self.url = {"memory": "memory:", "sqlite": f"sqlite:///{self.path}"}.get(kind, f"{kind}:{self.path}")
+        usual = {"memory": "memory:", "sqlite": f"sqlite:///{self.path}"}.get(kind, f"{kind}:{self.path}")
+        self.url = url or usual
         self.settings = settings
         self.config = clew.Config()
         self.sessions: list[str] = []
@@ -451,7 +454,7 @@ class Machine:
         if self.kind in ("jsonl", "json"):
             files = [path for path in sorted(self.path.rglob("*")) if path.is_file() and path.parent.name != "notes"]
             return [(path, path.read_bytes()) for path in files]
-        if self.kind == "memory":
+        if self.kind in ("memory", "postgresql"):
             return [await self.everything(session_id) for session_id in await self.engine.store.session_ids()]
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as connection:
             return list(connection.iterdump())

@@ -29,10 +29,15 @@ HISTORIES: Final = rounds(96)
 
 
 async def _play(
-    seed: int, actions: Sequence[str], *, kind: str, settings: Mapping[str, Any] = SETTINGS[0]
+    seed: int,
+    actions: Sequence[str],
+    *,
+    kind: str,
+    settings: Mapping[str, Any] = SETTINGS[0],
+    url: str | None = None,
 ) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(Path(folder), seed, kind=kind, settings=settings)
+        machine = Machine(Path(folder), seed, kind=kind, settings=settings, url=url)
         await machine.open()
         try:
             for action in actions:
@@ -59,6 +64,15 @@ async def test_nothing_of_a_history_is_lost_whatever_is_done_to_it(seed: int, ac
 async def test_nothing_of_a_stored_history_is_lost_over_restarts(seed: int, actions: list[str]) -> None:
     """On SQLite, reopened in between."""
     await _play(seed, actions, kind="sqlite")
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.rule("RP-6", "ST-12", "CP-3", "RW-3", "BR-1", "SR-4")
+@pytest.mark.parametrize("seed", range(rounds(1)))
+async def test_nothing_of_a_history_on_postgresql_is_lost_over_restarts(postgres_store_url: str, seed: int) -> None:
+    """On PostgreSQL, reopened in between."""
+    await _play(seed, Random(seed).choices(ACTIONS, k=20), kind="postgresql", url=postgres_store_url)
 
 
 @pytest.mark.slow

@@ -43,8 +43,9 @@ ACTIONS = [
 class Machine:
     """One session, one store, and an engine that is reopened when it crashes."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, url: str | None = None) -> None:
         self.folder = folder
+        self.url = url or f"sqlite:///{folder}/store.db"
         self.rng = random.Random(seed)
         self.gates: list[asyncio.Event] = []
         self.viewers: list[asyncio.Task[list[dict[str, Any]]]] = []
@@ -55,8 +56,7 @@ class Machine:
 
     async def open(self) -> None:
         providers = FakeProviders(ScriptedModel(otherwise=self.reply))
-        url = f"sqlite:///{self.folder}/store.db"
-        self._context = clew.open(url, config=clew.Config(), providers=providers)
+        self._context = clew.open(self.url, config=clew.Config(), providers=providers)
         self.engine = await self._context.__aenter__()
         if not self.session_id:
             self.session_id = (await self.engine.create_session(workspace_root=str(self.folder), title="m")).id
@@ -179,24 +179,37 @@ def _answerless(part: dict[str, Any]) -> dict[str, Any]:
 async def test_a_session_survives_whatever_is_done_to_it(seed: int, actions: list[str]) -> None:
     """And answers the next prompt."""
     with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(Path(folder), seed)
-        await machine.open()
-        try:
-            for action in actions:
-                await machine.act(action)
-                run = machine.engine._runtime.sessions.find_run(machine.session_id)
-                assert (run is None) == machine.engine.is_idle(machine.session_id)
-            await machine.settle()
-            await machine.judge()
-            done = asyncio.create_task(_ask(machine))
-            while not done.done():
-                await machine.do_let_go()
-                await asyncio.sleep(0.001)
-            done.result()
-            await machine.settle()
-            await machine.judge()
-        finally:
-            await machine._context.__aexit__(None, None, None)
+        await survive(Machine(Path(folder), seed), actions)
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.rule("RP-6", "ST-12")
+@pytest.mark.parametrize("seed", range(rounds(2)))
+async def test_a_session_survives_it_on_postgresql(tmp_path: Path, postgres_store_url: str, seed: int) -> None:
+    """The same machine."""
+    machine = Machine(tmp_path, seed, postgres_store_url)
+    await survive(machine, random.Random(seed).choices(ACTIONS, k=20))
+
+
+async def survive(machine: Machine, actions: list[str]) -> None:
+    await machine.open()
+    try:
+        for action in actions:
+            await machine.act(action)
+            run = machine.engine._runtime.sessions.find_run(machine.session_id)
+            assert (run is None) == machine.engine.is_idle(machine.session_id)
+        await machine.settle()
+        await machine.judge()
+        done = asyncio.create_task(_ask(machine))
+        while not done.done():
+            await machine.do_let_go()
+            await asyncio.sleep(0.001)
+        done.result()
+        await machine.settle()
+        await machine.judge()
+    finally:
+        await machine._context.__aexit__(None, None, None)
 
 
 async def _ask(machine: Machine) -> None:
