@@ -36,6 +36,7 @@ __all__ = [
     "check_shared_id",
     "check_turn_id",
     "is_shared_id",
+    "random_name",
     "stamp_of",
 ]
 
@@ -102,6 +103,11 @@ class _Chance:
 
 
 _chance: Final = _Chance()
+
+
+def random_name() -> str:
+    """Sixteen hexadecimal digits by chance, for what is named for a moment and in no store."""
+    return f"{_chance.below(1 << 64):016x}"
 
 
 class Mint:

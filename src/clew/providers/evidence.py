@@ -7,9 +7,10 @@ their blob, which is a digest itself, so a request is digested before their byte
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -18,6 +19,9 @@ from clew.providers.base import ModelRequest, ToolSchema
 from clew.transcript.message import Message
 
 __all__ = ["decode_tools", "encode_tools", "request_digest", "request_digest_like", "tools_digest"]
+
+_USUAL: Final = 1 << 16
+"""Tools that are no longer than this in all have a digest that is remembered."""
 
 
 def encode_tools(tools: Sequence[ToolSchema]) -> str:
@@ -30,6 +34,12 @@ def decode_tools(body: str) -> tuple[ToolSchema, ...]:
 
 
 def tools_digest(body: str) -> str:
+    return _digest_of_usual(body) if len(body) <= _USUAL else sha256(body.encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=8)
+def _digest_of_usual(body: str) -> str:
+    """Worked out once: every step has the same tools, and to hash that much is to give up one's turn."""
     return sha256(body.encode()).hexdigest()
 
 

@@ -61,13 +61,13 @@ def assemble(inputs: PromptInputs) -> SystemPrompt:
     Most turns are told what the one before was: a prompt is kept by what it was made of, to the byte.
     """
     try:
-        made_of = hashlib.sha256(msgspec.json.encode(inputs)).digest()
+        made_of = msgspec.json.encode(inputs)
     except (TypeError, ValueError, RecursionError):
         # A tool's schema may hold what is no JSON.
         return _assemble(inputs)
     with _lock:
         known = _kept[made_of] = _kept.pop(made_of) if made_of in _kept else _assemble(inputs)
-        while sum(len(one.kept) for one in _kept.values()) > _MOST_CHARS:
+        while sum(len(key) + len(one.kept) for key, one in _kept.items()) > _MOST_CHARS:
             _kept.pop(next(iter(_kept)))
     return known
 

@@ -11,7 +11,6 @@ import contextvars
 import json
 import logging
 import re
-import secrets
 import sys
 import time
 from collections.abc import Iterable
@@ -25,6 +24,7 @@ from clew.engine import Engine
 from clew.errors import ViewerLagged
 from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.sse import BODY_SEND, closing
+from clew.ids import random_name
 from clew.unseen import escape_unseen
 
 __all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "set_up"]
@@ -59,7 +59,7 @@ class RequestLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = secrets.token_hex(8)
+        request_id = random_name()
         scope[BODY_SEND] = send
         status = 0
 
