@@ -84,10 +84,10 @@ async def run_in(shape: Shape, budget: Budget, faults: tuple[Fault, ...] | None 
 async def _round(world: World, people: People, fault: Fault, random: Random, outcome: Outcome) -> None:
     people.go_on()
     await asyncio.sleep(random.uniform(0.5, 1.5) * _CALM_S)
-    struck = await world.strike(fault, random)
+    struck = await world.aim(fault, random)
+    freed, _ = await asyncio.gather(_freed(world, struck.orphans), world.strike(struck, random))
     if struck.orphans:
-        until = await _freed(world, struck.orphans, struck.began + 6 * world.shape.lease_s)
-        people.history.recoveries.append((fault, until - struck.began))
+        people.history.recoveries.append((fault, freed))
     await people.rest()
     # A run takes seconds, and so may those that wait behind it.
     stuck = await people.until_quiet(20 * world.shape.lease_s)
@@ -95,14 +95,15 @@ async def _round(world: World, people: People, fault: Fault, random: Random, out
     await people.note_settled()
 
 
-async def _freed(world: World, orphans: frozenset[str], give_up: float) -> float:
-    """When the last turn that the victim was at work on was settled, by whomever."""
-    while time.monotonic() < give_up:
+async def _freed(world: World, orphans: frozenset[str]) -> float:
+    """After how many seconds the last turn that the victim was at work on was settled, by whomever."""
+    began = time.monotonic()
+    while orphans and time.monotonic() < began + 6 * world.shape.lease_s:
         running = {turn for _, turn in await asyncio.to_thread(world.truth.running)}
         if not running & orphans:
             break
         await asyncio.sleep(_SAMPLE_S)
-    return time.monotonic()
+    return time.monotonic() - began
 
 
 async def _sample(world: World, people: People) -> None:

@@ -29,6 +29,8 @@ class View:
     said: str = ""
     chunks: int = 0
     done: bool = False
+    last: str = ""
+    """The newest chunks, for whoever reads what went wrong."""
 
 
 @dataclass
@@ -62,7 +64,7 @@ def judge(
         if view.message_id is None:
             continue
         if view.message_id not in stored:
-            broken.append(f"message {view.message_id} was shown by replica {view.replica} and is gone")
+            broken.append(f"message {view.message_id!r} was shown by replica {view.replica} and is gone ({view.last})")
             continue
         kept = said_in(stored[view.message_id])
         if not kept.startswith(view.said):
@@ -74,7 +76,7 @@ def judge(
         elif view.done and kept != view.said:
             broken.append(
                 f"message {view.message_id} ended for a viewer of replica {view.replica} after {len(view.said)} "
-                f"characters, and {len(kept)} are stored"
+                f"characters, and {len(kept)} are stored ({view.last})"
             )
     for message_id, before in history.settled.items():
         after = said_in(stored[message_id]) if message_id in stored else None

@@ -190,6 +190,7 @@ class People:
                     view.done = not waits
                     return
                 view.chunks += 1
+                view.last = f"{view.last} {frame}"[-300:]
                 # A stream ends where a human is asked; the message goes on with the answer.
                 waits = frame["type"] == "tool-approval-request" or (waits and not frame["type"].startswith("tool-"))
                 if frame["type"] == "start":
@@ -229,13 +230,17 @@ class People:
         return found, waiting
 
     async def note_settled(self) -> None:
-        """While everybody rests: what no run is at work on, and nobody is asked about, has come to its end."""
-        for session_id, messages in (await self.stored())[0].items():
-            status = await self.ask("status", "GET", f"/api/sessions/{session_id}/status")
-            if status is not None and status.json()["state"] == "idle" and not status.json().get("waiting"):
-                for message in messages:
-                    if message["role"] == "assistant":
-                        self.history.settled.setdefault(message["id"], said_in(message))
+        """While everybody rests: what reads the same twice, and nobody is at work on or asked about in between."""
+        before, _ = await self.stored()
+        states = [await self.ask("status", "GET", f"/api/sessions/{one}/status") for one in self.sessions]
+        after, _ = await self.stored()
+        for session_id, status in zip(self.sessions, states, strict=True):
+            if status is None or status.json()["state"] != "idle" or status.json().get("waiting"):
+                continue
+            said = {message["id"]: said_in(message) for message in before[session_id]}
+            for message in after[session_id]:
+                if message["role"] == "assistant" and said.get(message["id"]) == said_in(message):
+                    self.history.settled.setdefault(message["id"], said_in(message))
 
     async def use_each(self) -> list[str]:
         """A prompt to every session, answered word for word; the sessions where that did not happen."""

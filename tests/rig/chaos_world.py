@@ -8,7 +8,6 @@ import secrets
 import sqlite3
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,11 +88,10 @@ class _PostgresTruth:
 
 @dataclass(frozen=True)
 class Struck:
-    """What went wrong: at which replica, from when on, and which turns it was at work on."""
+    """What goes wrong: at which replica, and which turns it is at work on."""
 
     fault: Fault
     victim: int | None
-    began: float
     orphans: frozenset[str]
 
 
@@ -166,20 +164,22 @@ class World:
         alive: tuple[Fault, ...] = ("valkey killed", "valkey wiped") if self._valkey is not None else ()
         return ("kill", "zombie", "cut", "stall", *alive, "postgres restarted", "ended")
 
-    async def strike(self, fault: Fault, random: Random) -> Struck:
-        """Do it, keep it up for a while, and mend it. Told of is the moment from which on others may have to act."""
+    async def aim(self, fault: Fault, random: Random) -> Struck:
+        """What it will hit: a replica, and the turns that are at work there."""
         hurts = fault in ("kill", "zombie", "cut", "stall", "ended")
         victim = random.randrange(len(self.replicas)) if hurts else None
         orphans: set[str] = set()
-        if victim is not None:
+        # One that is ended in order lets its runs go on for a while: nobody has to take them over.
+        if victim is not None and fault != "ended":
             orphans = await asyncio.to_thread(self.truth.run_by, self.replicas[victim].url)
-        began = time.monotonic()
-        # Half of them are over before the lease is, and nobody but the victim notices.
+        return Struck(fault, victim, frozenset(orphans))
+
+    async def strike(self, struck: Struck, random: Random) -> None:
+        """Do it, keep it up for a while, and mend it; half of the time it is over before the lease is."""
         lasts = self.shape.lease_s * random.choice((0.4, 1.6))
-        await asyncio.to_thread(self._begin, fault, victim)
+        await asyncio.to_thread(self._begin, struck.fault, struck.victim)
         await asyncio.sleep(lasts)
-        await asyncio.to_thread(self._mend, fault, victim)
-        return Struck(fault, victim, began, frozenset(orphans))
+        await asyncio.to_thread(self._mend, struck.fault, struck.victim)
 
     def _begin(self, fault: Fault, victim: int | None) -> None:
         match fault, victim:
