@@ -25,7 +25,7 @@ from clew.transcript.metadata import from_stream
 from clew.transcript.part import output_text
 from tests.rig.child import Child, Orders, StreamOf
 
-__all__ = ["FileWitness", "Witness", "dump", "life"]
+__all__ = ["DatabaseWitness", "FileWitness", "Witness", "dump", "life"]
 
 UNRUN: Final = "aborted by host restart; it was not run"
 
@@ -162,6 +162,27 @@ class FileWitness(Witness):
         files = [path for path in sorted(self.path.rglob("*")) if path.is_file() and path.suffix != ".owner"]
         files = [path for path in files if path.parent.name != "notes"]  # worked out from the others
         return "\n".join(f"{path}\n{path.read_text()}" for path in files)
+
+
+class DatabaseWitness(Witness):
+    """A witness of a PostgreSQL database, whose server lives on when a child is killed."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        super().__init__(path)
+        self.url = url
+
+    def dump(self) -> str:
+        import psycopg
+
+        told: list[str] = []
+        with psycopg.connect(self.url) as connection:
+            tables = connection.execute("select tablename from pg_tables where schemaname = 'public' order by 1")
+            for (table,) in tables.fetchall():
+                # Who writes and who serves is true while they do.
+                if table not in ("replicas", "writer_marks"):
+                    found = connection.execute(f"select t::text from {table} t order by 1".encode()).fetchall()
+                    told += [table, *(row[0] for row in found)]
+        return "\n".join(told)
 
 
 def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) -> tuple[int, int] | None:
