@@ -96,8 +96,8 @@ test-fast: $(READY) ## the tests that need nothing but Python and little time
 
 .PHONY: test-postgres
 test-postgres: $(READY) ## the suite of stores, the scenarios and random histories on PostgreSQL, which comes out of a wheel
-	CLEW_TEST_STORE=postgresql $(QUICKLY) $(PYTEST) -n $(WORKERS) --dist worksteal -m service
-	CLEW_TEST_STORE=postgresql $(QUICKLY) $(PYTEST) -n $(WORKERS) --dist worksteal tests/acceptance -m "not service and not kill and not node and not browser"
+	$(QUICKLY) CLEW_TEST_STORE=postgresql $(PYTEST) -n $(WORKERS) --dist worksteal -m service
+	$(QUICKLY) CLEW_TEST_STORE=postgresql $(PYTEST) -n $(WORKERS) --dist worksteal tests/acceptance -m "not service and not kill and not node and not browser"
 
 .PHONY: test-schemathesis
 test-schemathesis: $(READY) ## schemathesis over the whole API; it is installed beside
