@@ -212,8 +212,8 @@ def drawn(sent: str, widths: Sequence[tuple[int, int]]) -> str:
 
     ``widths``: from which byte on it is how wide. A row that is longer than that takes several, also after a resize.
     """
-    rows, row, column, width = [""], 0, 0, widths[0][1]
-    for found in re.finditer(r"\x1b\[[?\d;]*[A-Za-z]|[\r\n\x08]|[^\x1b\r\n\x08]+", sent):
+    rows, row, column, width, kept = [""], 0, 0, widths[0][1], (0, 0)
+    for found in re.finditer(r"\x1b\[[?\d;]*[A-Za-z]|\x1b[78]|[\r\n\x08]|[^\x1b\r\n\x08]+", sent):
         piece = found[0]
         width = next(wide for place, wide in reversed(widths) if place <= found.start())
         if piece == "\n":
@@ -223,6 +223,10 @@ def drawn(sent: str, widths: Sequence[tuple[int, int]]) -> str:
             column -= column % width
         elif piece == "\x08":
             column = max(column - 1, 0)
+        elif piece == "\x1b7":
+            kept = row, column
+        elif piece == "\x1b8":
+            row, column = kept
         elif piece.startswith("\x1b"):
             count = int(re.sub(r"\D", "", piece) or 1)
             if piece.endswith("A"):
@@ -235,6 +239,14 @@ def drawn(sent: str, widths: Sequence[tuple[int, int]]) -> str:
                 column += count
             elif piece.endswith("D"):
                 column = max(column - count, 0)
+            elif piece.endswith("B"):
+                down = count + column // width
+                while row + 1 < len(rows) and down >= (tall := max(-(-len(rows[row]) // width), 1)):
+                    row, down = row + 1, down - tall
+                column = down * width + column % width if len(rows[row]) > width else column % width
+            elif piece == "\x1b[2K":
+                start = column - column % width
+                rows[row] = (rows[row][:start] + " " * width + rows[row][start + width :]).rstrip()
             elif piece.endswith("K"):
                 rows[row] = rows[row][:column]
             elif piece.endswith("J"):

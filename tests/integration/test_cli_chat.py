@@ -18,7 +18,7 @@ from tests.integration.screen import Open, chat, texts
 
 pytestmark = pytest.mark.service
 READY = "beside talking"
-OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\d*[ACDJK]|\x1b\[\?(?:1l|7[hl]|12l|25[hl]|2004[hl])|\x08")
+OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\d*[ABCDJK]|\x1b[78]|\x1b\[\?(?:1l|7[hl]|12l|25[hl]|2004[hl])|\x08")
 """Every escape clew writes: colours, moves, clearing, the cursor, where rows end, and that pastes are to be marked."""
 __all__ = ["chat", "run"]
 

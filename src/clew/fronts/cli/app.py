@@ -8,6 +8,7 @@ large, 7 storage, 130 aborted.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import errno
 import importlib
 import io
@@ -110,8 +111,12 @@ async def chat(
 
 
 @app.default
-async def start() -> int:
+async def start(*words: Annotated[str, cyclopts.Parameter(show=False)]) -> int:
     """The chat in this folder; without a terminal, what there is."""
+    if words:
+        near = difflib.get_close_matches(words[0], [name for name in app if not name.startswith("-")], n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise InvalidInput(f"there is no command {words[0]!r}; {meant}`clew --help` lists them")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         app.help_print([])
         return 0

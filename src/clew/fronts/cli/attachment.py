@@ -12,7 +12,7 @@ from clew.errors import InvalidInput
 from clew.runtime.admission import MAX_FILE_BYTES
 from clew.transcript.part import text_part
 
-__all__ = ["attach", "with_files"]
+__all__ = ["attach", "attach_bytes", "with_files"]
 
 _NAMED: Final = re.compile(r"(?:(?<=\s)|\A)(@?)(?:'([^'\n]+)'|((?:[^\s\\]|\\.)+))")
 _LONGEST: Final = 4096
@@ -25,9 +25,14 @@ def attach(file: Path) -> dict[str, Any]:
             data = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
-    media_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    return attach_bytes(file.name, data)
+
+
+def attach_bytes(name: str, data: bytes) -> dict[str, Any]:
+    """Bytes as a file that has a name and nothing else."""
+    media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
     url = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
-    return {"type": "file", "mediaType": media_type, "filename": file.name, "url": url}
+    return {"type": "file", "mediaType": media_type, "filename": name, "url": url}
 
 
 def with_files(text: str, folder: Path) -> list[dict[str, Any]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from clew.fronts.cli.command import AnyEngine
 from clew.fronts.cli.diff import change_lines
-from clew.fronts.cli.render import Look, call_details
+from clew.fronts.cli.render import Look, call_details, indented
 from clew.fronts.cli.safe_text import one_line, plain
 from clew.live.base import Waiting
 from clew.runtime.answers import Decision
@@ -92,12 +91,11 @@ class Question:
                 terminal.print(f"  {number}. {plain(option)}\n")
         else:
             change = await asyncio.to_thread(change_lines, self.wait.tool, given, session.workspace_root, look)
-            terminal.print(call_details(self.wait.tool, given, look, call.get("approval"), change))
+            width = terminal.size[0]
+            terminal.print(call_details(self.wait.tool, given, look, call.get("approval"), change, width=width))
             if only_once:
                 why = f"it can only be allowed once: {plain(_why_once(asked))}"
-                width, indent = max(terminal.size[0] - 1, 12), "  "
-                wrapped = textwrap.fill(why, width, initial_indent=indent, subsequent_indent=indent)
-                terminal.print(look.style(wrapped, "dim") + "\n")
+                terminal.print(look.style(indented(why, width), "dim") + "\n")
         self.ask(terminal)
         return True
 

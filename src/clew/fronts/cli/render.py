@@ -8,6 +8,7 @@ a model or a tool wrote goes through :func:`plain` first, so that only our own c
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ __all__ = [
     "call_line",
     "damage_of",
     "history_lines",
+    "indented",
     "mark_of",
     "pause_reason",
     "split_blocks",
@@ -228,7 +230,13 @@ def _other(part: Part) -> str:
 
 
 def call_details(
-    tool: str, given: object, look: Look, approval: object = None, change: Sequence[str] | None = None
+    tool: str,
+    given: object,
+    look: Look,
+    approval: object = None,
+    change: Sequence[str] | None = None,
+    *,
+    width: int = 1_000,
 ) -> str:
     """A call that waits, with its exact arguments and every one of them; never what a model says about it. Below it
     why the rules ask, and about what of it. ``change``: the arguments as what they would change."""
@@ -248,9 +256,13 @@ def call_details(
     about = ""
     if isinstance(target, Mapping) and [target] != descriptor.get("targets"):
         about = f"{target.get('permission')} {target.get('value')}: "
-    return (
-        asked + look.style(plain(f"  asked because {one_line(about + str(descriptor['reason']), 1_000)}"), "dim") + "\n"
-    )
+    why = plain(f"asked because {one_line(about + str(descriptor['reason']), 1_000)}")
+    return asked + look.style(indented(why, width), "dim") + "\n"
+
+
+def indented(text: str, width: int) -> str:
+    """A line below another, broken at words."""
+    return textwrap.fill(text, max(width - 1, 12), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterator[str]:

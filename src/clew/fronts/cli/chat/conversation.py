@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ClewError, Conflict, InvalidInput, PermissionDenied, StoreError
-from clew.fronts.cli.attachment import with_files
+from clew.fronts.cli.attachment import attach_bytes, with_files
 from clew.fronts.cli.chat.act import Act
 from clew.fronts.cli.chat.footer import MODE_WORDS, Footer
 from clew.fronts.cli.chat.live_reply import LiveReply, find_message
@@ -35,7 +35,6 @@ from clew.fronts.cli.safe_text import plain
 from clew.fronts.cli.wire import Gone
 from clew.live.base import Event, Status
 from clew.transcript.message import Message
-from clew.transcript.part import text_part
 from clew.transcript.rule import MODES, Mode
 from clew.transcript.session import Session
 
@@ -232,7 +231,7 @@ class Conversation(Voice):
             if self.terminal.attended:
                 parts = await asyncio.to_thread(with_files, text, self.folder)
                 if told := self.shell.take():
-                    parts.insert(0, text_part(told))
+                    parts.append(attach_bytes("my-shell.txt", told.encode()))
             if self.session is None:
                 made = await new_session(self.engine, self.model)
                 try:

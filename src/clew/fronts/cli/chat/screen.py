@@ -68,6 +68,15 @@ class PlainOutput(Vt100_Output):
     """Writes all of a drawing at once, and asks the terminal for nothing."""
 
     held = False
+    below = 0
+    """How many rows are to be cleared next, each by itself: tmux keeps in its history what is cleared from the top."""
+
+    def erase_down(self) -> None:
+        if self.below:
+            self.write_raw("\x1b7\x1b[2K" + "\x1b[B\x1b[2K" * (self.below - 1) + "\x1b8")
+            self.below = 0
+        else:
+            super().erase_down()
 
     @property
     def responds_to_cpr(self) -> bool:
@@ -321,11 +330,13 @@ class Screen:
         cursor, width = drawn.get_cursor_position(self._app.layout.current_window), self.size[0]
         lengths = [
             max((x + cell.width for x, cell in drawn.data_buffer[y].items() if cell.char.strip()), default=0)
-            for y in range(cursor.y)
+            for y in range(drawn.height)
         ]
-        more = sum(max(math.ceil(cells / width) - 1, 0) for cells in lengths) + cursor.x // width
-        if more:
+        rows = [max(math.ceil(cells / width), 1) for cells in lengths]
+        more = sum(rows[: cursor.y]) - cursor.y + cursor.x // width
+        if more > 0:
             self._output.cursor_up(more)
+        self._output.below = sum(rows)
         self._app.renderer.erase(leave_alternate_screen=False)
 
     def _before_drawing(self) -> None:

@@ -62,4 +62,4 @@ class OwnShell:
             self._running = None
         ended = f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
         self._note(f"{ended}; the model is told of it with your next message")
-        self._told.append(f"I ran this command:\n\n$ {command}\n{kept.rstrip()}\n[{ended}]\n\n")
+        self._told.append(f"$ {command}\n{kept.rstrip()}\n[{ended}]\n")

@@ -132,7 +132,12 @@ async def regenerate(chat: Conversation, rest: str) -> None:
     newest = [m for m in await chat.engine.messages(chat.need()) if m.is_prompt][-1:]
     if not newest:
         raise MessageNotFound("nothing was said here yet")
-    rewound = await chat.engine.rewind(chat.need(), newest[0].id, run=True, model=rest or chat.model)
+    if chosen := rest or chat.model:
+        # Another model is another message, with the same in it.
+        same = newest[0].parts
+        rewound = await chat.engine.rewind(chat.need(), newest[0].id, mode="edit", parts=same, model=chosen, run=True)
+    else:
+        rewound = await chat.engine.rewind(chat.need(), newest[0].id, run=True)
     chat.forget(rewound.hidden)
 
 

@@ -1,0 +1,244 @@
+"""What can be done by keyboard in a chat: writing, choosing, stopping, going back; each thing a terminal promises."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from tests.integration.screen import Open, chat, texts
+
+__all__ = ["chat"]
+pytestmark = pytest.mark.service
+READY = "beside talking"
+
+
+def messages(tmp_path: Path) -> list[Any]:
+    """Those of the newest session."""
+
+    async def load() -> list[Any]:
+        async with clew.open(f"sqlite:///{tmp_path}/store.db", read_only=True) as engine:
+            [session, *_] = (await engine.list_sessions()).sessions
+            return await engine.messages(session.id)
+
+    return asyncio.run(load())
+
+
+def test_several_lines_are_written_and_what_was_typed_is_searched(chat: Open, tmp_path: Path) -> None:
+    """Alt-Enter, a backslash and a paste make lines; Ctrl-R finds what was typed before."""
+    screen = chat(model="demo/echo")
+    screen.until(READY)
+    screen.type("one\x1b\rtwo\\\rthree\x1b[200~ and\nfour\x1b[201~")
+    screen.shows("› one\n  two\n  three and\n  four\n")
+    screen.type("\r")
+    screen.shows("› one\ntwo\nthree and\nfour\n")
+    screen.idle()
+    screen.send("something else", "› something else\nsomething else\n")
+    screen.type("\x12three")
+    screen.shows("search history: three")
+    screen.shows("\n› one\n  two\n  three and\n  four\nsearch history")
+    screen.type("\r")
+    screen.hides("search history")
+    screen.type("\x03")
+    screen.idle()
+    # Where the terminal does not say what is pasted, lines that come together are; a last Enter is theirs.
+    screen.type("five\rsix\r")
+    screen.shows("› five\n  six\n")
+    screen.type("\r")
+    screen.idle()
+    assert texts(messages(tmp_path))[::2] == ["one\ntwo\nthree and\nfour", "something else", "five\nsix"]
+    assert screen.leave() == 0
+
+
+def test_files_go_along_and_a_shell_is_at_hand(chat: Open, tmp_path: Path) -> None:
+    """An @ is completed and sent; an image by its path is; a command of one's own is told with the next message."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "app.py").write_text("print('hi')\n")
+    screen = chat(model="demo/echo")
+    screen.until(READY)
+    screen.type("look at @ap")
+    screen.shows(" src/app.py")
+    screen.type("\x1b[B")
+    screen.shows("› look at @src/app.py\n")
+    screen.type("\r")
+    screen.send("", "› look at @src/app.py\n[file app.py]\n")
+    screen.send("!echo here; printf '\\033[2J'; exit 3", "here\n\\x1b[2J\n", "exit code 3; the model is told")
+    screen.send("and now", "› and now\n[file my-shell.txt]\n")
+    screen.send("//etc is a folder", "› /etc is a folder\n")
+    [first, _, second, _, third, _] = messages(tmp_path)
+    assert [part.get("filename") for part in first.parts] == [None, "app.py"]
+    assert [part.get("filename") for part in second.parts] == [None, "my-shell.txt"]
+    assert texts([third]) == ["/etc is a folder"]
+    (tmp_path / "dot.png").write_bytes(base64.b64decode("iVBORw0KGgo="))
+    # What the model does not take is refused before it is sent, and the words are handed back.
+    screen.type("see dot.png\r")
+    screen.shows("'dot.png' (image/png, 8 bytes) is not whole: leave it out, or attach it\n")
+    screen.shows("› see dot.png")
+    screen.type("\x15")
+    assert screen.leave() == 0
+
+
+def test_the_editor_of_ones_own(chat: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-X Ctrl-E hands the line over and takes back what became of it."""
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf " and more" >> "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    screen = chat(model="demo/echo")
+    screen.until(READY)
+    screen.type("some words\x18\x05")
+    screen.shows("› some words and more")
+    screen.send("", "› some words and more\nsome words and more\n")
+    assert screen.leave() == 0
+
+
+@pytest.mark.rule("SR-7")
+def test_escape_stops_and_the_queue_stays(chat: Open, tmp_path: Path) -> None:
+    """Nothing of the queue is started; one of it is handed back to be changed; twice, one's own words are offered."""
+    screen = chat(model="demo/long:slow")
+    screen.until(READY)
+    screen.type("2000 words\r")
+    screen.shows("thread stone")
+    for words in ("3 words", "4 words", "5 words", "6 words"):
+        screen.type(f"{words}\r")
+        screen.shows(f"⋯ {words}\n" if words != "6 words" else "⋯ and 1 more; /queue lists them\n")
+    screen.type("\x1b")
+    screen.shows("stopped; what was written is kept, and /continue goes on; 4 messages in the\nqueue, paused\n")
+    screen.shows("4 queued, paused since an abort; /continue queue goes on\n")
+    screen.type("/queue edit 2\r")
+    screen.shows("› 4 words")
+    screen.type("\x15")
+    for number in (3, 2, 1):
+        screen.type(f"/queue cancel {number}\r")
+        screen.shows(f"\n{number - 1} queued" if number > 1 else "nothing waits")
+    screen.idle()
+    screen.type("\x1b")
+    screen.type("\x1b")
+    screen.shows("change which message?  (1 of 1)\n❯ 2000 words")
+    screen.type("\r")
+    screen.shows("› 2000 words\n~")
+    screen.type("\x15")
+    assert screen.leave() == 0
+    assert messages(tmp_path) == []
+
+
+@pytest.mark.rule("PM-7")
+def test_modes_rules_and_why_something_is_asked(chat: Open, tmp_path: Path) -> None:
+    """Shift-Tab takes the next mode; an answer says why it can only be once; a rule is taken back from a list."""
+    screen = chat(model="demo/tools")
+    screen.until(READY)
+    assert "~ · demo/tools · ask · $0.00" in screen.seen
+    screen.type("\x1b[Z")
+    screen.shows("mode accept_edits: writes and edits in this folder without asking\n")
+    screen.send("!write new.txt hello", "✓ write new.txt")
+    screen.shows("~ · demo/tools · accept_edits · 1% full · $0.00\n")
+    screen.type("\x1b[Z")
+    screen.shows("mode read_only: reads, and changes nothing\n")
+    screen.send("!write other.txt hello", "denied: this session only reads")
+    screen.send("/mode ask", "mode ask: asks before it changes anything")
+    screen.type("!bash echo $HOME\r")
+    screen.shows("it can only be allowed once: what the line does is known only when the shell\n")
+    screen.until("allow? [y]es once · [n]o:")
+    screen.answer("y", "✓ bash")
+    screen.idle()
+    screen.type("!bash touch x\r")
+    screen.until("this [s]ession")
+    screen.answer("s", "how far?")
+    screen.type("\r")
+    screen.shows("✓ bash touch x")
+    screen.idle()
+    screen.type("/rules revoke\r")
+    screen.shows("❯ session  allow  bash touch x")
+    screen.type("\r")
+    screen.shows("revoked; it is asked about again\n")
+    screen.send("/rules revoke", "there is no rule of yours here")
+    screen.send("/explain bsh ls", "no tool of clew's own is named 'bsh'; did you mean bash?")
+    assert screen.leave() == 0
+
+
+def test_versions_are_marked_gone_to_and_compared(chat: Open, tmp_path: Path) -> None:
+    """Saying it in other words, or asking again by another model, makes one more at the same place."""
+    screen = chat(model="demo/echo")
+    screen.until(READY)
+    screen.send("first try", "› first try\nfirst try\n")
+    screen.send("/versions", "there is one version of this; /edit and /regenerate make another")
+    screen.send("/edit second try", "› second try\nsecond try\n", "‹ 2/2 ›")
+    screen.send("/regenerate demo/small", "second try\n‹ 3/3 ›")
+    screen.send("/compare 1", "--- version 1\n+++ version 3\n", "-› first try\n-first try\n+› second try\n")
+    screen.send("/versions 1", "‹ 1/3 ›\n\n› first try\nfirst try\n")
+    assert texts(messages(tmp_path)) == ["first try", "first try"]
+    screen.type("/versions\r")
+    screen.shows("which version?  (3 of 3)\n❯ 1  first try  (here)\n  2  second try\n  3  second try\n")
+    screen.type("2")
+    screen.shows("which version? 2  (1 of 3)\n❯ 2  second try")
+    screen.type("\r")
+    screen.shows("‹ 2/3 ›\n\n› second try\nsecond try\n")
+    screen.send("/versions 9", "name one of the 3 versions, by its number (invalid_input)")
+    assert screen.leave() == 0
+
+
+def test_sessions_are_chosen_from_a_list_and_found_by_words(chat: Open, tmp_path: Path) -> None:
+    """The list is filtered by what is typed, and left with Esc."""
+    screen = chat(model="demo/echo")
+    screen.until(READY)
+    screen.send("about apples", "› about apples\nabout apples\n")
+    screen.send("/new", READY)
+    screen.send("about pears", "› about pears\nabout pears\n")
+    screen.type("/switch\r")
+    screen.shows("go to which session?  (2 of 2)\n❯ about pears")
+    screen.type("app")
+    screen.shows("go to which session? app  (1 of 2)\n❯ about apples")
+    screen.type("\r")
+    screen.shows("· about apples · demo/echo\n\n› about apples\nabout apples\n")
+    screen.idle()
+    screen.type("/search pears\r")
+    screen.shows("with pears")
+    screen.type("\r")
+    screen.shows("· about pears · demo/echo\n")
+    screen.idle()
+    screen.send("/search nothing-like-it", "nothing was found")
+    screen.type("/switch\r")
+    screen.shows("go to which session?")
+    screen.type("\x1b")
+    screen.hides("go to which session?")
+    screen.idle()
+    assert screen.leave() == 0
+
+
+def test_what_waits_is_printed_once_whoever_comes_back_to_it(chat: Open, tmp_path: Path) -> None:
+    """A question that waited while nobody was there is asked, and what was said before it is not said again."""
+    screen = chat(model="demo/tools")
+    screen.until(READY)
+    screen.type('!question {"question": "Which way?", "options": ["left", "right"]}\r')
+    screen.until("your answer:")
+    screen.type("\x04")
+    assert screen.end() == 0
+    again = chat()
+    again.until("your answer:")
+    assert again.seen.count("Which way?\n") == 1
+    again.type("2\r")
+    again.shows("✓ right\nquestion done: right\n")
+    again.idle()
+    assert (again.seen.count("Which way?\n"), again.seen.count("✓ right\n")) == (1, 1)
+    assert again.leave() == 0
+
+
+def test_a_command_that_is_stopped_says_what_it_had_said(chat: Open, tmp_path: Path) -> None:
+    """While it runs its last lines are shown, no more than five of them; stopped, it is no result."""
+    os.mkfifo(tmp_path / "gate")
+    screen = chat(model="demo/tools")
+    screen.until(READY)
+    screen.type("!bash for n in 1 2 3 4 5 6 7; do echo line $n; done; cat gate\r")
+    screen.until("allow?")
+    screen.answer("y", "  line 3\n  line 4\n  line 5\n  line 6\n  line 7\n")
+    assert "  line 2\n" not in screen.seen
+    screen.type("\x1b")
+    screen.shows("stopped; what was written is kept, and /continue goes on\n")
+    screen.idle()
+    assert "⊘ bash for n in 1 2 3 4 5 6 7; do" in screen.seen
+    assert screen.leave() == 0
