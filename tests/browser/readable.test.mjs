@@ -145,3 +145,12 @@ test("who asked for it is told when a session waits and nobody looks, and the ta
   await until(async () => (await page.evaluate(() => window.told.join())) === "clew: Told waits for you", "nobody was told");
   assert.notEqual(await icon(), quiet);
 });
+
+test("an answer is given again by another model, and the time of each message is there", async () => {
+  const { page, article, server, id } = await answered("once more");
+  assert.match(await article.getByRole("group", { name: "This answer" }).locator("time").textContent(), /^\d\d:\d\d$/);
+  await article.getByRole("button", { name: "Ask another model" }).click();
+  await page.getByRole("menuitem", { name: "demo/tour" }).click();
+  await until(async () => (await server.call("GET", `/api/sessions/${id}/messages`)).messages.at(-1).metadata.model.model_id === "tour", "another model");
+  await page.getByRole("group", { name: "Versions" }).getByText("2/2").waitFor();
+});

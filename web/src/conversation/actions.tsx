@@ -2,6 +2,7 @@
 
 import type { ReactNode } from 'react';
 import { Icon, type IconName } from '../ui/icon';
+import { moment } from '../ui/words';
 
 export function Actions({ label, always = false, children, className = '' }: { label: string; always?: boolean; children: ReactNode; className?: string }) {
   return (
@@ -27,5 +28,16 @@ export function Action({ label, icon, disabled, onClick }: { label: string; icon
     >
       <Icon name={icon} className="size-3.5" />
     </button>
+  );
+}
+
+/** When it was said: the time of the day, and on hover the day too. */
+export function Moment({ at }: { at: number | undefined }) {
+  if (at === undefined) return null;
+  const time = new Date(at);
+  return (
+    <time dateTime={time.toISOString()} title={moment(at)} className="px-1.5 text-xs text-quiet tabular-nums">
+      {time.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })}
+    </time>
   );
 }

@@ -1,13 +1,16 @@
 /** What a model said and did, step by step. */
 
 import { memo } from 'react';
-import { type Message, textOf } from '../api/types';
+import { type Message, modelName, textOf } from '../api/types';
+import { useHost } from '../state/host';
 import { isLive } from '../state/open_session';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { inspectTurn } from '../state/view';
-import { Action, Actions } from './actions';
+import { Icon } from '../ui/icon';
+import { Menu } from '../ui/menu';
+import { Action, Actions, Moment } from './actions';
 import { CopyButton } from './copy_button';
 import { type ShownPart, shownOf } from './looks';
 import { LooksLine } from './looks_line';
@@ -85,9 +88,31 @@ function AssistantActions({ message, live, last }: { message: Message; live: boo
     <Actions label="This answer" always={last} className="-ml-1.5">
       {text !== '' && <CopyButton text={() => text} label="Copy the answer" />}
       <Action label="Answer again" icon="retry" disabled={busy} onClick={() => void conversation.regenerate(message.id).catch(() => undefined)} />
+      <OtherModel message={message} disabled={busy} />
       <Action label="Branch from here" icon="branch" onClick={() => void branch().catch(() => undefined)} />
       {turn && <Action label="Inspect the turn" icon="panel" onClick={() => inspectTurn(turn)} />}
       <Usage message={message} />
+      <Moment at={message.metadata?.created_at} />
     </Actions>
+  );
+}
+
+/** How many models a menu lists; /model knows them all. */
+const MODELS = 12;
+
+function OtherModel({ message, disabled }: { message: Message; disabled: boolean }) {
+  const conversation = useThis();
+  const models = useStore(useHost().store, (state) => state.models);
+  const others = models.filter((model) => model.usable && model.id !== modelName(message.metadata?.model)).slice(0, MODELS);
+  if (disabled || others.length === 0) return null;
+  return (
+    <Menu
+      label="Ask another model"
+      side="left"
+      className="inline-flex size-7 items-center justify-center rounded-md text-quiet hover:bg-panel hover:text-ink"
+      items={others.map((model) => ({ label: model.id, pick: () => void conversation.regenerate(message.id, model.id).catch(() => undefined) }))}
+    >
+      <Icon name="chevron" className="size-3 rotate-90" />
+    </Menu>
   );
 }

@@ -8,7 +8,7 @@ import { type Versions, versionsIn } from '../state/rewound';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
-import { Action, Actions } from './actions';
+import { Action, Actions, Moment } from './actions';
 import { Attachment } from './attachment';
 import { CopyButton } from './copy_button';
 import { fold } from './fold';
@@ -71,6 +71,7 @@ function UserActions({ message, text, own }: { message: Message; text: string; o
   const branch = async () => goTo({ session: (await conversation.branch(message.id)).id });
   return (
     <Actions label="Your message" always={versions !== undefined}>
+      <Moment at={message.metadata?.created_at} />
       {own && versions && <VersionSwitch versions={versions} disabled={busy} />}
       {own && (
         <>

@@ -18,12 +18,13 @@ interface Props {
   className?: string;
   /** Which side of the button the menu is flush with. */
   side?: 'left' | 'right';
-  /** Above the button rather than below it. */
+  /** Above the button rather than below it; where nothing is said, on the side that has more room. */
   up?: boolean;
 }
 
-export function Menu({ label, items, children, className = '', side = 'right', up = false }: Props) {
+export function Menu({ label, items, children, className = '', side = 'right', up }: Props) {
   const [open, setOpen] = useState(false);
+  const [above, setAbove] = useState(false);
   const around = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
   const list = useRef<HTMLDivElement>(null);
@@ -71,7 +72,10 @@ export function Menu({ label, items, children, className = '', side = 'right', u
         aria-haspopup="menu"
         aria-expanded={open}
         aria-controls={open ? id : undefined}
-        onClick={() => setOpen(!open)}
+        onClick={(event) => {
+          setAbove(up ?? event.currentTarget.getBoundingClientRect().top > window.innerHeight / 2);
+          setOpen(!open);
+        }}
         className={className || 'inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-panel hover:text-ink'}
       >
         {children}
@@ -82,7 +86,7 @@ export function Menu({ label, items, children, className = '', side = 'right', u
           id={id}
           role="menu"
           aria-label={label}
-          className={`absolute z-30 max-h-80 min-w-44 overflow-auto rounded-lg border border-line bg-raised p-1 shadow-lg ${side === 'right' ? 'right-0' : 'left-0'} ${up ? 'bottom-full mb-1' : 'top-full mt-1'}`}
+          className={`absolute z-30 max-h-80 min-w-44 overflow-auto rounded-lg border border-line bg-raised p-1 shadow-lg ${side === 'right' ? 'right-0' : 'left-0'} ${above ? 'bottom-full mb-1' : 'top-full mt-1'}`}
         >
           {items.map((item) => (
             <button
