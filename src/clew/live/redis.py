@@ -149,10 +149,13 @@ class RedisLive(SharedLive):
         """Subscribe while somebody listens, and leave when nobody does."""
 
         async def subscribe() -> None:
-            wanted = session_id in self._listeners
-            # Where the connection is gone, whoever hears notices it, and subscribes to everything anew.
-            with contextlib.suppress(Exception):
-                await (pubsub.subscribe if wanted else pubsub.unsubscribe)(self._channel(session_id))
+            # Past the library, which would connect anew in here while whoever hears does the same. A connection that
+            # is gone is noticed there, and everything is subscribed to again.
+            connection = pubsub.connection
+            if connection is not None and connection.is_connected:
+                word = "SUBSCRIBE" if session_id in self._listeners else "UNSUBSCRIBE"
+                with contextlib.suppress(Exception):
+                    await connection.send_command(word, self._channel(session_id), check_health=False)
 
         task = asyncio.get_running_loop().create_task(subscribe())
         self._subscribing.add(task)
@@ -188,6 +191,8 @@ class RedisLive(SharedLive):
             session_id = channel.removeprefix(f"{self._prefix}:s:")
             if message["type"] == "subscribe":
                 if session_id == channel:
+                    if self.is_connected:
+                        raise ConnectionError("the library has connected anew, and knows half of what is heard")
                     self.set_connected(True)
                 for listening in self._listeners.get(session_id, ()):
                     listening.miss()
