@@ -16,8 +16,9 @@ from typing import Final
 from clew.errors import ViewerLagged
 from clew.live.base import Listening, Live, LiveStream, Word
 from clew.live.stream import LocalStream
-from clew.runtime.stream_sight import StreamSight, see_stream
+from clew.runtime.stream_sight import StreamSight, see_stream, see_tail
 from clew.store.base import Store
+from clew.store.unit import JournalEntry
 from clew.transcript import chunk as c
 from clew.transcript.fold_part import continues
 from clew.transcript.mirror import Mirror, Unplaced
@@ -129,7 +130,7 @@ class _Followed:
             # From here on words are heard, so what the store shows now and they say later leaves no gap between.
             word = await listening.wait(_SURE_S)
             while not self.is_over:
-                if word is None or not await self._read(listening, word):
+                if word is None or not (await self._read(listening, word) or await self._read_journal(word)):
                     await self._look()
                 if not self.is_over:
                     word = await listening.wait(_SURE_S if listening.is_sure else _UNSURE_S)
@@ -163,13 +164,29 @@ class _Followed:
         self.is_over = word.ended and self._said_last and self._n >= word.through
         return self._n >= word.through and word.ended == self.is_over
 
+    async def _read_journal(self, word: Word) -> bool:
+        """Show what the journal holds; whether that is all there was to see. Most words are answered by it."""
+        if self._n is None or word.ended or (word.message_id, word.epoch) != (self._message_id, self.epoch):
+            return False
+        try:
+            found = (self._session_id, self.turn_id, self.epoch, word.message_id, self._n)
+            self._show(self._take(await see_tail(self._streams.store, *found)))
+        except Exception as error:
+            self._not_read(error)
+        return self._n >= word.through
+
+    def _not_read(self, error: Exception) -> None:
+        """A store that is away comes back; until then nobody misses anything but time."""
+        if isinstance(error, Diverged):
+            raise error
+        log.warning("the stream of %s could not be read, trying again: %s", self._session_id, error)
+
     async def _look(self) -> None:
         """Show what is stored and was not shown yet, and end with the run."""
         try:
             sight = await see_stream(self._streams.store, self._session_id, self.turn_id, self._message_id)
         except Exception as error:
-            # A store that is away comes back; until then nobody misses anything but time.
-            log.warning("the stream of %s could not be read, trying again: %s", self._session_id, error)
+            self._not_read(error)
             return
         if sight is None:
             self.is_over = True
@@ -199,7 +216,11 @@ class _Followed:
         if is_behind:
             shown = self._mirror.catch_up(stored, sight.metadata)
             self._n = sight.folded
-        for n, index, chunk in sight.entries:
+        return shown + self._take(sight.entries)
+
+    def _take(self, entries: Sequence[JournalEntry]) -> list[c.Chunk]:
+        shown: list[c.Chunk] = []
+        for n, index, chunk in entries:
             # How a message ends is said when all is settled.
             if isinstance(chunk, _LAST):
                 break

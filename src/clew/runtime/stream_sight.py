@@ -16,7 +16,7 @@ from clew.transcript.message import MessageRow, shown_message
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
 
-__all__ = ["StreamSight", "see_stream"]
+__all__ = ["StreamSight", "see_stream", "see_tail"]
 
 _RUNS: Final = frozenset[TurnStatus]({"running", "retrying", "compacting"})
 
@@ -81,8 +81,26 @@ async def see_stream(
             row, folded, entries = stream.message, stream.entries[0].n - 1, stream.entries
         else:
             # A stream of which the journal holds nothing has no mark in every store.
-            folded = await moment.stream_mark(row.id) or None
+            folded = (await moment.load_tail(session_id, row.id)).folded
         is_last = rows[-1].id == row.id
         return msgspec.structs.replace(seen, message=row, folded=folded, entries=entries, is_last=is_last)
+
+    return await store.at_once(session_id, ask)
+
+
+async def see_tail(
+    store: Store, session_id: str, turn_id: str, epoch: int, message_id: str, after: int
+) -> tuple[JournalEntry, ...]:
+    """What the journal holds above a chunk, while the same run is at the same turn; nothing of the message is read.
+
+    Empty when there is nothing, when chunks in between are in the parts already, or when it is not that run any more.
+    """
+
+    async def ask(moment: Moment) -> tuple[JournalEntry, ...]:
+        state, turn = await moment.load_state(session_id), await moment.find_turn(turn_id)
+        tail = await moment.load_tail(session_id, message_id)
+        is_same = turn is not None and turn.status in _RUNS and (state.epoch, state.open_turn_id) == (epoch, turn_id)
+        goes_on = is_same and tail.folded is not None and tail.folded <= after
+        return tuple(entry for entry in tail.entries if entry.n > after) if goes_on else ()
 
     return await store.at_once(session_id, ask)

@@ -62,6 +62,7 @@ __all__ = [
     "SessionQuery",
     "ShownPage",
     "Store",
+    "StreamTail",
     "Triggers",
     "Whole",
     "get_session",
@@ -130,6 +131,13 @@ class PendingStream(msgspec.Struct, frozen=True):
     entries: tuple[JournalEntry, ...]
     last: int | None = None
     damage: str | None = None
+
+
+class StreamTail(msgspec.Struct, frozen=True):
+    """Chunks without a gap, and the number of the last one that the parts hold; None where that is not known."""
+
+    folded: int | None = None
+    entries: tuple[JournalEntry, ...] = ()
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -283,6 +291,10 @@ class Conversations(Protocol):
 
     async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
         """Streams with chunks that no part holds yet, of one session or of all."""
+        ...
+
+    async def load_tail(self, session_id: str, message_id: str) -> StreamTail:
+        """What the journal holds of this message's stream beyond its parts, of which none is read."""
         ...
 
     async def stream_mark(self, message_id: str) -> int:

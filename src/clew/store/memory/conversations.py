@@ -17,6 +17,7 @@ from clew.store.base import (
     QueuedMessage,
     SessionPage,
     SessionQuery,
+    StreamTail,
 )
 from clew.store.lines import view_line
 from clew.store.memory.looks import MemoryLooks
@@ -167,6 +168,11 @@ class MemoryConversations(MemoryTables):
             return (await self._read(session_id)).pending()
         await self._bring_unsettled()
         return tuple(stream for value in self._values.values() for stream in value.pending())
+
+    async def load_tail(self, session_id: str, message_id: str) -> StreamTail:
+        value = await self._read(session_id)
+        entries = value.journal.get(message_id, ())
+        return StreamTail(entries[0].n - 1 if entries else value.marks.get(message_id), entries)
 
     async def stream_mark(self, message_id: str) -> int:
         await self._bring_unsettled()

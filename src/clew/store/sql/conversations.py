@@ -18,6 +18,7 @@ from clew.store.base import (
     OpenCall,
     PendingStream,
     QueuedMessage,
+    StreamTail,
 )
 from clew.store.sql import lines, rows
 from clew.store.sql.lists import SqlLists
@@ -129,6 +130,14 @@ class SqlConversations(SqlLists):
     @reading
     def pending_streams(self, sql: Statements, session_id: str | None = None) -> tuple[PendingStream, ...]:
         return MessageReader(sql).pending(session_id)
+
+    @reading
+    def load_tail(self, sql: Statements, session_id: str, message_id: str) -> StreamTail:
+        tail = MessageReader(sql).tails(session_id).get(message_id)
+        if tail is not None and tail.entries:
+            return StreamTail(tail.entries[0].n - 1, tuple(tail.entries))
+        row = sql.first("get_mark", {"message_id": message_id})
+        return StreamTail(row[0] if row else None)
 
     @reading
     def stream_mark(self, sql: Statements, message_id: str) -> int:

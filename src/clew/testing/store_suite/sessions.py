@@ -11,7 +11,7 @@ import pytest
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.base import Cursor, Moment, SessionQuery, Store
+from clew.store.base import Cursor, Moment, SessionQuery, Store, StreamTail
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, user_row
@@ -246,3 +246,19 @@ async def test_a_store_has_a_name_of_its_own(store: Store) -> None:
     named = await store.store_id()
     assert named != ""
     assert await store.store_id() == named
+
+
+async def test_a_tail_is_what_the_journal_holds_beyond_the_parts(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """Without a gap from the last chunk that the parts hold; of a message nobody streams, nothing."""
+    scribe = await Scribe.create(store, clock=clock, mint=mint)
+    opened = await scribe.prompt("hello")
+    recorder = opened.recorder()
+    assert await store.load_tail(scribe.session_id, recorder.message.id) == StreamTail()
+    for chunk in text("one two three four")[:3]:
+        recorder.write(chunk)
+        await recorder.flush()
+    tail = await store.load_tail(scribe.session_id, recorder.message.id)
+    if tail.entries:
+        assert [entry.n for entry in tail.entries] == [*range((tail.folded or 0) + 1, 4)]
+    await recorder.close()
+    assert (await store.load_tail(scribe.session_id, recorder.message.id)).entries == ()
