@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clew.engine import Engine
+from clew.fronts.http.app import make_app
+from clew.fronts.http.sse import Streams
 from clew.live.base import Live, Signal
 from clew.live.postgres import PostgresLive
 from clew.live.redis import RedisLive
 from clew.testing.scenario import reduced
 from clew.testing.scripted import ScriptedModel, say
 from tests.acceptance.elsewhere import Pace, cluster, sentences
-from tests.integration.http_client import Client
+from tests.integration.http_client import HOST, TOKEN, AsgiClient
 
 if TYPE_CHECKING:
     from tests.services.valkey import Valkey
@@ -73,23 +76,23 @@ async def test_a_client_joins_a_run_of_another_process_over_http(
     postgres_store_url: str, make_live: Callable[[], Live]
 ) -> None:
     """The stream to come back to, asked of a server that does not run it; after its end there is none."""
-    from random import Random
-
     pace = Pace(sentences(Random(5), 60))
     async with connected(postgres_store_url, make_live, ScriptedModel([pace.pieces])) as (here, there):
         session = await here.create_session()
         submission = await here.submit(session.id, "go")
         await pace.go(20)
-        async with Client(there) as client:
-            viewer = asyncio.create_task(frames(client, session.id))
-            while pace.left:
-                await pace.go(5)
-                await asyncio.sleep(0.01)
-            await submission.wait()
-            seen = await asyncio.wait_for(viewer, 20)
-            assert reduced(seen)["parts"] == (await here.messages(session.id))[-1].parts
-            assert seen[-1] == {"type": "finish", "finishReason": "stop"}
-            assert (await client.get(f"/api/chat/{session.id}/stream")).status == 204
+        streams = Streams()
+        app = make_app(there, token=TOKEN, hosts={HOST}, streams=streams)
+        client = AsgiClient(app, there, streams)
+        viewer = asyncio.create_task(frames(client, session.id))
+        while pace.left:
+            await pace.go(5)
+            await asyncio.sleep(0.01)
+        await submission.wait()
+        seen = await asyncio.wait_for(viewer, 20)
+        assert reduced(seen)["parts"] == (await here.messages(session.id))[-1].parts
+        assert seen[-1] == {"type": "finish", "finishReason": "stop"}
+        assert (await client.get(f"/api/chat/{session.id}/stream")).status == 204
 
 
 async def frames(client: Any, session_id: str) -> list[dict[str, Any]]:
