@@ -21,12 +21,14 @@ from clew.store.sql.postgres.migrate import SCHEMA_VERSION
 from clew.store.sql.postgres.opening import PostgresOptions, open_postgres
 from clew.store.sql.postgres.store import PostgresStore
 from clew.store.unit import (
+    STORE_WIDE,
     AddEvent,
     BookUsage,
     Committed,
     EpochIs,
     EventIsNew,
     InsertMessage,
+    JoinReplica,
     Outcome,
     PatchSession,
     Refused,
@@ -352,3 +354,50 @@ async def test_the_oldest_postgresql_that_is_supported_does_all_of_it(system_pos
             assert await engine.store.verify() == ()
     finally:
         system_postgres.drop(name)
+
+
+@pytest.mark.rule("ST-12")
+async def test_a_commit_that_stays_unknown_is_said_to_be_and_answers_no_later_unit(
+    postgres_store_url: str, postgres_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is not back in time: whoever asks later is not told what came of the units before."""
+    async with opened(through(postgres_store_url, postgres_proxy), wait_ms=50) as store:
+        scribe = await session_on(store)
+        message_id = await answer_of(scribe)
+        postgres_proxy.drop_reply(b"COMMIT\x00")
+        let_go = w.Writer._let_go
+
+        def cut(writer: w.Writer) -> None:
+            let_go(writer)
+            postgres_proxy.cut()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(w.Writer, "_let_go", cut)
+            with pytest.raises(StoreUnavailable, match="is not known: read it again"):
+                await store.commit(spent(scribe, message_id))
+        postgres_proxy.mend()
+        assert await store.commit(Unit(scribe.session_id, (PatchSession({"title": "later"}),))) == Committed()
+        session = await store.find_session(scribe.session_id)
+        assert session is not None
+        assert (session.metadata, session.prompt_tokens) == ({"title": "later"}, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("RP-4", "ST-12")
+async def test_a_process_that_was_stopped_in_a_transaction_keeps_a_session_for_some_seconds_only(
+    postgres_store_url: str,
+) -> None:
+    """The server ends the transaction of one that says nothing; a heartbeat waits for nothing of it."""
+    stopped = connect(postgres_store_url)
+    async with opened(postgres_store_url, writers=1) as store:
+        scribe, other = await session_on(store), await session_on(store)
+        sql = PostgresStatements(stopped)
+        sql.run("bound_waits", {})
+        assert sql.first("lock_state", {"id": scribe.session_id}) is not None
+        held = store.submit(Unit(scribe.session_id, (PatchSession({"title": "held"}),)))
+        join = Unit(STORE_WIDE, (JoinReplica("r", None, "1", 60_000),))
+        assert await store.commit(join) == Committed()
+        assert not held.done()
+        free = store.submit(Unit(other.session_id, (PatchSession({"title": "free"}),)))
+        assert await asyncio.gather(held, free) == [Committed(), Committed()]
+    stopped.close()

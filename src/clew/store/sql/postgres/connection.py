@@ -161,8 +161,8 @@ def is_cut_off(error: BaseException) -> bool:
     if isinstance(error, psycopg.errors.AdminShutdown | psycopg.errors.CrashShutdown | psycopg.errors.CannotConnectNow):
         return True
     if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.PipelineAborted):
-        # What has a code the server has said itself; 08 is about connections.
-        return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+        # What has a code the server has said itself; these are about connections.
+        return error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "53300", "25P03"))
     return isinstance(error, psycopg.InterfaceError)
 
 
@@ -181,6 +181,8 @@ def translate(error: BaseException, url: str) -> BaseException:
     where, why = shown_url(url), " ".join(str(error).split())
     if isinstance(error, psycopg.errors.DiskFull):
         return errors.StorageFull(f"no room left to write {where} ({why}); make room and try again")
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        return errors.StoreBusy(f"another process keeps what was to be written in {where} locked ({why}); try again")
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
         return errors.StoreReadOnly(f"{where} takes no writes ({why}); name the primary server")
     if isinstance(error, psycopg.errors.InvalidAuthorizationSpecification | psycopg.errors.InvalidCatalogName):

@@ -1274,6 +1274,12 @@ SELECT project, rules_json, updated_at FROM project_rules ORDER BY project
 -- name: get_store_mark
 SELECT store_id, sealed_since FROM store_marks
 
+-- name: bound_waits
+-- sent
+-- For this transaction alone. A process that was stopped in the middle of it must not keep others from its sessions, and
+-- one whose session is kept by another waits for that in pieces, in which others of its group go on.
+SELECT set_config('idle_in_transaction_session_timeout', '5s', true), set_config('lock_timeout', '5s', true)
+
 -- name: begin_writer
 -- sent
 INSERT INTO writer_marks (id, n) VALUES (:id, 0) ON CONFLICT (id) DO NOTHING

@@ -158,7 +158,7 @@ CREATE TABLE stream_journal (
     data TEXT COLLATE "C" NOT NULL,
     crc BIGINT NOT NULL,
     PRIMARY KEY (message_id, n)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 CREATE INDEX stream_journal_by_session ON stream_journal (session_id);
 

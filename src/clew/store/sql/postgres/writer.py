@@ -67,13 +67,17 @@ _PAUSE_S: Final = 0.05
 
 
 class Writers:
-    """All writers of a store. A session's units go to one of them, so they are committed in the order they came."""
+    """All writers of a store. A session's units go to one of them, so they are committed in the order they came.
+
+    What is nobody's has a writer of its own, and so has the search index: a heartbeat waits for no session's lock.
+    """
 
     def __init__(
         self, url: str, connect: Callable[[], Connection], mint: Mint, count: int, gap_ms: float, wait_s: float
     ):
         name = uuid.uuid4().hex
-        self._writers = [Writer(url, connect, mint, f"{name}-{place}", gap_ms, wait_s) for place in range(count)]
+        writers = [Writer(url, connect, mint, f"{name}-{place}", gap_ms, wait_s) for place in range(count + 2)]
+        self._indexing, self._store_wide, *self._of_sessions = self._writers = writers
 
     @property
     def commits(self) -> int:
@@ -99,7 +103,7 @@ class Writers:
 
     def work(self, work: Callable[[SearchIndex], T]) -> asyncio.Future[T]:
         """Do some work on the search index, as one transaction."""
-        return self._writers[0].work(work)
+        return self._indexing.work(work)
 
     def close(self) -> None:
         """Finish what was submitted, then end. Blocks; called off the loop."""
@@ -107,7 +111,9 @@ class Writers:
             writer.close()
 
     def _writer_of(self, session_id: str) -> Writer:
-        return self._writers[crc32(session_id.encode()) % len(self._writers)]
+        if session_id == STORE_WIDE:
+            return self._store_wide
+        return self._of_sessions[crc32(session_id.encode()) % len(self._of_sessions)]
 
 
 class Writer:
@@ -164,7 +170,7 @@ class Writer:
             for run in runs(group) if group else ():
                 units = [unit for item in run for unit in item.units]
                 try:
-                    outcomes = self._attempt(units, run[0].work)
+                    outcomes = self._attempt(units, run[0].work, time.monotonic() + self._wait_s)
                 except BaseException as error:
                     # Nobody may be left waiting; what holds the transaction open goes.
                     log.exception("a writer of %s failed", shown_url(self._url))
@@ -178,10 +184,11 @@ class Writer:
                 self._connection.commit()
         self._let_go()
 
-    def _attempt(self, units: list[Unit], work: Work | None) -> list[Any]:
-        """Commit units together, or some work; what became of each."""
+    def _attempt(self, units: list[Unit], work: Work | None, give_up: float) -> list[Any]:
+        """Commit units together, or some work; what became of each. ``give_up`` is until when the server, or a lock, is
+        waited for."""
         count = len(units) if work is None else 1
-        give_up, pause, conflicts = time.monotonic() + self._wait_s, 0.0, 0
+        pause, conflicts = 0.0, 0
         while True:
             try:
                 done = self._ready()
@@ -191,16 +198,19 @@ class Writer:
                 if is_cut_off(cause):
                     self._let_go()
                     if time.monotonic() + pause > give_up:
-                        return [self._unreachable(error)] * count
+                        told, self._doubt = self._unreachable(error), None
+                        return [told] * count
                     # The first loss is that of a connection that lay idle: the next one may be had at once.
                     time.sleep(pause)
                     pause = min(max(pause * 2, _PAUSE_S), 1.0)
                     continue
                 self._roll_back()
                 if count > 1:
-                    return [outcome for unit in units for outcome in self._attempt([unit], None)]
+                    return [outcome for unit in units for outcome in self._attempt([unit], None, give_up)]
                 if is_conflict(error) and conflicts < _CONFLICTS:
                     conflicts += 1
+                    continue
+                if isinstance(error, psycopg.errors.LockNotAvailable) and time.monotonic() < give_up:
                     continue
                 return [translate(error, self._url)]
 
@@ -210,6 +220,7 @@ class Writer:
             raise InternalError("a writer has no connection")
         with connection.pipeline() as pipeline:
             sql = PostgresStatements(connection, pipeline)
+            sql.run("bound_waits", {})
             index = SearchIndex(sql)
             if work is not None:
                 outcomes = [work(index)]
@@ -240,18 +251,18 @@ class Writer:
             sql = PostgresStatements(connection)
             sql.run("begin_writer", {"id": self._name})
             held = sql.first("lock_writer", {"id": self._name})
-            done = self._doubt if held is not None and held[0] >= self._n else None
-            if self._doubt is not None and done is None:
+            is_done = held is not None and held[0] >= self._n
+            if not is_done:
                 # Given up: a server that has not come to it yet fails there.
                 sql.run("mark_writer", {"id": self._name, "n": self._n})
             connection.commit()
+            done, self._doubt = self._doubt if is_done else None, None
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         if done is not None:
             self.commits += 1
-        self._doubt = None
         return done
 
     def _unreachable(self, error: Exception) -> BaseException:
@@ -261,6 +272,7 @@ class Writer:
         return StoreUnavailable(f"{told}. Whether the last change was stored is not known: read it again")
 
     def _roll_back(self) -> None:
+        self._doubt = None
         try:
             if self._connection is not None:
                 self._connection.rollback()
