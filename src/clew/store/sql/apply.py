@@ -452,8 +452,9 @@ class UnitWriter:
 def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | None]) -> int:
     """Write the projection of these messages, those that share one together; how many were found."""
     found = 0
-    for one in set(hidden.values()):
-        ids = [message_id for message_id, its in hidden.items() if its == one]
+    groups = set(hidden.values())
+    for one in groups:
+        ids = [message_id for message_id, its in hidden.items() if its == one] if len(groups) > 1 else list(hidden)
         params = {"session_id": session_id, "ids": rows.encode(ids)}
         if one is None:
             found += sql.run("show_messages", params)
