@@ -7,7 +7,8 @@ under the session's lock, on a session that nothing runs on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
@@ -90,9 +91,10 @@ class Rewinding:
                 await resolve_for(host, session, row)
             if restore_files:
                 await self._restore(session_id, row)
-            await self._withdraw(session_id, runs=run)
-            now = host.clock.now_ms()
-            reach = await load_reach_above(host.store, turn, now)
+            begun = turn
+            reach = await self._reach(
+                session_id, lambda held: load_reach_above(held, begun, host.clock.now_ms()), runs=run
+            )
             tree, turn = reach.tree, reach.tree.turns[turn.id]
             parent, carried = plan_begun_anew(reach, turn, host.mint.turn())
             if admitted is not None:
@@ -128,33 +130,42 @@ class Rewinding:
         async with idle_session(self._host, self._runtime.sessions, session_id):
             tree = await store.at_once(session_id, lambda held: load_since_rewind(held, session_id, clock.now_ms()))
             undone = plans.plan_undo(tree)
-            await self._withdraw(session_id)
-            reach = await load_reach(store, session_id, undone.from_turn_id, clock.now_ms())
-            return await self._move(reach, undone.from_turn_id, "unrewind")
+            to = undone.from_turn_id
+            reach = await self._reach(session_id, lambda held: load_reach(held, session_id, to, clock.now_ms()))
+            return await self._move(reach, to, "unrewind")
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn of the session, on the line or not; None is the empty beginning."""
-        store = self._host.store
-        async with idle_session(self._host, self._runtime.sessions, session_id):
-            turn = await get_turn_of(store, session_id, turn_id) if turn_id is not None else None
+
+        async def ask(held: Moment) -> Reach:
+            turn = await get_turn_of(held, session_id, turn_id) if turn_id is not None else None
             if turn is not None and turn.status == "refused":
                 raise RewindTargetInvalid("this turn was refused; there is nothing to go to", turn_id=turn.id)
-            await self._withdraw(session_id)
-            reach = await load_reach(store, session_id, turn_id, self._host.clock.now_ms())
+            return await load_reach(held, session_id, turn_id, self._host.clock.now_ms())
+
+        async with idle_session(self._host, self._runtime.sessions, session_id):
+            reach = await self._reach(session_id, ask)
             if reach.state.head_turn_id == turn_id:
                 return Rewound(turn_id, ())
             return await self._move(reach, turn_id, "goto")
 
-    async def _withdraw(self, session_id: str, *, runs: bool = False) -> None:
-        """Withdraw what waits for a human; the queue is fired by nothing but what ``runs`` then."""
+    async def _reach(
+        self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, Reach]], *, runs: bool = False
+    ) -> Reach:
+        """What a move may touch once nothing waits for a human: that is withdrawn, and then it is asked again.
+
+        The queue is fired by nothing but what ``runs`` then.
+        """
         store = self._host.store
-        state = await store.load_state(session_id)
-        turn = await store.find_turn(state.open_turn_id) if state.open_turn_id is not None else None
+        reach = await store.at_once(session_id, ask)
+        opened = reach.state.open_turn_id
+        turn = await store.find_turn(opened) if opened is not None else None
         if turn is None or turn.status not in OPEN:
-            return
+            return reach
         if not runs:
             await self._runtime.queue.pause(session_id, "abort")
         await self._runtime.runner.withdraw(session_id, turn, _WITHDRAWN)
+        return await store.at_once(session_id, ask)
 
     async def _restore(self, session_id: str, row: MessageRow) -> None:
         if self._snapshots is None:
