@@ -399,5 +399,5 @@ async def test_a_process_that_was_stopped_in_a_transaction_keeps_a_session_for_s
         assert await store.commit(join) == Committed()
         assert not held.done()
         free = store.submit(Unit(other.session_id, (PatchSession({"title": "free"}),)))
-        assert await asyncio.gather(held, free) == [Committed(), Committed()]
+        assert (await held, await free) == (Committed(), Committed())
     stopped.close()
