@@ -23,7 +23,8 @@ CATALOG = """
     union all select 'trigger', tgname, pg_get_triggerdef(oid) from pg_trigger where not tgisinternal
     union all select 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid) from pg_constraint
         where connamespace = 'public'::regnamespace
-    union all select 'function', proname, pg_get_functiondef(oid) from pg_proc where pronamespace = 'public'::regnamespace
+    union all select 'function', proname, pg_get_functiondef(oid) from pg_proc
+        where pronamespace = 'public'::regnamespace
     union all select 'view', viewname, definition from pg_views where schemaname = 'public'
     union all select 'option', relname, array_to_string(reloptions, ',') from pg_class
         where relnamespace = 'public'::regnamespace and reloptions is not null
