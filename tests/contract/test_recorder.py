@@ -425,7 +425,7 @@ async def test_a_message_goes_on_in_a_second_run(store: Store, scribe: Scribe, m
         mint=mint,
         clock=scribe.clock,
         stored=True,
-        last_n=await store.stream_mark(mid),
+        last_n=(await store.load_tail(row.session_id, mid)).last,
     )
     second = [c.Start(message_id=mid), *tool_output("a b", call="c1"), c.StartStep(), *text("done", id="t9")]
     for chunk in second:

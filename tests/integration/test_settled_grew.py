@@ -54,7 +54,7 @@ async def test_a_superseded_run_that_writes_on_is_seen(kind: str, tmp_path: Path
     assert await check(store) == []
     assert message_id in await store.seals(scribe.session_id)
     more = parse_chunk({"type": "text-delta", "id": "t1", "delta": " and 600 more"})
-    mark = await store.stream_mark(message_id)
+    mark = (await store.load_tail(scribe.session_id, message_id)).last
     await store.commit(Unit(scribe.session_id, (AppendChunks(message_id, (JournalEntry(mark + 1, 0, more),)),)))
     [problem] = [found for found in await check(store) if "journal" in found.what]
     assert (problem.what, problem.id) == (

@@ -303,7 +303,8 @@ class Answers:
             # A word that was given is not above what a rule or a mode has denied since.
             if (decision := await setting.permit.decide(_targets(_part_of(message, wait)), wait.tool)).action == "deny"
         }
-        resumption = _resume(message, waits, refused, setting, await store.stream_mark(message.id))
+        last_n = (await store.load_tail(message.session_id, message.id)).last
+        resumption = _resume(message, waits, refused, setting, last_n)
         asked_by, steps = user.id if user is not None else "", len(standing.steps)
         self._runner.start(TakenSession(setting, turn, standing.next_epoch, asked_by, resumption, steps))
 

@@ -28,6 +28,7 @@ from clew.store.paths import Paths
 from clew.store.replicas import Replicas
 from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.session_list import Cursor, SessionPage, SessionQuery, ShownPage
+from clew.store.tail import StreamTail
 from clew.store.unit import JournalEntry, Outcome, Unit
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
@@ -62,7 +63,6 @@ __all__ = [
     "SessionQuery",
     "ShownPage",
     "Store",
-    "StreamTail",
     "Triggers",
     "Whole",
     "get_session",
@@ -131,13 +131,6 @@ class PendingStream(msgspec.Struct, frozen=True):
     entries: tuple[JournalEntry, ...]
     last: int | None = None
     damage: str | None = None
-
-
-class StreamTail(msgspec.Struct, frozen=True):
-    """Chunks without a gap, and the number of the last one that the parts hold; None where that is not known."""
-
-    folded: int | None = None
-    entries: tuple[JournalEntry, ...] = ()
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -295,10 +288,6 @@ class Conversations(Protocol):
 
     async def load_tail(self, session_id: str, message_id: str) -> StreamTail:
         """What the journal holds of this message's stream beyond its parts, of which none is read."""
-        ...
-
-    async def stream_mark(self, message_id: str) -> int:
-        """The number of the last chunk of this message's stream that was taken; 0 when there is none."""
         ...
 
 

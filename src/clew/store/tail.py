@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from clew.store.unit import JournalEntry
@@ -15,10 +16,21 @@ from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import from_stream
 
-__all__ = ["UNSTORED", "with_tail"]
+__all__ = ["UNSTORED", "StreamTail", "with_tail"]
 
 UNSTORED = ""
 """The id of a part that only the journal holds so far."""
+
+
+class StreamTail(msgspec.Struct, frozen=True):
+    """Chunks without a gap beyond ``folded``, the last one that the parts hold; None where that is not known.
+
+    ``last`` is the highest number that is known of the stream; 0 when there is none.
+    """
+
+    folded: int | None = None
+    entries: tuple[JournalEntry, ...] = ()
+    last: int = 0
 
 
 def with_tail(row: MessageRow, entries: Sequence[JournalEntry]) -> MessageRow:

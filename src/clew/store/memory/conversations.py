@@ -17,7 +17,6 @@ from clew.store.base import (
     QueuedMessage,
     SessionPage,
     SessionQuery,
-    StreamTail,
 )
 from clew.store.lines import view_line
 from clew.store.memory.looks import MemoryLooks
@@ -25,6 +24,7 @@ from clew.store.memory.paths import MemoryPaths
 from clew.store.memory.replicas import MemoryReplicas
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import MemoryTables
+from clew.store.tail import StreamTail
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
@@ -172,15 +172,8 @@ class MemoryConversations(MemoryTables):
     async def load_tail(self, session_id: str, message_id: str) -> StreamTail:
         value = await self._read(session_id)
         entries = value.journal.get(message_id, ())
-        return StreamTail(entries[0].n - 1 if entries else value.marks.get(message_id), entries)
-
-    async def stream_mark(self, message_id: str) -> int:
-        await self._bring_unsettled()
-        value = next((value for value in self._values.values() if message_id in value.messages), None)
-        if value is None:
-            return 0
-        held = value.journal.get(message_id, ())
-        return max(value.marks.get(message_id, 0), held[-1].n if held else 0)
+        mark = value.marks.get(message_id)
+        return StreamTail(entries[0].n - 1 if entries else mark, entries, entries[-1].n if entries else mark or 0)
 
 
 class MemoryMoment(MemoryConversations, MemoryLooks, MemoryPaths, MemoryReplicas):

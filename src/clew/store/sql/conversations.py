@@ -18,7 +18,6 @@ from clew.store.base import (
     OpenCall,
     PendingStream,
     QueuedMessage,
-    StreamTail,
 )
 from clew.store.sql import lines, rows
 from clew.store.sql.lists import SqlLists
@@ -27,6 +26,7 @@ from clew.store.sql.paths import SqlPaths
 from clew.store.sql.replicas import SqlReplicas
 from clew.store.sql.statements import Statements, has_longer_view, reading, reading_session, reading_view
 from clew.store.sql.trees import SqlLooks
+from clew.store.tail import StreamTail
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
@@ -135,17 +135,10 @@ class SqlConversations(SqlLists):
     def load_tail(self, sql: Statements, session_id: str, message_id: str) -> StreamTail:
         tail = MessageReader(sql).tails(session_id).get(message_id)
         if tail is not None and tail.entries:
-            return StreamTail(tail.entries[0].n - 1, tuple(tail.entries))
+            return StreamTail(tail.entries[0].n - 1, tuple(tail.entries), tail.last)
         row = sql.first("get_mark", {"message_id": message_id})
-        return StreamTail(row[0] if row else None)
-
-    @reading
-    def stream_mark(self, sql: Statements, message_id: str) -> int:
-        tail = MessageReader(sql).tails(None).get(message_id)
-        if tail is not None:
-            return tail.last
-        row = sql.first("get_mark", {"message_id": message_id})
-        return row[0] if row else 0
+        folded = row[0] if row else None
+        return StreamTail(folded, last=max(folded or 0, tail.last if tail is not None else 0))
 
     # The tree
 

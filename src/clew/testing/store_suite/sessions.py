@@ -11,7 +11,8 @@ import pytest
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.base import Cursor, Moment, SessionQuery, Store, StreamTail
+from clew.store.base import Cursor, Moment, SessionQuery, Store
+from clew.store.tail import StreamTail
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, user_row
@@ -210,7 +211,7 @@ async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_els
     assert await store.load_steps(turn_id) == ()
     assert await store.load_queue(scribe.session_id) == ()
     assert await store.pending_streams() == ()
-    assert await store.stream_mark(recorder.message.id) == 0
+    assert await store.load_tail(scribe.session_id, recorder.message.id) == StreamTail()
     assert await store.find_blob(digests[0]) is None
     assert (await store.find_blob(digests[1])) is not None
     assert (await branch.session()).parent_id == scribe.session_id
