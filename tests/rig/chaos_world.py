@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import sqlite3
 import sys
@@ -130,7 +131,8 @@ class World:
             live = {"CLEW_LIVE": self._valkey.url()}
         command = [CLEW] if self.shape.fencing else [sys.executable, "-m", "tests.rig.unfenced"]
         for number, store in enumerate(stores):
-            lease = {"CLEW_LEASE_S": str(self.shape.lease_s), "PYTHONPATH": str(ROOT)}
+            path = ":".join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
+            lease = {"CLEW_LEASE_S": str(self.shape.lease_s), "PYTHONPATH": path}
             env = own_environment(self.folder / f"home{number}", CLEW_STORE=store, CLEW_TOKEN=token, **live, **lease)
             replica = Replica(env, command=command)
             leaving.callback(replica.close)
