@@ -91,6 +91,7 @@ def _free_port() -> int:
 
 def own_environment(folder: Path, **more: str) -> dict[str, str]:
     """A home of its own, and no key of whoever runs the tests."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "LANG") if name in os.environ}
+    names = ("PATH", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "LANG")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     homes = {"XDG_CONFIG_HOME": f"{folder}/config", "XDG_DATA_HOME": f"{folder}/data", "HOME": str(folder)}
     return {**kept, **homes, **more}
