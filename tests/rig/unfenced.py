@@ -1,4 +1,5 @@
-"""``clew`` without its fence: what is written is not held against lease and epoch. For the control only."""
+"""``clew`` without its fence, for the control only: it does not find out that its lease has lapsed, and nothing that it
+writes is held against its lease and its epoch."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 import msgspec
 
 from clew.fronts.cli import main
+from clew.runtime.heartbeat import Heartbeat
 from clew.store import unit as u
 from clew.store.guards import refusal
 from clew.store.sql import apply
@@ -19,4 +21,5 @@ def unfenced(unit: u.Unit, *rest: Any) -> u.Refused | None:
 
 if __name__ == "__main__":
     apply.refusal = unfenced  # type: ignore[assignment, attr-defined]
+    Heartbeat._lapse = lambda _: None  # type: ignore[method-assign]
     main()
