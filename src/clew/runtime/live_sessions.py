@@ -23,11 +23,15 @@ from clew.store.unit import Refused, Unit
 from clew.tools.base import Signal
 from clew.transcript.session import Session
 
-__all__ = ["LiveRun", "LiveSessions", "Occupancy"]
+__all__ = ["LiveRun", "LiveSessions", "Occupancy", "SentMeanwhile"]
 
 T = TypeVar("T")
 _CANCELLED_S: Final = 1.0
 """How long closing waits for work that it has cancelled."""
+
+
+class SentMeanwhile(Exception):
+    """Another process has taken the prompt between a look for it and the write; looked for again, it is there."""
 
 
 class LiveRun(Protocol):
@@ -177,6 +181,8 @@ class LiveSessions:
                 raise SessionNotFound(f"there is no session {unit.session_id}", session_id=unit.session_id)
             if outcome.reason == "event_exists":
                 raise DuplicateEvent("this event was received before", session_id=unit.session_id)
+            if outcome.reason == "sent_meanwhile":
+                raise SentMeanwhile
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)
 
     def publish(self, kind: EventType, session_id: str, **data: Any) -> None:

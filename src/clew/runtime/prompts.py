@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, ParamSpec
 
 import msgspec
 
 from clew.errors import DuplicateMessage, InvalidInput
 from clew.runtime.admission import PromptContent, admit, content_digest, user_row
 from clew.runtime.host import Host
-from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.live_sessions import LiveSessions, SentMeanwhile
 from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle, load_outset
 from clew.runtime.runner import Runner
 from clew.runtime.settle import INTERRUPTED
 from clew.runtime.submission import OnBusy, Outcomes, Submission, TurnOutcome
-from clew.store.unit import Unit
+from clew.store.unit import SentSoFar, Unit
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
 from clew.transcript.session import Model
@@ -27,6 +28,25 @@ __all__ = ["Prompts", "UnitFor"]
 
 UnitFor = Callable[[MessageRow], Unit]
 """Makes what is stored with a prompt's message, given that: writes and guards that join its unit."""
+
+
+P = ParamSpec("P")
+
+
+def _looked_for_again(
+    take: Callable[P, Coroutine[Any, Any, Submission]],
+) -> Callable[P, Coroutine[Any, Any, Submission]]:
+    """Where another process took the same prompt at the same moment, it is known now."""
+
+    @functools.wraps(take)
+    async def taken(*args: P.args, **options: P.kwargs) -> Submission:
+        while True:
+            try:
+                return await take(*args, **options)
+            except SentMeanwhile:
+                continue
+
+    return taken
 
 
 class Prompts:
@@ -48,6 +68,7 @@ class Prompts:
         self._outcomes = outcomes
         self._outbound = outbound
 
+    @_looked_for_again
     async def submit(
         self,
         session_id: str,
@@ -80,6 +101,10 @@ class Prompts:
             if obstacle is not None and on_busy == "reject":
                 raise obstacle
             joining = (also or self._outbound.plan_prompt)(row)
+            if message_id is not None and self._host.store.capabilities.many_processes:
+                # A client that had no answer asks another replica, while this one may still be about to write.
+                unsent = SentSoFar(message_id, len(outset.sent))
+                joining = msgspec.structs.replace(joining, guards=(*joining.guards, unsent))
             if obstacle is None:
                 return await self._runner.open(
                     session, setting, row, content, also=joining, standing=outset.standing, counted=outset.counted

@@ -18,6 +18,7 @@ def refusal(
     has_event: Callable[[u.EventIsNew], bool],
     is_alive: Callable[[str], bool],
     find_schedule: Callable[[str], Schedule | None],
+    count_sent: Callable[[str], int],
 ) -> u.Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
     for guard in unit.guards:
@@ -47,6 +48,8 @@ def refusal(
                 return u.Refused("turn_not_open")
             case u.NotRunElsewhere(replica_id) if state.runner not in (None, replica_id) and is_alive(state.runner):
                 return u.Refused("runs_elsewhere")
+            case u.SentSoFar(client_message_id, count) if count_sent(client_message_id) != count:
+                return u.Refused("sent_meanwhile")
             case u.StillQueued(message_id) if not is_queued(message_id):
                 return u.Refused("not_queued")
     return None

@@ -76,6 +76,14 @@ class StillQueued(Guard, frozen=True):
     message_id: str
 
 
+class SentSoFar(Guard, frozen=True):
+    """So many messages of the session have this id of the client's. ``sent_meanwhile`` otherwise: another process has
+    taken the same prompt since it was looked for."""
+
+    client_message_id: str
+    count: int
+
+
 class EventIsNew(Guard, frozen=True):
     """No event of that direction, source, id and attempt is in the ledger. ``event_exists`` otherwise."""
 
@@ -449,6 +457,7 @@ class Refused(msgspec.Struct, frozen=True):
         "turn_open",
         "turn_not_open",
         "not_queued",
+        "sent_meanwhile",
         "session_not_found",
         "session_exists",
         "event_exists",

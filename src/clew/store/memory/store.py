@@ -82,6 +82,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             lambda guard: event_key(*astuple(guard)) in self._shared.events,
             self._is_alive,
             self._shared.schedules.get,
+            lambda id_: 0 if value is None else sum(row.client_message_id == id_ for row in value.messages.values()),
         )
         if refused is not None:
             return refused

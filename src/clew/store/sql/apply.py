@@ -135,6 +135,7 @@ class UnitWriter:
             self._has_event,
             self._is_alive,
             self._find_schedule,
+            lambda id_: self._count_sent(unit.session_id, id_),
         )
         if refused is not None:
             return refused
@@ -185,6 +186,10 @@ class UnitWriter:
 
     def _is_queued(self, session_id: str, message_id: str) -> bool:
         return self._sql.first("is_queued", {"session_id": session_id, "message_id": message_id}) is not None
+
+    def _count_sent(self, session_id: str, client_message_id: str) -> int:
+        named = {"session_id": session_id, "client_message_id": client_message_id}
+        return sum(1 for _ in self._sql.rows("load_client_messages", named))
 
     def _has_event(self, guard: u.EventIsNew) -> bool:
         return self._sql.first("has_event", msgspec.structs.asdict(guard)) is not None

@@ -91,7 +91,7 @@ async def test_only_one_of_many_can_take_a_session(store: Store, scribe: Scribe)
 async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
     """And lets the unit pass when it holds."""
     opened = await scribe.prompt("hello")
-    row = user_row(scribe.mint, scribe.session_id, "later", 1)
+    row = user_row(scribe.mint, scribe.session_id, "later", 1, {"client_message_id": "c1"})
     await scribe.commit(u.InsertMessage(row), u.Enqueue(row.id, 1))
     mark = u.PatchSession(metadata={"seen": 1})
     other = scribe.mint.turn()
@@ -100,8 +100,10 @@ async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
     assert await scribe.try_commit(mark, guards=[u.NoOpenTurn()]) == u.Refused("turn_open")
     assert await scribe.try_commit(mark, guards=[u.OpenTurnIs(other)]) == u.Refused("turn_not_open")
     assert await scribe.try_commit(mark, guards=[u.StillQueued(opened.user.id)]) == u.Refused("not_queued")
+    assert await scribe.try_commit(mark, guards=[u.SentSoFar("c1", 0)]) == u.Refused("sent_meanwhile")
     assert (await scribe.session()).metadata == {}
     held: list[u.Guard] = [u.EpochIs(1), u.HeadIs(None), u.OpenTurnIs(opened.id), u.StillQueued(row.id)]
+    held += [u.SentSoFar("c1", 1), u.SentSoFar("c2", 0)]
     assert await scribe.try_commit(mark, u.Dequeue(row.id), guards=held) == u.Committed()
     assert (await scribe.session()).metadata == {"seen": 1}
 
