@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import psycopg
@@ -12,7 +15,7 @@ import pytest
 
 import clew
 from clew.clock import SystemClock
-from clew.errors import InternalError, SchemaTooNew, StoreUnavailable
+from clew.errors import InternalError, SchemaTooNew, StoreUnavailable, UnsupportedValue
 from clew.ids import Mint
 from clew.store.base import SessionQuery
 from clew.store.sql.postgres import writer as w
@@ -20,6 +23,7 @@ from clew.store.sql.postgres.connection import PostgresStatements, connect, tran
 from clew.store.sql.postgres.migrate import SCHEMA_VERSION
 from clew.store.sql.postgres.opening import PostgresOptions, open_postgres
 from clew.store.sql.postgres.store import PostgresStore
+from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import (
     STORE_WIDE,
     AddEvent,
@@ -36,9 +40,12 @@ from clew.store.unit import (
     Unit,
 )
 from clew.testing.chunks import text
-from clew.testing.scribe import Scribe, user_row
+from clew.testing.clock import FakeClock
+from clew.testing.scribe import Scribe, settled, user_row
 from clew.testing.store_suite.triggers import event
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.usage import Usage
+from tests.rounds import rounds
 from tests.services.postgres import Postgres
 from tests.services.proxy import Proxy
 
@@ -401,3 +408,77 @@ async def test_a_process_that_was_stopped_in_a_transaction_keeps_a_session_for_s
         free = store.submit(Unit(other.session_id, (PatchSession({"title": "free"}),)))
         assert (await held, await free) == (Committed(), Committed())
     stopped.close()
+
+
+@pytest.mark.slow
+@pytest.mark.rule("ST-12", "ST-3")
+async def test_a_server_that_crashes_again_and_again_loses_nothing_and_does_nothing_twice() -> None:
+    """Units that add one each, without a guard, while the server is ended at once and started again."""
+    server = Postgres(fsync=True)
+    try:
+        async with opened(server.url(server.create())) as store:
+            scribes = [await session_on(store) for _ in range(4)]
+            messages = [await answer_of(scribe) for scribe in scribes]
+            told = [0] * len(scribes)
+            crashes = rounds(3)
+
+            async def write(place: int) -> None:
+                one = BookUsage(messages[place], Usage(input=1), 0.0, 1)
+                while crashes or told[place] < 20:
+                    assert await store.commit(Unit(scribes[place].session_id, (one,))) == Committed()
+                    told[place] += 1
+
+            writing = [asyncio.create_task(write(place)) for place in range(len(scribes))]
+            while crashes:
+                before = sum(told)
+                while sum(told) < before + 20:
+                    await asyncio.gather(*(store.load_state(scribe.session_id) for scribe in scribes))
+                await asyncio.to_thread(server.restart)
+                crashes -= 1
+            await asyncio.gather(*writing)
+            found = [await scribe.session() for scribe in scribes]
+            assert [session.prompt_tokens for session in found] == told
+            assert await store.verify() == ()
+    finally:
+        server.close()
+
+
+VALUES: dict[str, Any] = {
+    "numbers": [0, -1, 2**63 - 1, -(2**63), 0.1, 1e308, 5e-324, 1e22, 123456789.123456789],
+    "letters": '\u2028 \u2029 \ud7ff \uffff \x01 \x1f \x7f \U0001f600 e\u0301 \\u0000 \\ " / \t\n\r',
+    "": {"": [], "nested": [[[{"a": [None, True, False, {}]}]]]},
+    "keys": {"b": 1, "a": 2, "B": 3, "ä": 4, "'": 5, '"': 6, "\\": 7},
+}
+
+
+@pytest.mark.rule("ST-12", "ST-4")
+async def test_what_sqlite_keeps_postgresql_keeps_value_for_value(tmp_path: Path, postgres_store_url: str) -> None:
+    """In parts as they were written, down to the order of keys; in metadata by their values."""
+    seen: list[Any] = []
+    for store in (await open_sqlite(tmp_path / "store.db"), await open_postgres(postgres_store_url)):
+        clock = FakeClock()
+        mint = Mint(clock, random=Random(1).randrange)
+        scribe = await Scribe.create(
+            store, clock=clock, mint=mint, metadata={"kept": VALUES, "title": VALUES["letters"]}
+        )
+        part = PartRow(mint.part(), 0, {"type": "data-x", "data": VALUES}, 1, 1)
+        row = MessageRow(mint.message(), scribe.session_id, "user", 1, 1, {"kept": VALUES}, (part,))
+        await scribe.commit(*settled(row))
+        whole = await store.find_whole(scribe.session_id)
+        assert whole is not None
+        assert whole.messages == (row,)
+        assert json.dumps(whole.messages[0].parts[0].data) == json.dumps(part.data)
+        seen.append(whole)
+        await store.close()
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.rule("ST-12", "ST-4")
+async def test_text_that_no_postgresql_holds_is_refused_and_nothing_is_written(postgres_store_url: str) -> None:
+    """The gate in front of every store lets none through; whoever gets past it is told."""
+    async with opened(postgres_store_url) as store:
+        scribe = await session_on(store)
+        for metadata in ({"title": "a\x00b"}, {"deep": [{"a\x00": 1}]}):
+            with pytest.raises(UnsupportedValue):
+                await scribe.commit(PatchSession({"title": "half"}), PatchSession(metadata))
+        assert (await scribe.session()).metadata == {}
