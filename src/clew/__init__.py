@@ -10,7 +10,7 @@ from clew import errors
 from clew._version import __version__
 from clew.config import Config, SavePolicy
 from clew.engine import Engine, SessionList
-from clew.engine.facade import AgentList, AgentShape
+from clew.engine.facade import AgentList, AgentShape, ReplicaShape
 from clew.errors import *  # noqa: F403 - every error is public
 from clew.live.base import Event, LiveStream, Status, Waiting
 from clew.opening import open
@@ -99,6 +99,7 @@ __all__ = [
     "Rebuilt",
     "Received",
     "ReflogEntry",
+    "ReplicaShape",
     "RequestReport",
     "Rewound",
     "Routing",

@@ -22,6 +22,7 @@ __all__ = [
     "CompactionConfig",
     "Config",
     "PruningConfig",
+    "ReplicaConfig",
     "SavePolicy",
     "ServerConfig",
     "SmartRecovery",
@@ -141,6 +142,16 @@ class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
     output_chars_by_tool: dict[str, _Chars] = msgspec.field(default_factory=dict)
 
 
+class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How this process is one of several on one store. What it runs is its own for ``lease_s`` from each heartbeat, of
+    which there are three in that time. ``url`` is where it can be reached, as others are told it. A server that is to
+    end gives what runs ``drain_s`` to do so by itself: 30 seconds where others go on, none where nobody does."""
+
+    lease_s: _Seconds = 15.0
+    drain_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    url: str | None = None
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power.
 
@@ -162,6 +173,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     pruning: PruningConfig = PruningConfig()
     tools: ToolsConfig = ToolsConfig()
     server: ServerConfig = ServerConfig()
+    replica: ReplicaConfig = ReplicaConfig()
     durability: Literal["process", "power"] = "process"
     group_window_ms: float = 0.0
     group_gap_ms: float = 1.0
@@ -171,6 +183,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ledger_prompts: bool = False
     max_reply_bytes: _Count = 8 * 1024 * 1024
     resume: Literal["off", "safe"] = "off"
+
+
+_REPLICA_VARIABLES: Final = {"CLEW_LEASE_S": "lease_s", "CLEW_DRAIN_S": "drain_s", "CLEW_REPLICA_URL": "url"}
 
 
 def secret_values(config: Config | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -208,14 +223,26 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return Config()
+        text = ""
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
     try:
-        return msgspec.convert(tomllib.loads(text), Config)
+        return _with_variables(msgspec.convert(tomllib.loads(text), Config), environ)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         why = misfit(error, Config) if isinstance(error, msgspec.ValidationError) else error
         raise InvalidInput(f"{path} is not a valid configuration: {why}") from error
+
+
+def _with_variables(config: Config, environ: Mapping[str, str]) -> Config:
+    """What several processes on one store differ in, or their host decides, may come from the environment."""
+    given = {key: environ[name] for name, key in _REPLICA_VARIABLES.items() if environ.get(name)}
+    if not given:
+        return config
+    try:
+        known = {**msgspec.to_builtins(config.replica), **given}
+        return msgspec.structs.replace(config, replica=msgspec.convert(known, ReplicaConfig, strict=False))
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{', '.join(_REPLICA_VARIABLES)} in the environment do not fit: {error}") from error
 
 
 def unknown_settings(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

@@ -17,6 +17,7 @@
     ├── SnapshotFailed
     ├── StoreError          StoreClosed · StoreUnavailable · StoreGone · StoreBusy · StoreReadOnly
     │                       SchemaTooNew · StorageFull · RowUndecodable · StaleEpoch · NotSupported
+    │                       ReplicaAway
     └── InternalError       a bug in clew itself
 
 ``code`` is stable and is what a front sends; the sentence may change. ``ids`` names what the error is about, so
@@ -55,6 +56,7 @@ __all__ = [
     "NothingToUndo",
     "OwnedByAnotherProcess",
     "PermissionDenied",
+    "ReplicaAway",
     "RewindTargetInvalid",
     "RoutingConflict",
     "RowUndecodable",
@@ -259,6 +261,11 @@ class StoreError(ClewError, code="store_error"):
 
 
 class StoreClosed(StoreError, code="store_closed"): ...
+
+
+class ReplicaAway(StoreError, code="replica_away"):
+    """This process takes nothing on now: it is shutting down, or has lost its lease. Another one that serves the store
+    does."""
 
 
 class StoreUnavailable(StoreError, code="store_unavailable"):

@@ -147,6 +147,9 @@ class Mint:
     def schedule(self) -> str:
         return self._make("sch_")
 
+    def replica(self) -> str:
+        return self._make("rep_")
+
     def _stamp(self) -> int:
         with self._lock:
             by_clock = max(self._clock.now_ms() - EPOCH_MS, 0) << _COUNTER_BITS

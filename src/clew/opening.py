@@ -81,10 +81,13 @@ async def open(
             reached = await _find_live("local" if read_only and live is None else live, config, location, store)
             host = _compose(store, config, clock, mint, providers, tools, reached, spill)
             await leaving.enter_async_context(_opened(reached))
-            left = () if read_only else await recover(store, mint, clock.now_ms(), host.providers.cost)
+            left: tuple[str, ...] = ()
+            if not read_only and not host.lease.shared:
+                left = await recover(store, mint, clock.now_ms(), host.providers.cost)
             engine = Engine(host, snapshots)
             try:
                 if not read_only:
+                    await engine.join()
                     await engine.dispatcher.open(fire=triggers, left=left if config.resume == "safe" else ())
                 yield engine
             finally:
@@ -162,6 +165,7 @@ def _compose(
     from clew.permissions.rules import base_rules
     from clew.runtime.hooks import Hooks
     from clew.runtime.host import Host
+    from clew.runtime.lease import Lease
     from clew.runtime.places import OwnPlaces
     from clew.tools.builtin import BUILTIN
 
@@ -193,6 +197,7 @@ def _compose(
         chance=random.random,
         spill=spill,
         config_folder=folder,
+        lease=Lease(shared=store.capabilities.many_processes),
     )
 
 

@@ -79,7 +79,7 @@ def test_every_operation_says_how_it_is_refused() -> None:
         assert responses >= expected, (method, path)
         assert [status for status in responses if status.startswith("2")], (method, path)
     open_ = [path for _, path, said in OPERATIONS if said.get("security") == []]
-    assert open_ == ["/", "/assets/{file}", "/api/health", "/api/hooks/{name}"]
+    assert open_ == ["/", "/assets/{file}", "/api/health", "/api/health/ready", "/api/hooks/{name}"]
 
 
 def test_ids_in_paths_have_their_forms() -> None:

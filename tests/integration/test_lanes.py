@@ -230,12 +230,12 @@ async def test_a_server_that_is_up_does_not_go_through_what_it_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is told before it says where it is, and only there: an engine in somebody's program leaves it alone."""
-    stop = asyncio.Event()
+    stop = serve._Stop()
     said: list[str] = []
 
     def freeze() -> None:
         said.append(capsys.readouterr().out)
-        stop.set()
+        stop.asked.set()
 
     monkeypatch.setattr(gc, "freeze", freeze)
     async with clew.open("memory:"):

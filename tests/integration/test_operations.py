@@ -175,6 +175,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
             ephemeral=True,
         )
         await walk("models")
+        await walk("replicas")
         await walk("usage", by="model", since="2026-01-31", until="2026-02-01T08:00Z")
         await walk("agents", workspace=folder)
         first = await walk(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clew.runtime.hooks import Hook, HookName
     from clew.runtime.host import Host
 
-__all__ = ["AgentList", "AgentShape", "Engine", "Operations"]
+__all__ = ["AgentList", "AgentShape", "Engine", "Operations", "ReplicaShape"]
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -55,6 +55,21 @@ class AgentList(msgspec.Struct, frozen=True):
 
     agents: tuple[AgentShape, ...]
     notices: tuple[str, ...]
+
+
+class ReplicaShape(msgspec.Struct, frozen=True):
+    """A process that serves the store, by the store's clock. ``alive``: its lease holds; ``here``: it is this one."""
+
+    id: str
+    url: str | None
+    version: str
+    started_at: int
+    beat_at: int
+    lease_until: int
+    draining: bool
+    alive: bool
+    here: bool
+    sessions: tuple[str, ...]
 
 
 class Operations(Sessions, Runs, History, Permissions, Transfer):
@@ -109,6 +124,14 @@ class Operations(Sessions, Runs, History, Permissions, Transfer):
         # One at a time: over many calls it takes a while, and together they would have every reader of the store.
         async with self._adding_up:
             return report(await self._store.load_usage(query))
+
+    async def replicas(self) -> list[ReplicaShape]:
+        """The processes that serve the store, the oldest first, and what each runs; none where it has one owner."""
+        own, shown = self._host.lease.replica_id, []
+        for one in await self._store.list_replicas():
+            more = {"here": one.id == own, "sessions": await self._store.run_by(one.id)}
+            shown.append(msgspec.convert({**msgspec.structs.asdict(one), **more}, ReplicaShape))
+        return shown
 
     async def losses(self) -> tuple[Damage, ...]:
         """What was acknowledged and is not in the store any more, until somebody has accepted it."""
@@ -203,6 +226,20 @@ class Engine(Operations):
     async def rebuild(self, target: str | Path) -> Rebuilt:
         """Make a new store from the event log alone, and compare it with this one. Needs ``event_log``."""
         return await self.store.rebuild(Path(target))
+
+    async def join(self) -> None:
+        """Become one of those who serve the store, where they are several. Called when the engine is opened."""
+        await self._runtime.heartbeat.open()
+
+    async def check_ready(self) -> None:
+        """Raise why nothing can be begun here now: it is ending, has lost its lease, or cannot reach its store."""
+        self.host.lease.check_open()
+        await self.store.list_replicas()
+
+    async def drain(self, within_s: float) -> None:
+        """Begin nothing any more, and give what runs so long to end by itself; ``close`` settles the rest."""
+        await self.dispatcher.close()
+        await self._runtime.heartbeat.drain(within_s)
 
     async def close(self, within_s: float = 30.0) -> None:
         """End every run, settled as interrupted, and give what is done after a turn, such as a summary, time to end.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -42,6 +42,10 @@ from clew.transcript.wait import Wait, changed_parts, digest_call, waits_of, wit
 __all__ = ["Answers", "Decision"]
 
 log = logging.getLogger("clew.answers")
+
+_AGAIN_MS: Final = 50
+_LONGEST_MS: Final = 5_000
+"""How often, and for how long, it is looked whether a run elsewhere has stored what it asks."""
 
 Decision = Literal["once", "session", "project", "deny"]
 
@@ -86,6 +90,7 @@ class Answers:
         With ``approval_ids`` those of these that wait: a word that is sent twice is then no word on what came after.
         """
         answer = _approval(decision, reason)
+        await self._until_stored(session_id, None if approval_ids is None else frozenset(approval_ids))
         while True:
             async with self._sessions.lock(session_id):
                 self._sessions.check_open(session_id)
@@ -112,6 +117,8 @@ class Answers:
         run = self._sessions.find_run(session_id)
         if run is not None and any(run.has_asked(request_id) for request_id in which.values()):
             await run.wait()
+        elif run is None:
+            await self._until_stored(session_id, frozenset(which.values()))
         while True:
             async with self._sessions.lock(session_id):
                 # The last answer starts a run, and nothing may begin on what is being deleted or closed.
@@ -122,6 +129,24 @@ class Answers:
                     return await self._take_answer(session_id, turn, [wait], answer, pattern)
             # The run that asked has stored the question and not yet put down its pen.
             await ending.wait()
+
+    async def _until_stored(self, session_id: str, asked: frozenset[str] | None) -> None:
+        """A request that a run in another replica shows is in the store once that run is over, which is then near.
+
+        What waits for it is told apart from what was never asked by the message itself. None is any request.
+        """
+        store, lease, waited = self._host.store, self._host.lease, 0
+        while lease.shared and waited < _LONGEST_MS:
+            state = await store.load_state(session_id)
+            if not await lease.runs_elsewhere(store, state):
+                return
+            line = await store.load_line(session_id, through=state.open_turn_id, turns=1, keep_damaged=True)
+            parts = [part for turn in line.turns for row in turn.messages for part in row.parts]
+            ids = {id_ for part in parts for id_ in (approval_of(part.data).get("id"), part.tool_call_id) if id_}
+            if not (any(approval_of(part.data) for part in parts) if asked is None else ids & asked):
+                return
+            await self._host.clock.sleep(_AGAIN_MS)
+            waited += _AGAIN_MS
 
     async def judge_again(self, session_id: str) -> None:
         """See what waits in the light of changed rules: what they cover needs no answer of its own. While a run judged
@@ -293,7 +318,8 @@ class Answers:
         session, standing = outset.session, outset.standing or await load_standing(store, session_id)
         setting = await resolve_for(self._host, session, user, outset.told)
         writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session, speaks=False))
-        await self._sessions.commit(plan_take(standing, self._host.clock.now_ms(), writes, goes_on=turn))
+        now, runner = self._host.clock.now_ms(), self._host.lease.replica_id
+        await self._sessions.commit(plan_take(standing, now, writes, goes_on=turn, runner=runner))
         # Read once it is taken: a call of the step that nobody was asked about has its result by now.
         _, message = await self._load_asked(session_id, turn)
         refused = {

@@ -14,6 +14,7 @@ from clew.ids import Mint
 from clew.live.base import Live
 from clew.providers.base import Providers
 from clew.runtime.hooks import Hooks
+from clew.runtime.lease import Lease
 from clew.runtime.places import OwnPlaces
 from clew.store.base import Store
 from clew.tools.base import Tool
@@ -39,3 +40,4 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     chance: Callable[[], float]
     spill: Path
     config_folder: Path | None = None
+    lease: Lease = msgspec.field(default_factory=Lease)

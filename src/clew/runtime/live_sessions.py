@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from clew.errors import DuplicateEvent, InternalError, SessionBusy, SessionNotFound, StoreClosed
+from clew.errors import DuplicateEvent, InternalError, ReplicaAway, SessionBusy, SessionNotFound, StoreClosed
 from clew.live.base import Event, EventType, LiveStream, Status
 from clew.runtime.host import Host
 from clew.store.base import get_session
@@ -42,6 +42,9 @@ class LiveRun(Protocol):
 
     @property
     def user_message_id(self) -> str: ...
+
+    @property
+    def epoch(self) -> int: ...
 
     @property
     def live_stream(self) -> LiveStream: ...
@@ -72,6 +75,7 @@ class LiveSessions:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self.lease = host.lease
         self._runs: dict[str, LiveRun] = {}
         self._ending: set[LiveRun] = set()
         self._occupied: dict[str, Occupancy] = {}
@@ -89,6 +93,10 @@ class LiveSessions:
     def find_run(self, session_id: str) -> LiveRun | None:
         return self._runs.get(session_id)
 
+    def live_ids(self) -> tuple[str, ...]:
+        """The sessions of which :meth:`is_live` is true."""
+        return (*self._runs, *self._occupied)
+
     def is_live(self, session_id: str) -> bool:
         """Something runs on the session, or is being made of it."""
         return session_id in self._runs or session_id in self._occupied
@@ -98,7 +106,10 @@ class LiveSessions:
 
     def is_open(self, session_id: str) -> bool:
         """Something may begin on the session: it is not being deleted, and the engine is not closing."""
-        return session_id not in self._deleting and not self._closing.is_set()
+        begins = not self._closing.is_set() and not self.lease.draining
+        return (
+            begins and session_id not in self._deleting and (not self.lease.shared or self.lease.replica_id is not None)
+        )
 
     def check_free(self, session_id: str) -> None:
         """:class:`SessionBusy` while a run or something else has the session."""
@@ -117,6 +128,7 @@ class LiveSessions:
             raise SessionNotFound("the session is being deleted", session_id=session_id)
         if self._closing.is_set():
             raise StoreClosed("clew is shutting down", session_id=session_id)
+        self.lease.check_open()
 
     # Who has it. All of these are called under the session's lock.
 
@@ -175,8 +187,10 @@ class LiveSessions:
         """Commit a unit; what a guard refused is an error with its reason."""
         outcome = await self._host.store.commit(unit)
         if isinstance(outcome, Refused):
-            if outcome.reason in ("stale_epoch", "turn_open", "head_moved", "turn_not_open"):
+            if outcome.reason in ("stale_epoch", "turn_open", "head_moved", "turn_not_open", "runs_elsewhere"):
                 raise SessionBusy("the session was taken by another run", session_id=unit.session_id)
+            if outcome.reason == "lease_lapsed":
+                raise ReplicaAway("this replica has lost its lease; ask again, and another one answers")
             if outcome.reason == "session_not_found":
                 raise SessionNotFound(f"there is no session {unit.session_id}", session_id=unit.session_id)
             if outcome.reason == "event_exists":

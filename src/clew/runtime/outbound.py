@@ -86,7 +86,8 @@ class Outbound:
 
     async def settle(self, session_id: str) -> None:
         """Add what went out for events that are over. Never fails: a later opening makes it good."""
-        if session_id in self._open:
+        # An event that another replica took in may be answered here.
+        if session_id in self._open or self._host.lease.shared:
             try:
                 left = [
                     event for event in await self._host.store.open_events(session_id) if not await self._close(event)

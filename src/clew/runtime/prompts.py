@@ -8,7 +8,7 @@ from typing import Any, ParamSpec
 
 import msgspec
 
-from clew.errors import DuplicateMessage, InvalidInput
+from clew.errors import DuplicateMessage, InvalidInput, SessionBusy
 from clew.runtime.admission import PromptContent, admit, content_digest, user_row
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions, SentMeanwhile
@@ -106,14 +106,22 @@ class Prompts:
                 unsent = SentSoFar(message_id, len(outset.sent))
                 joining = msgspec.structs.replace(joining, guards=(*joining.guards, unsent))
             if obstacle is None:
-                return await self._runner.open(
-                    session, setting, row, content, also=joining, standing=outset.standing, counted=outset.counted
-                )
+                try:
+                    return await self._runner.open(
+                        session, setting, row, content, also=joining, standing=outset.standing, counted=outset.counted
+                    )
+                except SessionBusy:
+                    # Another replica was quicker: then it is busy, as if that had been seen before.
+                    if not self._host.lease.shared or on_busy == "reject":
+                        raise
             if model is None:
                 # Which one answers is known when its turn comes: what waits before it may pick another.
                 row = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, ("model",)))
             # An interrupting prompt is stored before what it interrupts is stopped: a kill in between loses nothing.
             submission = await self._queue.add(session, row, content, interrupt=on_busy == "interrupt", also=joining)
+            if self._host.lease.shared:
+                # What runs elsewhere looks at the queue when it ends; if it has ended before this was there, we do.
+                await self._runner.fire_idle(session_id)
         if on_busy == "interrupt":
             await self._runner.stop(session_id, INTERRUPTED)
         return submission

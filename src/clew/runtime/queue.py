@@ -28,7 +28,7 @@ from clew.runtime.setting import resolve_for
 from clew.runtime.standing import Standing
 from clew.runtime.submission import Outcomes, Submission
 from clew.runtime.take import plan_take
-from clew.runtime.waiting import idle_status
+from clew.runtime.waiting import present_status
 from clew.store import unit as u
 from clew.store.base import QueuedMessage, Store, get_session
 from clew.transcript.message import MessageRow
@@ -77,10 +77,10 @@ class Queue:
 
     async def show(self, session_id: str) -> None:
         """Let everybody know what waits, and whether it is paused."""
-        store, live = self._host.store, self._host.live
+        store = self._host.store
         session = await store.find_session(session_id)
         if session is not None:
-            status = live.status(session_id) or await idle_status(store, session_id)
+            status = await present_status(self._host, self._sessions, session_id)
             self._sessions.show(session_id, await with_pause(store, session, status))
         self._sessions.publish("queue_changed", session_id)
 
@@ -139,7 +139,9 @@ class Queue:
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
         # A pause that came after the session was read ends with it, too.
         resumed = (_RESUMED,) if resume else ()
-        outcome = await host.store.commit(plan_fire(standing, queued, row, turn, *resumed))
+        outcome = await host.store.commit(
+            plan_fire(standing, queued, row, turn, *resumed, runner=host.lease.replica_id)
+        )
         if isinstance(outcome, u.Refused):
             return None, outcome.reason
         self._sessions.publish("queue_changed", session_id)
@@ -201,7 +203,9 @@ async def with_pause(store: Store, session: Session, status: Status) -> Status:
     return msgspec.structs.replace(status, paused=why is not None, paused_by=why)
 
 
-def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn, *also: u.Write) -> u.Unit:
+def plan_fire(
+    standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn, *also: u.Write, runner: str | None = None
+) -> u.Unit:
     """The unit that takes the session for a queued message; ``row`` is the message as hooks have left it.
 
     Refused when it was cancelled meanwhile: it is in the queue, or in a turn, and never in both.
@@ -220,4 +224,4 @@ def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Tur
         u.PatchSession(updated_at=now),
         *also,
     )
-    return plan_take(standing, now, writes, guards=(u.StillQueued(row.id),))
+    return plan_take(standing, now, writes, guards=(u.StillQueued(row.id),), runner=runner)

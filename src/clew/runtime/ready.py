@@ -16,8 +16,9 @@ from clew.runtime.model_calls import end_interrupted
 from clew.runtime.setting import Told, load_told
 from clew.runtime.settle import LOST
 from clew.runtime.standing import Standing, load_standing
-from clew.runtime.take import settle_session
+from clew.runtime.take import plan_fence, settle_session
 from clew.store.base import Moment, get_session
+from clew.store.unit import Refused
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.transcript.wait import is_answered, waits_of
@@ -73,6 +74,8 @@ def find_obstacle(sessions: LiveSessions, session_id: str, standing: Standing | 
     """Why nothing can be begun on the session now; None when something can."""
     try:
         sessions.check_free(session_id)
+        if standing is not None:
+            sessions.lease.check_standing(standing)
     except SessionBusy as busy:
         return busy
     turn = standing.open.turn if standing is not None and standing.open is not None else None
@@ -83,8 +86,17 @@ def find_obstacle(sessions: LiveSessions, session_id: str, standing: Standing | 
 
 
 async def make_ready(host: Host, session_id: str, standing: Standing | None = None) -> Standing:
-    """What somebody who takes the session has to know of it, read now unless it just was. Nothing may have it."""
+    """What somebody who takes the session has to know of it, read now unless it just was. Nothing here may have it;
+    :class:`SessionBusy` when another replica has."""
     standing = standing or await load_standing(host.store, session_id)
+    lease, runner = host.lease, standing.state.runner
+    if runner is not None and runner != lease.replica_id:
+        lease.check_standing(standing)
+        lease.check_open()
+        outcome = await host.store.commit(plan_fence(standing, lease.replica_id or ""))
+        if isinstance(outcome, Refused):
+            raise SessionBusy("the session was taken by another run", session_id=session_id)
+        standing = await load_standing(host.store, session_id)
     if standing.pending or standing.asked:
         # What a run that could not store its end left in the journal must be in its parts before they are settled.
         now = host.clock.now_ms()

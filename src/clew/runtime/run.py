@@ -23,6 +23,7 @@ from clew.runtime.admission import assistant_row
 from clew.runtime.calls import Call, Caller, ScheduleTurn, SpawnChild
 from clew.runtime.context import CountedLine, session_policy
 from clew.runtime.host import Host
+from clew.runtime.lease import LEASE_LOST
 from clew.runtime.loop import End, Loop
 from clew.runtime.progress import Progress
 from clew.runtime.race import race
@@ -113,7 +114,7 @@ class Run:
         self.message_id = resumption.message.id if resumption else host.mint.message()
         self._host = host
         self._setting = setting
-        self._epoch = taken.epoch
+        self.epoch = self._epoch = taken.epoch
         self._resumption = resumption
         self._first_step = taken.steps
         self._max_steps = setting.agent.max_steps or session_policy(host.config, setting.session).max_steps
@@ -123,6 +124,7 @@ class Run:
         message, last_n = (resumption.message, resumption.last_n) if resumption else (None, 0)
         self.stream = RunStream(host, self.session_id, self.message_id, message, epoch=taken.epoch, last_n=last_n)
         self._pause: tuple[int, str] | None = None
+        self.superseded = False
         self._loop: Loop | None = None
         self.task: asyncio.Task[None] | None = None
         self._outcome: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
@@ -318,6 +320,11 @@ class Run:
         self.stream.keep_back()
         if failure is not None:
             return await self._settle_failed(recorder, failure, now)
+        if end is None and self.signal.reason == LEASE_LOST:
+            # Somebody else may have the session: whoever has it says how its turn ended.
+            recorder.abandon()
+            self.superseded = True
+            return self._outcome_of("aborted", stopped=LEASE_LOST)
         if end is None and self.signal.reason == SHUTDOWN and self._host.config.resume == "safe":
             # The turn stays open for the host that comes after this one, which goes on with it, or settles it.
             with contextlib.suppress(Exception):
@@ -397,6 +404,10 @@ class Run:
         """Nothing more can be stored. Viewers are told; the turn is settled when the session is next used."""
         if recorder is not None:
             recorder.abandon()
+        if self._host.lease.shared and isinstance(error, StaleEpoch):
+            # The turn goes on, or was settled, elsewhere: that this run has ended is nothing to tell anybody.
+            self.superseded = True
+            return self._outcome_of("failed", error=_problem(error))
         if not isinstance(error, ClewError):
             log.error("a run on %s failed in an unforeseen way", self.session_id, exc_info=error)
         problem = _problem(error)

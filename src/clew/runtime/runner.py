@@ -14,17 +14,18 @@ from typing import Final, Literal
 import msgspec
 
 from clew.errors import ClewError, SessionBusy
-from clew.live.base import Status
+from clew.live.base import Signal, Status
 from clew.runtime.admission import PromptContent
 from clew.runtime.calls import ScheduleTurn
 from clew.runtime.compact import Compacted, compact_idle, needs_compaction
 from clew.runtime.context import CountedLine
 from clew.runtime.host import Host
+from clew.runtime.lease import LEASE_LOST
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue, plan_resume
 from clew.runtime.race import race
-from clew.runtime.ready import make_ready, settle_startable
+from clew.runtime.ready import find_obstacle, make_ready, settle_startable
 from clew.runtime.run import Run, TakenSession
 from clew.runtime.setting import Setting
 from clew.runtime.settle import BY_USER, plan_end
@@ -112,7 +113,8 @@ class Runner:
         more = (*content.blobs, *unarchived, *resumed, *plan_words(session, row), *also.writes)
         turn_id = self._host.mint.turn()
         while True:
-            unit = plan_open(standing, turn_id, row, *more, before=before, below=below)
+            runner = self._host.lease.replica_id
+            unit = plan_open(standing, turn_id, row, *more, before=before, below=below, runner=runner)
             try:
                 await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
                 break
@@ -154,10 +156,25 @@ class Runner:
         if taken is not None:
             self.start(taken)
 
+    async def fire_idle(self, session_id: str) -> None:
+        """Start what waits on a session that nobody runs, here or elsewhere, as far as it is not paused.
+
+        Under its lock; who loses the race for it does nothing.
+        """
+        if self._sessions.is_live(session_id):
+            return
+        standing = await load_standing(self._host.store, session_id)
+        if find_obstacle(self._sessions, session_id, standing) is None and standing.open is None:
+            await self._fire_rest(session_id, stopped=True)
+
     # The end of a run
 
     async def _drive(self, run: Run) -> None:
         outcome = await run.execute()
+        if run.superseded:
+            await self._leave_to_others(run)
+            run.finish(outcome)
+            return
         try:
             async with self._sessions.lock(run.session_id):
                 await self._go_on(run, outcome, await self._tell_end(run, outcome))
@@ -171,6 +188,14 @@ class Runner:
         if self._sessions.is_open(run.session_id):
             # Last of all: whoever looks at the session once more would have it in memory again.
             self._sessions.work(self._host.store.release(run.session_id))
+
+    async def _leave_to_others(self, run: Run) -> None:
+        """The end of a run that somebody else goes on with, or settles: nothing is written or told. Its viewers come
+        back and find how it went; who waits for its turn learns that from the store."""
+        async with self._sessions.lock(run.session_id):
+            self._sessions.forget_run(run)
+            self._host.live.forget(run.session_id)
+        run.stream.end()
 
     async def _tell_end(self, run: Run, outcome: TurnOutcome) -> _Aftermath | None:
         """Let everybody know how the turn ended: the ledger, the status, events, who waits for it, then viewers.
@@ -285,10 +310,12 @@ class Runner:
             return True
 
     async def _stop_live(self, session_id: str, reason: str) -> bool:
-        """End what has the session; False when nothing has it."""
+        """End what has the session, here or in another replica; False when nothing has it."""
+        elsewhere = False
         try:
             state = await self._host.store.load_state(session_id)
-            if state.open_turn_id is not None and self._sessions.find_run(session_id) is not None:
+            elsewhere = await self._host.lease.runs_elsewhere(self._host.store, state)
+            if state.open_turn_id is not None and (elsewhere or self._sessions.find_run(session_id) is not None):
                 # Who stopped it is stored first: it is true also when the host is gone before the run has ended.
                 noted = SetTurn(state.open_turn_id, None, data={"stopped": reason})
                 unit = Unit(session_id, (noted,), (OpenTurnIs(state.open_turn_id),), sync="power")
@@ -296,7 +323,25 @@ class Runner:
         finally:
             # Whatever the store says, it is stopped.
             live = self._sessions.stop(session_id, reason)
-        return live
+        if elsewhere:
+            # It is durable already; a signal that is lost costs the time until its owner looks by itself.
+            self._host.live.signal(Signal(session_id, "stop"))
+        return live or elsewhere
+
+    async def heed(self, session_id: str) -> None:
+        """Stop the run of a session here when somebody in another replica has noted that it is to stop, or has it."""
+        run = self._sessions.find_run(session_id)
+        if run is None:
+            return
+
+        async def ask(store: Moment) -> tuple[int, Turn | None]:
+            return (await store.load_state(session_id)).epoch, await load_open_turn(store, session_id)
+
+        epoch, turn = await self._host.store.at_once(session_id, ask)
+        if epoch > run.epoch:
+            run.abort(LEASE_LOST)
+        elif turn is not None and turn.stopped is not None:
+            run.abort(turn.stopped)
 
     async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
         """Deny every open request of a waiting turn and settle it as aborted. The queue is not fired by it."""

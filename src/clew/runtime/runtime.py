@@ -6,6 +6,7 @@ from clew.live.base import Status
 from clew.runtime.answers import Answers
 from clew.runtime.compact import Compacted
 from clew.runtime.continuation import Continuation
+from clew.runtime.heartbeat import Heartbeat
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
@@ -18,7 +19,7 @@ from clew.runtime.runner import Runner
 from clew.runtime.settle import SHUTDOWN
 from clew.runtime.stream_elsewhere import LiveStreams
 from clew.runtime.submission import Outcomes
-from clew.runtime.waiting import idle_status
+from clew.runtime.waiting import present_status
 from clew.store.unit import STORE_WIDE, AppendChunks, DeleteSession, FinishStep, MarkFolded, Unit
 from clew.transcript.session import Session
 
@@ -41,6 +42,7 @@ class Runtime:
         self.answers = Answers(host, self.sessions, self.runner)
         self.rule_book = RuleBook(host, self.sessions, self.answers)
         self.continuation = Continuation(host, self.sessions, self.queue, self.runner, self.outbound)
+        self.heartbeat = Heartbeat(host, self.sessions, self.runner, self.continuation, self.outbound, self._outcomes)
 
     def _tell_saved(self, unit: Unit) -> None:
         """Tell of each change of a session that is durable, but not of every word of a message that grows."""
@@ -52,8 +54,8 @@ class Runtime:
 
     async def status(self, session: Session) -> Status:
         """What the session is doing. After a restart that is worked out from what is stored."""
-        store, known = self._host.store, self._host.live.status(session.id)
-        return await with_pause(store, session, known if known is not None else await idle_status(store, session.id))
+        status = await present_status(self._host, self.sessions, session.id)
+        return await with_pause(self._host.store, session, status)
 
     async def with_pause(self, session_id: str, status: Status) -> Status:
         """A status as it is shown: with what there is to say of the queue."""
@@ -86,4 +88,6 @@ class Runtime:
         """Stop every run and wait until each has settled, and that long for the work after a turn."""
         await self.sessions.close(SHUTDOWN, within_s)
         await self.streams.close()
+        # Last: what is settled at the end is settled under the lease.
+        await self.heartbeat.close()
         self.runner.tool_memory.close()

@@ -27,6 +27,7 @@ from clew.transcript.wait import waits_of
 __all__ = [
     "BY_PARENT",
     "BY_USER",
+    "GONE",
     "INTERRUPTED",
     "LOST",
     "RESTART",
@@ -41,6 +42,7 @@ _UNKNOWN: Final = "its effects are unknown"
 _NOT_RUN: Final = "it was not run"
 """Of a call whose arguments were still being written: nobody could have."""
 RESTART: Final = f"aborted by host restart; {_UNKNOWN}"
+GONE: Final = f"aborted: the replica that ran it is gone; {_UNKNOWN}"
 LOST: Final = f"aborted; {_UNKNOWN}"
 """For a turn whose run could not store its end, found open while the host lives."""
 SHUTDOWN: Final = "the host is shutting down"

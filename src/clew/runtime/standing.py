@@ -8,6 +8,7 @@ import msgspec
 
 from clew.errors import RowUndecodable
 from clew.store.base import Moment, PendingStream
+from clew.store.replicas import Replica
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall
@@ -32,7 +33,8 @@ class Standing(msgspec.Struct, frozen=True):
     """How a session stands in the store: its state, its open turn with its messages and steps, and what was cut off.
 
     ``sealed`` names the messages of the session that have a seal; it is known where a turn is open. ``pending`` is what
-    a run that could not store its end left in the journal, ``asked`` the answers it was still being given.
+    a run that could not store its end left in the journal, ``asked`` the answers it was still being given. ``runner``
+    is the replica that runs it, or did, where there are several.
     """
 
     session_id: str
@@ -43,6 +45,7 @@ class Standing(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     pending: tuple[PendingStream, ...] = ()
     asked: tuple[ModelCall, ...] = ()
+    runner: Replica | None = None
 
     @property
     def waiting(self) -> Turn | None:
@@ -112,4 +115,5 @@ async def _load(store: Moment, session_id: str) -> Standing:
     pending = await store.pending_streams(session_id)
     # Nobody else asks for answers, while a title may be under way.
     asked = tuple(call for call in await store.open_model_calls(session_id) if call.purpose == "answer")
-    return Standing(session_id, state, opened, tuple(cut_off), sealed, steps, pending, asked)
+    runner = await store.find_replica(state.runner) if state.runner is not None else None
+    return Standing(session_id, state, opened, tuple(cut_off), sealed, steps, pending, asked, runner)

@@ -80,6 +80,10 @@ class Outcomes:
         for message_id in [id_ for id_, holder in self._sessions.items() if holder == session_id]:
             self.cancel(message_id)
 
+    def awaited(self) -> dict[str, str]:
+        """The messages whose end somebody waits for, each with its session."""
+        return dict(self._sessions)
+
     def _take(self, message_id: str) -> asyncio.Future[TurnOutcome] | None:
         self._sessions.pop(message_id, None)
         return self._awaited.pop(message_id, None)

@@ -17,7 +17,7 @@ from clew.store.base import Store
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import Turn
 
-__all__ = ["plan_open", "plan_take", "settle_session"]
+__all__ = ["plan_fence", "plan_open", "plan_take", "settle_session"]
 
 
 def plan_take(
@@ -29,11 +29,13 @@ def plan_take(
     guards: Sequence[u.Guard] = (),
     goes_on: Turn | None = None,
     left_open: str = LOST,
+    runner: str | None = None,
 ) -> u.Unit:
     """The unit that takes a session: everything settled, the next epoch, and what the taker writes.
 
     ``goes_on`` is the open turn that the taker goes on with, or ends itself. What has to be there for any of it, such
     as the session, is written ``before``. Refused when the session was taken, or its head moved, since it was read.
+    ``runner`` is the replica whose run it is for, where there are several.
     """
     # A turn that waits for a human is nobody's to take but for who goes on with it: then there must be no open one.
     turn = goes_on or (standing.open.turn if standing.open is not None and standing.waiting is None else None)
@@ -45,7 +47,18 @@ def plan_take(
     settled = plan_settle(standing, now, left_open, spared=goes_on)
     # One unit: a kill leaves either the session as it was, or the taker's turn with nothing open before it.
     taken = (*before, u.SetEpoch(standing.next_epoch), *settled, *writes)
+    if runner is not None:
+        taken += (u.SetRunner(runner),)
+        held += (u.NotRunElsewhere(runner), u.LeaseHolds(runner))
     return u.Unit(standing.session_id, taken, (*held, *guards), sync="power")
+
+
+def plan_fence(standing: Standing, runner: str) -> u.Unit:
+    """Take a session from a replica whose lease has lapsed, before anything of it is looked at: what that one still
+    writes after this is refused, so nothing comes to what is about to be folded and settled."""
+    guards = (u.EpochIs(standing.state.epoch), u.NotRunElsewhere(runner), u.LeaseHolds(runner))
+    writes = (u.SetEpoch(standing.next_epoch), u.SetRunner(runner))
+    return u.Unit(standing.session_id, writes, guards, sync="power")
 
 
 def plan_open(
@@ -55,6 +68,7 @@ def plan_open(
     *more: u.Write,
     before: Sequence[u.Write] = (),
     below: str | None = None,
+    runner: str | None = None,
 ) -> u.Unit:
     """Take the session for a new turn and store the user message that begins it.
 
@@ -69,7 +83,7 @@ def plan_open(
         u.PatchSession(updated_at=now),
         *more,
     )
-    return plan_take(standing, now, writes, before=before)
+    return plan_take(standing, now, writes, before=before, runner=runner)
 
 
 async def settle_session(store: Store, standing: Standing, now: int, left_open: str = RESTART) -> None:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from clew.errors import RowUndecodable
 from clew.live.base import Status, Waiting
+from clew.runtime.host import Host
+from clew.runtime.live_sessions import LiveSessions
 from clew.store.base import Conversations
 from clew.transcript.damage import DAMAGED_PART, MISSING, NOT_ALL_READABLE
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import Turn
 from clew.transcript.wait import Wait, waits_of
 
-__all__ = ["find_damage", "idle_status", "load_open_turn", "load_waiting", "open_waits"]
+__all__ = ["find_damage", "idle_status", "load_open_turn", "load_waiting", "open_waits", "present_status"]
 
 
 def open_waits(waits: Sequence[Wait]) -> tuple[Waiting, ...]:
@@ -47,6 +49,20 @@ async def idle_status(store: Conversations, session_id: str) -> Status:
         message=told if turn.damage is not None else None,
         waiting=open_waits(waits_of(turn)) if turn.status == "waiting" else (),
     )
+
+
+async def present_status(host: Host, sessions: LiveSessions, session_id: str) -> Status:
+    """What the session is doing now. Among replicas whether it is run is for the store to say: what this process heard
+    of it may be old."""
+    store, known = host.store, host.live.status(session_id)
+    if not host.lease.shared or sessions.is_live(session_id):
+        return known if known is not None else await idle_status(store, session_id)
+    if await host.lease.runs_elsewhere(store, await store.load_state(session_id)):
+        if known is not None and known.state in ("busy", "retrying"):
+            return known
+        turn = await load_open_turn(store, session_id)
+        return Status("busy", started_at=turn.created_at if turn is not None else None)
+    return known if known is not None and known.state == "error" else await idle_status(store, session_id)
 
 
 async def load_waiting(

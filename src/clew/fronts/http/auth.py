@@ -26,7 +26,7 @@ STRANGER: Final = "clew.stranger"
 KNOWN: Final = "clew.known"
 """In the scope of a request: what a server wants to be called when its connection has shown the token."""
 
-_OPEN: Final = frozenset({"/", "/api/health"})
+_OPEN: Final = frozenset({"/", "/api/health", "/api/health/ready"})
 _ASSETS: Final = "/assets/"
 _DELIVERY: Final = re.compile(r"/api/hooks/[^/]+", re.DOTALL)
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")

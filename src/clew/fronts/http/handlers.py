@@ -54,6 +54,10 @@ class Handlers:
         # Asked without a token: the kind of store, not where it lies.
         return answer(Health(__version__, self._engine.store.url.partition(":")[0]))
 
+    async def ready(self, request: Request) -> Any:
+        await self._engine.check_ready()
+        return await self.health(request)
+
     async def server(self, _: Request) -> Any:
         store, root = self._engine.store, self._workspace_root
         return answer(

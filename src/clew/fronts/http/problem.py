@@ -134,7 +134,7 @@ def problem(error: e.ClewError) -> Response:
     headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
-    if isinstance(error, ServerBusy):
+    if isinstance(error, ServerBusy | e.ReplicaAway):
         headers["retry-after"] = "1"
     if isinstance(error, BodyTooLarge | BodyTooSlow | ServerBusy):
         # The rest of the body is not going to be read.

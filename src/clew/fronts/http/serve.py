@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, cast, get_args
 
 import uvicorn
+from msgspec.structs import replace
 from starlette.types import ASGIApp
 
 from clew import opening
@@ -45,6 +46,7 @@ log = logging.getLogger("clew.http")
 
 DEFAULT_PORT: Final = 7717
 _DEADLINE_S: Final = 4.5
+_ELSEWHERE_S: Final = 30.0
 _DRAIN_S: Final = 2
 _AFTER_TURN_S: Final = 1.0
 """What is done after a turn gets that long: whoever ends a server waits for it."""
@@ -82,8 +84,16 @@ async def serve(
             return await _serve(store, live, listener, token, stop, open_page)
 
 
+class _Stop:
+    """Set once the server is to end; what runs then has so long to end by itself."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.patience_s = 0.0
+
+
 async def _serve(
-    store: str | None, live: str | None, listener: socket.socket, token: Token, stop: asyncio.Event, open_page: bool
+    store: str | None, live: str | None, listener: socket.socket, token: Token, stop: _Stop, open_page: bool
 ) -> int:
     address, port = listener.getsockname()[:2]
     given = frozenset(filter(None, re.split(r"[,\s]+", os.environ.get("CLEW_HOSTS", "").lower())))
@@ -97,7 +107,15 @@ async def _serve(
     base = f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}"
     streams = Streams()
     async with contextlib.AsyncExitStack() as leaving:
-        engine = await leaving.enter_async_context(opening.open(store, live=live))
+        config = load_config()
+        if config.replica.url is None:
+            config = replace(config, replica=replace(config.replica, url=base))
+        engine = await leaving.enter_async_context(opening.open(store, config=config, live=live))
+        drain_s = config.replica.drain_s
+        # Where others serve the store, what runs may end here while they take what comes.
+        stop.patience_s = (
+            drain_s if drain_s is not None else _ELSEWHERE_S if engine.store.capabilities.many_processes else 0.0
+        )
         if not engine.store.capabilities.chunk_durable:
             log.warning("%s is saved at each %s, not at each chunk", engine.store.url, engine.config.save.save_on)
         root: Path | None = None
@@ -116,10 +134,12 @@ async def _serve(
 
         server = Server(app, listener, engine.config.server, ready)
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
-        stopping = asyncio.get_running_loop().create_task(stop.wait())
+        stopping = asyncio.get_running_loop().create_task(stop.asked.wait())
         telling = asyncio.get_running_loop().create_task(log_runs(engine))
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
+        if stop.patience_s:
+            await engine.drain(stop.patience_s)
         server.should_exit = True
         streams.close()
         # The engine ends first: its runs settle, and whoever watches one is shown how.
@@ -169,24 +189,24 @@ class Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _stop_signal() -> Iterator[asyncio.Event]:
+def _stop_signal() -> Iterator[_Stop]:
     """Set by the first signal, which also starts the clock; the second, or the clock, is the end."""
-    asked = asyncio.Event()
-    clock = threading.Timer(_DEADLINE_S, os._exit, (1,))
-    clock.daemon = True
+    stop = _Stop()
 
     def on_signal(number: int) -> None:
-        if asked.is_set():
+        if stop.asked.is_set():
             os._exit(128 + number)
         log.info("ending")
-        asked.set()
+        stop.asked.set()
+        clock = threading.Timer(stop.patience_s + _DEADLINE_S, os._exit, (1,))
+        clock.daemon = True
         clock.start()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
     try:
-        yield asked
+        yield stop
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

@@ -8,7 +8,7 @@ import msgspec
 
 from clew.engine.facade import AgentList
 from clew.fronts.operations.operation import Arguments, Nothing, Operation
-from clew.fronts.operations.results import Health, ModelList, ServerShape, SessionList
+from clew.fronts.operations.results import Health, ModelList, ReplicaList, ServerShape, SessionList
 from clew.transcript.spend import Grouping, UsageReport
 
 __all__ = ["DOCUMENT", "OPERATIONS"]
@@ -42,6 +42,15 @@ OPERATIONS: Final = (
         served=True,
     ),
     Operation("health", "GET /api/health", "That the server is up.", {200: Health}, open=True, served=True),
+    Operation(
+        "ready",
+        "GET /api/health/ready",
+        "That prompts are taken here now; 503 while this server is ending, away from its store, or without a lease.",
+        {200: Health},
+        open=True,
+        served=True,
+    ),
+    Operation("replicas", "GET /api/replicas", "Who serves the store, and what each runs.", {200: ReplicaList}),
     Operation("server", "GET /api/server", "What is running here, and where.", {200: ServerShape}, served=True),
     Operation("models", "GET /api/models", "The models that can be named, the usable ones first.", {200: ModelList}),
     Operation("agents", "GET /api/agents", "The agents a session can have.", {200: AgentList}, AgentQuery),

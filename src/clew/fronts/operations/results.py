@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from clew.engine.facade import ReplicaShape
 from clew.history.rewind import Rewound
 from clew.history.tree import ReflogEntry
 from clew.live.base import Status
@@ -83,6 +84,10 @@ class ServerShape(msgspec.Struct, frozen=True):
     chunk_durable: bool
     search: bool
     losses: tuple[Damage, ...] = ()
+
+
+class ReplicaList(msgspec.Struct, frozen=True):
+    replicas: list[ReplicaShape]
 
 
 class ModelList(msgspec.Struct, frozen=True):

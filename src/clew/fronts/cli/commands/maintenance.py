@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import clew
 from clew.config import default_store_url
 from clew.errors import InvalidInput, StoreUnavailable
-from clew.fronts.cli.command import Json, Store, flag, open_file, open_store, option, session_shapes, show
+from clew.fronts.cli.command import Json, Store, flag, moment, open_file, open_store, option, session_shapes, show
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.samples import fill
@@ -174,4 +174,19 @@ async def demo(*, store: Store = None, json: Json = False) -> None:
     show(json, {"sessions": sessions}, (f"{session.id}  {session.title}" for session in sessions))
 
 
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (check, backup, ledger, rebuild, convert, demo)
+async def replicas(*, store: Store = None, json: Json = False) -> None:
+    """List who serves the store, where several processes do, and how much each runs.
+
+    Example: clew replicas --store postgresql://clew@db/clew
+    """
+    async with open_store(store) as engine:
+        listed = await engine.replicas()
+    lines = (
+        f"{one.id}  {'draining' if one.draining else 'alive' if one.alive else 'lapsed'}  {len(one.sessions)} running  "
+        f"since {moment(one.started_at)}  {one.url or ''}".rstrip()
+        for one in listed
+    )
+    show(json, {"replicas": listed}, lines if listed else ["this store has one owner, or nobody serves it"])
+
+
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (check, backup, ledger, rebuild, convert, replicas, demo)

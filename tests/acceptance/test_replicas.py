@@ -1,0 +1,268 @@
+"""Replicas: any number of engines on one store are one clew, and a session has one run among all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew.errors import ReplicaAway, SessionBusy
+from clew.history.check import check
+from clew.runtime.settle import BY_USER, GONE, INTERRUPTED
+from clew.testing.clock import FakeClock
+from clew.testing.scripted import Gate, call, say, wait
+from clew.transcript.session import Session
+from tests.acceptance.conversations import echo
+from tests.acceptance.replicas import LEASE_MS, Cluster, open_cluster
+
+pytestmark = pytest.mark.rule("RP-1", "SR-8")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with open_cluster(request.param, tmp_path) as opened:
+        yield opened
+
+
+async def said(cluster: Cluster, session: Session) -> list[str]:
+    """The conversation, as the store has it."""
+    line = await cluster.store.load_line(session.id)
+    return [f"{row.role}: {' '.join(row.texts)}" for turn in line.turns for row in turn.messages]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(100_000):
+        if holds():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to that")
+
+
+async def over(cluster: Cluster, session: Session) -> None:
+    """Until nothing runs on the session anywhere, and nothing waits."""
+    while True:
+        state, queue = await cluster.store.load_state(session.id), await cluster.store.load_queue(session.id)
+        idle = all(engine.is_idle(session.id) for engine in cluster.engines if engine not in cluster.frozen)
+        if state.open_turn_id is None and not queue and idle:
+            return
+        await asyncio.sleep(0)
+
+
+async def test_a_prompt_for_a_session_that_runs_elsewhere_waits_and_is_run_where_that_ends(cluster: Cluster) -> None:
+    """It is busy wherever it is asked, and whoever waits for the turn learns how it ended."""
+    gate = Gate()
+    one, two = await cluster.join([[say("first "), wait(gate)], say("second")]), await cluster.join()
+    session = await one.create_session(title="t")
+    running = await one.submit(session.id, "go")
+    await gate.reached.wait()
+    assert (await two.get_status(session.id)).state == "busy"
+    with pytest.raises(SessionBusy):
+        await two.submit(session.id, "me too", on_busy="reject")
+    waiting = await two.submit(session.id, "me too")
+    assert waiting.queued
+    gate.set()
+    await running.wait()
+    await over(cluster, session)
+    await cluster.beat(two)
+    assert (await waiting.wait()).status == "completed"
+    assert await said(cluster, session) == ["user: go", "assistant: first ", "user: me too", "assistant: second"]
+    assert (await two.get_status(session.id)).state == "idle"
+    assert await check(cluster.store) == []
+
+
+@pytest.mark.rule("RP-3")
+@pytest.mark.parametrize("lost", [False, True])
+async def test_an_abort_reaches_the_run_wherever_it_is(cluster: Cluster, lost: bool) -> None:
+    """By a signal; where that is lost, at its next heartbeat. Who stopped it is stored before."""
+    gate = Gate()
+    one, two = await cluster.join([[say("half "), wait(gate)]]), await cluster.join()
+    session = await one.create_session(title="t")
+    running = await one.submit(session.id, "go")
+    await gate.reached.wait()
+    cluster.signals.lost = lost
+    assert await two.abort(session.id)
+    if lost:
+        assert not one.is_idle(session.id)
+        await cluster.beat(one)
+    outcome = await running.wait()
+    assert (outcome.status, outcome.stopped) == ("aborted", BY_USER)
+    assert await two.abort(session.id) is False
+    assert await said(cluster, session) == ["user: go", "assistant: half "]
+
+
+@pytest.mark.rule("RP-3")
+async def test_a_prompt_that_interrupts_does_so_wherever_the_run_is(cluster: Cluster) -> None:
+    """It is in the queue before the run is stopped, and is the next to run there."""
+    gate = Gate()
+    one, two = await cluster.join([[say("half "), wait(gate)], say("now this")]), await cluster.join()
+    session = await one.create_session(title="t")
+    running = await one.submit(session.id, "go")
+    await gate.reached.wait()
+    await two.submit(session.id, "stop, this first", on_busy="interrupt")
+    assert (await running.wait()).stopped == INTERRUPTED
+    await over(cluster, session)
+    assert await said(cluster, session) == [
+        "user: go",
+        "assistant: half ",
+        "user: stop, this first",
+        "assistant: now this",
+    ]
+
+
+@clew.tool
+async def fetch(name: str) -> str:
+    """Fetch something."""
+    return f"here is {name}"
+
+
+@pytest.mark.rule("RP-3")
+async def test_an_approval_is_asked_in_one_shown_in_another_and_answered_in_a_third(cluster: Cluster) -> None:
+    """What waits is in the store; whoever takes the last answer goes on with the turn."""
+    one = await cluster.join([call("fetch", {"name": "a"})], tools=[fetch])
+    two, three = await cluster.join(), await cluster.join([say("got it")], tools=[fetch])
+    session = await one.create_session(title="t")
+    async for _ in one.run(session.id, "go"):
+        pass
+    status = await two.get_status(session.id)
+    assert (status.state, [wait.tool for wait in status.waiting]) == ("idle", ["fetch"])
+    assert await three.answer(session.id, status.waiting[0].approval_id or "", "once") == 0
+    await over(cluster, session)
+    assert (await said(cluster, session))[-1] == "assistant: got it"
+    assert [one.status for one in [(await cluster.store.load_line(session.id)).turns[-1].turn]] == ["completed"]
+    assert await check(cluster.store) == []
+
+
+@pytest.mark.rule("RP-4")
+async def test_a_frozen_replica_gives_up_its_sessions_and_writes_nothing_when_it_wakes(cluster: Cluster) -> None:
+    """Another settles what it ran, once, as it was left. The zombie is refused by the epoch, stops, and joins anew."""
+    gate = Gate()
+    script = [[say("half "), wait(gate), say("too late")]]
+    one, two, three = await cluster.join(script), await cluster.join(echo()), await cluster.join(echo())
+    session = await one.create_session(title="t")
+    running = await one.submit(session.id, "go")
+    await gate.reached.wait()
+    await cluster.freeze(one)
+    await asyncio.gather(cluster.beat(two), cluster.beat(three))
+    [turn] = (await cluster.store.load_line(session.id)).turns
+    assert (turn.turn.status, turn.turn.error) == ("failed", {"code": "interrupted", "message": GONE})
+    before = await cluster.store.find_whole(session.id), await cluster.store.load_state(session.id)
+    assert before[1].runner is None
+    # It wakes: what it says now goes nowhere.
+    gate.set()
+    await until(lambda: one.is_idle(session.id))
+    assert (await cluster.store.find_whole(session.id), await cluster.store.load_state(session.id)) == before
+    old = one.host.lease.replica_id
+    await cluster.beat(one)
+    assert [replica.here for replica in await one.replicas()] == [False, False, False]
+    with pytest.raises(ReplicaAway):
+        await one.submit(session.id, "again")
+    await cluster.beat(one)
+    assert one.host.lease.replica_id not in (None, old)
+    assert (await running.wait()).status == "failed"
+    await (await two.submit(session.id, "go on")).wait()
+    assert await said(cluster, session) == ["user: go", "assistant: half ", "user: go on", "assistant: re go on"]
+    assert await check(cluster.store) == []
+
+
+@pytest.mark.rule("RP-4")
+async def test_a_replica_that_cannot_reach_its_store_stops_its_runs_when_its_lease_is_over(cluster: Cluster) -> None:
+    """By its own clock, before anybody else may have them; they are taken over once it has lapsed in the store."""
+    gate = Gate()
+    one, two = await cluster.join([[say("half "), wait(gate)]]), await cluster.join([say("well")])
+    session = await one.create_session(title="t")
+    await one.submit(session.id, "go")
+    await gate.reached.wait()
+    held = str(one.host.lease.replica_id)
+    one.store.cut = True  # type: ignore[attr-defined]
+    assert isinstance(one.clock, FakeClock)
+    one.clock.advance(LEASE_MS)
+    await until(lambda: one.is_idle(session.id))
+    assert one.host.lease.replica_id is None
+    assert (await two.get_status(session.id)).state == "busy"
+    await cluster.lapse(held)
+    await cluster.beat(two)
+    assert (await two.get_status(session.id)).state == "idle"
+    one.store.cut = False  # type: ignore[attr-defined]
+    await cluster.beat(one)
+    assert sorted(one.id for one in await cluster.store.list_replicas()) == sorted(
+        str(engine.host.lease.replica_id) for engine in (one, two)
+    )
+    await (await two.submit(session.id, "go on")).wait()
+    assert await said(cluster, session) == ["user: go", "assistant: half ", "user: go on", "assistant: well"]
+
+
+@pytest.mark.rule("RP-4")
+async def test_the_queue_of_a_dead_replica_is_gone_on_with_unless_it_is_paused(cluster: Cluster) -> None:
+    """What was left is settled first. A queue that an abort has paused waits for a person, as it would have."""
+    gate, other = Gate(), Gate()
+    one = await cluster.join([[say("a "), wait(gate)], [say("b "), wait(other)]])
+    two = await cluster.join(echo())
+    sessions = [await one.create_session(title=title) for title in ("goes on", "paused")]
+    for session in sessions:
+        await one.submit(session.id, "go")
+        await two.submit(session.id, "next")
+    await asyncio.gather(gate.reached.wait(), other.reached.wait())
+    cluster.signals.lost = True
+    assert await two.abort(sessions[1].id)
+    await cluster.freeze(one)
+    await cluster.beat(two)
+    await over(cluster, sessions[0])
+    assert await said(cluster, sessions[0]) == ["user: go", "assistant: a ", "user: next", "assistant: re next"]
+    assert [len(await two.queue(session.id)) for session in sessions] == [0, 1]
+    status = await two.get_status(sessions[1].id)
+    assert (status.state, status.paused_by) == ("idle", "abort")
+    [turn] = (await cluster.store.load_line(sessions[1].id)).turns
+    assert (turn.turn.status, turn.turn.stopped) == ("aborted", BY_USER)
+
+
+@pytest.mark.rule("RP-4")
+async def test_a_queue_that_nobody_is_left_to_start_is_started_by_another(cluster: Cluster) -> None:
+    """Its replica died between the end of a run and the next: at the second beat it is clear that nobody comes."""
+    gate = Gate()
+    one, two = await cluster.join([[say("a "), wait(gate)]]), await cluster.join(echo())
+    session = await one.create_session(title="t")
+    await one.submit(session.id, "go")
+    await gate.reached.wait()
+    await two.submit(session.id, "next")
+    one.host.lease.draining = True
+    gate.set()
+    await until(lambda: one.is_idle(session.id))
+    await cluster.beat(two)
+    assert len(await two.queue(session.id)) == 1
+    await cluster.beat(two)
+    await over(cluster, session)
+    assert (await said(cluster, session))[-1] == "assistant: re next"
+
+
+@pytest.mark.rule("RP-5")
+async def test_a_replica_that_drains_begins_nothing_and_another_goes_on(cluster: Cluster) -> None:
+    """What runs may end; what does not is settled as interrupted, or with ``resume`` gone on with elsewhere."""
+    ends, hangs = Gate(), Gate()
+    safe = clew.Config(resume="safe")
+    one = await cluster.open_apart([[say("a "), wait(ends)], [say("b "), wait(hangs)]], config=safe)
+    two = await cluster.join([say("and the rest")], config=safe)
+    short, long = await two.create_session(title="short"), await two.create_session(title="long")
+    quick = await one.engine.submit(short.id, "go")
+    await ends.reached.wait()
+    await one.engine.submit(long.id, "go")
+    await hangs.reached.wait()
+    draining = asyncio.ensure_future(one.engine.drain(0.05))
+    for _ in range(10_000):
+        await asyncio.sleep(0)
+        if [replica.draining for replica in await two.replicas()] == [True, False]:
+            break
+    with pytest.raises(ReplicaAway):
+        await one.engine.submit(short.id, "more")
+    ends.set()
+    assert (await quick.wait()).status == "completed"
+    await draining
+    await one.close()
+    assert [replica.here for replica in await two.replicas()] == [True]
+    await cluster.beat(two)
+    await over(cluster, long)
+    assert await said(cluster, short) == ["user: go", "assistant: a "]
+    assert (await said(cluster, long))[-1] == "assistant: and the rest"
+    assert await check(cluster.store) == []
