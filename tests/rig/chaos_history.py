@@ -102,7 +102,7 @@ def _judge_prompts(
     answers: dict[tuple[str, str], list[str]] = defaultdict(list)
     for session_id, found in messages.items():
         asked: str | None = None
-        for message in [*found, *queued.get(session_id, [])]:
+        for message in {one["id"]: one for one in [*found, *queued.get(session_id, [])]}.values():
             if message["role"] == "user":
                 asked = said_in(message)
                 told[session_id][asked] += 1

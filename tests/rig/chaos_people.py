@@ -25,6 +25,7 @@ _ECHO: Final = {"provider_id": "demo", "model_id": "echo"}
 _TRY_S: Final = 3.0
 """How long a client waits for an answer, and a viewer for the next sign of life, before it turns to another replica."""
 _PATIENCE_S: Final = 20.0
+_LONGEST_QUEUE: Final = 20
 _LOST: Final = (OSError, EOFError, ValueError, TimeoutError)
 """A connection that broke, or broke off in the middle of an answer."""
 
@@ -244,16 +245,18 @@ class People:
 
     async def use_each(self) -> list[str]:
         """A prompt to every session, answered word for word; the sessions where that did not happen."""
-        unusable = []
-        for session_id in self.sessions:
-            # What waits for a human, or in a queue that an abort has paused, comes first.
-            await self.ask("abort", "POST", f"/api/sessions/{session_id}/abort", {"queue": "go_on"})
-            text = f"still there, {session_id}?"
+        words = {session_id: f"still there, {session_id}?" for session_id in self.sessions}
+        for session_id, text in words.items():
             await self.prompt(session_id, text, _ECHO, text)
-        left = await self.until_quiet(_PATIENCE_S)
-        found, _ = await self.stored()
-        for session_id in self.sessions:
-            said = [said_in(message) for message in found[session_id] if message["role"] == "assistant"]
-            if session_id in left or f"still there, {session_id}?" not in said:
-                unusable.append(session_id)
-        return unusable
+        left = list(self.sessions)
+        for _ in range(_LONGEST_QUEUE):
+            await self.until_quiet(_PATIENCE_S)
+            found, _ = await self.stored()
+            answered = {one: [said_in(m) for m in found[one] if m["role"] == "assistant"] for one in left}
+            left = [one for one in left if words[one] not in answered[one]]
+            if not left:
+                break
+            # Something that waits for a human was before it in the queue: nobody is there to say yes.
+            for session_id in left:
+                await self.ask("abort", "POST", f"/api/sessions/{session_id}/abort", {"queue": "go_on"})
+        return left
