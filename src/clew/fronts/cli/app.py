@@ -110,13 +110,19 @@ async def chat(
     return await talk(store, session, model, new)
 
 
+class WrongUsage(InvalidInput):
+    """Told as whatever else is wrong with a command line is."""
+
+    code = "usage"
+
+
 @app.default
 async def start(*words: Annotated[str, cyclopts.Parameter(show=False)]) -> int:
     """The chat in this folder; without a terminal, what there is."""
     if words:
         near = difflib.get_close_matches(words[0], [name for name in app if not name.startswith("-")], n=1)
         meant = f"did you mean {near[0]}? " if near else ""
-        raise InvalidInput(f"there is no command {words[0]!r}; {meant}`clew --help` lists them")
+        raise WrongUsage(f"there is no command {words[0]!r}; {meant}`clew --help` lists them")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         app.help_print([])
         return 0
