@@ -16,7 +16,7 @@ from clew.runtime import stream_elsewhere
 from clew.runtime.stream_sight import see_stream
 from clew.store.base import Store
 from clew.testing.scenario import reduced
-from clew.testing.scripted import ScriptedModel, call
+from clew.testing.scripted import Gate, ScriptedModel, call, wait
 from tests.acceptance.elsewhere import Pace, cluster, see, sentences
 from tests.rounds import rounds
 
@@ -148,6 +148,25 @@ async def test_a_viewer_elsewhere_is_told_how_a_run_ended(tmp_path: Path, valkey
         assert ends[1][0] == [{"type": "finish", "finishReason": "tool-calls"}]
         assert ends[1][1] in ([], ends[1][0])  # it may have ended before anybody could look
         assert await there.find_stream(session.id) is None
+
+
+async def test_a_turn_without_an_answer_names_no_message_elsewhere(tmp_path: Path, valkey: Valkey) -> None:
+    """Aborted before its first chunk was stored: how it ended is told, and no id that is none."""
+    gate = Gate()
+    async with cluster(
+        f"sqlite:///{tmp_path}/x.db", lambda: RedisLive(valkey.url()), ScriptedModel([[wait(gate)]])
+    ) as (here, there):
+        session = await here.create_session()
+        submission = await here.submit(session.id, "go")
+        stream = await there.find_stream(session.id)
+        assert stream is not None
+        viewer = asyncio.create_task(see(there, session.id))
+        await gate.reached.wait()
+        await here.abort(session.id)
+        await submission.wait()
+        seen = await viewer
+        assert [chunk["type"] for chunk in seen][-1] == "abort"
+        assert all(chunk.get("messageId") != "" for chunk in seen)
 
 
 async def _waiting(engine: Any, session_id: str) -> None:

@@ -180,3 +180,16 @@ async def test_a_signal_that_waits_is_told_once() -> None:
     assert [await anext(reader) for _ in range(3)] == [Signal("a", "queue"), Signal("b", "queue"), Signal("a", "stop")]
     live.signal(Signal("a", "queue"))
     assert await anext(reader) == Signal("a", "queue")
+
+
+async def test_a_stream_that_broke_off_does_not_look_ended() -> None:
+    """Its viewers are shown all there was, and let go of: what became of it they see when they come back."""
+    stream = LocalStream("m1", [])
+    stream.show([c.Start(message_id="m1"), c.TextStart(id="t"), c.TextDelta(id="t", delta="half")])
+    stream.end("the run broke off")
+    stream.end()
+    follower, seen = stream.follow(replay=True), list[c.Chunk]()
+    with pytest.raises(ViewerLagged, match="broke off"):
+        async for batch in follower:
+            seen += batch
+    assert seen[-1] == c.TextDelta(id="t", delta="half")

@@ -133,8 +133,11 @@ class LiveStream(Protocol):
         ``through`` is the number of the last of them that has one; without it, nobody elsewhere is given them.
         """
 
-    def end(self) -> None:
-        """No more chunks will come. Saying it twice is fine."""
+    def end(self, why_not: str | None = None) -> None:
+        """No more chunks will come. Saying it twice is fine.
+
+        With ``why_not`` it has not ended but broken off: whoever follows it is let go of, to come back and see.
+        """
 
     def follow(self, *, replay: bool) -> AsyncIterator[Sequence[Chunk]]:
         """The stream in batches, until it ends.

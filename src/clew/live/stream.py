@@ -65,6 +65,7 @@ class LocalStream:
         self._on_end = on_end
         self.message_id = message_id
         self.ended = False
+        self._broke_off: ViewerLagged | None = None
         self._fold = Fold(message_id, parts=parts)
         self._began = bool(parts)
         self._last: list[Chunk] = []
@@ -101,7 +102,9 @@ class LocalStream:
             if isinstance(chunk, (Error, Abort, Finish)):
                 self._last.append(chunk)
 
-    def end(self) -> None:
+    def end(self, why_not: str | None = None) -> None:
+        if why_not is not None and not self.ended:
+            self._broke_off = ViewerLagged(f"{why_not}; join the stream again", message_id=self.message_id)
         self.ended = True
         if self._on_end is not None:
             self._on_end(self)
@@ -125,9 +128,12 @@ class LocalStream:
                 batch, goes_on = self._piece(place, end)
                 place = end
                 # Of two viewers who get the same piece, the one who gets it later may know more.
-                batch.is_last = goes_on.is_last = self.ended and end == self._dropped + len(self._log)
+                over = self.ended and self._broke_off is None
+                batch.is_last = goes_on.is_last = over and end == self._dropped + len(self._log)
                 # The replay began the message; a run that goes on with it says so once more.
                 yield goes_on if started else batch
+            elif self._broke_off is not None:
+                raise self._broke_off
             elif self.ended:
                 return
             else:

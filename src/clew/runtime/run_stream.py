@@ -34,6 +34,7 @@ class RunStream:
         self._requests: set[str] = set()
         self._kept_back: list[c.Chunk] | None = None
         self._is_stored = True
+        self._said_last = False
         parts = [part.data for part in message.parts] if message is not None else []
         self.live: LiveStream = host.live.open_stream(session_id, message_id, parts, epoch=epoch, last_n=last_n)
 
@@ -55,6 +56,7 @@ class RunStream:
             self._show(chunks)
 
     def _show(self, chunks: Sequence[c.Chunk]) -> None:
+        self._said_last = self._said_last or isinstance(chunks[-1], _LAST)
         # What is transient has no number.
         self._n += len(chunks) - sum(map(c.is_transient, chunks))
         self.live.show(chunks, self._n)
@@ -66,7 +68,7 @@ class RunStream:
     def begin_next(self, message_id: str) -> None:
         """The message has ended and another one of the same run begins."""
         self.live.end()
-        self._n = 0
+        self._n, self._said_last = 0, False
         self.live = self._host.live.open_stream(self._session_id, message_id, [], epoch=self._epoch)
 
     def keep_back(self, *instead: c.Chunk) -> None:
@@ -85,7 +87,8 @@ class RunStream:
             if last and self._is_stored:
                 self._show(last)
             elif last:
+                self._said_last = True
                 self.live.show(last)
         except Exception:
             log.exception("viewers of %s could not be told how it ended", self._session_id)
-        self.live.end()
+        self.live.end(None if self._said_last else "the run broke off")

@@ -73,7 +73,7 @@ class _StreamElsewhere:
     def show(self, chunks: Sequence[c.Chunk], through: int | None = None) -> None:
         raise NotImplementedError("this stream is made elsewhere")
 
-    def end(self) -> None:
+    def end(self, why_not: str | None = None) -> None:
         raise NotImplementedError("this stream is made elsewhere")
 
     async def follow(self, *, replay: bool) -> AsyncIterator[Sequence[c.Chunk]]:
@@ -88,10 +88,11 @@ class _StreamElsewhere:
         try:
             await followed.begun.wait()
             if followed.stream is not None:
-                async for batch in followed.stream.follow(replay=True):
+                # Without a message there is nothing to replay but how it ended.
+                async for batch in followed.stream.follow(replay=bool(followed.stream.message_id)):
                     yield batch
-            if followed.failure is not None:
-                raise followed.failure
+            elif followed.failure is not None:
+                raise ViewerLagged(f"{followed.failure}; join the stream again", session_id=self._session_id)
         finally:
             followed.viewers -= 1
             if followed.viewers == 0:
@@ -108,7 +109,8 @@ class _Followed:
         self.viewers = 0
         self.begun = asyncio.Event()
         self.stream: LocalStream | None = None
-        self.failure: ViewerLagged | None = None
+        self.failure: str | None = None
+        """Why it was not followed to its end."""
         self.is_over = False
         self._mirror = Mirror("")
         self._message_id: str | None = None
@@ -120,7 +122,7 @@ class _Followed:
     async def stop(self) -> None:
         self.is_over = True  # whoever comes now follows it anew
         if self.viewers:
-            self._let_go("clew is shutting down here; join the stream again")
+            self.failure = "clew is shutting down here"
         self._task.cancel()
         await asyncio.wait([self._task])
 
@@ -135,21 +137,18 @@ class _Followed:
                 if not self.is_over:
                     word = await listening.wait(_SURE_S if listening.is_sure else _UNSURE_S)
         except Diverged as error:
-            self._let_go(f"what is stored is not what was shown ({error}); join the stream again")
+            self.failure = f"what is stored is not what was shown ({error})"
         except Exception:
             log.exception("the stream of %s could not be followed", self._session_id)
-            self._let_go("this stream could not be followed any further; join it again")
+            self.failure = "this stream could not be followed any further"
         finally:
             self.is_over = True
             listening.close()
             if self._streams.followed.get(self._session_id) is self:
                 del self._streams.followed[self._session_id]
             if self.stream is not None:
-                self.stream.end()
+                self.stream.end(self.failure)
             self.begun.set()
-
-    def _let_go(self, why: str) -> None:
-        self.failure = ViewerLagged(why, session_id=self._session_id)
 
     async def _read(self, listening: Listening, word: Word) -> bool:
         """Show what the live layer holds; whether that is all there was to see."""
