@@ -203,13 +203,17 @@ class Engine(Operations):
     ) -> dict[str, Status]:
         """What each is doing. Only those that ran here, or have something open (``unsettled``, as a list of sessions
         tells it), can be doing anything."""
-        known = {session_id: self.host.live.status(session_id) for session_id in session_ids}
+        known = self.known_statuses(session_ids)
         if unsettled is None:
             unsettled = frozenset(await self.store.unsettled_sessions(known))
         return {
             session_id: await self.get_status(session_id) if session_id in unsettled else status or Status("idle")
             for session_id, status in known.items()
         }
+
+    def known_statuses(self, session_ids: Iterable[str]) -> dict[str, Status | None]:
+        """What each was last known to be doing, without a look into the store; None where nothing was heard of it."""
+        return {session_id: self.host.live.status(session_id) for session_id in session_ids}
 
     def hook(self, name: HookName, hook: Hook) -> None:
         """Add a hook; see the how-to for what each is given and may do."""

@@ -88,8 +88,7 @@ class KeptAnswers:
             self.bytes -= _size_of(key[1], kept.body, kept.listed)
 
     def _doing(self, listed: Sequence[str]) -> tuple[Any, ...]:
-        status = self._engine.host.live.status
-        return tuple(status(session_id) for session_id in listed)
+        return tuple(self._engine.known_statuses(listed).values())
 
 
 def _size_of(query: bytes, body: bytes, listed: Sequence[str]) -> int:

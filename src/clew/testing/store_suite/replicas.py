@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from clew.errors import ClewError
 from clew.store import unit as u
 from clew.store.base import Store
 from clew.testing.chunks import text
@@ -86,6 +87,18 @@ async def test_of_many_who_take_a_session_one_has_it(store: Store, scribe: Scrib
     await lapse(store, winner)
     assert await store.commit(take(scribe.session_id, 2, other)) == u.Committed()
     assert await store.run_by(other) == (scribe.session_id,)
+
+
+@pytest.mark.rule("RP-1")
+async def test_who_runs_a_session_is_known_after_a_unit_that_failed(store: Store, scribe: Scribe) -> None:
+    """What was learnt of a session is forgotten then, and read again."""
+    await join(store, "a", "b")
+    assert await store.commit(take(scribe.session_id, 0, "a")) == u.Committed()
+    with pytest.raises(ClewError):
+        await scribe.commit(u.LinkMessage("trn_never", "msg_never"))
+    assert await store.commit(take(scribe.session_id, 1, "b")) == u.Refused("runs_elsewhere")
+    assert await store.commit(u.Unit(scribe.session_id, (u.SetEpoch(2),))) == u.Committed()
+    assert await store.load_state(scribe.session_id) == SessionState(None, None, 2, "a")
 
 
 @pytest.mark.rule("RP-1")

@@ -188,7 +188,7 @@ SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE sessio
 
 -- name: lock_state
 -- As the writer reads it. Nobody else writes meanwhile, so there is nothing to hold on to.
-SELECT head_turn_id, open_turn_id, epoch FROM session_state WHERE session_id = :id
+SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE session_id = :id
 
 -- name: set_state
 UPDATE session_state SET head_turn_id = :head_turn_id, open_turn_id = :open_turn_id, epoch = :epoch,
