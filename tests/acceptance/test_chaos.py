@@ -13,17 +13,9 @@ from tests.rig.chaos_world import Shape
 pytestmark = [pytest.mark.slow, pytest.mark.kill, pytest.mark.service]
 
 
-async def test_one_server_that_dies_and_freezes_loses_nothing_it_acknowledged(record_property: Any) -> None:
-    """On a file, with the same people and the same judge as a cluster."""
-    outcome = await run_in(Shape(sessions=6, postgres=False, lease_s=1.0, words=12, think_s=1.0), Budget(2))
-    assert outcome.broken == []
-    record_property("figure", figure(outcome.counts))
-
-
 @pytest.mark.rule("RP-1", "RP-2", "RP-3", "RP-4")
 async def test_three_replicas_of_which_one_freezes_and_wakes_up_lose_nothing(record_property: Any) -> None:
     """Its sessions are free within twice the lease, and nothing that it writes afterwards is taken."""
-    pytest.importorskip("clew.runtime.heartbeat", reason="replicas have no leases yet")
     shape = Shape(sessions=8, lease_s=5.0, words=20, think_s=1.5)
     outcome = await run_in(shape, Budget(1, seed=1), faults=("zombie",))
     assert outcome.broken == []
@@ -32,8 +24,7 @@ async def test_three_replicas_of_which_one_freezes_and_wakes_up_lose_nothing(rec
 
 @pytest.mark.rule("RP-1")
 async def test_replicas_without_a_fence_are_found_out() -> None:
-    """The same world with nothing between a replica that wakes up and what it no longer has: the judge minds."""
-    pytest.importorskip("clew.runtime.heartbeat", reason="replicas have no leases yet")
+    """The control: nothing stands between a replica that wakes up and what it no longer has. The judge minds."""
     shape = Shape(sessions=8, lease_s=1.5, words=120, think_s=0.5, fencing=False)
     outcome = await run_in(shape, Budget(1, seed=1), faults=("zombie",))
     assert [one for one in outcome.broken if "changed afterwards" in one or "are stored" in one]

@@ -66,7 +66,6 @@ async def test_a_rolling_restart_shows_the_real_client_no_gap(
     tmp_path: Path, postgres: Postgres, valkey: Valkey, record_property: Any
 ) -> None:
     """Runs end where they are while their replica drains; a stream that breaks is taken up at another."""
-    pytest.importorskip("clew.runtime.heartbeat", reason="replicas do not drain yet")
     async with cluster(tmp_path, postgres, valkey, CLEW_DRAIN_S="20") as (replicas, client):
         sessions = [await client.session() for _ in range(4)]
         restarted = asyncio.Event()

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import os
 import secrets
-import sqlite3
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal
 
 from tests.integration.http_client import SocketClient
 from tests.services.postgres import Postgres
@@ -31,11 +30,10 @@ _RUNS: Final = "status IN ('running', 'retrying', 'compacting')"
 
 @dataclass(frozen=True)
 class Shape:
-    """How large a world is. Without PostgreSQL it is one server on one file."""
+    """How large a world is. Without Valkey, PostgreSQL carries the live layer too."""
 
     sessions: int = 50
     replicas: int = 3
-    postgres: bool = True
     valkey: bool = True
     lease_s: float = 4.0
     words: int = 30
@@ -43,43 +41,20 @@ class Shape:
     fencing: bool = True
 
 
-class Truth(Protocol):
+class Truth:
     """What the store says, asked past every replica."""
 
-    def running(self) -> list[tuple[str, str]]:
-        """(session, turn) of each turn that a run is said to be at work on."""
-        ...
-
-    def run_by(self, url: str) -> set[str]:
-        """The turns at work whose runner is the replica at this address."""
-        ...
-
-
-class _SqliteTruth:
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def _ask(self, statement: str) -> list[Any]:
-        with contextlib.closing(sqlite3.connect(f"file:{self._file}?mode=ro", uri=True, timeout=5)) as connection:
-            return connection.execute(statement).fetchall()
-
-    def running(self) -> list[tuple[str, str]]:
-        return self._ask(f"SELECT session_id, id FROM chat_turns WHERE {_RUNS}")
-
-    def run_by(self, url: str) -> set[str]:
-        return set()  # Nobody else is there to take them over: they are settled when it is back.
-
-
-class _PostgresTruth:
     def __init__(self, server: Postgres, database: str) -> None:
         self._server = server
         self._database = database
 
     def running(self) -> list[tuple[str, str]]:
+        """(session, turn) of each turn that a run is said to be at work on."""
         statement = f"SELECT session_id, id FROM chat_turns WHERE {_RUNS}"
         return [(str(session), str(turn)) for session, turn in self._server.ask_in(self._database, statement)]
 
     def run_by(self, url: str) -> set[str]:
+        """The turns at work whose runner is the replica at this address."""
         statement = (
             "SELECT t.id FROM chat_turns t JOIN session_state s ON s.open_turn_id = t.id "
             f"JOIN replicas r ON r.id = s.runner WHERE r.url = %s AND t.{_RUNS}"
@@ -125,7 +100,7 @@ class World:
         token = secrets.token_urlsafe(16)
         stores = list(self._stores(leaving))
         live: dict[str, str] = {}
-        if self.shape.postgres and self.shape.valkey:
+        if self.shape.valkey:
             self._valkey = Valkey()
             leaving.callback(self._valkey.close)
             live = {"CLEW_LIVE": self._valkey.url()}
@@ -143,15 +118,11 @@ class World:
             replica.until_up()
 
     def _stores(self, leaving: contextlib.ExitStack) -> Iterator[str]:
-        """The address of the store for each replica: through a proxy of its own, where there is one."""
-        if not self.shape.postgres:
-            self.truth = _SqliteTruth(self.folder / "store.db")
-            yield f"sqlite:///{self.folder}/store.db"
-            return
+        """The address of the store for each replica, through a proxy of its own."""
         self._postgres = Postgres()
         leaving.callback(self._postgres.close)
         database = self._postgres.create()
-        self.truth = _PostgresTruth(self._postgres, database)
+        self.truth = Truth(self._postgres, database)
         for _ in range(self.shape.replicas):
             proxy = Proxy(self._postgres.socket)
             leaving.callback(proxy.close)
@@ -161,8 +132,6 @@ class World:
     # ---------------------------------------------------------------- what goes wrong
 
     def faults(self) -> tuple[Fault, ...]:
-        if not self.shape.postgres:
-            return ("kill", "zombie", "ended")
         alive: tuple[Fault, ...] = ("valkey killed", "valkey wiped") if self._valkey is not None else ()
         return ("kill", "zombie", "cut", "stall", *alive, "postgres restarted", "ended")
 

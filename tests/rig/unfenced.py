@@ -3,14 +3,15 @@ writes is held against its lease and its epoch."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import msgspec
 
 from clew.fronts.cli import main
+from clew.runtime.heartbeat import Heartbeat
 from clew.store import unit as u
 from clew.store.guards import refusal
+from clew.store.sql import apply
 
 
 def unfenced(unit: u.Unit, *rest: Any) -> u.Refused | None:
@@ -19,8 +20,6 @@ def unfenced(unit: u.Unit, *rest: Any) -> u.Refused | None:
 
 
 if __name__ == "__main__":
-    heartbeat: Any = importlib.import_module("clew.runtime.heartbeat")
-    heartbeat.Heartbeat._lapse = lambda _: None
-    judging: Any = importlib.import_module("clew.store.sql.apply")
-    judging.refusal = unfenced
+    Heartbeat._lapse = lambda _: None  # type: ignore[assignment, method-assign]
+    apply.refusal = unfenced  # type: ignore[assignment, attr-defined]
     main()
