@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import clew
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, ScriptedModel
+from tests.rounds import ON_POSTGRESQL
 
 OF_FILES = {
     "test_damage.py": "rows are damaged in the file itself",
@@ -29,7 +29,7 @@ def open_scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Open a scenario on a store of this test; opening it again is a restart. ``CLEW_TEST_STORE=postgresql`` takes
     PostgreSQL where a test does not say which kind it wants."""
     usual = f"sqlite:///{tmp_path}/store.db"
-    if os.environ.get("CLEW_TEST_STORE") == "postgresql":
+    if ON_POSTGRESQL:
         for name in (request.path.name, request.function.__name__):
             if name in OF_FILES:
                 pytest.skip(OF_FILES[name])

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from clew.store.files import folder
 from tests.acceptance.history_machine import ACTIONS, GOING_BACK, SETTINGS, Machine
-from tests.rounds import rounds
+from tests.rounds import ON_POSTGRESQL, rounds
 
 HISTORIES: Final = rounds(96)
 
@@ -69,7 +69,7 @@ async def test_nothing_of_a_stored_history_is_lost_over_restarts(seed: int, acti
 @pytest.mark.slow
 @pytest.mark.service
 @pytest.mark.rule("RP-6", "ST-12", "CP-3", "RW-3", "BR-1", "SR-4")
-@pytest.mark.parametrize("seed", range(rounds(1)))
+@pytest.mark.parametrize("seed", range(rounds(6 if ON_POSTGRESQL else 1)))
 async def test_nothing_of_a_history_on_postgresql_is_lost_over_restarts(postgres_store_url: str, seed: int) -> None:
     """On PostgreSQL, reopened in between."""
     await _play(seed, Random(seed).choices(ACTIONS, k=20), kind="postgresql", url=postgres_store_url)

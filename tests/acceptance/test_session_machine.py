@@ -22,7 +22,7 @@ from clew.errors import ClewError
 from clew.history.check import check
 from clew.testing.scenario import reduced
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, fail, say, wait
-from tests.rounds import rounds
+from tests.rounds import ON_POSTGRESQL, rounds
 
 ACTIONS = [
     "queue",
@@ -185,7 +185,7 @@ async def test_a_session_survives_whatever_is_done_to_it(seed: int, actions: lis
 @pytest.mark.slow
 @pytest.mark.service
 @pytest.mark.rule("RP-6", "ST-12")
-@pytest.mark.parametrize("seed", range(rounds(2)))
+@pytest.mark.parametrize("seed", range(rounds(8 if ON_POSTGRESQL else 1)))
 async def test_a_session_survives_it_on_postgresql(tmp_path: Path, postgres_store_url: str, seed: int) -> None:
     """The same machine."""
     machine = Machine(tmp_path, seed, postgres_store_url)

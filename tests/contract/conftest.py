@@ -18,8 +18,30 @@ from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.testing.clock import FakeClock
 from clew.testing.store_suite.fixtures import clock, mint, scribe
+from tests.rounds import ON_POSTGRESQL
 
 __all__ = ["clock", "mint", "scribe", "store"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of what is tried on every store PostgreSQL takes part in the suite alone, unless it is asked for: each test has
+    a database of its own."""
+    if not ON_POSTGRESQL:
+        here = Path(__file__).parent
+        left = [
+            item
+            for item in items
+            if item.path.parent == here
+            and item.path.name != "test_suite.py"
+            and "store" in _named(item)
+            and "[postgresql" in item.name
+        ]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
+def _named(item: pytest.Item) -> list[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else []
 
 
 @pytest.fixture(

@@ -54,7 +54,7 @@ from clew.transcript.usage import Usage
 from clew.transcript.view import model_view, visible_view
 from tests.contract.looked_at import check_looks
 from tests.rig.streams import random_stream
-from tests.rounds import rounds
+from tests.rounds import ON_POSTGRESQL, rounds
 
 replace = msgspec.structs.replace
 
@@ -302,7 +302,7 @@ async def test_a_random_history_is_the_same_on_every_store(seed: int, actions: l
 @pytest.mark.slow
 @pytest.mark.service
 @pytest.mark.rule("RP-6", "ST-12")
-@pytest.mark.parametrize("seed", range(rounds(2)))
+@pytest.mark.parametrize("seed", range(rounds(8 if ON_POSTGRESQL else 1)))
 async def test_a_random_history_is_the_same_on_postgresql(postgres_store_url: str, seed: int) -> None:
     """And the server finds nothing wrong with its own tables."""
     from clew.store.sql.postgres.opening import open_postgres

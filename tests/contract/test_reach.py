@@ -28,7 +28,7 @@ from clew.transcript.projection import kept_tails_of
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import compactions_of
 from tests.contract.test_random_histories import ACTIONS, History
-from tests.rounds import rounds
+from tests.rounds import ON_POSTGRESQL, rounds
 
 MOVING = [*ACTIONS, "undo", "again", "goto", "rewind", "compact", "open", "reopen", "reopen"]
 REASONS = ("rewind", "unrewind", "goto")
@@ -224,7 +224,11 @@ async def test_a_move_from_its_reach_is_the_same_on_postgresql(postgres_store_ur
 
     store = await open_postgres(postgres_store_url)
     try:
-        await play(store, 1, ["turn", "turn", "compact", *random.Random(1).choices(MOVING, k=rounds(24))])
+        await play(
+            store,
+            1,
+            ["turn", "turn", "compact", *random.Random(1).choices(MOVING, k=rounds(24 if ON_POSTGRESQL else 6))],
+        )
     finally:
         await store.close()
 
