@@ -405,10 +405,6 @@ class Screen:
         self._acts.put_nowait(Act(kind, text, self._asked if self._armed and kind in ("line", "key") else 0))
 
     @property
-    def is_busy(self) -> bool:
-        return self._busy
-
-    @property
     def is_asking(self) -> bool:
         return self._armed
 
