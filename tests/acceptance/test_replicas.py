@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import clew
+from clew.config import ReplicaConfig
 from clew.errors import ReplicaAway, SessionBusy
 from clew.history.check import check
 from clew.runtime.settle import BY_USER, GONE, INTERRUPTED
@@ -266,3 +267,21 @@ async def test_a_replica_that_drains_begins_nothing_and_another_goes_on(cluster:
     assert await said(cluster, short) == ["user: go", "assistant: a "]
     assert (await said(cluster, long))[-1] == "assistant: and the rest"
     assert await check(cluster.store) == []
+
+
+@pytest.mark.rule("RP-4", "EV-2")
+async def test_a_schedule_fires_once_among_all(cluster: Cluster) -> None:
+    """Each looks at it when it is due; one fires it, and the others find it fired."""
+    patient = clew.Config(replica=ReplicaConfig(lease_s=10_000_000))
+    engines = [await cluster.join(echo(), triggers=False, config=patient) for _ in range(3)]
+    schedule = await engines[0].schedules.add("0 9 * * *", "good morning", missed="once")
+    for day in range(1, 4):
+        for engine in engines:
+            assert isinstance(engine.clock, FakeClock)
+            engine.clock.advance(86_400_000)
+        await asyncio.gather(*(engine.schedules.tick() for engine in engines))
+        sessions = [one for one in (await engines[0].list_sessions()).sessions if one.metadata.get("source") == "cron"]
+        assert len(sessions) == day
+        for session in sessions:
+            await over(cluster, session)
+    assert (await engines[2].schedules.get(schedule.id)).skipped == 0

@@ -346,10 +346,10 @@ async def test_a_bug_in_one_run_is_noted_and_the_others_are_fired(engine: tuple[
     router: Any = made.dispatcher._router
     receive = router.receive
 
-    async def failing(inbound: Any, also: Any) -> Any:
+    async def failing(inbound: Any, *more: Any) -> Any:
         if inbound.source == broken.source:
             raise ValueError("out of luck")
-        return await receive(inbound, also)
+        return await receive(inbound, *more)
 
     router.receive = failing
     await passing(made, clock, NOON + HOUR, 30 * MINUTE)

@@ -25,7 +25,7 @@ from clew.runtime.setting import Told
 from clew.runtime.standing import Standing, load_standing
 from clew.runtime.submission import Submission
 from clew.store.base import get_session
-from clew.store.unit import AddEvent, EventIsNew, InsertSession, Unit, Write
+from clew.store.unit import AddEvent, EventIsNew, Guard, InsertSession, Unit, Write
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.triggers.envelope import Trigger
@@ -76,8 +76,10 @@ class Router:
         # A lock lives while somebody holds or awaits it.
         self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
 
-    async def receive(self, inbound: Inbound, also: Sequence[Write] = ()) -> tuple[Received, bool]:
-        """Take an event, and whether it is new. ``also`` is written in its unit, and only then."""
+    async def receive(
+        self, inbound: Inbound, also: Sequence[Write] = (), guards: Sequence[Guard] = ()
+    ) -> tuple[Received, bool]:
+        """Take an event, and whether it is new. ``also`` is written in its unit, and only then, under these guards."""
         digest = digest_event({"type": inbound.type, **inbound.content})
         async with self._lock("event", inbound.source, inbound.source_id):
             known = await self._host.store.find_event("in", inbound.source, inbound.source_id)
@@ -88,7 +90,14 @@ class Router:
                         event_id=known.id,
                     )
                 return Received(known.id, known.session_id, known.message_id or ""), False
-            return await self._take(inbound, digest, also), True
+            try:
+                return await self._take(inbound, digest, also, guards), True
+            except DuplicateEvent:
+                # Another process took it at this moment.
+                known = await self._host.store.find_event("in", inbound.source, inbound.source_id)
+                if known is None or known.digest != digest:
+                    raise
+                return Received(known.id, known.session_id, known.message_id or ""), False
 
     async def check(self, routing: Routing) -> Routing:
         """Refuse now what could not be answered later: a session, an agent, a model or a folder that is not there.
@@ -108,7 +117,7 @@ class Router:
         named = routing.model
         return routing if named is None else msgspec.structs.replace(routing, model=self._host.providers.parse(named))
 
-    async def _take(self, inbound: Inbound, digest: str, also: Sequence[Write]) -> Received:
+    async def _take(self, inbound: Inbound, digest: str, also: Sequence[Write], guards: Sequence[Guard]) -> Received:
         routing = inbound.routing
         # Its session and its message are known once it is taken; the row is whole in the unit that stores them.
         event = LedgerEvent(
@@ -129,7 +138,7 @@ class Router:
             self._runtime.outbound.expect(row.session_id)
             known = msgspec.structs.replace(event, session_id=row.session_id, message_id=row.id)
             guard = EventIsNew("in", inbound.source, inbound.source_id)
-            return Unit(row.session_id, (AddEvent(known), *also), (guard,))
+            return Unit(row.session_id, (AddEvent(known), *also), (guard, *guards))
 
         if routing.session_id is not None:
             session = await get_session(self._host.store, self._own(routing.session_id))

@@ -14,6 +14,7 @@ from clew import ids
 from clew.dispatch.router import Inbound, Received, Router
 from clew.errors import (
     ClewError,
+    Conflict,
     InternalError,
     Invalid,
     InvalidInput,
@@ -24,9 +25,10 @@ from clew.errors import (
     TriggerNotFound,
 )
 from clew.runtime.host import Host
+from clew.runtime.live_sessions import ScheduleMoved
 from clew.runtime.runtime import Runtime
 from clew.runtime.setting import Setting
-from clew.store.unit import STORE_WIDE, DropSchedule, PutSchedule, Unit, Write
+from clew.store.unit import STORE_WIDE, DropSchedule, Guard, PutSchedule, Refused, ScheduleIs, Unit, Write
 from clew.tools.base import NextTurn
 from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
@@ -52,6 +54,7 @@ MAX_PROMPT: Final = 64 * 1024
 MAX_SCHEDULES: Final = 1_000
 _FAILED: Final = frozenset({"failed", "refused", "unanswered"})
 _LONG_MS: Final = 7 * 86_400_000
+_AGAIN_MS: Final = 100
 
 
 class Schedules:
@@ -199,7 +202,8 @@ class Schedules:
             if [getattr(old, name) for name in timing] != [getattr(schedule, name) for name in timing]:
                 schedule = msgspec.structs.replace(schedule, next_fire_at=None)
             schedule = self._checked(schedule, self._host.clock.now_ms())
-            await self._keep(schedule)
+            if not await self._keep(schedule, old):
+                raise Conflict("this schedule was fired or changed at this moment; try again", schedule_id=schedule_id)
         self.on_change()
         return schedule
 
@@ -226,7 +230,10 @@ class Schedules:
             now = self._host.clock.now_ms()
             own_id = self._host.mint.event().removeprefix("evt_")
             after = msgspec.structs.replace(schedule, last_fired_at=now, last_id=f"now-{own_id}", last_error=None)
-            received, _ = await self._fire(after, now)
+            try:
+                received, _ = await self._fire(after, now, schedule)
+            except ScheduleMoved:
+                raise Conflict("this schedule was fired or changed at this moment; try again") from None
             return received
 
     async def tick(self) -> float | None:
@@ -272,13 +279,16 @@ class Schedules:
             fired = msgspec.structs.replace(after, last_fired_at=now, last_id=str(due), last_error=None)
             try:
                 await self._check_idle(schedule)
-                _, new = await self._fire(fired, now)
+                _, new = await self._fire(fired, now, schedule)
                 if new:
                     return next_at
                 after = fired
                 if _is_over(fired):
                     await self._commit(DropSchedule(fired.id))
                     return None
+            except ScheduleMoved:
+                # Another process has fired it, or somebody has changed it: it is looked at anew.
+                return now + _AGAIN_MS
             except Exception as error:
                 # A row that cannot be read costs the schedule that needs it; a store that fails costs the whole look.
                 if isinstance(error, StoreError) and not isinstance(error, RowUndecodable):
@@ -288,11 +298,12 @@ class Schedules:
                 why = f"{error.code if isinstance(error, ClewError) else InternalError.code}: {error}"[:1000]
                 after = msgspec.structs.replace(after, skipped=after.skipped + 1, last_error=why)
         if after != schedule:
-            await self._keep(after)
+            await self._keep(after, schedule)
         return next_at
 
-    async def _fire(self, after: Schedule, now: int) -> tuple[Received, bool]:
-        """Start a run; the schedule as it is afterwards is written in the same unit."""
+    async def _fire(self, after: Schedule, now: int, before: Schedule) -> tuple[Received, bool]:
+        """Start a run; the schedule as it is afterwards is written in the same unit, which is refused when it is not as
+        it was before: so one of several processes fires it."""
         source = "agent" if after.by == "agent" else "schedule"
         trigger = Trigger(source=source, fired_at=now, schedule_id=after.id)
         inbound = Inbound(
@@ -305,7 +316,7 @@ class Schedules:
             tags={"source": "cron", "cron_job_id": after.id},
         )
         write = DropSchedule(after.id) if _is_over(after) else PutSchedule(after)
-        return await self._router.receive(inbound, (write,))
+        return await self._router.receive(inbound, (write,), (ScheduleIs(before),))
 
     async def _check_idle(self, schedule: Schedule) -> None:
         """Refuse a run while the last one has come in, or is gone on with, and nothing went out for it yet."""
@@ -342,16 +353,18 @@ class Schedules:
             raise InvalidInput(f"{schedule.cron!r} never comes")
         return msgspec.structs.replace(schedule, next_fire_at=next_at)
 
-    async def _keep(self, schedule: Schedule) -> None:
-        """Store it, unless it went with its session since it was read."""
+    async def _keep(self, schedule: Schedule, old: Schedule) -> bool:
+        """Store it, unless it went with its session since it was read, or is not any more what it was made of."""
         try:
-            await self._commit(PutSchedule(schedule))
+            return await self._commit(PutSchedule(schedule), ScheduleIs(old))
         except ClewError:
             await self._stored(schedule.id)
             raise
 
-    async def _commit(self, write: Write) -> None:
-        await self._host.store.commit(Unit(STORE_WIDE, (write,), sync="power"))
+    async def _commit(self, write: Write, *guards: Guard) -> bool:
+        """Whether it was written: a guard may say that another process was quicker."""
+        unit = Unit(STORE_WIDE, (write,), guards, sync="power")
+        return not isinstance(await self._host.store.commit(unit), Refused)
 
 
 def _is_over(schedule: Schedule) -> bool:

@@ -23,11 +23,15 @@ from clew.store.unit import Refused, Unit
 from clew.tools.base import Signal
 from clew.transcript.session import Session
 
-__all__ = ["LiveRun", "LiveSessions", "Occupancy", "SentMeanwhile"]
+__all__ = ["LiveRun", "LiveSessions", "Occupancy", "ScheduleMoved", "SentMeanwhile"]
 
 T = TypeVar("T")
 _CANCELLED_S: Final = 1.0
 """How long closing waits for work that it has cancelled."""
+
+
+class ScheduleMoved(Exception):
+    """The schedule that a unit fires is not as it was read: another process has fired it, or somebody changed it."""
 
 
 class SentMeanwhile(Exception):
@@ -195,6 +199,8 @@ class LiveSessions:
                 raise SessionNotFound(f"there is no session {unit.session_id}", session_id=unit.session_id)
             if outcome.reason == "event_exists":
                 raise DuplicateEvent("this event was received before", session_id=unit.session_id)
+            if outcome.reason == "schedule_changed":
+                raise ScheduleMoved
             if outcome.reason == "sent_meanwhile":
                 raise SentMeanwhile
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)

@@ -398,6 +398,24 @@ export interface Remaining {
   remaining: number;
 }
 
+export interface ReplicaList {
+  replicas: ReplicaShape[];
+}
+
+/** A process that serves the store, by the store's clock. `alive`: its lease holds; `here`: it is this one. */
+export interface ReplicaShape {
+  id: string;
+  url: string | null;
+  version: string;
+  started_at: number;
+  beat_at: number;
+  lease_until: number;
+  draining: boolean;
+  alive: boolean;
+  here: boolean;
+  sessions: string[];
+}
+
 /** A request as it was sent. `digest` is of what was put together here, `recorded` of what was sent. */
 export interface RequestReport {
   turn_id: string;
@@ -808,6 +826,20 @@ export interface Operations {
     query: Record<string, never>;
     body: undefined;
     answer: Health;
+  };
+  /** That prompts are taken here now; 503 while this server is ending, away from its store, or without a lease. */
+  "GET /api/health/ready": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: Health;
+  };
+  /** Who serves the store, and what each runs. */
+  "GET /api/replicas": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: ReplicaList;
   };
   /** What is running here, and where. */
   "GET /api/server": {
