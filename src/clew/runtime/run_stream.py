@@ -30,11 +30,11 @@ class RunStream:
         self._session_id = session_id
         self._epoch = epoch
         # The recorder numbers what it stores, and what it shows comes in that order: counting is enough.
-        self._n = last_n
+        self._n = last_n if host.live.reaches_others else None
         self._requests: set[str] = set()
         self._kept_back: list[c.Chunk] | None = None
         self._is_stored = True
-        self._said_last = False
+        self._newest: c.Chunk | None = None
         parts = [part.data for part in message.parts] if message is not None else []
         self.live: LiveStream = host.live.open_stream(session_id, message_id, parts, epoch=epoch, last_n=last_n)
 
@@ -56,10 +56,13 @@ class RunStream:
             self._show(chunks)
 
     def _show(self, chunks: Sequence[c.Chunk]) -> None:
-        self._said_last = self._said_last or isinstance(chunks[-1], _LAST)
-        # What is transient has no number.
-        self._n += len(chunks) - sum(map(c.is_transient, chunks))
-        self.live.show(chunks, self._n)
+        self._newest = chunks[-1]
+        if self._n is None:
+            self.live.show(chunks)
+        else:
+            # What is transient has no number.
+            self._n += len(chunks) - sum(map(c.is_transient, chunks))
+            self.live.show(chunks, self._n)
 
     def has_asked(self, request_id: str | None = None) -> bool:
         """Whether a viewer has seen this request, or any: an approval by its id, a question by its call's."""
@@ -68,7 +71,7 @@ class RunStream:
     def begin_next(self, message_id: str) -> None:
         """The message has ended and another one of the same run begins."""
         self.live.end()
-        self._n, self._said_last = 0, False
+        self._n, self._newest = None if self._n is None else 0, None
         self.live = self._host.live.open_stream(self._session_id, message_id, [], epoch=self._epoch)
 
     def keep_back(self, *instead: c.Chunk) -> None:
@@ -87,8 +90,8 @@ class RunStream:
             if last and self._is_stored:
                 self._show(last)
             elif last:
-                self._said_last = True
+                self._newest = last[-1]
                 self.live.show(last)
         except Exception:
             log.exception("viewers of %s could not be told how it ended", self._session_id)
-        self.live.end(None if self._said_last else "the run broke off")
+        self.live.end(None if isinstance(self._newest, _LAST) else "the run broke off")
