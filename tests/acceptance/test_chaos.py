@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.kill, pytest.mark.service]
 @pytest.mark.rule("RP-1", "RP-2", "RP-3", "RP-4")
 async def test_three_replicas_of_which_one_freezes_and_wakes_up_lose_nothing(record_property: Any) -> None:
     """Its sessions are free within twice the lease, and nothing that it writes afterwards is taken."""
-    shape = Shape(sessions=8, lease_s=5.0, words=20, think_s=1.5)
+    shape = Shape(sessions=8, lease_s=6.0, words=20, think_s=1.5, outlasts=1.5)
     outcome = await run_in(shape, Budget(1, seed=1), faults=("zombie",))
     assert outcome.broken == []
     record_property("figure", figure(outcome.counts))
@@ -25,6 +25,6 @@ async def test_three_replicas_of_which_one_freezes_and_wakes_up_lose_nothing(rec
 @pytest.mark.rule("RP-1")
 async def test_replicas_without_a_fence_are_found_out() -> None:
     """The control: nothing stands between a replica that wakes up and what it no longer has. The judge minds."""
-    shape = Shape(sessions=8, lease_s=1.5, words=120, think_s=0.5, fencing=False)
+    shape = Shape(sessions=6, lease_s=1.5, words=100, think_s=2.0, outlasts=1.6, fencing=False)
     outcome = await run_in(shape, Budget(1, seed=1), faults=("zombie",))
     assert [one for one in outcome.broken if "changed afterwards" in one or "are stored" in one]

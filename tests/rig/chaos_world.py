@@ -38,6 +38,8 @@ class Shape:
     lease_s: float = 4.0
     words: int = 30
     think_s: float = 3.0
+    outlasts: float = 3.0
+    """How many leases a fault lasts that is to outlast one; the others are over before it is."""
     fencing: bool = True
 
 
@@ -147,7 +149,7 @@ class World:
 
     async def strike(self, struck: Struck, random: Random) -> None:
         """Do it, keep it up for a while, and mend it; half of the time it is over before the lease is."""
-        lasts = self.shape.lease_s * random.choice((0.4, 1.6))
+        lasts = self.shape.lease_s * random.choice((0.4, self.shape.outlasts))
         await asyncio.to_thread(self._begin, struck.fault, struck.victim)
         await asyncio.sleep(lasts)
         await asyncio.to_thread(self._mend, struck.fault, struck.victim)
