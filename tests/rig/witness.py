@@ -15,7 +15,7 @@ from typing import Any, Final
 import clew
 from clew.config import Config
 from clew.history.check import check
-from clew.runtime.settle import LOST, RESTART
+from clew.runtime.settle import GONE, LOST, RESTART
 from clew.store.base import Store
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk
@@ -203,9 +203,11 @@ def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) 
 
 
 def _restarted(part: dict[str, Any]) -> dict[str, Any]:
-    """A call of a turn that ended well says only that it was aborted; here it is told like those of all others."""
+    """A call of a turn that ended well says only that it was aborted, one of a replica that this is gone; here they are
+    told like those of all others."""
     reason, *given = str(part.get("errorText")).partition("\n\n")
-    words = {LOST: RESTART, "aborted; it was not run": UNRUN}.get(reason)
+    unrun = [f"{why.partition(';')[0]}; it was not run" for why in (LOST, GONE)]
+    words = {LOST: RESTART, GONE: RESTART, **dict.fromkeys(unrun, UNRUN)}.get(reason)
     return part if words is None else {**part, "errorText": "".join((words, *given))}
 
 
