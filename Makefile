@@ -133,6 +133,10 @@ phases: $(READY) ## the campaign of breaking wires and of hits in every phase of
 share: $(READY) ## the campaign of two programs in one file, ROUNDS steps of them (4000)
 	$(RIG) share $(BUDGET)
 
+.PHONY: races
+races: $(READY) ## replicas that take one session at once, ROUNDS times (10000); on PostgreSQL with URL=
+	$(BIN)/python -m tests.rig.races $(or $(ROUNDS),10000) $(URL)
+
 .PHONY: chaos
 chaos: $(READY) ## the campaign of faults in a cluster of three replicas, ROUNDS of them (24)
 	$(RIG) chaos $(BUDGET)

@@ -1,0 +1,64 @@
+"""Races: many replicas take one session at once, and a judge counts who has it. One winner each, or it fails.
+
+``python -m tests.rig.races ROUNDS [URL]`` runs so many of them, in memory or on the PostgreSQL at the address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from clew.runtime.standing import load_standing
+from clew.runtime.take import plan_open
+from clew.store.base import Store
+from clew.store.memory.store import MemoryStore
+from clew.store.unit import STORE_WIDE, Committed, JoinReplica, MoveHead, SetTurn, Unit
+from clew.testing.scribe import Scribe, user_row
+
+REPLICAS = 6
+LEASE_MS = 3_600_000
+
+
+async def race(stores: list[Store], rounds: int) -> list[int]:
+    """How many took the session, in each round. Every replica has read the session before any of them writes."""
+    scribe = await Scribe.create(stores[0])
+    names = [f"r{n}" for n in range(REPLICAS)]
+    joins = tuple(JoinReplica(name, None, "1", LEASE_MS) for name in names)
+    await stores[0].commit(Unit(STORE_WIDE, joins))
+    winners = []
+    for n in range(rounds):
+        if n % 100 == 99:
+            # A session that has grown long takes longer to read, which no race is about.
+            scribe = await Scribe.create(stores[0])
+        own = [(stores[i % len(stores)], name, scribe.mint.turn()) for i, name in enumerate(names)]
+        standings = await asyncio.gather(*(load_standing(store, scribe.session_id) for store, _, _ in own))
+        units = [
+            plan_open(standing, turn, user_row(scribe.mint, scribe.session_id, f"{n}", n), runner=name)
+            for standing, (_, name, turn) in zip(standings, own, strict=True)
+        ]
+        outcomes = await asyncio.gather(*(store.commit(unit) for unit, (store, _, _) in zip(units, own, strict=True)))
+        took = [turn for outcome, (_, _, turn) in zip(outcomes, own, strict=True) if isinstance(outcome, Committed)]
+        winners.append(len(took))
+        for turn in took:
+            await scribe.commit(SetTurn(turn, "completed", settled_at=n), MoveHead(turn, n, "turn"))
+    return winners
+
+
+async def main(rounds: int, url: str | None) -> int:
+    stores: list[Store] = [MemoryStore()]
+    if url is not None:
+        from clew.store.sql.postgres.opening import open_postgres
+
+        stores = [await open_postgres(url) for _ in range(REPLICAS)]
+    try:
+        winners = await race(stores, rounds)
+    finally:
+        for store in stores:
+            await store.close()
+    wrong = [n for n, count in enumerate(winners) if count != 1]
+    print(f"{rounds} races of {REPLICAS} replicas, {len(wrong)} without exactly one winner")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)))
