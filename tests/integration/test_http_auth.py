@@ -97,6 +97,25 @@ async def test_health_and_the_page_need_no_token() -> None:
         assert page.headers["content-security-policy"].startswith("default-src 'none'")
 
 
+@pytest.mark.rule("RP-5")
+async def test_a_server_that_drains_is_up_and_not_ready_and_sends_prompts_elsewhere() -> None:
+    """Whoever balances asks without a token; a prompt is refused with nothing stored, and is told to come again."""
+    async with served() as client:
+        ready = await client.get("/api/health/ready", headers={"authorization": None})
+        assert (ready.status, ready.json().keys()) == (200, {"version", "store"})
+        assert (await client.get("/api/replicas")).json() == {"replicas": []}
+        session = await client.engine.create_session(title="t")
+        await client.engine.drain(1)
+        assert (await client.get("/api/health", headers={"authorization": None})).status == 200
+        asked = [
+            await client.get("/api/health/ready", headers={"authorization": None}),
+            await client.post(f"/api/sessions/{session.id}/prompt", {"parts": [{"type": "text", "text": "hello"}]}),
+        ]
+        for reply in asked:
+            assert (reply.status, reply.json()["code"], reply.headers["retry-after"]) == (503, "replica_away", "1")
+        assert await client.engine.messages(session.id) == []
+
+
 async def test_refusals_come_before_the_body_is_read() -> None:
     """A stranger's gigabytes are not waited for."""
     async with served() as client:
