@@ -15,6 +15,7 @@ import psycopg
 import pytest
 import redis
 
+from clew.store.sql.postgres.connection import PostgresStatements, connect
 from tests.services.postgres import Postgres
 from tests.services.proxy import Proxy
 from tests.services.valkey import Valkey
@@ -22,6 +23,7 @@ from tests.services.valkey import Valkey
 pytestmark = pytest.mark.service
 
 STARTS = """
+from clew.store.sql.postgres.connection import PostgresStatements, connect
 from tests.services.postgres import Postgres
 from tests.services.valkey import Valkey
 servers = Postgres(), Valkey()
@@ -156,3 +158,12 @@ def test_servers_end_with_a_run_that_is_killed(killed: str) -> None:
     assert [folder.exists() for folder in folders] == [killed == "wardens"] * 2
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.rule("RP-4")
+def test_who_holds_a_session_and_thinks_is_idle_to_the_server(postgres: Postgres, postgres_store_url: str) -> None:
+    """Else the time-out that frees what a frozen process holds would never begin: in a pipeline it would be at work."""
+    with connect(postgres_store_url) as connection, connection.pipeline() as pipeline:
+        PostgresStatements(connection, pipeline).first("lock_state", {"id": "none"})
+        question = "select state from pg_stat_activity where pid = %s"
+        assert postgres.ask(question, connection.info.backend_pid) == [("idle in transaction",)]

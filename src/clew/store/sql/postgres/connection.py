@@ -133,10 +133,17 @@ class PostgresStatements:
         return False
 
     def first(self, name: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        return self._execute(name, params).fetchone()
+        return self._answered(name, params).fetchone()
 
     def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
-        return self._execute(name, params).fetchall()
+        return self._answered(name, params).fetchall()
+
+    def _answered(self, name: str, params: Mapping[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+        cursor = self._execute(name, params)
+        if self._pipeline is not None:
+            # The server knows that all was asked: it counts as idle then, and ends one that stays so and holds locks.
+            self._pipeline.sync()
+        return cursor
 
     def each(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
         return self._execute(name, params)
