@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 import clew
+from clew.providers.base import ModelRequest
 from clew.store.sql.sqlite import opening as sqlite_opening
 from clew.store.sql.sqlite.writer import Writer
 from clew.testing.scripted import ScriptedModel, call, fail, say
@@ -145,3 +146,22 @@ async def test_what_was_said_last_is_shown_though_it_is_stored_with_the_end(
         units = watched(disk, monkeypatch)
         await (await engine.submit(session_id, "again")).wait()
     assert units == [(["OpenTurn"], True), (["SetTurn"], True)]
+
+
+async def test_a_call_that_asked_only_for_what_makes_no_sense_is_booked_before_the_next(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tool runs there, and still it was answered: whoever has a word before the next call finds what it cost."""
+    async with opened(disk.root, ScriptedModel([call("nowhere", {}), say("ok")]), look) as engine:
+        session_id, booked = await begin(engine), []
+
+        async def look_up(request: ModelRequest) -> ModelRequest:
+            booked.append((await engine.get_session(session_id)).usage.output > 0)
+            return request
+
+        engine.hook("before_model_call", look_up)
+        units = watched(disk, monkeypatch)
+        await (await engine.submit(session_id, "go")).wait()
+    assert booked == [False, True]
+    step = [(["BookStep"], True), (["FinishStep"], False)]
+    assert units == [(["OpenTurn"], True), *step, (["BookStep", "FinishStep", "SetTurn"], True)]

@@ -102,8 +102,8 @@ class Loop(msgspec.Struct):
         await self.recorder.send(c.StartStep())
         failpoint("run.before_model_call")
         calls, asked, end = await self._call_model()
-        if calls:
-            # What was spent is durable before a tool runs: there a run may be aborted, or die.
+        if asked:
+            # What was spent is durable before a tool runs, or another call is made: there a run may be aborted, or die.
             await self.recorder.book()
         verdicts = [await self.caller.judge(call) for call in calls[:MAX_CALLS]]
         for verdict in verdicts:
