@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from clew.history.check import check
 from clew.long_work import AT_ONCE, giving_way, let_go, run_long
 from clew.store.base import get_session
 from clew.store.sql import lines, statements
+from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.statements import Statements
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.transcript.turn import Tree
@@ -148,6 +149,32 @@ async def test_what_was_just_written_is_read_on_the_spot_unless_somebody_would_h
         assert threads[3:] == ["", "clew-long-reader"]
     with pytest.raises(StoreClosed):
         await hot(title)
+
+
+async def test_the_loop_waits_for_no_connection_that_was_taken_while_it_looked_for_foreign_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it is read by a thread, as ever: nothing else goes on while the loop waits."""
+    async with clew.open(f"sqlite:///{tmp_path}/clew.db", config=clew.Config()) as engine:
+        session_id, store = (await engine.create_session(title="old")).id, engine.store
+        assert isinstance(store, SqliteStore)
+        readers, threads = store._readers, list[str]()
+
+        async def title(moment: Any) -> str | None:
+            threads.append(threading.current_thread().name.rpartition("_")[0])
+            return (await get_session(moment, session_id)).title
+
+        with ExitStack() as busy:
+
+            def taken_meanwhile(_: str | None) -> bool:
+                for _ in range(readers._short._threads):
+                    busy.enter_context(readers._short.connection())
+                asyncio.get_running_loop().call_soon(busy.close)
+                return True
+
+            monkeypatch.setattr(readers, "is_known", taken_meanwhile)
+            assert await store.at_once(session_id, title, hot=True) == "old"
+        assert threads == ["clew-reader"]
 
 
 async def test_long_work_shortens_turns_and_puts_back_what_was_set() -> None:

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import msgspec
@@ -70,18 +70,13 @@ class ReaderPool:
             return _answer(call, sql, self._path)
 
         try:
-            if hot and self._is_at_hand(session_id):
-                # Sooner read than a thread wakes up.
-                with self._short.connection() as connection:
+            if hot and self.is_known is not None and self.is_known(session_id):
+                # Sooner read than a thread wakes up; but the loop waits for nobody who has the connections.
+                with contextlib.suppress(Empty), self._short.connection(wait=False) as connection:
                     return self._read(connection, lambda sql: answered(sql, in_long=False))
             return await self._run_in(self._short, lambda sql: answered(sql, in_long=False), session_id)
         except TooLong:
             return await self._run_in(self._long, lambda sql: answered(sql, in_long=True), session_id)
-
-    def _is_at_hand(self, session_id: str | None) -> bool:
-        """Whether a read waits for nobody: neither for a connection nor until what others wrote was taken in."""
-        is_open = not self._closed and self._short.has_spare
-        return is_open and self.is_known is not None and self.is_known(session_id)
 
     async def _run_in(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
         if self._closed:
@@ -138,14 +133,10 @@ class _Lane:
             undo.pop_all()
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
-    @property
-    def has_spare(self) -> bool:
-        """Whether a connection is free just now."""
-        return not self._idle.empty()
-
     @contextlib.contextmanager
-    def connection(self) -> Iterator[sqlite3.Connection]:
-        taken = self._idle.get()
+    def connection(self, *, wait: bool = True) -> Iterator[sqlite3.Connection]:
+        """One that is free. Raises ``Empty`` where none is and nobody may ``wait``."""
+        taken = self._idle.get(wait)
         try:
             yield taken
         finally:
