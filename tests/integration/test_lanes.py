@@ -166,7 +166,7 @@ async def test_the_loop_waits_for_no_connection_that_was_taken_while_it_looked_f
 
         with ExitStack() as busy:
 
-            def taken_meanwhile(_: str | None) -> bool:
+            def taken_meanwhile(session_id: str | None) -> bool:
                 for _ in range(readers._short._threads):
                     busy.enter_context(readers._short.connection())
                 asyncio.get_running_loop().call_soon(busy.close)
