@@ -195,7 +195,7 @@ class People:
                 # A stream ends where a human is asked; the message goes on with the answer.
                 waits = frame["type"] == "tool-approval-request" or (waits and not frame["type"].startswith("tool-"))
                 if frame["type"] == "start":
-                    view.message_id = frame["messageId"]
+                    view.message_id = frame.get("messageId")  # a turn without an answer names none
                 elif frame["type"] in ("text-delta", "reasoning-delta"):
                     view.said += frame["delta"]
 
