@@ -188,6 +188,24 @@ async def test_what_another_program_writes_while_a_prompt_is_looked_at_comes_bef
     assert (told, found) == ([tuple(line.split()) for line in lines], [])
 
 
+@pytest.mark.rule("ST-14")
+async def test_what_does_not_read_above_the_prompt_is_told_once_that_is_stored(tmp_path: Path) -> None:
+    """What an earlier turn used is damaged: the turn fails and says so, and what somebody wrote is there."""
+    async with served(*(say("yes"),) * 3, store=f"sqlite:///{tmp_path}/s.db") as client:
+        session_id = await client.session()
+        for n in range(2):
+            await client.chat(session_id, f"prompt {n}", f"u{n}")
+            await client.idle(session_id)
+        turn = (await client.engine.store.load_line(session_id)).turns[0].turn
+        with closing(sqlite3.connect(tmp_path / "s.db")) as other, other:
+            other.execute("UPDATE turn_steps SET model_json = '{' WHERE turn_id = ?", (turn.id,))
+        chunks = await client.chat(session_id, "next", "u2")
+        assert types(chunks)[-2:] == ["error", "finish"]
+        assert "the model of a step is not readable" in chunks[-2]["errorText"]
+        said = [row["parts"][0]["text"] for row in await client.messages(session_id) if row["role"] == "user"]
+        assert said == ["prompt 0", "prompt 1", "next"]
+
+
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, rounds(8)))])
 async def test_the_line_a_prompt_begins_with_is_the_one_that_is_stored(tmp_path: Path, seed: int) -> None:
     """It was read before the prompt was stored, and is not read again: after other prompts, failures, rewinds, edits,

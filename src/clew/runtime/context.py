@@ -155,10 +155,10 @@ async def find_near_counted(moment: Moment, session_id: str) -> CountedLine | No
     """The same where it costs little; None where much would have to be read, or it does not read."""
     try:
         line = await moment.find_view(session_id, keep_damaged=True, kept=True, near=True)
+        return None if line is None else CountedLine(line, await _newest_steps(moment, line.turns))
     except RowUndecodable:
         # Whoever needs it is told then.
         return None
-    return None if line is None else CountedLine(line, await _newest_steps(moment, line.turns))
 
 
 async def _newest_steps(moment: Moment, line: Sequence[LineTurn]) -> tuple[tuple[Step, ...], ...]:
