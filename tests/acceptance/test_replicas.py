@@ -47,7 +47,9 @@ async def over(cluster: Cluster, session: Session) -> None:
     while True:
         state, queue = await cluster.store.load_state(session.id), await cluster.store.load_queue(session.id)
         idle = all(engine.is_idle(session.id) for engine in cluster.engines if engine not in cluster.frozen)
-        if state.open_turn_id is None and not queue and idle:
+        # A run has let go of its session before what came in for it is noted as done.
+        told = not await cluster.store.open_events(session.id)
+        if state.open_turn_id is None and not queue and idle and told:
             return
         await asyncio.sleep(0)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InvalidInput
+from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InvalidInput, SessionBusy
 from clew.live.base import Status
 from clew.permissions.approval_rules import Offer, offers_for
 from clew.permissions.rules import MAX_RULES
@@ -28,14 +28,14 @@ from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.standing import load_standing
 from clew.runtime.take import plan_take
 from clew.runtime.waiting import find_damage, load_open_turn, load_waiting, open_waits
-from clew.store.base import get_session
-from clew.store.unit import EpochIs, OpenTurnIs, PatchSession, PutParts, PutProjectRules, SetTurn, Unit, Write
+from clew.store.base import Moment, get_session
+from clew.store.unit import EpochIs, OpenTurnIs, PatchSession, PutParts, PutProjectRules, SetEpoch, SetTurn, Unit, Write
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import approval_of, input_of, state_of, tool_name
 from clew.transcript.rule import Target
-from clew.transcript.session import Session
+from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Turn
 from clew.transcript.wait import Wait, changed_parts, digest_call, waits_of, with_waits
 
@@ -219,19 +219,27 @@ class Answers:
             shown = tool_name(part.data), input_of(part.data), session.workspace_root
             if digest_call(session.id, wait.tool_call_id, *shown) != wait.digest:
                 raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
-        answered = {wait.tool_call_id: msgspec.structs.replace(wait, answer=answer) for wait in asked}
-        waits = tuple(answered.get(one.tool_call_id, one) for one in waits_of(turn))
+        answered = [msgspec.structs.replace(wait, answer=answer) for wait in asked]
         async with self.project_rules:
-            # Rule and answer are one unit: "always" never counts for this call and not for the next.
-            extra = await self._rules(session, parts, answer, pattern)
-            await self._write_answers(session_id, turn, message, waits, extra)
-        for wait in asked:
-            self._sessions.publish(
-                "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
-            )
+            while True:
+                # Rule and answer are one unit: "always" never counts for this call and not for the next.
+                extra = await self._rules(session, parts, answer, pattern)
+                try:
+                    waits = await self._write_answers(session_id, turn, message, answered, extra)
+                    break
+                except SessionBusy:
+                    # Somebody else's word came first, in another replica. Ours may be void now, or stand beside it.
+                    session = await get_session(self._host.store, session_id)
+        self._tell_answered(session_id, asked)
         if extra:
             waits = await self._reconsider(session_id, turn, waits)
         return await self._follow(session_id, turn, waits)
+
+    def _tell_answered(self, session_id: str, answered: Sequence[Wait]) -> None:
+        for wait in answered:
+            self._sessions.publish(
+                "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
+            )
 
     async def _follow(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> int:
         """What comes of answers: the turn goes on when none is missing."""
@@ -243,10 +251,22 @@ class Answers:
         return len(left)
 
     async def _write_answers(
-        self, session_id: str, turn: Turn, message: MessageRow, waits: tuple[Wait, ...], extra: Sequence[Write]
-    ) -> None:
+        self, session_id: str, turn: Turn, message: MessageRow, answered: Sequence[Wait], extra: Sequence[Write]
+    ) -> tuple[Wait, ...]:
+        """Write these answers beside those that are there; all of them."""
         host, now = self._host, self._host.clock.now_ms()
-        state = await host.store.load_state(session_id)
+
+        async def ask(store: Moment) -> tuple[SessionState, Turn | None]:
+            return await store.load_state(session_id), await load_open_turn(store, session_id)
+
+        # Another replica may have taken answers since: they stay, and the epoch says so to whoever read before this.
+        state, present = await host.store.at_once(session_id, ask)
+        held = {wait.tool_call_id: wait for wait in waits_of(present if present and present.id == turn.id else None)}
+        for wait in answered:
+            if wait.tool_call_id not in held or held[wait.tool_call_id].answer is not None:
+                raise AlreadyAnswered("this was answered before", approval_id=wait.approval_id)
+            held[wait.tool_call_id] = wait
+        waits = tuple(held.values())
         fold = Fold(message.id, parts=[part.data for part in message.parts])
         for wait in waits:
             if wait.kind == "approval" and wait.answer is not None:
@@ -256,12 +276,16 @@ class Answers:
                         wait.tool_call_id, approved=bool(wait.answer["approved"]), reason=wait.answer.get("reason")
                     )
         # The answer is durable before anything follows from it: a kill now loses no human's word.
-        writes: list[Write] = [SetTurn(turn.id, "waiting", data=dict(with_waits(waits)))]
+        writes: list[Write] = [
+            SetEpoch(state.epoch + 1),
+            SetTurn(turn.id, "waiting", data=dict(with_waits(waits))),
+        ]
         parts = changed_parts(message, fold, now)
         if parts:
             writes.append(PutParts(message.id, parts))
         guards = (EpochIs(state.epoch), OpenTurnIs(turn.id))
         await self._sessions.commit(Unit(session_id, (*writes, *extra), guards, sync="power"))
+        return waits
 
     async def _rules(
         self, session: Session, parts: Sequence[PartRow], answer: Mapping[str, Any], pattern: str | None
@@ -294,21 +318,20 @@ class Answers:
         """Requests that the new rule covers need no answer of their own."""
         user, message = await self._load_asked(session_id, turn)
         setting = await resolve_for(self._host, await get_session(self._host.store, session_id), user)
-        changed: list[Wait] = []
+        covered: list[Wait] = []
         for wait in waits:
             if wait.answer is None and wait.kind == "approval":
                 decision = await setting.permit.decide(_targets(_part_of(message, wait)), wait.tool)
                 if decision.action in ("allow", "deny"):
                     answer = {"approved": decision.action == "allow", "decision": "rule", "reason": None}
-                    wait = msgspec.structs.replace(wait, answer=answer)
-                    self._sessions.publish(
-                        "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
-                    )
-            changed.append(wait)
-        result = tuple(changed)
-        if result != waits:
-            await self._write_answers(session_id, turn, message, result, ())
-        return result
+                    covered.append(msgspec.structs.replace(wait, answer=answer))
+        if covered:
+            try:
+                waits = await self._write_answers(session_id, turn, message, covered, ())
+            except (AlreadyAnswered, SessionBusy):
+                return waits  # somebody in another replica has answered since, and sees to the rest
+        self._tell_answered(session_id, covered)
+        return waits
 
     async def _go_on(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> None:
         """Every request is answered: a new run on the same message."""

@@ -1,0 +1,120 @@
+"""Replicas that do the same thing at the same moment: what one decides, the other finds out before it writes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.engine import Engine
+from clew.store.unit import SetTurn, Unit
+from clew.testing.scripted import Gate, call, say, wait
+from tests.acceptance.replicas import Cluster, open_cluster
+from tests.acceptance.test_replicas import over, said, until
+
+pytestmark = pytest.mark.rule("RP-1", "RP-3")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with open_cluster(request.param, tmp_path) as opened:
+        yield opened
+
+
+def once(engine: Engine, name: str, meanwhile: Callable[[], Awaitable[Any]], *, before: bool, when: Any = None) -> None:
+    """Do something else right before, or after, this engine's next call of a method of its store."""
+    store: Any = engine.host.store
+    real = getattr(store, name)
+    done: list[bool] = []
+
+    async def called(*args: Any, **options: Any) -> Any:
+        is_meant = not done and (when is None or when(*args))
+        if is_meant:
+            done.append(True)
+        if is_meant and before:
+            await meanwhile()
+        answer = await real(*args, **options)
+        if is_meant and not before:
+            await meanwhile()
+        return answer
+
+    setattr(store, name, called)
+
+
+@clew.tool
+async def fetch(name: str) -> str:
+    """Fetch something."""
+    return f"here is {name}"
+
+
+async def test_who_comes_too_late_to_a_queue_cancels_nothing_in_it(cluster: Cluster) -> None:
+    """Two replicas find the same queue idle. The one that loses the session leaves alone what waits in it."""
+    gate, late = Gate(), Gate()
+    one = await cluster.join([[say("a "), wait(gate)]])
+    two, three = await cluster.join(), await cluster.join([[say("b "), wait(late)], say("c")])
+    session = await one.create_session(title="t")
+    await one.submit(session.id, "go")
+    await gate.reached.wait()
+    await two.submit(session.id, "second")
+    await two.submit(session.id, "third")
+    one.host.lease.draining = True
+    gate.set()
+    await until(lambda: one.is_idle(session.id))
+    await cluster.beat(two, three)
+    once(two, "load_queue", lambda: cluster.beat(three), before=False)
+    await cluster.beat(two)
+    await late.reached.wait()
+    assert [" ".join(queued.message.texts) for queued in await cluster.store.load_queue(session.id)] == ["third"]
+    late.set()
+    await over(cluster, session)
+    assert await said(cluster, session) == [
+        "user: go",
+        "assistant: a ",
+        "user: second",
+        "assistant: b ",
+        "user: third",
+        "assistant: c",
+    ]
+
+
+async def test_two_answers_that_two_replicas_take_at_one_moment_both_count(cluster: Cluster) -> None:
+    """Each has read that the other one is missing. Whoever writes last finds the other's word and goes on."""
+    both = [call("fetch", {"name": "a"}), call("fetch", {"name": "b"})]
+    one = await cluster.join([both], tools=[fetch])
+    two, three = [await cluster.join([say("got both")], tools=[fetch]) for _ in range(2)]
+    session = await one.create_session(title="t")
+    async for _ in one.run(session.id, "go"):
+        pass
+    first, second = [waiting.approval_id or "" for waiting in (await two.get_status(session.id)).waiting]
+
+    def answers(unit: Unit) -> bool:
+        return any(isinstance(write, SetTurn) for write in unit.writes)
+
+    once(two, "commit", lambda: three.answer(session.id, second, "once"), before=True, when=answers)
+    assert await two.answer(session.id, first, "once") == 0
+    await over(cluster, session)
+    [turn] = (await cluster.store.load_line(session.id)).turns
+    assert turn.turn.status == "completed"
+    assert [part.data.get("output") for part in turn.messages[-1].parts if part.tool_call_id] == [
+        "here is a",
+        "here is b",
+    ]
+
+
+async def test_one_answer_that_two_replicas_take_at_one_moment_counts_once(cluster: Cluster) -> None:
+    """Allowed here and denied there: the first word stands, and the second is told so."""
+    one = await cluster.join([call("fetch", {"name": "a"})], tools=[fetch])
+    two, three = [await cluster.join([say("got it")], tools=[fetch]) for _ in range(2)]
+    session = await one.create_session(title="t")
+    async for _ in one.run(session.id, "go"):
+        pass
+    [waiting] = (await two.get_status(session.id)).waiting
+    asked = waiting.approval_id or ""
+    once(two, "commit", lambda: three.answer(session.id, asked, "once"), before=True)
+    with pytest.raises(clew.errors.AlreadyAnswered):
+        await two.answer(session.id, asked, "deny")
+    await over(cluster, session)
+    assert (await said(cluster, session))[-1] == "assistant: got it"
