@@ -220,13 +220,14 @@ class Answers:
             if digest_call(session.id, wait.tool_call_id, *shown) != wait.digest:
                 raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
         answered = [msgspec.structs.replace(wait, answer=answer) for wait in asked]
+        waits: tuple[Wait, ...] = ()
+        extra: list[Write] = []
         async with self.project_rules:
-            while True:
+            while not waits:
                 # Rule and answer are one unit: "always" never counts for this call and not for the next.
                 extra = await self._rules(session, parts, answer, pattern)
                 try:
                     waits = await self._write_answers(session_id, turn, message, answered, extra)
-                    break
                 except SessionBusy:
                     # Somebody else's word came first, in another replica. Ours may be void now, or stand beside it.
                     session = await get_session(self._host.store, session_id)
