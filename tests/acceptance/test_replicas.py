@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import clew
 from clew.config import ReplicaConfig
+from clew.engine import Engine
 from clew.errors import ReplicaAway, SessionBusy
 from clew.history.check import check
 from clew.runtime.settle import BY_USER, GONE, INTERRUPTED
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import Gate, call, say, wait
 from clew.transcript.session import Session
+from clew.triggers.routing import RouteKind, Routing
 from tests.acceptance.conversations import echo
 from tests.acceptance.replicas import LEASE_MS, Cluster, open_cluster
 
@@ -240,6 +243,40 @@ async def test_a_queue_that_nobody_is_left_to_start_is_started_by_another(cluste
     assert (await said(cluster, session))[-1] == "assistant: re next"
 
 
+@pytest.mark.rule("RP-1", "SR-8")
+async def test_a_queued_prompt_that_another_replica_fires_at_that_moment_is_not_cancelled(cluster: Cluster) -> None:
+    """Who comes second finds the session taken, and leaves what waits to who has it."""
+    gate, again = Gate(), Gate()
+    one = await cluster.join([[say("a "), wait(gate)], [say("b "), wait(again)], say("c")])
+    two = await cluster.join(echo())
+    session = await one.create_session(title="t")
+    await one.submit(session.id, "go")
+    await gate.reached.wait()
+    for text in ("next", "last"):
+        await two.submit(session.id, text)
+    one.host.lease.draining = True
+    gate.set()
+    await until(lambda: one.is_idle(session.id))
+    one.host.lease.draining = False
+
+    async def fire(engine: Engine) -> None:
+        async with engine._runtime.sessions.lock(session.id):
+            await engine._runtime.runner.fire_idle(session.id)
+
+    async def read_before_the_other_fires(session_id: str) -> Any:
+        queue = await cluster.store.load_queue(session_id)
+        if one.is_idle(session_id):
+            await fire(one)
+        return queue
+
+    two.store.load_queue = read_before_the_other_fires  # type: ignore[method-assign]
+    await fire(two)
+    assert [queued.message.texts for queued in await cluster.store.load_queue(session.id)] == [["last"]]
+    again.set()
+    await over(cluster, session)
+    assert (await said(cluster, session))[2:] == ["user: next", "assistant: b ", "user: last", "assistant: c"]
+
+
 @pytest.mark.rule("RP-5")
 async def test_a_replica_that_drains_begins_nothing_and_another_goes_on(cluster: Cluster) -> None:
     """What runs may end; what does not is settled as interrupted, or with ``resume`` gone on with elsewhere."""
@@ -287,3 +324,33 @@ async def test_a_schedule_fires_once_among_all(cluster: Cluster) -> None:
         for session in sessions:
             await over(cluster, session)
     assert (await engines[2].schedules.get(schedule.id)).skipped == 0
+
+
+@pytest.mark.rule("EV-1")
+@pytest.mark.parametrize("routing", [Routing(key="room-7"), Routing(label="inbox")])
+async def test_the_first_events_of_a_name_at_several_replicas_make_one_session(
+    cluster: Cluster, routing: Routing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them have looked for it before one has made it; every event is in that one, and has its answer."""
+    engines = [await cluster.join(echo()) for _ in range(4)]
+    looked, all_looked = 0, asyncio.Event()
+    load_routed = cluster.store.load_routed
+
+    async def together(kind: RouteKind, name: str) -> tuple[Session, ...]:
+        nonlocal looked
+        found = await load_routed(kind, name)
+        looked += 1
+        if looked == len(engines):
+            all_looked.set()
+        await all_looked.wait()
+        return found
+
+    monkeypatch.setattr(cluster.store, "load_routed", together)
+    takes = (engine.events.receive("test", f"e{n}", routing, text=f"{n}") for n, engine in enumerate(engines))
+    got = await asyncio.gather(*takes)
+    [session] = (await engines[0].list_sessions()).sessions
+    assert {one.session_id for one in got} == {session.id}
+    await over(cluster, session)
+    assert {one.status for one in (await engines[0].events.list(direction="out")).events} == {"completed"}
+    assert len((await cluster.store.load_line(session.id)).turns) == len(engines)
+    assert await check(cluster.store) == []

@@ -18,6 +18,7 @@ import msgspec
 from clew.errors import DuplicateEvent, RoutingConflict, SessionNotFound
 from clew.runtime.admission import admit, user_row
 from clew.runtime.host import Host
+from clew.runtime.live_sessions import RouteTaken
 from clew.runtime.prompts import UnitFor
 from clew.runtime.ready import find_obstacle
 from clew.runtime.runtime import Runtime
@@ -25,7 +26,7 @@ from clew.runtime.setting import Told
 from clew.runtime.standing import Standing, load_standing
 from clew.runtime.submission import Submission
 from clew.store.base import get_session
-from clew.store.unit import AddEvent, EventIsNew, Guard, InsertSession, Unit, Write
+from clew.store.unit import AddEvent, EventIsNew, Guard, InsertSession, RouteIsFree, Unit, Write
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.triggers.envelope import Trigger
@@ -147,13 +148,18 @@ class Router:
             session, submission = await self._begin(inbound, event_unit)
         else:
             async with self._lock(*routing.name):
-                found = await self._find_named(*routing.name)
-                taken: tuple[Session, Submission] | None = None
-                if found is not None:
-                    # Deleted under our hands, it is one that has to be made.
-                    with contextlib.suppress(SessionNotFound):
-                        taken = found, await self._submit(inbound, found, event_unit)
-                session, submission = taken or await self._begin(inbound, event_unit)
+                while True:
+                    found = await self._find_named(*routing.name)
+                    if found is not None:
+                        # Deleted under our hands, it is one that has to be made.
+                        with contextlib.suppress(SessionNotFound):
+                            session, submission = found, await self._submit(inbound, found, event_unit)
+                            break
+                    free = RouteIsFree(*routing.name, deleting=None if found is None else found.id)
+                    # Made by another process at this moment, it is there.
+                    with contextlib.suppress(RouteTaken):
+                        session, submission = await self._begin(inbound, event_unit, free)
+                        break
         # Once more: somebody else's end may have come between.
         self._runtime.outbound.expect(session.id)
         return Received(event.id, session.id, submission.message_id)
@@ -184,7 +190,7 @@ class Router:
             also=also,
         )
 
-    async def _begin(self, inbound: Inbound, also: UnitFor) -> tuple[Session, Submission]:
+    async def _begin(self, inbound: Inbound, also: UnitFor, *guards: Guard) -> tuple[Session, Submission]:
         """A session of its own for the event; its first turn is in the unit that makes it."""
         runtime, host = self._runtime, self._host
         session = await self._draft_of(inbound.routing, inbound.tags)
@@ -195,10 +201,9 @@ class Router:
             )
             metadata = {"trigger": inbound.trigger.metadata(), "unattended": True}
             row = await user_row(host, session, setting, content, None, metadata, newest_at=0)
-            made, new = (InsertSession(session),), Standing(session.id)
-            submission = await runtime.runner.open(
-                session, setting, row, content, before=made, also=also(row), standing=new
-            )
+            made, new, unit = (InsertSession(session),), Standing(session.id), also(row)
+            unit = msgspec.structs.replace(unit, guards=(*unit.guards, *guards))
+            submission = await runtime.runner.open(session, setting, row, content, before=made, also=unit, standing=new)
         runtime.sessions.publish("session_created", session.id)
         host.hooks.observe("session_create", session)
         return session, submission

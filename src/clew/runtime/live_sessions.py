@@ -23,7 +23,7 @@ from clew.store.unit import Refused, Unit
 from clew.tools.base import Signal
 from clew.transcript.session import Session
 
-__all__ = ["LiveRun", "LiveSessions", "Occupancy", "ScheduleMoved", "SentMeanwhile"]
+__all__ = ["LiveRun", "LiveSessions", "Occupancy", "RouteTaken", "ScheduleMoved", "SentMeanwhile"]
 
 T = TypeVar("T")
 _CANCELLED_S: Final = 1.0
@@ -32,6 +32,10 @@ _CANCELLED_S: Final = 1.0
 
 class ScheduleMoved(Exception):
     """The schedule that a unit fires is not as it was read: another process has fired it, or somebody changed it."""
+
+
+class RouteTaken(Exception):
+    """Another process has made the session of that label or routing key; looked for again, it is there."""
 
 
 class SentMeanwhile(Exception):
@@ -201,6 +205,8 @@ class LiveSessions:
                 raise DuplicateEvent("this event was received before", session_id=unit.session_id)
             if outcome.reason == "schedule_changed":
                 raise ScheduleMoved
+            if outcome.reason == "route_taken":
+                raise RouteTaken
             if outcome.reason == "sent_meanwhile":
                 raise SentMeanwhile
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)

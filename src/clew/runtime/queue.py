@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.errors import ClewError, Conflict, SessionBusy, StoreError
+from clew.errors import ClewError, Conflict, ReplicaAway, SessionBusy, StoreError
 from clew.live.base import Status
 from clew.runtime.admission import PromptContent
 from clew.runtime.hooks import HookRefused
@@ -112,8 +112,9 @@ class Queue:
                 taken, reason = await self._take(session_id, queued.message, resume=resume or len(queue) == 1)
             except StoreError:
                 raise
-            except SessionBusy:
-                return None  # another replica was quicker, and goes on with what waits
+            except (SessionBusy, ReplicaAway):
+                # Another replica was quicker, or will be: it waits for that one as well.
+                return None
             except ClewError as error:
                 # A message that can no longer run (its model is gone) must not block those behind it.
                 log.warning("queued message %s could not be fired: %s", queued.message.id, error)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from clew.store import unit as u
-from clew.transcript.session import SessionState
+from clew.transcript.session import Session, SessionState
 from clew.triggers.schedule import Schedule
 
 __all__ = ["refusal"]
@@ -19,12 +19,15 @@ def refusal(
     is_alive: Callable[[str], bool],
     find_schedule: Callable[[str], Schedule | None],
     count_sent: Callable[[str], int],
+    find_routed: Callable[[u.RouteIsFree], Sequence[Session]],
 ) -> u.Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
     for guard in unit.guards:
         match guard:
             case u.EventIsNew() if has_event(guard):
                 return u.Refused("event_exists")
+            case u.RouteIsFree(_, _, deleting) if any(one.id != deleting for one in find_routed(guard)):
+                return u.Refused("route_taken")
             case u.LeaseHolds(replica_id) if not is_alive(replica_id):
                 return u.Refused("lease_lapsed")
             case u.ScheduleIs(schedule) if find_schedule(schedule.id) != schedule:

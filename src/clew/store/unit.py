@@ -22,6 +22,7 @@ from clew.transcript.turn import MoveReason, Step, Turn
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
 from clew.triggers.ledger import Direction, LedgerEvent
+from clew.triggers.routing import RouteKind
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
@@ -91,6 +92,14 @@ class EventIsNew(Guard, frozen=True):
     source: str
     source_id: str
     attempt: int = 1
+
+
+class RouteIsFree(Guard, frozen=True):
+    """No session has this label or routing key, but for one that is being deleted. ``route_taken`` otherwise."""
+
+    kind: RouteKind
+    name: str
+    deleting: str | None = None
 
 
 class NotRunElsewhere(Guard, frozen=True):
@@ -461,6 +470,7 @@ class Refused(msgspec.Struct, frozen=True):
         "session_not_found",
         "session_exists",
         "event_exists",
+        "route_taken",
         "runs_elsewhere",
         "lease_lapsed",
         "schedule_changed",

@@ -51,7 +51,7 @@ def next_round(waiting: Iterable[Job]) -> tuple[list[Job], deque[Job]]:
     seen: set[str] = set()
     shares = False
     for job in waiting:
-        sharing = any(isinstance(write, u.SharedWrite) for write in job.unit.writes)
+        sharing = any(isinstance(one, u.SharedWrite | u.RouteIsFree) for one in (*job.unit.writes, *job.unit.guards))
         if job.unit.session_id in seen or (sharing and shares):
             left.append(job)
         else:

@@ -83,6 +83,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             self._is_alive,
             self._shared.schedules.get,
             lambda id_: 0 if value is None else sum(row.client_message_id == id_ for row in value.messages.values()),
+            lambda guard: self._routed(guard.kind, guard.name),
         )
         if refused is not None:
             return refused

@@ -18,6 +18,9 @@ class MemoryTriggers(MemoryTables):
     """See :class:`clew.store.base.Triggers` for what each method promises."""
 
     async def load_routed(self, kind: RouteKind, name: str) -> tuple[Session, ...]:
+        return self._routed(kind, name)
+
+    def _routed(self, kind: RouteKind, name: str) -> tuple[Session, ...]:
         found = [session for session in self._sessions() if session.metadata.get(kind) == name]
         named = [session for session in found if session.archived_at is None and session.kind == "chat"]
         return tuple(sorted(named, key=lambda session: (session.created_at, session.id))[:20])

@@ -136,6 +136,7 @@ class UnitWriter:
             self._is_alive,
             self._find_schedule,
             lambda id_: self._count_sent(unit.session_id, id_),
+            lambda guard: triggers.load_routed(self._sql, guard.kind, guard.name),
         )
         if refused is not None:
             return refused

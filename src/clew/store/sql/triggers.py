@@ -17,7 +17,16 @@ from clew.triggers.routing import RouteKind
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
-__all__ = ["SqlTriggers", "event_params", "schedule_params", "to_event", "to_schedule", "to_webhook", "webhook_params"]
+__all__ = [
+    "SqlTriggers",
+    "event_params",
+    "load_routed",
+    "schedule_params",
+    "to_event",
+    "to_schedule",
+    "to_webhook",
+    "webhook_params",
+]
 
 log = logging.getLogger("clew.store")
 
@@ -88,12 +97,16 @@ def _convert(value: Any, type_: type[T], **ids: object) -> T:
         raise RowUndecodable(f"a {type_.__name__.lower()} is not readable: {error}", **ids) from error
 
 
+def load_routed(sql: Statements, kind: RouteKind, name: str) -> tuple[Session, ...]:
+    return tuple(map(to_session, sql.rows("load_labelled" if kind == "label" else "load_keyed", {"name": name})))
+
+
 class SqlTriggers(SqlReader):
     """See :class:`clew.store.base.Triggers` for what each method promises."""
 
     @reading
     def load_routed(self, sql: Statements, kind: RouteKind, name: str) -> tuple[Session, ...]:
-        return tuple(map(to_session, sql.rows("load_labelled" if kind == "label" else "load_keyed", {"name": name})))
+        return load_routed(sql, kind, name)
 
     @reading
     def find_event(self, sql: Statements, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:

@@ -13,8 +13,9 @@ from clew.store.base import Store
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe, user_row
 from clew.testing.store_suite.triggers import SCHEDULE
-from clew.transcript.session import SessionState
+from clew.transcript.session import Model, Session, SessionState
 from clew.transcript.turn_state import TurnStatus
+from clew.triggers.routing import RouteKind
 
 LEASE_MS = 60_000
 _RUN: tuple[TurnStatus, ...] = ("retrying", "running", "compacting", "running")
@@ -148,3 +149,32 @@ async def test_a_schedule_that_is_not_as_it_was_read_is_not_written(store: Store
     assert await store.list_schedules() == (fired[outcomes.index(u.Committed())],)
     await shared(store, u.DropSchedule(read.id))
     assert await shared(store, u.PutSchedule(read), guards=(u.ScheduleIs(read),)) == u.Refused("schedule_changed")
+
+
+@pytest.mark.rule("RP-1", "EV-1")
+async def test_of_those_who_make_a_session_of_one_name_at_once_one_does(store: Store) -> None:
+    """By label or by routing key; what another has is no hindrance, nor is one that goes away or was put away."""
+    scribe = await Scribe.create(store, metadata={"label": "known", "routing_key": "k"})
+
+    async def make(kind: RouteKind, name: str, deleting: str | None = None) -> u.Outcome:
+        model = Model("test", "scripted")
+        session = Session(
+            id=scribe.mint.session(store.capabilities.session_ids),
+            agent="main",
+            model=model,
+            created_at=1,
+            updated_at=1,
+            metadata={kind: name},
+        )
+        guard = u.RouteIsFree(kind, name, deleting)
+        return await store.commit(u.Unit(session.id, (u.InsertSession(session),), (guard,)))
+
+    names: tuple[tuple[RouteKind, str], ...] = (("label", "new"), ("routing_key", "new"), ("label", "k"))
+    for kind, name in names:
+        outcomes = await asyncio.gather(*(make(kind, name) for _ in range(6)))
+        assert sorted(map(str, outcomes)) == sorted([str(u.Committed())] + [str(u.Refused("route_taken"))] * 5)
+        assert len(await store.load_routed(kind, name)) == 1
+    assert await make("label", "known") == u.Refused("route_taken")
+    assert await make("label", "known", scribe.session_id) == u.Committed()
+    await scribe.commit(u.PatchSession(archived_at=9))
+    assert await make("routing_key", "k") == u.Committed()

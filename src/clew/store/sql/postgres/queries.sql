@@ -1015,6 +1015,11 @@ SELECT rules_json FROM project_rules WHERE project = :project
 -- One at a time indexes what is missing; whoever comes meanwhile waits, and then finds it done.
 SELECT pg_advisory_xact_lock(:key)
 
+-- name: hold_route
+-- sent
+-- A session that is not there has no row to take: of those who make one of the same name, one does at a time.
+SELECT pg_advisory_xact_lock(hashtextextended(:route, 0))
+
 -- name: forget_searched
 -- sent
 WITH gone AS (

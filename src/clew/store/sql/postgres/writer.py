@@ -48,6 +48,7 @@ from clew.store.unit import (
     Outcome,
     PutBlob,
     PutPrompt,
+    RouteIsFree,
     Unit,
 )
 from clew.transcript.session import SessionState
@@ -293,6 +294,9 @@ def _lock(sql: PostgresStatements, units: Sequence[Unit]) -> dict[str, SessionSt
         sql.first("hold_kept", {"key": KEPT})
     elif any(isinstance(write, _NAMING) for write in writes):
         sql.first("share_kept", {"key": KEPT})
+    guards = (guard for unit in units for guard in unit.guards)
+    for route in sorted({f"{one.kind} {one.name}" for one in guards if isinstance(one, RouteIsFree)}):
+        sql.first("hold_route", {"route": route})
     ids = sorted({unit.session_id for unit in units} - {STORE_WIDE})
     states: dict[str, SessionState | None] = {STORE_WIDE: None, **dict.fromkeys(ids)}
     if ids:
