@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from clew.errors import ViewerLagged
 from clew.live.base import Batch
-from clew.transcript.chunk import Abort, Chunk, Error, Finish, Start, ToolOutputDenied, joined_deltas
+from clew.transcript.chunk import Abort, Chunk, Error, Finish, Start, joined_deltas
 from clew.transcript.fold import Fold
-from clew.transcript.part import state_of
 from clew.transcript.replay import replay as replayed
 
 __all__ = ["Bell", "LocalStream"]
@@ -93,12 +92,7 @@ class LocalStream:
         """Take what was shown since the last time into the fold."""
         chunks, self._unfolded = self._unfolded, []
         for chunk in joined_deltas(chunks):
-            if isinstance(chunk, ToolOutputDenied):
-                index = self._fold.find_tool(chunk.tool_call_id)
-                if index is not None and state_of(self._fold.part(index)) == "approval-requested":
-                    # A run that is aborted while it asks denies its own request; no chunk says that before this one.
-                    self._fold.answer(chunk.tool_call_id, approved=False)
-            self._fold.apply(chunk)
+            self._fold.apply_shown(chunk)
             if isinstance(chunk, (Error, Abort, Finish)):
                 self._last.append(chunk)
 

@@ -24,7 +24,7 @@ from clew.errors import IllegalChunk
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET
 from clew.transcript.fold_part import GrowingPart, begin, check, extend
-from clew.transcript.part import STEP_START, approval_of, call_id_of, kind_of
+from clew.transcript.part import STEP_START, approval_of, call_id_of, kind_of, state_of
 
 __all__ = ["Fold"]
 
@@ -130,6 +130,17 @@ class Fold:
         part.data.update(state=state, approval={**approval_of(part.data), **answer})
         part.changed = True
         return index
+
+    def apply_shown(self, chunk: c.Chunk) -> None:
+        """Take a chunk as a viewer is shown it.
+
+        A run that is aborted while it asks denies its own request, and no chunk says that before this one.
+        """
+        if isinstance(chunk, c.ToolOutputDenied):
+            index = self._tools.get(chunk.tool_call_id)
+            if index is not None and state_of(self._parts[index].data) == "approval-requested":
+                self.answer(chunk.tool_call_id, approved=False)
+        self.apply(chunk)
 
     # Where a chunk belongs: what only the live stream knows.
 

@@ -103,12 +103,7 @@ class Mirror:
         return chunks
 
     def _apply(self, chunk: c.Chunk) -> None:
-        if isinstance(chunk, c.ToolOutputDenied):
-            index = self._fold.find_tool(chunk.tool_call_id)
-            if index is not None and state_of(self._fold.part(index)) == "approval-requested":
-                # A run that is aborted while it asks denies its own request; no chunk says that before this one.
-                self._fold.answer(chunk.tool_call_id, approved=False)
-        self._fold.apply(chunk)
+        self._fold.apply_shown(chunk)
         self.began = True
         if isinstance(chunk, c.StartStep | c.FinishStep):
             self.in_step = isinstance(chunk, c.StartStep)
