@@ -20,17 +20,22 @@ from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import STORE_WIDE, BeatReplica, Outcome, Unit
 from clew.testing.clock import FakeClock
-from clew.testing.scripted import FakeProviders, ScriptedModel
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel
 
 LEASE_MS = 15_000
 
 
 class OneOfSeveral:
-    """A store as one of several processes has it: its own way there may be cut, and closing it leaves the others be."""
+    """A store as one of several processes has it: its own way there may be cut, and closing it leaves the others be.
 
-    def __init__(self, store: Store) -> None:
+    What is ``slow`` is answered when its gate is opened.
+    """
+
+    def __init__(self, store: Store, slow: dict[str, Gate] | None = None) -> None:
         self._store = store
+        self._slow = slow or {}
         self.cut = False
+        self.commits = 0
 
     @property
     def capabilities(self) -> Capabilities:
@@ -42,13 +47,23 @@ class OneOfSeveral:
     async def commit(self, unit: Unit) -> Outcome:
         if self.cut:
             raise StoreUnavailable("the database cannot be reached")
-        return await self._store.commit(unit)
+        outcome = await self._store.commit(unit)
+        self.commits += 1
+        return outcome
 
     async def close(self) -> None:
         pass
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        asked = getattr(self._store, name)
+        if name not in self._slow:
+            return asked
+
+        async def late(*given: Any) -> Any:
+            await self._slow[name].wait()
+            return await asked(*given)
+
+        return late
 
 
 class Signals:
@@ -87,6 +102,7 @@ class Cluster:
         self.store = store
         self.folder = folder
         self.signals = Signals()
+        self.stores: list[OneOfSeveral] = []
         self.engines: list[Engine] = []
         self.frozen: list[Engine] = []
         self.stack = contextlib.AsyncExitStack()
@@ -99,9 +115,12 @@ class Cluster:
         return engine
 
     @contextlib.asynccontextmanager
-    async def open(self, model: ScriptedModel, **options: Any) -> AsyncIterator[Engine]:
+    async def open(
+        self, model: ScriptedModel, slow: dict[str, Gate] | None = None, **options: Any
+    ) -> AsyncIterator[Engine]:
         async def shared(*_: Any) -> Any:
-            return OneOfSeveral(self.store)
+            self.stores.append(OneOfSeveral(self.store, slow))
+            return self.stores[-1]
 
         known, opening._open_store = opening._open_store, shared  # type: ignore[assignment]
         try:
@@ -137,6 +156,7 @@ class Cluster:
     async def beat(self, *engines: Engine) -> None:
         for engine in engines:
             await engine._runtime.heartbeat.beat()
+            await engine._runtime.heartbeat.look()
 
 
 @contextlib.asynccontextmanager

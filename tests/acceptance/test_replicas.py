@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,25 @@ async def test_a_replica_that_cannot_reach_its_store_stops_its_runs_when_its_lea
     )
     await (await two.submit(session.id, "go on")).wait()
     assert await said(cluster, session) == ["user: go", "assistant: half ", "user: go on", "assistant: well"]
+
+
+@pytest.mark.rule("RP-4")
+@pytest.mark.parametrize("what", ["unsettled_sessions", "adrift_sessions"])
+async def test_a_replica_that_has_much_to_see_to_keeps_its_own_lease_meanwhile(cluster: Cluster, what: str) -> None:
+    """When it is opened, and when another dies: else one death would take down whoever is to see to it."""
+    gate, clock = Gate(), FakeClock()
+    joining = asyncio.ensure_future(cluster.join([], clock=clock, slow={what: gate}))
+    if what == "adrift_sessions":
+        await joining
+        clock.advance(LEASE_MS / 3)
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    [held] = await cluster.store.list_replicas()
+    for _ in range(6):
+        before = cluster.stores[0].commits
+        clock.advance(LEASE_MS / 3)
+        await until(partial(lambda before: cluster.stores[0].commits > before, before))
+    gate.set()
+    assert (await joining).host.lease.replica_id == held.id
 
 
 @pytest.mark.rule("RP-4")

@@ -34,12 +34,12 @@ async def test_a_session_has_one_run_among_replicas_and_goes_on_when_its_replica
         assert (await two.get_status(session.id)).state == "busy"
         assert (await two.submit(session.id, "next")).queued
         assert await two.abort(session.id, queue="go_on")
-        await one._runtime.heartbeat.beat()
+        await one._runtime.heartbeat.look()
         assert (await running.wait()).stopped == BY_USER
         await asyncio.wait_for(late.reached.wait(), 20)
         held = str(one.host.lease.replica_id)
         await two.store.commit(Unit(STORE_WIDE, (BeatReplica(held, 0),)))
-        await two._runtime.heartbeat.beat()
+        await two._runtime.heartbeat.look()
         turn = (await two.store.load_line(session.id)).turns[-1].turn
         assert (turn.status, turn.error["message"]) == ("failed", GONE)
         before = await two.store.find_whole(session.id)

@@ -1,16 +1,19 @@
-"""The heartbeat: keeps this replica's lease, and at each beat sees to what others have left, or have asked for.
+"""The heartbeat: keeps this replica's lease, and as often as it beats sees to what others have left, or have asked for.
 
 It exists where several processes serve one store. A beat prolongs the lease by the store's clock. Who cannot do that in
 time, or is told that it lapsed, stops everything it runs at once, writes nothing more, and joins anew. Whatever was
 asked of a run from elsewhere is durable before it is signalled, so a signal that is lost costs one beat. Sessions whose
-replica is gone are taken by whoever is first, settled as they were left, and gone on with.
+replica is gone are taken by whoever is first, settled as they were left, and gone on with. However much there is to see
+to, the lease does not wait for it: a replica that died must not cost the others theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+import zlib
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Final
 
 from clew._version import __version__
@@ -36,6 +39,8 @@ __all__ = ["Heartbeat"]
 log = logging.getLogger("clew.replica")
 BEATS: Final = 3
 """So many beats in the time of a lease: two may fail before it is lost."""
+_AT_ONCE: Final = 8
+"""So many sessions are seen to at once."""
 
 
 class Heartbeat:
@@ -68,10 +73,11 @@ class Heartbeat:
         if not self._lease.shared:
             return
         await self._join()
-        for session_id in await self._host.store.unsettled_sessions():
-            await self._see_to(session_id, settle=True)
-        for doing in (self._beat_on(), self._heed_signals(), self._heed_events()):
-            self._tasks.add(asyncio.get_running_loop().create_task(doing))
+        self._begin(self._often(self.beat, "a heartbeat failed"))
+        await _each(await self._host.store.unsettled_sessions(), partial(self._see_to, settle=True))
+        self._begin(self._often(self.look, "what others left was not seen to"))
+        self._begin(self._heed_signals())
+        self._begin(self._heed_events())
 
     async def close(self) -> None:
         """Leave. What was not settled before is anybody's from now on."""
@@ -88,7 +94,7 @@ class Heartbeat:
                 log.warning("this replica could not say that it leaves; its lease lapses by itself: %s", error)
 
     async def beat(self) -> None:
-        """Prolong the lease, or join anew; then look at everything that others may have left or asked for."""
+        """Prolong the lease, or join anew."""
         replica_id, sent = self._lease.replica_id, self._host.clock.monotonic_ms()
         if replica_id is None:
             await self._join()
@@ -101,27 +107,10 @@ class Heartbeat:
                 self._lapse()
                 return
             self._hold(sent)
-        await self.look()
 
     async def look(self) -> None:
         """What is to stop is stopped, what is adrift is seen to, and who waits for an end elsewhere is told it."""
-        for session_id in self._sessions.live_ids():
-            await self._runner.heed(session_id)
-        store, replica_id = self._host.store, self._lease.replica_id
-        if replica_id is None or self._lease.draining:
-            return
-        idle: set[str] = set()
-        for session_id in await store.adrift_sessions(replica_id):
-            if self._sessions.is_live(session_id):
-                continue
-            if (await store.load_state(session_id)).runner is not None:
-                await self._see_to(session_id, settle=True)
-            elif session_id in self._idle:
-                # Its queue was idle at the beat before, too: nobody is about to go on with it.
-                await self._see_to(session_id, settle=False)
-            else:
-                idle.add(session_id)
-        self._idle = frozenset(idle)
+        await asyncio.gather(_each(self._sessions.live_ids(), self._runner.heed), self._see_to_adrift())
         for message_id, session_id in self._outcomes.awaited().items():
             await self._tell_outcome(session_id, message_id)
 
@@ -170,10 +159,13 @@ class Heartbeat:
 
     # What goes on all the time
 
-    async def _beat_on(self) -> None:
+    def _begin(self, doing: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(asyncio.get_running_loop().create_task(doing))
+
+    async def _often(self, do: Callable[[], Coroutine[Any, Any, None]], failed: str) -> None:
         while True:
             await self._host.clock.sleep(self._lease_ms / BEATS)
-            await self._logged(self.beat(), "a heartbeat failed")
+            await self._logged(do(), failed)
 
     async def _heed_signals(self) -> None:
         async for signal in self._host.live.signals():
@@ -200,6 +192,29 @@ class Heartbeat:
             log.warning("%s: %s", what, error, exc_info=not isinstance(error, ClewError))
 
     # What others have left
+
+    async def _see_to_adrift(self) -> None:
+        store, replica_id = self._host.store, self._lease.replica_id
+        if replica_id is None or self._lease.draining:
+            return
+        idle: set[str] = set()
+
+        async def see(session_id: str) -> None:
+            if self._sessions.is_live(session_id):
+                return
+            if (await store.load_state(session_id)).runner is not None:
+                await self._see_to(session_id, settle=True)
+            elif session_id in self._idle:
+                # Its queue was idle at the look before, too: nobody is about to go on with it.
+                await self._see_to(session_id, settle=False)
+            else:
+                idle.add(session_id)
+
+        # Each replica in an order of its own: two that began with the same session would do the work of one.
+        own = zlib.crc32(replica_id.encode())
+        adrift = await store.adrift_sessions(replica_id)
+        await _each(sorted(adrift, key=lambda one: zlib.crc32(one.encode(), own)), see)
+        self._idle = frozenset(idle)
 
     async def _see_to(self, session_id: str, *, settle: bool) -> None:
         """Go on with a session that nobody alive sees to; with ``settle`` after what was left open has its end."""
@@ -252,3 +267,14 @@ class Heartbeat:
             row = await store.find_message(session_id, message_id)
             if row is None or row.is_cancelled:
                 self._outcomes.cancel(message_id)
+
+
+async def _each(session_ids: Iterable[str], do: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+    """A few at once, however many there are: whoever asks for something meanwhile has the store, too."""
+    left = list(session_ids)[::-1]
+
+    async def work() -> None:
+        while left:
+            await do(left.pop())
+
+    await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(left)))))
