@@ -134,6 +134,21 @@ async def test_what_is_kept_is_what_is_stored_whatever_happened(tmp_path: Path, 
             await compare()
 
 
+@pytest.mark.parametrize("name", ["workspace", "%77orkspace"])
+async def test_a_list_by_a_name_of_a_folder_follows_where_that_leads(tmp_path: Path, name: str) -> None:
+    """The disk says it, and not the store, however the name of the filter is spelt."""
+    link = tmp_path / "link"
+    async with served(store=f"sqlite:///{tmp_path}/s.db") as client:
+        for folder in ("one", "two"):
+            (tmp_path / folder).mkdir()
+            await client.engine.create_session(title=folder, workspace_root=tmp_path / folder)
+        for folder in ("one", "two"):
+            link.unlink(missing_ok=True)
+            link.symlink_to(tmp_path / folder)
+            listed = (await client.get(f"/api/sessions?{name}={link}")).json()["sessions"]
+            assert [one["title"] for one in listed] == [folder]
+
+
 async def test_answers_that_are_kept_have_a_bound_in_bytes() -> None:
     """What was used longest ago goes first; one that is larger than all of it is not kept."""
     async with served() as client:

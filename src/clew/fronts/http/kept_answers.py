@@ -50,7 +50,7 @@ class KeptAnswers:
         query = request.scope["query_string"]
         if operation.name == "messages":
             session_id = request.path_params["id"]
-        elif operation.name == "list_sessions" and b"workspace" not in query:
+        elif operation.name == "list_sessions" and "workspace" not in request.query_params:
             # By which names a folder can be reached, the disk says.
             session_id = None
         else:
