@@ -10,6 +10,7 @@ import pytest
 
 import clew
 from clew.engine import Engine
+from clew.errors import AlreadyAnswered, SessionBusy, SessionNotFound
 from clew.store.unit import SetTurn, Unit
 from clew.testing.scripted import Gate, call, say, wait
 from tests.acceptance.replicas import Cluster, open_cluster
@@ -114,7 +115,33 @@ async def test_one_answer_that_two_replicas_take_at_one_moment_counts_once(clust
     [waiting] = (await two.get_status(session.id)).waiting
     asked = waiting.approval_id or ""
     once(two, "commit", lambda: three.answer(session.id, asked, "once"), before=True)
-    with pytest.raises(clew.errors.AlreadyAnswered):
+    with pytest.raises(AlreadyAnswered):
         await two.answer(session.id, asked, "deny")
     await over(cluster, session)
     assert (await said(cluster, session))[-1] == "assistant: got it"
+
+
+async def test_a_session_that_runs_elsewhere_is_deleted_only_by_force(cluster: Cluster) -> None:
+    """Its run is stopped there, whatever it was at, and tells nobody of an end."""
+    gate = Gate()
+    one, two = await cluster.join([[say("half "), wait(gate)]]), await cluster.join()
+    session = await one.create_session(title="t")
+    await one.submit(session.id, "go")
+    await gate.reached.wait()
+    with pytest.raises(SessionBusy):
+        await two.delete_session(session.id)
+    await two.delete_session(session.id, force=True)
+    await until(lambda: one.is_idle(session.id))
+    with pytest.raises(SessionNotFound):
+        await one.get_session(session.id)
+
+
+async def test_a_turn_that_has_ended_is_forked_while_the_next_one_runs_elsewhere(cluster: Cluster) -> None:
+    """As in the process that runs it."""
+    gate = Gate()
+    one, two = await cluster.join([say("first"), [say("half "), wait(gate)]]), await cluster.join()
+    session = await one.create_session(title="t")
+    ended = await (await one.submit(session.id, "go")).wait()
+    await one.submit(session.id, "and then")
+    await gate.reached.wait()
+    assert await said(cluster, await two.fork(ended.turn_id)) == ["user: go", "assistant: first"]

@@ -182,7 +182,7 @@ class Sessions(EnginePart):
         Refused while a run is live, unless ``force``, which aborts it first.
         """
         session = await self._find_own(session_id)
-        if self._runtime.sessions.is_live(session.id) and not force:
+        if not force and await self._runtime.sessions.is_live_anywhere(session.id):
             raise SessionBusy("a run is in flight on this session; abort it, or force", session_id=session.id)
         gone = False
         try:
@@ -233,7 +233,7 @@ class Sessions(EnginePart):
         """Accept a damaged message as it is now: it is sealed anew, sent again, and its metadata says so."""
         session = await self._find_own(session_id)
         async with self._runtime.sessions.lock(session.id):
-            if self._runtime.sessions.is_live(session.id):
+            if await self._runtime.sessions.is_live_anywhere(session.id):
                 raise SessionBusy("a run is in flight on this session; wait for it, or abort it", session_id=session.id)
             row, unit = await plan_accept(self._store, session.id, message_id, self._host.clock.now_ms())
             await self._runtime.sessions.commit(unit)

@@ -83,7 +83,7 @@ class Branching:
             source = await self._sessions.get_open(session_id)
             turn = await get_turn_of(store, session_id, turn_id)
             # What has settled, and all above it, stays as it is while something runs below: nobody else can reopen it.
-            if turn.status in OPEN or not self._sessions.is_live(session_id):
+            if turn.status in OPEN or not await self._sessions.is_live_anywhere(session_id):
                 await settle_idle(self._host, self._sessions, session_id)
             turn = check_turn(await get_turn_of(store, session_id, turn_id))
             held = (await store.load_path(session_id, turn_id, turns=1))[-1].messages

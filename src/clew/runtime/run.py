@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clew.errors import ClewError, ContextTooLarge, InternalError, ModelFailed, StaleEpoch, StoreError
+from clew.errors import ClewError, ContextTooLarge, InternalError, ModelFailed, SessionNotFound, StaleEpoch, StoreError
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
 from clew.providers.base import ProviderFailure
@@ -404,8 +404,8 @@ class Run:
         """Nothing more can be stored. Viewers are told; the turn is settled when the session is next used."""
         if recorder is not None:
             recorder.abandon()
-        if self._host.lease.shared and isinstance(error, StaleEpoch):
-            # The turn goes on, or was settled, elsewhere: that this run has ended is nothing to tell anybody.
+        if self._host.lease.shared and isinstance(error, StaleEpoch | SessionNotFound):
+            # The turn goes on, was settled or deleted elsewhere: that this run has ended is nothing to tell anybody.
             self.superseded = True
             return self._outcome_of("failed", error=_problem(error))
         if not isinstance(error, ClewError):

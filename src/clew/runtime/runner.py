@@ -253,7 +253,7 @@ class Runner:
             await self._begin_compaction(session, "making room for the next turn", None, auto=True)
             return
         if outcome.status == "waiting":
-            if not (run.signal.aborted and is_open):
+            if not (run.signal.aborted and is_open) or run.signal.reason == LEASE_LOST:
                 return
             # The abort came when the run was already ending to wait: what it asked is denied all the same.
             turn = await load_open_turn(self._host.store, session_id)
@@ -335,10 +335,12 @@ class Runner:
             return
 
         async def ask(store: Moment) -> tuple[int, Turn | None]:
+            if await store.find_session(session_id) is None:
+                return 0, None  # deleted
             return (await store.load_state(session_id)).epoch, await load_open_turn(store, session_id)
 
         epoch, turn = await self._host.store.at_once(session_id, ask)
-        if epoch > run.epoch:
+        if epoch != run.epoch:
             run.abort(LEASE_LOST)
         elif turn is not None and turn.stopped is not None:
             run.abort(turn.stopped)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.live.base import Status
+from clew.live.base import Signal, Status
 from clew.runtime.answers import Answers
 from clew.runtime.compact import Compacted
 from clew.runtime.continuation import Continuation
@@ -82,6 +82,8 @@ class Runtime:
         if gone:
             self._outcomes.cancel_session(session_id)
             self._host.live.forget(session_id)
+            # A run in another replica is refused whatever it writes; this stops its tools, too.
+            self._host.live.signal(Signal(session_id, "stop"))
             self.runner.tool_memory.drop(session_id)
 
     async def close(self, within_s: float) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from clew.errors import SessionBusy
 from clew.runtime.settle import LOST, RESTART, plan_settle
 from clew.runtime.standing import Standing
 from clew.store import unit as u
@@ -87,7 +88,9 @@ def plan_open(
 
 
 async def settle_session(store: Store, standing: Standing, now: int, left_open: str = RESTART) -> None:
-    """End what no run is going to end, as one unit. Nobody may run on the session."""
+    """End what no run is going to end, as one unit. Nobody may run on the session: :class:`SessionBusy` if one does."""
     if plan_settle(standing, now, left_open):
         # Taken for nobody: a run that was thought dead and is not must not write into a turn that has ended.
-        await store.commit(plan_take(standing, now, (), left_open=left_open, goes_on=standing.waiting))
+        outcome = await store.commit(plan_take(standing, now, (), left_open=left_open, goes_on=standing.waiting))
+        if isinstance(outcome, u.Refused):
+            raise SessionBusy("the session was taken by another run", session_id=standing.session_id)
