@@ -259,6 +259,29 @@ async def test_a_move_between_lines_that_lead_in_a_ring_ends_with_an_error(tmp_p
         await store.close()
 
 
+@pytest.mark.rule("ST-14")
+async def test_a_move_between_lines_that_part_at_a_turn_with_a_wrong_depth_ends_with_an_error(tmp_path: Path) -> None:
+    """It is said to lie deeper than what hangs below it: then it is damaged, and nothing is wrong inside clew."""
+    file = tmp_path / "store.db"
+    store = await open_sqlite(file)
+    try:
+        history = History(store, 1)
+        await history.start()
+        for _ in range(4):
+            await history.do_turn()
+        id_ = history.scribe.session_id
+        path = [turn.id for turn, _ in await store.load_path(id_, (await store.load_state(id_)).head_turn_id)]
+        await history.move(path[1], "goto")
+        await history.do_turn()
+        with closing(sqlite3.connect(file)) as other, other:
+            other.execute("UPDATE chat_turns SET depth = 50 WHERE id = ?", (path[1],))
+        with pytest.raises(RowUndecodable, match="not where it belongs"):
+            reach = await load_reach(store, id_, path[3], history.clock.now_ms())
+            await load_move(store, reach, path[3], history.clock.now_ms(), "goto")
+    finally:
+        await store.close()
+
+
 @pytest.mark.rule("ST-15")
 async def test_a_move_over_many_turns_is_planned_over_as_few_as_one_over_some(tmp_path: Path) -> None:
     """Turns that are nothing but their messages are one to it, and so is what lies beside."""

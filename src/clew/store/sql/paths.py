@@ -63,9 +63,10 @@ class SqlPaths(SqlReader):
         level = [sql.first("turn_above", {**asked, "id": turn.id}) or (None,) for turn in ends]
         row = sql.first("find_meeting", {"one": level[0][0], "other": level[1][0], "depth": depth})
         met, beside, at = row or (None, None, depth)
-        if met is None or beside is None or (met != beside and at > 0):
+        found = _get_turn(sql, session_id, met) if met is not None and met == beside else None
+        if met is None or beside is None or at != (found.depth if found is not None else 0):
             raise RowUndecodable(_MISPLACED, session_id=session_id, turn_id=max(ends, key=lambda turn: turn.depth).id)
-        return _get_turn(sql, session_id, met) if met == beside else None
+        return found
 
     @reading
     def find_on_path(self, sql: Statements, session_id: str, message_id: str, through: str | None) -> Turn | None:
