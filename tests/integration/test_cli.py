@@ -74,6 +74,8 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path, run: Run) -> Non
         (("backup", str(tmp_path / "store.db")), 2, "invalid_input"),
         (("ls", "--store", "postgresql://127.0.0.1:1/x"), 7, "store_unavailable"),
         (("ls", "--store", "postgresql:x"), 2, "invalid_input"),
+        (("ls", "--store", "postgresql://me@[::1/x"), 2, "invalid_input"),
+        (("url", "--store", "postgresql://127.0.0.1:1/x"), 3, "`clew replicas` lists them"),
     ]:
         code, out, err = run(*words)
         assert (code, out) == (expected, "")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import clew
+from clew.fronts.cli.chat.slash_commands import COMMANDS
 from tests.integration.screen import Open, chat, texts
 
 __all__ = ["chat"]
@@ -197,7 +199,9 @@ def test_sessions_are_chosen_from_a_list_and_found_by_words(chat: Open, tmp_path
     screen.shows("· about apples · demo/echo\n\n› about apples\nabout apples\n")
     screen.idle()
     screen.type("/search pears\r")
-    screen.shows("with pears")
+    screen.shows(
+        "2 places with pears  (2 of 2)\n❯ about pears · assistant: about pears\n  about pears · user: about pears\n"
+    )
     screen.type("\r")
     screen.shows("· about pears · demo/echo\n")
     screen.idle()
@@ -241,4 +245,47 @@ def test_a_command_that_is_stopped_says_what_it_had_said(chat: Open, tmp_path: P
     screen.shows("stopped; what was written is kept, and /continue goes on\n")
     screen.idle()
     assert "⊘ bash for n in 1 2 3 4 5 6 7; do" in screen.seen
+    assert screen.leave() == 0
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_the_help_is_broken_at_words_however_narrow_the_terminal_is(chat: Open, columns: int) -> None:
+    """No row but the one-word ones is as wide as the terminal, and every word of every command's help is there."""
+    screen = chat(columns=columns)
+    screen.until(READY)
+    shown = screen.send("/help", "and the model is told.")
+    rows = shown[shown.index("  /help") :].splitlines()
+    assert [row for row in rows if len(row) >= columns] == []
+    words = " ".join(" ".join(rows).split())
+    assert [command.help for command in COMMANDS.values() if command.help not in words] == []
+    assert screen.leave() == 0
+
+
+@pytest.mark.rule("SR-7")
+def test_who_begins_a_new_session_is_not_taken_back_to_the_old_one(
+    chat: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is heard of the old one while it is looked up does not bring it back: the next words are the new one's."""
+    held_from, asked, answer = threading.Event(), threading.Event(), threading.Event()
+    get_session = clew.Engine.get_session
+
+    async def held(engine: clew.Engine, session_id: str) -> Any:
+        found = await get_session(engine, session_id)
+        if held_from.is_set() and not asked.is_set():
+            asked.set()
+            await asyncio.to_thread(answer.wait, 60)
+        return found
+
+    monkeypatch.setattr(clew.Engine, "get_session", held)
+    screen = chat(model="demo/echo")
+    screen.until(READY)
+    screen.send("the old one", "› the old one\nthe old one\n")
+    screen.idle()
+    held_from.set()
+    screen.send("/title Old", "called Old")
+    assert asked.wait(60)
+    screen.send("/new", READY)
+    answer.set()
+    screen.send("the new one", "the new one\nthe new one\n")
+    assert texts(messages(tmp_path)) == ["the new one", "the new one"]
     assert screen.leave() == 0

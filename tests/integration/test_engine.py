@@ -252,6 +252,21 @@ async def test_a_server_that_is_not_there_is_said_so_without_the_password(url: s
 
 
 @pytest.mark.rule("ST-12")
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:secret@[::1/x", "postgresql://me:secret%zz@h/x", "postgresql://h/x?secret=1"]
+)
+async def test_an_address_that_postgresql_cannot_read_is_refused_without_the_password(url: str) -> None:
+    """And how one is written, with what is special in a password."""
+    with pytest.raises(
+        clew.InvalidInput, match=r"write postgresql://user:password@host:5432/database, .* %40 for @"
+    ) as told:
+        async with clew.open(url):
+            pass
+    assert "secret" not in str(told.value)
+    assert told.value.__suppress_context__
+
+
+@pytest.mark.rule("ST-12")
 async def test_without_its_extra_postgresql_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver is imported by whoever opens such a store, and by nobody else."""
     for name in [name for name in sys.modules if name.startswith(("psycopg", "clew.store.sql.postgres"))]:

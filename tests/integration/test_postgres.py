@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 import clew
 from clew.clock import SystemClock
@@ -139,6 +141,17 @@ async def test_units_wait_for_a_server_that_is_away_and_reads_too(
         session = await store.find_session(scribe.session_id)
         assert session is not None
         assert (session.prompt_tokens, session.cost_usd) == (15, 1.5)
+
+
+@pytest.mark.rule("ST-12")
+@pytest.mark.parametrize("wrong", [{"password": "guessed"}, {"dbname": "nowhere"}, {"user": "nobody"}])
+async def test_who_is_not_let_in_is_told_what_to_look_at(postgres_store_url: str, wrong: dict[str, str]) -> None:
+    """Not to see that the server runs: it does."""
+    given = {**conninfo_to_dict(postgres_store_url), **wrong}
+    url = f"postgresql:///{given['dbname']}?{urlencode({k: v for k, v in given.items() if v and k != 'dbname'})}"
+    with pytest.raises(StoreUnavailable, match=r"cannot be opened .*; look at its name, the user and the password$"):
+        async with clew.open(url):
+            pass
 
 
 @pytest.mark.rule("ST-12")

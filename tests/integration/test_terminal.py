@@ -76,11 +76,11 @@ def test_an_afternoon_of_work_by_keyboard_alone(tmux: OpenTmux, tmp_path: Path) 
     screen.until("-› second in line\n-second in line\n+› second, in other words\n+second, in other words\n", READY)
     # Rewind, and think better of it.
     screen.say("/rewind")
-    screen.until("2 messages left the conversation", "› second, in other words\n~ ·")
+    screen.until("/unrewind undoes that", "› second, in other words\n~ ·")
     screen.press("C-u")
     screen.until("›\n~ ·")
     screen.say("/unrewind")
-    screen.until("0 messages left the conversation", READY)
+    screen.until("/unrewind undoes that\nnow at trn_", READY)
     # Compact.
     for number in range(4):
         screen.paste(f"{number} " + "word " * 120 + f"end of {number}")
@@ -90,7 +90,7 @@ def test_an_afternoon_of_work_by_keyboard_alone(tmux: OpenTmux, tmp_path: Path) 
     screen.until("── summarised", READY)
     # Search.
     screen.say("/search tests.sh")
-    screen.until("with tests.sh", "❯ hello there: ")
+    screen.until("with tests.sh", "❯ hello there · ")
     screen.press("Escape")
     screen.until(READY)
     # Revoke a rule.

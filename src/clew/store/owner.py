@@ -271,9 +271,13 @@ def owned(store: Path) -> OwnedByAnotherProcess:
     owner = read_owner(store)
     if owner is None:
         return OwnedByAnotherProcess(f"{store} is open for writing elsewhere; close it there, or open it for reading")
-    where = f" at {owner.url}" if owner.url else ""
+    way_out = (
+        f" at {owner.url}; talk to it there, or open the store for reading"
+        if owner.url
+        else "; end that first. Where `clew serve` has a store open, chats and commands work beside it"
+    )
     return OwnedByAnotherProcess(
-        f"{store} is open for writing by process {owner.pid}{where}; talk to it, or open the store for reading",
+        f"{store} is open for writing by process {owner.pid}{way_out}",
         pid=owner.pid,
         url=owner.url,
     )

@@ -21,7 +21,7 @@ import cyclopts
 
 import clew
 from clew.config import default_store_url
-from clew.errors import ClewError, InvalidInput
+from clew.errors import ClewError, InvalidInput, NotFound
 from clew.fronts.cli.command import Store, flag, option, print_error
 from clew.fronts.cli.commands import (
     context,
@@ -36,7 +36,7 @@ from clew.fronts.cli.commands import (
     usage,
 )
 from clew.fronts.cli.safe_text import plain
-from clew.store.location import lock_of, parse_url
+from clew.store.location import PostgresDatabase, lock_of, parse_url
 from clew.store.owner import read_owner
 
 # Imports inside functions: what draws takes long to load, so that is left until something is drawn.
@@ -135,7 +135,12 @@ async def url(*, store: Store = None) -> None:
 
     Example: clew url
     """
-    owned = lock_of(parse_url(store or default_store_url()))
+    location = parse_url(store or default_store_url())
+    if isinstance(location, PostgresDatabase):
+        raise NotFound(
+            "any number of servers may have this store open: `clew replicas` lists them, CLEW_TOKEN is theirs"
+        )
+    owned = lock_of(location)
     owner = read_owner(owned) if owned is not None else None
     print(_http_front().find_url(owner.url if owner else None))
 

@@ -69,19 +69,17 @@ class Conversation(Voice):
         self.models: list[str] = []
         self._default = "the default model"
         self.sessions: list[str] = []
-        self.running = False
+        self.running = self._interrupted = self._escaped = False
         self.leaving: int | None = None
         self._code = 0
         self.remember: Callable[[str], None] = lambda _: None
         self._question: Question | None = None
-        self._interrupted = False
         self._status: Status | None = None
         self._queue: list[Message] = []
         self._reply = LiveReply(lambda: self.engine, terminal, look, self._draw)
         self.shell = OwnShell(self.say, self.note)
         self.mode: Mode = "ask"
         self._footer = Footer()
-        self._escaped = False
         self._printed_ids: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
 
@@ -295,11 +293,15 @@ class Conversation(Voice):
         while True:
             with contextlib.suppress(Gone) if self._waits_for_server else contextlib.nullcontext():
                 async for event in events:
-                    if self.session is not None and event.data.get("session_id") == self.session.id:
+                    if self._is_here(event.data):
                         await self._report_refusal(self._on_event(event.type, event.data), typed=False)
             if not self._waits_for_server:
                 return
             events = await self._come_back()
+
+    def _is_here(self, data: Mapping[str, Any]) -> bool:
+        # Asked again after a wait: people go elsewhere meanwhile.
+        return self.session is not None and data.get("session_id") == self.session.id
 
     async def _come_back(self) -> AsyncIterator[Event]:
         """Wait for the server, and go on where it was lost: nothing is missing, and nothing is said twice."""
@@ -368,7 +370,8 @@ class Conversation(Voice):
             if self._status.waiting:
                 await self._ask_next()
         elif kind == "queue_changed":
-            self._queue = await self.engine.queue(self.need())
+            queue = await self.engine.queue(self.need())
+            self._queue = queue if self._is_here(data) else self._queue
         elif kind == "context_compacted":
             self.note(summary_line(data))
         elif kind == "approval_answered" and self._question is not None:
@@ -376,8 +379,9 @@ class Conversation(Voice):
                 # Perhaps elsewhere. What else waits is in the status that follows.
                 self._close_question(self._question)
         elif kind == "session_updated":
-            self.session = await self.engine.get_session(self.need())
-            self.mode = self.session.mode
+            session = await self.engine.get_session(self.need())
+            if self._is_here(data):
+                self.session, self.mode = session, session.mode
         elif kind == "session_deleted":
             self.note("this session was removed")
             await self.enter(None)
@@ -390,11 +394,10 @@ class Conversation(Voice):
             await self._reply.settle(final=True)
         self._interrupted = False
         self._queue = await self.engine.queue(self.need())
-        if user_message_id not in self._printed_ids:
-            found = await find_message(self.engine, self.need(), user_message_id)
-            if found is not None:
-                self._printed_ids.add(user_message_id)
-                self.terminal.print(user_lines(found, self.look) if self.terminal.attended else "")
+        new = user_message_id not in self._printed_ids
+        if new and (found := await find_message(self.engine, self.need(), user_message_id)):
+            self._printed_ids.add(user_message_id)
+            self.terminal.print(user_lines(found, self.look) if self.terminal.attended else "")
         self._begin(message_id)
 
     def _begin(self, message_id: str | None) -> None:

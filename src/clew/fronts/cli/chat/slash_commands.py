@@ -87,11 +87,18 @@ _KEYS: Final = (
 
 @slash("", "this list")
 async def help(chat: Conversation, rest: str) -> None:
-    width = max(len(f"/{name} {command.usage}") for name, command in COMMANDS.items())
-    for name, command in COMMANDS.items():
-        chat.say(f"  {f'/{name} {command.usage}':<{width}}  {command.help}")
+    usages = {name: f"  /{name} {command.usage}".rstrip() for name, command in COMMANDS.items()}
+    column = max(map(len, usages.values())) + 2
+    # Where there is no room beside the commands, what they do is said below them.
+    narrow = chat.terminal.attended and chat.terminal.size[0] < column + 30
+    for name, usage in usages.items():
+        if narrow:
+            chat.say(usage)
+            chat.say_below(COMMANDS[name].help, " " * 6)
+        else:
+            chat.say_below(COMMANDS[name].help, " " * column, first=f"{usage:<{column}}")
     for keys in _KEYS:
-        chat.say(f"  {keys}")
+        chat.say_below(keys, "  ")
 
 
 # Going back
@@ -111,7 +118,7 @@ async def rewind(chat: Conversation, rest: str) -> None:
     text = text.strip()
     rewound = await chat.engine.rewind(session_id, which, mode="edit", text=text or None, run=bool(text))
     chat.forget(rewound.hidden)
-    _moved(chat, rewound)
+    _moved(chat, rewound, "" if rewound.submission is not None else "; /unrewind undoes that")
     if rewound.submission is None and rewound.draft is not None:
         chat.terminal.draft(rewound.draft)
 
@@ -195,9 +202,9 @@ async def unrewind(chat: Conversation, rest: str) -> None:
     _moved(chat, await chat.engine.unrewind(chat.need()))
 
 
-def _moved(chat: Conversation, rewound: Rewound) -> None:
-    left = plural(len(rewound.hidden), "message")
-    chat.note(f"now at {rewound.head_turn_id or BEGINNING}; {left} left the conversation")
+def _moved(chat: Conversation, rewound: Rewound, way_back: str = "") -> None:
+    left = f"; {plural(len(rewound.hidden), 'message')} left the conversation" if rewound.hidden else ""
+    chat.note(f"now at {rewound.head_turn_id or BEGINNING}{left}{way_back}")
 
 
 @slash("[MSG]", "go on in a copy of the conversation up to a message")
@@ -259,7 +266,7 @@ async def prune(chat: Conversation, rest: str) -> None:
 
 @slash("", "how full the window is")
 async def context(chat: Conversation, rest: str) -> None:
-    chat.say(gauge(await chat.engine.context(chat.need(), model=chat.model)))
+    chat.say_below(gauge(await chat.engine.context(chat.need(), model=chat.model)), "  ", first="")
 
 
 # Runs
@@ -392,7 +399,10 @@ async def search(chat: Conversation, rest: str) -> None:
     if not found.hits:
         chat.note("nothing was found")
         return
-    rows = [(hit.session_id, f"{hit.title or '(untitled)'}: {one_line(hit.snippet, 200)}") for hit in found.hits]
+    rows = [
+        (hit.session_id, f"{hit.title or '(untitled)'} · {hit.role}: {one_line(hit.snippet.replace('**', ''), 200)}")
+        for hit in found.hits
+    ]
     chosen = await chat.terminal.pick(f"{plural(len(rows), 'place')} with {rest}", rows)
     if chosen is not None and chosen != (chat.session.id if chat.session is not None else None):
         await chat.enter(await chat.engine.get_session(chosen))

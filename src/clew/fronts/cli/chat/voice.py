@@ -23,6 +23,23 @@ class Voice:
         """Something for good, without anything that could steer the terminal."""
         self.terminal.print(plain(text) + "\n")
 
+    def say_below(self, text: str, indent: str, first: str | None = None) -> None:
+        """Something of our own for good, broken at words, its lines indented; the first one may begin otherwise."""
+        first = indent if first is None else first
+        if self.terminal.attended:
+            width = max(self.terminal.size[0] - 1, len(indent) + 10)
+            text = textwrap.fill(
+                text,
+                width,
+                initial_indent=first,
+                subsequent_indent=indent,
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+        else:
+            text = first + text
+        self.say(text)
+
     def note(self, text: str) -> None:
         """Something about the conversation that is not part of it."""
         if self.terminal.attended:

@@ -26,6 +26,11 @@ __all__ = ["Connection", "PostgresStatements", "connect", "is_conflict", "is_cut
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _NAME: Final = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
+_REFUSED: Final = re.compile(
+    r'FATAL: +(?:.* authentication failed|(?:database|role) ".*" does not exist|no pg_hba\.conf entry)'
+    "|no password supplied"
+)
+"""What a server says to whom it does not let in. The driver gives no code for that, only the words."""
 _PATIENCE: Final = {
     "connect_timeout": "5",
     "application_name": "clew",
@@ -81,7 +86,14 @@ _ADAPTERS: Final = _adapters()
 
 def connect(url: str, *, reader: bool = False) -> Connection:
     """A connection whose transactions are begun by name; a reader's see one state and cannot write."""
-    params: dict[str, Any] = {**_PATIENCE, **conninfo_to_dict(url)}
+    try:
+        params: dict[str, Any] = {**_PATIENCE, **conninfo_to_dict(url)}
+    except psycopg.Error:
+        # What the driver says quotes the address, password and all.
+        raise errors.InvalidInput(
+            "this is not an address of PostgreSQL; write postgresql://user:password@host:5432/database, and what is "
+            "special in a password as %40 for @, %2F for /, %25 for %"
+        ) from None
     try:
         connection = psycopg.connect(
             **params,
@@ -192,12 +204,10 @@ def translate(error: BaseException, url: str) -> BaseException:
         return errors.StoreBusy(f"another process keeps what was to be written in {where} locked ({why}); try again")
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
         return errors.StoreReadOnly(f"{where} takes no writes ({why}); name the primary server")
-    if isinstance(error, psycopg.errors.InvalidAuthorizationSpecification | psycopg.errors.InvalidCatalogName):
+    if _REFUSED.search(why):
         return errors.StoreUnavailable(f"{where} cannot be opened ({why}); look at its name, the user and the password")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return errors.StoreUnavailable(f"{where} may not be used by this user ({why}); grant what is missing")
-    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
-        return errors.InvalidInput(f"{where} is not an address of PostgreSQL ({why}); write postgresql://host/database")
     if is_cut_off(error) or isinstance(error, psycopg.OperationalError):
         return errors.StoreUnavailable(f"{where} cannot be reached ({why}); see that the server runs, and try again")
     if isinstance(error, psycopg.errors.DivisionByZero):
