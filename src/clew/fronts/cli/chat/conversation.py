@@ -485,8 +485,7 @@ class Conversation(Voice):
         return msgspec.structs.replace(self._footer, **named).line(width)
 
     def _status_line(self) -> str:
-        status = self._status
-        if status is None or status.state not in AT_WORK:
+        if (status := self._status) is None or status.state not in AT_WORK:
             paused = None if status is None else pause_reason(status, "/continue queue goes on")
             return f"{len(self._queue)} queued, {paused}" if self._queue and paused else ""
         doing = status.message or ("working" if status.state == "busy" else "waiting to try again")
