@@ -276,8 +276,7 @@ async def test_a_move_between_lines_that_part_at_a_turn_with_a_wrong_depth_ends_
         with closing(sqlite3.connect(file)) as other, other:
             other.execute("UPDATE chat_turns SET depth = 50 WHERE id = ?", (path[1],))
         with pytest.raises(RowUndecodable, match="not where it belongs"):
-            reach = await load_reach(store, id_, path[3], history.clock.now_ms())
-            await load_move(store, reach, path[3], history.clock.now_ms(), "goto")
+            await load_reach(store, id_, path[3], history.clock.now_ms())
     finally:
         await store.close()
 
