@@ -267,7 +267,7 @@ def test_no_statement_begins_a_transaction_that_could_wait_for_its_lock() -> Non
     assert {text for _, text in begins} == {"BEGIN IMMEDIATE", "BEGIN DEFERRED"}
     readers = {"store/sql/sqlite/pool.py", "store/sql/sqlite/rebuild.py"}
     assert {name for name, text in begins if text == "BEGIN DEFERRED"} == readers
-    for file in SOURCE.rglob("*.sql"):
+    for file in SOURCE.rglob("sqlite/**/*.sql"):
         bare = re.sub(r"--.*", "", file.read_text(encoding="utf-8"))
         # The body of a trigger begins so too, and begins no transaction.
         bare = re.sub(r"^CREATE TRIGGER [^;]*\nBEGIN$", "", bare, flags=re.MULTILINE)
@@ -290,7 +290,7 @@ def test_hidden_at_decides_nothing_in_sql() -> None:
     for name, statement in QUERIES.items():
         _, _, condition = statement.partition("WHERE")
         assert "hidden_at" not in condition, name
-    for file in SOURCE.rglob("*.sql"):
+    for file in SOURCE.rglob("sqlite/**/*.sql"):
         if file.name != "queries.sql":
             for statement in statements(file.read_text(encoding="utf-8")):
                 assert "hidden_at" not in statement.partition("WHERE")[2], file

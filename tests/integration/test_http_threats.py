@@ -16,7 +16,7 @@ from clew.testing.scripted import call, say, then
 from tests.integration.http_client import HOST, TOKEN, AsgiClient, chat_body, served
 from tests.integration.http_operations import OPERATIONS, Audit, path_of
 
-OPEN = [("GET", "/"), ("GET", "/assets/{file}"), ("GET", "/api/health")]
+OPEN = [("GET", "/"), ("GET", "/assets/{file}"), ("GET", "/api/health"), ("GET", "/api/health/ready")]
 
 
 async def test_b01_no_operation_of_the_document_answers_a_stranger() -> None:
