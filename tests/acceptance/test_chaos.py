@@ -22,6 +22,15 @@ async def test_three_replicas_of_which_one_freezes_and_wakes_up_lose_nothing(rec
     record_property("figure", figure(outcome.counts))
 
 
+@pytest.mark.rule("RP-5")
+async def test_replicas_become_the_next_version_one_by_one_while_they_are_used(record_property: Any) -> None:
+    """It adds a column to every table there is. In the end one is of this version again, beside two of the next."""
+    shape = Shape(sessions=6, valkey=False, lease_s=6.0, words=15, think_s=1.0, outlasts=0.4)
+    outcome = await run_in(shape, Budget(1, seed=1), faults=("upgraded",))
+    assert outcome.broken == []
+    record_property("figure", figure(outcome.counts))
+
+
 @pytest.mark.rule("RP-1")
 async def test_replicas_without_a_fence_are_found_out() -> None:
     """The control: nothing stands between a replica that wakes up and what it no longer has. The judge minds."""

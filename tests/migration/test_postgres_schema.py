@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from clew.store.sql.postgres import migrate as migrating
 from clew.store.sql.postgres.connection import connect
 from clew.store.sql.postgres.migrate import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION, migrate
 from tests.services.postgres import Postgres
@@ -53,6 +56,35 @@ def test_a_database_of_the_first_version_becomes_what_a_new_one_is(postgres: Pos
         assert told(postgres.url(name)) == told(postgres_store_url)
     finally:
         postgres.drop(name)
+
+
+def test_a_migration_gives_way_to_whoever_is_at_work_and_is_done_all_the_same(
+    postgres_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has one table and waits for the other, and somebody the other way round: theirs goes through, then its own."""
+    adds = "ALTER TABLE chat_sessions ADD COLUMN mood TEXT; ALTER TABLE replicas ADD COLUMN mood TEXT;"
+    monkeypatch.setattr(migrating, "MIGRATIONS", {SCHEMA_VERSION + 1: "next.sql"})
+    monkeypatch.setattr(migrating, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    monkeypatch.setattr(migrating, "read_sql", lambda _: adds)
+    newer = connect(postgres_store_url)
+    with (
+        psycopg.connect(postgres_store_url) as other,
+        psycopg.connect(postgres_store_url, autocommit=True) as beside,
+        ThreadPoolExecutor(1) as thread,
+        contextlib.closing(newer),
+    ):
+        other.execute("LOCK TABLE replicas IN ROW EXCLUSIVE MODE")
+        migrated = thread.submit(migrate, newer, postgres_store_url)
+        while not beside.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall():
+            assert not migrated.done()
+        # Who has waited for a second looks, and gives way: the migration, which was first, but on a very slow machine.
+        with contextlib.suppress(psycopg.errors.DeadlockDetected):
+            other.execute("LOCK TABLE chat_sessions IN ROW EXCLUSIVE MODE")
+        other.rollback()
+        migrated.result(30)
+        newer.commit()
+        noted = beside.execute("SELECT number, additive FROM schema_versions ORDER BY number").fetchall()
+        assert noted == [(SCHEMA_VERSION, True), (SCHEMA_VERSION + 1, True)]
 
 
 def test_a_new_database_is_of_the_newest_version(postgres_store_url: str) -> None:

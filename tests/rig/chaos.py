@@ -9,6 +9,7 @@ write without their fence: the judge must find it out.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections import Counter
@@ -29,7 +30,8 @@ _SAMPLE_S: Final = 0.1
 
 
 def run(budget: Budget) -> Outcome:
-    return asyncio.run(run_in(Shape(), budget))
+    given = {name: float(os.environ[name.upper()]) for name in ("lease_s", "think_s") if name.upper() in os.environ}
+    return asyncio.run(run_in(Shape(**given), budget))  # type: ignore[arg-type]
 
 
 def figure(counts: Mapping[str, int]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
+import clew
+from clew.store.sql.postgres.migrate import SCHEMA_VERSION
 from tests.integration.http_client import SocketClient
 from tests.services.postgres import Postgres
 from tests.services.proxy import Proxy
@@ -22,9 +25,21 @@ from tests.services.valkey import Valkey
 
 __all__ = ["Fault", "Shape", "Struck", "Truth", "World"]
 
-Fault = Literal["kill", "zombie", "cut", "stall", "valkey killed", "valkey wiped", "postgres restarted", "ended"]
+Fault = Literal[
+    "kill", "zombie", "cut", "stall", "valkey killed", "valkey wiped", "postgres restarted", "ended", "upgraded"
+]
 
 ROOT: Final = Path(__file__).parents[2]
+_NEXT: Final = SCHEMA_VERSION + 1
+_ADDS: Final = """
+CREATE TABLE next_version (id BIGINT PRIMARY KEY);
+DO $$ DECLARE name TEXT; BEGIN
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'schema_versions' LOOP
+        EXECUTE format('ALTER TABLE %I ADD COLUMN of_the_next_version TEXT NOT NULL DEFAULT %L', name, 'new');
+    END LOOP;
+END $$;
+"""
+"""What the next version of clew adds: a table, and a column to every table there is."""
 _RUNS: Final = "status IN ('running', 'retrying', 'compacting')"
 
 
@@ -54,6 +69,11 @@ class Truth:
         """(session, turn) of each turn that a run is said to be at work on."""
         statement = f"SELECT session_id, id FROM chat_turns WHERE {_RUNS}"
         return [(str(session), str(turn)) for session, turn in self._server.ask_in(self._database, statement)]
+
+    def versions(self) -> list[int]:
+        """Each version of the format that was noted."""
+        statement = "SELECT number FROM schema_versions ORDER BY number"
+        return [int(number) for (number,) in self._server.ask_in(self._database, statement)]
 
     def run_by(self, url: str) -> set[str]:
         """The turns at work whose runner is the replica at this address."""
@@ -108,8 +128,7 @@ class World:
             live = {"CLEW_LIVE": self._valkey.url()}
         command = [CLEW] if self.shape.fencing else [sys.executable, "-m", "tests.rig.unfenced"]
         for number, store in enumerate(stores):
-            path = ":".join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
-            lease = {"CLEW_LEASE_S": str(self.shape.lease_s), "PYTHONPATH": path}
+            lease = {"CLEW_LEASE_S": str(self.shape.lease_s), "PYTHONPATH": _path()}
             env = own_environment(self.folder / f"home{number}", CLEW_STORE=store, CLEW_TOKEN=token, **live, **lease)
             replica = Replica(env, command=command)
             leaving.callback(replica.close)
@@ -135,15 +154,15 @@ class World:
 
     def faults(self) -> tuple[Fault, ...]:
         alive: tuple[Fault, ...] = ("valkey killed", "valkey wiped") if self._valkey is not None else ()
-        return ("kill", "zombie", "cut", "stall", *alive, "postgres restarted", "ended")
+        return ("kill", "zombie", "cut", "stall", *alive, "postgres restarted", "ended", "upgraded")
 
     async def aim(self, fault: Fault, random: Random) -> Struck:
         """What it will hit: a replica, and the turns that are at work there."""
-        hurts = fault in ("kill", "zombie", "cut", "stall", "ended")
+        hurts = fault in ("kill", "zombie", "cut", "stall", "ended", "upgraded")
         victim = random.randrange(len(self.replicas)) if hurts else None
         orphans: set[str] = set()
         # One that is ended in order lets its runs go on for a while: nobody has to take them over.
-        if victim is not None and fault != "ended":
+        if victim is not None and fault not in ("ended", "upgraded"):
             orphans = await asyncio.to_thread(self.truth.run_by, self.replicas[victim].url)
         return Struck(fault, victim, frozenset(orphans))
 
@@ -172,17 +191,37 @@ class World:
                 self._valkey.wipe()
             case "postgres restarted", _ if self._postgres is not None:
                 self._postgres.restart()
+            case "upgraded", _:
+                newer = self._next_version()
+                for replica in self.replicas:
+                    replica.end()
+                    replica.start(PYTHONPATH=_path(newer))
+                assert self.truth.versions()[-1] == _NEXT, self.truth.versions()
 
     def _mend(self, fault: Fault, victim: int | None) -> None:
         match fault, victim:
             case (("kill" | "ended"), int(at)):
                 self.replicas[at].start()
+            case "upgraded", int(at):
+                # Somebody takes it back: from now on two versions run side by side.
+                self.replicas[at].end()
+                self.replicas[at].start(PYTHONPATH=_path())
             case "zombie", int(at):
                 self.replicas[at].resume()
             case (("cut" | "stall"), int(at)):
                 self._proxies[at].mend()
             case "valkey killed", _ if self._valkey is not None:
                 self._valkey.start()
+
+    def _next_version(self) -> Path:
+        """A folder with this clew and one more migration."""
+        folder = self.folder / "next"
+        if not folder.exists():
+            package = Path(clew.__file__).parent
+            shutil.copytree(package, folder / "clew", ignore=shutil.ignore_patterns("__pycache__"))
+            migrations = folder / "clew/store/sql/postgres/migrations"
+            (migrations / f"{_NEXT:04}_of_the_next_version.sql").write_text(_ADDS)
+        return folder
 
     def logs(self) -> str:
         """What the replicas have to say that is more than news."""
@@ -191,3 +230,7 @@ class World:
             lines = (replica.folder / "log").read_text(errors="replace").splitlines()
             told += [f"replica {number}: {line}" for line in lines if " INFO " not in line][-40:]
         return "\n".join(told)
+
+
+def _path(*first: Path) -> str:
+    return ":".join([*map(str, first), *filter(None, (os.environ.get("PYTHONPATH"), str(ROOT)))])

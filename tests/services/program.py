@@ -90,6 +90,10 @@ class Program:
         if code := self._order(do="run", argv=argv, env=self._env)["code"]:
             raise RuntimeError(f"{argv[0]} ended with {code}\n{self.log()}")
 
+    def change(self, **env: str) -> None:
+        """What it is started with the next time differs in this."""
+        self._env = {**(self._env or {}), **env} if env else self._env
+
     def start(self, *argv: str) -> None:
         self.pid = self._order(do="start", argv=argv, env=self._env)["pid"]
 

@@ -38,8 +38,9 @@ class Replica:
     def folder(self) -> Path:
         return self._program.folder
 
-    def begin(self) -> None:
-        """Start it, and do not wait for it."""
+    def begin(self, **env: str) -> None:
+        """Start it, and do not wait for it; what ``env`` says holds from now on."""
+        self._program.change(**env)
         self._said = self._program.log_size()
         self._program.start(*self._command, "serve", "--port", str(self.port))
 
@@ -57,8 +58,8 @@ class Replica:
             log.seek(self._said)
             return _LINE.search(log.read()) is not None
 
-    def start(self) -> None:
-        self.begin()
+    def start(self, **env: str) -> None:
+        self.begin(**env)
         self.until_up()
 
     def pause(self) -> None:

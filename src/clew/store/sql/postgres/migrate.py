@@ -7,17 +7,22 @@ an older clew could not write beside says so in its name, which ends in ``_close
 from __future__ import annotations
 
 import re
+import time
 from importlib import resources
 from typing import Final
 
+import psycopg
+
 from clew.errors import SchemaTooNew, StoreUnavailable
-from clew.store.sql.postgres.connection import Connection, shown_url
+from clew.store.sql.postgres.connection import Connection, is_conflict, shown_url
 from clew.store.sql.queries import read_sql
 
 __all__ = ["FIRST_VERSION", "MIGRATIONS", "SCHEMA_VERSION", "check_version", "migrate"]
 
 FIRST_VERSION: Final = 20
 """What ``schema.sql`` was when PostgreSQL came to clew."""
+_TRY_S: Final = 2
+"""So long a migration waits for a table that is in use: all others wait behind it for that table meanwhile."""
 _LOCK: Final = 0x636C6577_00
 _FOLDER: Final = resources.files("clew.store.sql").joinpath("postgres/migrations")
 _FILE: Final = re.compile(r"(\d{4})_\w+\.sql")
@@ -57,21 +62,38 @@ def _version(connection: Connection, url: str) -> int:
     return max((number for number, _ in versions), default=0)
 
 
-def migrate(connection: Connection, url: str) -> None:
-    """Bring the database to this version, one process at a time, and all of it or nothing."""
-    with connection.transaction():
-        if _version(connection, url) >= SCHEMA_VERSION:
-            return
-        connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        version = _version(connection, url)
-        if version == 0:
-            connection.execute(read_sql("postgres/schema.sql").encode())
-            _note(connection, SCHEMA_VERSION, additive=True)
-            return
-        for number, name in MIGRATIONS.items():
-            if number > version:
-                connection.execute(read_sql(f"postgres/migrations/{name}").encode())
-                _note(connection, number, additive=not name.endswith("_closed.sql"))
+def migrate(connection: Connection, url: str, wait_s: float = 30.0) -> None:
+    """Bring the database to this version, one process at a time, and all of it or nothing.
+
+    Others are at work on it meanwhile: where the two are in each other's way, the migration gives way and begins anew.
+    """
+    give_up = time.monotonic() + wait_s
+    while True:
+        try:
+            with connection.transaction():
+                return _migrate(connection, url)
+        except psycopg.OperationalError as error:
+            in_the_way = is_conflict(error) or isinstance(error, psycopg.errors.LockNotAvailable)
+            if not in_the_way or time.monotonic() > give_up:
+                raise
+
+
+def _migrate(connection: Connection, url: str) -> None:
+    if _version(connection, url) >= SCHEMA_VERSION:
+        return
+    connection.execute(f"SET LOCAL lock_timeout = '{_TRY_S}s'")
+    connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    version = _version(connection, url)
+    if version == 0:
+        connection.execute(read_sql("postgres/schema.sql").encode())
+        _note(connection, SCHEMA_VERSION, additive=True)
+        return
+    # What every unit of a session begins with: whoever has it finds nobody in the middle of one.
+    connection.execute("LOCK TABLE session_state IN ACCESS EXCLUSIVE MODE")
+    for number, name in MIGRATIONS.items():
+        if number > version:
+            connection.execute(read_sql(f"postgres/migrations/{name}").encode())
+            _note(connection, number, additive=not name.endswith("_closed.sql"))
 
 
 def _note(connection: Connection, number: int, *, additive: bool) -> None:

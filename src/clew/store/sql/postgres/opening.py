@@ -66,7 +66,7 @@ def _prepare(url: str, options: PostgresOptions) -> None:
         if options.read_only:
             check_version(connection, url)
         else:
-            migrate(connection, url)
+            migrate(connection, url, options.wait_ms / 1000)
         connection.commit()
     except Exception as error:
         raise translate(error, url) from error

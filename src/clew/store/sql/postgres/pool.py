@@ -20,7 +20,15 @@ import psycopg
 from clew.errors import RowUndecodable, StoreClosed, StoreUnavailable
 from clew.long_work import AT_ONCE, giving_way
 from clew.store.sql.one_state import OneState, TooLong, end_of, measured
-from clew.store.sql.postgres.connection import Connection, PostgresStatements, connect, is_cut_off, shown_url, translate
+from clew.store.sql.postgres.connection import (
+    Connection,
+    PostgresStatements,
+    connect,
+    is_conflict,
+    is_cut_off,
+    shown_url,
+    translate,
+)
 from clew.store.sql.statements import IsLong, Reads, Statements
 
 __all__ = ["ReaderPool"]
@@ -75,7 +83,9 @@ class ReaderPool:
                     return _read(connection, call)
             except (psycopg.Error, StoreUnavailable) as error:
                 cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
-                if cause is None or not is_cut_off(cause) or self._closed or time.monotonic() + pause > give_up:
+                # A reader is in nobody's way but that of a newer clew, which adds to the tables.
+                again = cause is not None and (is_cut_off(cause) or is_conflict(cause))
+                if not again or self._closed or time.monotonic() + pause > give_up:
                     raise translate(error, self._url) from error
                 # The first loss is that of a connection that lay idle: the next one may be had at once.
                 time.sleep(pause)
