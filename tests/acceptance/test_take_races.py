@@ -109,7 +109,7 @@ class _Ending:
 
     async def wait(self) -> None:
         if self.occupancy is None:
-            self.occupancy = self._sessions.occupy("s", "making room", after_turn=False)
+            self.occupancy = await self._sessions.occupy("s", "making room", after_turn=False)
             self._sessions.forget_run(self)  # type: ignore[arg-type]
             self.begun.set()
 
@@ -126,7 +126,7 @@ async def test_what_takes_hold_of_a_session_at_its_end_is_stopped_too(open_scena
             await run.begun.wait()
             assert run.occupancy is not None
             await run.occupancy.signal.wait()
-            sessions.release(run.occupancy)
+            await sessions.release(run.occupancy)
             await ending
 
 

@@ -208,7 +208,7 @@ async def compact_idle(
     """
 
     async def tell(message: str) -> None:
-        sessions.show_occupied(occupancy, message)
+        sessions.show(session.id, occupancy.status(message))
 
     async def compact() -> Compacted:
         context = await load_idle_context(host, session)
@@ -217,8 +217,10 @@ async def compact_idle(
             plan = plans.plan_compaction(context, session.id, open_turn_id=None, inside=False, auto=auto, focus=focus)
         if plan is None:
             return Compacted(compacted=False, tokens_before=context.size.used, tokens_after=context.size.used)
-        state = await host.store.load_state(session.id)
-        done = await Compactor(host, session, tell).compact(context, plan, epoch=state.epoch, open_turn=None)
+        epoch = occupancy.epoch
+        if epoch is None:
+            epoch = (await host.store.load_state(session.id)).epoch
+        done = await Compactor(host, session, tell).compact(context, plan, epoch=epoch, open_turn=None)
         sessions.show_changed(session.id)
         return done
 

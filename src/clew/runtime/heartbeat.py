@@ -122,9 +122,12 @@ class Heartbeat:
                 await self.beat()
             except ClewError as error:
                 log.warning("that this replica begins nothing any more is not known to the others yet: %s", error)
-        runs = [run for run in map(self._sessions.find_run, self._sessions.live_ids()) if run is not None]
-        if runs:
-            await asyncio.wait([asyncio.ensure_future(run.wait()) for run in runs], timeout=within_s)
+        live = self._sessions.live_ids()
+        runs = [run for run in map(self._sessions.find_run, live) if run is not None]
+        occupied = self._sessions.occupied.values()
+        if live:
+            ends = (*(run.wait() for run in runs), *(one.released.wait() for one in occupied))
+            await asyncio.wait([asyncio.ensure_future(end) for end in ends], timeout=within_s)
 
     # The lease
 

@@ -43,7 +43,12 @@ class Lease:
     def check_standing(self, standing: Standing) -> None:
         """:class:`SessionBusy` while another replica runs the session."""
         if self.is_elsewhere(standing.runner):
-            raise SessionBusy("a run is in flight on this session, in another replica", session_id=standing.session_id)
+            what = (
+                "a run is in flight on this session"
+                if standing.open is not None
+                else "this session is being summarised"
+            )
+            raise SessionBusy(f"{what}, in another replica", session_id=standing.session_id)
 
     async def runs_elsewhere(self, store: Moment, state: SessionState) -> bool:
         """The same of a session of which only the state was read; asks nothing unless somebody is noted in it."""

@@ -8,6 +8,7 @@ something that is no run, such as a summary in the making. What a prompt, a queu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol, TypeVar
@@ -15,9 +16,18 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from clew.errors import DuplicateEvent, InternalError, ReplicaAway, SessionBusy, SessionNotFound, StoreClosed
+from clew.errors import (
+    DuplicateEvent,
+    InternalError,
+    ReplicaAway,
+    SessionBusy,
+    SessionNotFound,
+    StoreClosed,
+    StoreError,
+)
 from clew.live.base import Event, EventType, LiveStream, Status
 from clew.runtime.host import Host
+from clew.runtime.take import plan_fence, plan_free
 from clew.store.base import get_session
 from clew.store.unit import Refused, Unit
 from clew.tools.base import Signal
@@ -68,14 +78,19 @@ class LiveRun(Protocol):
 class Occupancy(msgspec.Struct, frozen=True):
     """A session that something has which is no run: ``signal`` asks for its end, ``released`` is set at it.
 
-    ``after_turn``: it belongs to a turn that has ended, so closing waits for it.
+    ``after_turn``: it belongs to a turn that has ended, so closing waits for it. ``epoch`` is by what right it has the
+    session among replicas; None where there is one owner.
     """
 
     session_id: str
     since: int
     after_turn: bool = False
+    epoch: int | None = None
     signal: Signal = msgspec.field(default_factory=Signal)
     released: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+
+    def status(self, message: str) -> Status:
+        return Status("busy", message=message, started_at=self.since)
 
 
 class LiveSessions:
@@ -86,7 +101,7 @@ class LiveSessions:
         self.lease = host.lease
         self._runs: dict[str, LiveRun] = {}
         self._ending: set[LiveRun] = set()
-        self._occupied: dict[str, Occupancy] = {}
+        self.occupied: dict[str, Occupancy] = {}
         # A lock lives while somebody holds or awaits it, so sessions that are only named leave nothing behind.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._deleting: set[str] = set()
@@ -103,11 +118,11 @@ class LiveSessions:
 
     def live_ids(self) -> tuple[str, ...]:
         """The sessions of which :meth:`is_live` is true."""
-        return (*self._runs, *self._occupied)
+        return (*self._runs, *self.occupied)
 
     def is_live(self, session_id: str) -> bool:
         """Something runs on the session, or is being made of it."""
-        return session_id in self._runs or session_id in self._occupied
+        return session_id in self._runs or session_id in self.occupied
 
     async def is_live_anywhere(self, session_id: str) -> bool:
         """The same, here or in another replica."""
@@ -129,7 +144,7 @@ class LiveSessions:
         """:class:`SessionBusy` while a run or something else has the session."""
         if session_id in self._runs:
             raise SessionBusy("a run is in flight on this session", session_id=session_id)
-        if session_id in self._occupied:
+        if session_id in self.occupied:
             raise SessionBusy("this session is being summarised", session_id=session_id)
 
     async def get_open(self, session_id: str) -> Session:
@@ -160,25 +175,35 @@ class LiveSessions:
         self.remove_run(run)
         self._ending.discard(run)
 
-    def occupy(self, session_id: str, message: str, *, after_turn: bool) -> Occupancy:
-        """Take an idle session for something that is no run; ``release`` must follow."""
-        self._occupied[session_id] = occupancy = Occupancy(session_id, self._host.clock.now_ms(), after_turn)
-        self.show_occupied(occupancy, message)
+    async def occupy(self, session_id: str, message: str, *, after_turn: bool) -> Occupancy:
+        """Take an idle session for something that is no run; ``release`` must follow. :class:`SessionBusy` when another
+        replica has it."""
+        epoch = None
+        if self.lease.shared:
+            state = await self._host.store.load_state(session_id)
+            await self.commit(plan_fence(session_id, state, self.lease.replica_id or ""))
+            epoch = state.epoch + 1
+        occupancy = Occupancy(session_id, self._host.clock.now_ms(), after_turn, epoch)
+        self.occupied[session_id] = occupancy
+        self.show(session_id, occupancy.status(message))
         return occupancy
 
-    def release(self, occupancy: Occupancy) -> None:
-        del self._occupied[occupancy.session_id]
-        occupancy.released.set()
-
-    def show_occupied(self, occupancy: Occupancy, message: str) -> None:
-        self.show(occupancy.session_id, Status("busy", message=message, started_at=occupancy.since))
+    async def release(self, occupancy: Occupancy) -> None:
+        """It is over. Where the store cannot be told, the next heartbeat finds that nothing here has the session."""
+        try:
+            if occupancy.epoch is not None:
+                with contextlib.suppress(StoreError):
+                    await self._host.store.commit(plan_free(occupancy.session_id, occupancy.epoch))
+        finally:
+            del self.occupied[occupancy.session_id]
+            occupancy.released.set()
 
     def stop(self, session_id: str, reason: str) -> bool:
         """Ask what has the session to end; False when nothing has it."""
         if session_id in self._runs:
             self._runs[session_id].abort(reason)
-        elif session_id in self._occupied:
-            self._occupied[session_id].signal.abort(reason)
+        elif session_id in self.occupied:
+            self.occupied[session_id].signal.abort(reason)
         return self.is_live(session_id)
 
     def work(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -258,7 +283,7 @@ class LiveSessions:
             live = [run for run in self._runs.values() if session_id in (None, run.session_id)]
             # One that has settled may still be seeing what comes next, and needs the store for it.
             ending = [run for run in self._ending if session_id in (None, run.session_id)]
-            held = (one for one in self._occupied.values() if session_id in (None, one.session_id))
+            held = (one for one in self.occupied.values() if session_id in (None, one.session_id))
             occupied = [one for one in held if not (but_after_turn and one.after_turn)]
             if not (live or ending or occupied):
                 return

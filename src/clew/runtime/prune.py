@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from clew.errors import SessionBusy
 from clew.runtime.compact import Compacted
 from clew.runtime.context import load_context
 from clew.runtime.host import Host
@@ -25,13 +26,15 @@ async def prune_idle(host: Host, session: Session) -> Compacted:
     if not planned:
         return Compacted(compacted=False, tokens_before=before, tokens_after=before)
     state = await host.store.load_state(session.id)
-    await commit_pruned(host, session.id, AddPruned(planned), state.epoch)
+    if not await commit_pruned(host, session.id, AddPruned(planned), state.epoch):
+        raise SessionBusy("the session was taken by another run", session_id=session.id)
     after = (await load_context(host, setting)).size.used
     return Compacted(compacted=True, strategy="prune", tokens_before=before, tokens_after=after, pruned=len(planned))
 
 
-async def commit_pruned(host: Host, session_id: str, write: AddPruned, epoch: int) -> None:
-    """Record a prune. One that a newer run made pointless is nobody's loss."""
+async def commit_pruned(host: Host, session_id: str, write: AddPruned, epoch: int) -> bool:
+    """Record a prune; whether it was. One that a newer run made pointless is nobody's loss."""
     outcome = await host.store.commit(Unit(session_id, (write,), (EpochIs(epoch),), sync="power"))
     if isinstance(outcome, Refused):
         log.info("a prune of session %s was not taken: %s", session_id, outcome.reason)
+    return not isinstance(outcome, Refused)

@@ -93,7 +93,7 @@ async def make_ready(host: Host, session_id: str, standing: Standing | None = No
     if runner is not None and runner != lease.replica_id:
         lease.check_standing(standing)
         lease.check_open()
-        outcome = await host.store.commit(plan_fence(standing, lease.replica_id or ""))
+        outcome = await host.store.commit(plan_fence(session_id, standing.state, lease.replica_id or ""))
         if isinstance(outcome, Refused):
             raise SessionBusy("the session was taken by another run", session_id=session_id)
         standing = await load_standing(host.store, session_id)

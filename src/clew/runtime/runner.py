@@ -7,13 +7,14 @@ nobody's run, and the end of a run is told to everybody before its stream ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 
-from clew.errors import ClewError, SessionBusy
+from clew.errors import ClewError, ReplicaAway, SessionBusy
 from clew.live.base import Signal, Status
 from clew.runtime.admission import PromptContent
 from clew.runtime.calls import ScheduleTurn
@@ -32,12 +33,12 @@ from clew.runtime.settle import BY_USER, plan_end
 from clew.runtime.standing import Standing, load_standing
 from clew.runtime.subagent import Subagents
 from clew.runtime.submission import Outcomes, Submission, TurnOutcome
-from clew.runtime.take import plan_open, plan_take
+from clew.runtime.take import plan_free, plan_open, plan_take
 from clew.runtime.title import entitle, is_unnamed, plan_words
 from clew.runtime.tool_memory import ToolMemory
-from clew.runtime.waiting import find_damage, idle_status, load_open_turn, load_waiting
+from clew.runtime.waiting import find_damage, idle_status, load_open_turn, load_waiting, present_status
 from clew.store.base import Moment
-from clew.store.unit import OpenTurnIs, PatchSession, PutParts, SealMessage, SetTurn, Unit, Write
+from clew.store.unit import OpenTurnIs, PatchSession, PutParts, Refused, SealMessage, SetTurn, Unit, Write
 from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
@@ -250,7 +251,8 @@ class Runner:
         if session is not None and is_unnamed(session) and (is_open or not run.signal.aborted):
             self._sessions.work(self._name(session_id))
         if outcome.status == "completed" and session is not None and await needs_compaction(self._host, session):
-            await self._begin_compaction(session, "making room for the next turn", None, auto=True)
+            with contextlib.suppress(SessionBusy, ReplicaAway):  # then it is another replica's, which makes room itself
+                await self._begin_compaction(session, "making room for the next turn", None, auto=True)
             return
         if outcome.status == "waiting":
             if not (run.signal.aborted and is_open) or run.signal.reason == LEASE_LOST:
@@ -291,7 +293,7 @@ class Runner:
         state = await self._host.store.load_state(session_id)
         if queue == "stay":
             await self._queue.pause(session_id, "abort")
-        elif state.open_turn_id is not None or self._sessions.is_live(session_id):
+        elif state.open_turn_id is not None or state.runner is not None or self._sessions.is_live(session_id):
             await self._queue.resume(session_id)
         return await self.stop(session_id, BY_USER)
 
@@ -320,6 +322,10 @@ class Runner:
                 noted = SetTurn(state.open_turn_id, None, data={"stopped": reason})
                 unit = Unit(session_id, (noted,), (OpenTurnIs(state.open_turn_id),), sync="power")
                 await self._host.store.commit(unit)
+            elif elsewhere:
+                # What is no run has no turn to note it on: the session is taken from it. Refused, it is over already.
+                freed = await self._host.store.commit(plan_free(session_id, state.epoch))
+                elsewhere = not isinstance(freed, Refused)
         finally:
             # Whatever the store says, it is stopped.
             live = self._sessions.stop(session_id, reason)
@@ -329,8 +335,12 @@ class Runner:
         return live or elsewhere
 
     async def heed(self, session_id: str) -> None:
-        """Stop the run of a session here when somebody in another replica has noted that it is to stop, or has it."""
-        run = self._sessions.find_run(session_id)
+        """Stop what has a session here when somebody in another replica has noted that it is to stop, or has it."""
+        run, occupancy = self._sessions.find_run(session_id), self._sessions.occupied.get(session_id)
+        if occupancy is not None and occupancy.epoch is not None:
+            epoch = (await self._host.store.load_state(session_id)).epoch
+            if epoch > occupancy.epoch:
+                occupancy.signal.abort(BY_USER)
         if run is None:
             return
 
@@ -385,7 +395,7 @@ class Runner:
     ) -> asyncio.Task[Compacted]:
         session_id, sessions = session.id, self._sessions
         waiting = frozenset(queued.message.id for queued in await self._host.store.load_queue(session_id))
-        occupancy = sessions.occupy(session_id, message, after_turn=auto)
+        occupancy = await sessions.occupy(session_id, message, after_turn=auto)
 
         async def compact() -> Compacted:
             try:
@@ -397,9 +407,12 @@ class Runner:
                 return Compacted(compacted=False)
             finally:
                 async with sessions.lock(session_id):
-                    sessions.release(occupancy)
+                    await sessions.release(occupancy)
                     if sessions.is_open(session_id):
-                        sessions.show(session_id, await idle_status(self._host.store, session_id))
+                        if not self._host.lease.shared:
+                            sessions.show(session_id, await idle_status(self._host.store, session_id))
+                        else:
+                            sessions.show(session_id, await present_status(self._host, sessions, session_id))
                         queue = await self._host.store.load_queue(session_id)
                         # Prompts that came meanwhile run now; after a turn those before them too.
                         if auto or any(queued.message.id not in waiting for queued in queue):

@@ -16,9 +16,10 @@ from clew.runtime.standing import Standing
 from clew.store import unit as u
 from clew.store.base import Store
 from clew.transcript.message import MessageRow
+from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn
 
-__all__ = ["plan_fence", "plan_open", "plan_take", "settle_session"]
+__all__ = ["plan_fence", "plan_free", "plan_open", "plan_take", "settle_session"]
 
 
 def plan_take(
@@ -54,12 +55,19 @@ def plan_take(
     return u.Unit(standing.session_id, taken, (*held, *guards), sync="power")
 
 
-def plan_fence(standing: Standing, runner: str) -> u.Unit:
-    """Take a session from a replica whose lease has lapsed, before anything of it is looked at: what that one still
-    writes after this is refused, so nothing comes to what is about to be folded and settled."""
-    guards = (u.EpochIs(standing.state.epoch), u.NotRunElsewhere(runner), u.LeaseHolds(runner))
-    writes = (u.SetEpoch(standing.next_epoch), u.SetRunner(runner))
-    return u.Unit(standing.session_id, writes, guards, sync="power")
+def plan_fence(session_id: str, state: SessionState, runner: str) -> u.Unit:
+    """Take a session as it stands: for what is no run, or from a replica whose lease has lapsed, before anything of it
+    is looked at. What that one still writes after this is refused, so nothing comes to what is about to be settled."""
+    turn = u.NoOpenTurn() if state.open_turn_id is None else u.OpenTurnIs(state.open_turn_id)
+    guards = (u.EpochIs(state.epoch), turn, u.NotRunElsewhere(runner), u.LeaseHolds(runner))
+    return u.Unit(session_id, (u.SetEpoch(state.epoch + 1), u.SetRunner(runner)), guards, sync="power")
+
+
+def plan_free(session_id: str, epoch: int) -> u.Unit:
+    """Make a session nobody's that something has which is no run: at its end, or to end it, wherever it is. It can
+    write nothing after this."""
+    writes = (u.SetEpoch(epoch + 1), u.SetRunner(None))
+    return u.Unit(session_id, writes, (u.EpochIs(epoch), u.NoOpenTurn()), sync="power")
 
 
 def plan_open(
@@ -94,3 +102,6 @@ async def settle_session(store: Store, standing: Standing, now: int, left_open: 
         outcome = await store.commit(plan_take(standing, now, (), left_open=left_open, goes_on=standing.waiting))
         if isinstance(outcome, u.Refused):
             raise SessionBusy("the session was taken by another run", session_id=standing.session_id)
+    elif standing.state.runner is not None and standing.open is None:
+        # Left by what is no run: it wrote nothing, and the session is free.
+        await store.commit(plan_free(standing.session_id, standing.state.epoch))

@@ -61,7 +61,9 @@ async def present_status(host: Host, sessions: LiveSessions, session_id: str) ->
         if known is not None and known.state in ("busy", "retrying"):
             return known
         turn = await load_open_turn(store, session_id)
-        return Status("busy", started_at=turn.created_at if turn is not None else None)
+        if turn is None:
+            return Status("busy", message="being summarised in another replica")
+        return Status("busy", started_at=turn.created_at)
     return known if known is not None and known.state == "error" else await idle_status(store, session_id)
 
 

@@ -241,10 +241,10 @@ class SetEpoch(Write, frozen=True):
 
 
 class SetRunner(Write, frozen=True):
-    """Note which replica runs the open turn, in the unit that takes the session. It is nobody's any more once that
-    turn waits or has settled. Never written where a store has one owner."""
+    """Note which replica has the session, in the unit that takes it. It is nobody's any more once its open turn waits
+    or has settled, or with None. Never written where a store has one owner."""
 
-    replica_id: str
+    replica_id: str | None
 
 
 class BookStep(Write, frozen=True):

@@ -93,7 +93,7 @@ class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
 class SessionState(msgspec.Struct, frozen=True):
     """What moves while a session lives: its head, its open turn, and the epoch of its newest run.
 
-    ``runner`` is the replica that runs its open turn, on a store that several processes serve.
+    ``runner`` is the replica that has it, for a run or a summary, on a store that several processes serve.
     """
 
     head_turn_id: str | None = None

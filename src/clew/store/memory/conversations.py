@@ -108,7 +108,9 @@ class MemoryConversations(MemoryTables):
     async def unsettled_sessions(self, among: Collection[str] | None = None) -> tuple[str, ...]:
         await self._bring_unsettled()
         held = sorted((id_, value) for id_, value in self._values.items() if among is None or id_ in among)
-        found = [id_ for id_, value in held if value.state["state"].open_turn_id is not None or value.queue]
+        states = {id_: value.state["state"] for id_, value in held}
+        taken = {id_ for id_, state in states.items() if state.open_turn_id is not None or state.runner is not None}
+        found = [id_ for id_, value in held if id_ in taken or value.queue]
         return (*found, *(id_ for id_, value in held if id_ not in found and value.open_calls()))
 
     async def newest_message_at(self, session_id: str) -> int:

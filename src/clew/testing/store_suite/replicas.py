@@ -178,3 +178,20 @@ async def test_of_those_who_make_a_session_of_one_name_at_once_one_does(store: S
     assert await make("label", "known", scribe.session_id) == u.Committed()
     await scribe.commit(u.PatchSession(archived_at=9))
     assert await make("routing_key", "k") == u.Committed()
+
+
+@pytest.mark.rule("RP-1")
+async def test_a_session_that_something_has_which_is_no_run_is_taken_until_it_is_given_back(
+    store: Store, scribe: Scribe
+) -> None:
+    """No turn is open. It is not anybody else's while that lease holds, and is named with what is unsettled."""
+    await join(store, "a", "b")
+    await scribe.turn("hello", text("hi"))
+    state = await store.load_state(scribe.session_id)
+    assert await store.commit(take(scribe.session_id, state.epoch, "a")) == u.Committed()
+    assert await store.commit(take(scribe.session_id, state.epoch + 1, "b")) == u.Refused("runs_elsewhere")
+    assert await store.unsettled_sessions([scribe.session_id]) == (scribe.session_id,)
+    await scribe.commit(u.SetRunner(None))
+    assert (await store.load_state(scribe.session_id)).runner is None
+    assert await store.unsettled_sessions([scribe.session_id]) == ()
+    assert await store.run_by("a") == ()

@@ -345,7 +345,8 @@ SELECT session_id FROM message_queue
 
 -- name: unsettled_among
 SELECT j.value FROM json_array_elements_text(:ids::json) j
-WHERE EXISTS (SELECT 1 FROM session_state t WHERE t.session_id = j.value AND t.open_turn_id IS NOT NULL)
+WHERE EXISTS (SELECT 1 FROM session_state t WHERE t.session_id = j.value
+    AND (t.open_turn_id IS NOT NULL OR t.runner IS NOT NULL))
 OR EXISTS (
     SELECT 1 FROM chat_parts p WHERE p.session_id = j.value
     AND p.tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
