@@ -239,6 +239,10 @@ async def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(clew.InvalidInput, match="sqlite:///"):
         async with clew.open(url or "x"):
             pass
+    with pytest.raises(clew.InvalidInput, match=r"^'postgress://…@db/x' is not a store") as told:
+        async with clew.open("postgress://me:secret@db/x"):
+            pass
+    assert "secret" not in str(told.value)
 
 
 @pytest.mark.rule("ST-12")

@@ -10,12 +10,15 @@ import argparse
 import contextlib
 import os
 import secrets
+import shlex
 import signal
 import sys
 
 from tests.services.postgres import Postgres
 from tests.services.replica import Replica
 from tests.services.valkey import Valkey
+
+_GIVEN = ("CLEW_STORE", "CLEW_LIVE", "CLEW_TOKEN")
 
 
 def main() -> int:
@@ -47,6 +50,10 @@ def main() -> int:
         print(f"live layer  {env.get('CLEW_LIVE', 'PostgreSQL')}")
         for replica in replicas:
             print(f"clew        {replica.url}/#token={token}")
+        given_to_all = " ".join(f"{name}={shlex.quote(env[name])}" for name in env if name in _GIVEN)
+        last = replicas[-1]
+        print(f"One dies    kill -9 {last.pid}")
+        print(f"and is back {given_to_all} clew serve --port {last.url.rpartition(':')[2]}")
         print("Ctrl-C ends all of them, and what they stored is gone.", flush=True)
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
         print("ending", flush=True)

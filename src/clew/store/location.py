@@ -59,7 +59,9 @@ def parse_url(url: str) -> Location:
         if not rest.startswith("//") or "\x00" in rest:
             raise InvalidInput("a PostgreSQL store is written postgresql://user@host/database")
         return PostgresDatabase(url)
-    raise InvalidInput(f"{url!r} is not a store; use {_KNOWN}")
+    # A word that is misspelt may stand before a password.
+    shown = f"{scheme}://…@{url.rpartition('@')[2]}" if "@" in url else url
+    raise InvalidInput(f"{shown!r} is not a store; use {_KNOWN}")
 
 
 def owned_path(folder: Path) -> Path:

@@ -35,7 +35,7 @@ export function Place({ conversation }: { conversation: Unbegun }) {
             setFolder(event.target.value);
             conversation.wish({ folder: event.target.value.trim() || null });
           }}
-          className="min-w-0 flex-1 truncate rounded-md border border-transparent bg-transparent px-1.5 py-0.5 font-mono text-xs text-ink placeholder:text-quiet hover:border-line focus:border-line"
+          className="min-w-0 flex-1 truncate rounded-md border border-line bg-transparent px-1.5 py-0.5 font-mono text-xs text-ink placeholder:text-quiet"
         />
         <datalist id={list}>
           {known.map((path) => (
