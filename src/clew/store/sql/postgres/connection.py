@@ -88,7 +88,7 @@ def connect(url: str, *, reader: bool = False) -> Connection:
     """A connection whose transactions are begun by name; a reader's see one state and cannot write."""
     try:
         params: dict[str, Any] = {**_PATIENCE, **conninfo_to_dict(url)}
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeError):
         # What the driver says quotes the address, password and all.
         raise errors.InvalidInput(
             "this is not an address of PostgreSQL; write postgresql://user:password@host:5432/database, and what is "

@@ -644,7 +644,9 @@ UPDATE model_calls SET tools_ms = :tools_ms WHERE id = :id
 SELECT {call_columns} FROM model_calls WHERE id = :id
 
 -- name: load_calls
-SELECT {call_columns} FROM model_calls WHERE session_id IS NOT DISTINCT FROM :id ORDER BY asked_at, id
+-- IS NOT DISTINCT FROM has no index.
+SELECT {call_columns} FROM model_calls WHERE session_id = :id OR (:id::text IS NULL AND session_id IS NULL)
+ORDER BY asked_at, id
 
 -- name: open_model_calls
 SELECT {call_columns} FROM model_calls
@@ -666,14 +668,17 @@ WHERE asked_at >= :since AND asked_at < :until
 GROUP BY 1 ORDER BY 1 NULLS LAST
 
 -- name: load_spend
+-- By the index, one by one (OFFSET 0): the planner takes a family for large, and would read all of both tables for it.
 WITH RECURSIVE family (asked, id) AS (
     SELECT value COLLATE "C", value COLLATE "C" FROM json_array_elements_text(:ids::json)
     UNION
-    SELECT f.asked, s.id FROM family f JOIN chat_sessions s ON s.parent_id = f.id WHERE {kind} = 'subagent'
+    SELECT f.asked, s.id
+    FROM family f CROSS JOIN LATERAL (SELECT id, metadata_json FROM chat_sessions WHERE parent_id = f.id OFFSET 0) s
+    WHERE {kind} = 'subagent'
 )
 SELECT f.asked, count(c.id), coalesce(sum(c.input + c.output + c.reasoning + c.cache_read + c.cache_write), 0)::bigint,
     coalesce(sum(floor(c.cost_usd * 1e9 + 0.5)::bigint), 0)::bigint, count(DISTINCT f.id) - 1
-FROM family f LEFT JOIN model_calls c ON c.session_id = f.id
+FROM family f LEFT JOIN LATERAL (SELECT * FROM model_calls WHERE session_id = f.id OFFSET 0) c ON true
 GROUP BY f.asked
 
 
