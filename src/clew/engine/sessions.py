@@ -182,7 +182,7 @@ class Sessions(EnginePart):
         Refused while a run is live, unless ``force``, which aborts it first.
         """
         session = await self._find_own(session_id)
-        if not force and await self._runtime.sessions.is_live_anywhere(session.id):
+        if not force and await self._is_live(session.id):
             raise SessionBusy("a run is in flight on this session; abort it, or force", session_id=session.id)
         gone = False
         try:
@@ -197,6 +197,11 @@ class Sessions(EnginePart):
         await asyncio.to_thread(shutil.rmtree, self._host.spill / session.id, ignore_errors=True)
         self._runtime.sessions.publish("session_deleted", session.id)
         self._host.hooks.observe("session_delete", session)
+
+    async def _is_live(self, session_id: str) -> bool:
+        from clew.runtime.ready import is_live_anywhere
+
+        return await is_live_anywhere(self._host, self._runtime.sessions, session_id)
 
     # What is in one
 
@@ -233,7 +238,7 @@ class Sessions(EnginePart):
         """Accept a damaged message as it is now: it is sealed anew, sent again, and its metadata says so."""
         session = await self._find_own(session_id)
         async with self._runtime.sessions.lock(session.id):
-            if await self._runtime.sessions.is_live_anywhere(session.id):
+            if await self._is_live(session.id):
                 raise SessionBusy("a run is in flight on this session; wait for it, or abort it", session_id=session.id)
             row, unit = await plan_accept(self._store, session.id, message_id, self._host.clock.now_ms())
             await self._runtime.sessions.commit(unit)

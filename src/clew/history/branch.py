@@ -22,7 +22,7 @@ from clew.history.lookup import get_place, get_turn_of
 from clew.runtime.admission import admit, user_row
 from clew.runtime.host import Host
 from clew.runtime.queue import plan_wait
-from clew.runtime.ready import idle_session, settle_idle
+from clew.runtime.ready import idle_session, is_live_anywhere, settle_idle
 from clew.runtime.runtime import Runtime
 from clew.runtime.title import branch_title
 from clew.store.base import get_session, get_turn
@@ -83,7 +83,7 @@ class Branching:
             source = await self._sessions.get_open(session_id)
             turn = await get_turn_of(store, session_id, turn_id)
             # What has settled, and all above it, stays as it is while something runs below: nobody else can reopen it.
-            if turn.status in OPEN or not await self._sessions.is_live_anywhere(session_id):
+            if turn.status in OPEN or not await is_live_anywhere(self._host, self._sessions, session_id):
                 await settle_idle(self._host, self._sessions, session_id)
             turn = check_turn(await get_turn_of(store, session_id, turn_id))
             held = (await store.load_path(session_id, turn_id, turns=1))[-1].messages

@@ -124,12 +124,6 @@ class LiveSessions:
         """Something runs on the session, or is being made of it."""
         return session_id in self._runs or session_id in self.occupied
 
-    async def is_live_anywhere(self, session_id: str) -> bool:
-        """The same, here or in another replica."""
-        if self.is_live(session_id) or not self.lease.shared:
-            return self.is_live(session_id)
-        return await self.lease.runs_elsewhere(self._host.store, await self._host.store.load_state(session_id))
-
     def is_deleting(self, session_id: str) -> bool:
         return session_id in self._deleting
 

@@ -27,6 +27,7 @@ __all__ = [
     "Outset",
     "find_obstacle",
     "idle_session",
+    "is_live_anywhere",
     "load_outset",
     "make_ready",
     "settle_idle",
@@ -83,6 +84,13 @@ def find_obstacle(sessions: LiveSessions, session_id: str, standing: Standing | 
         return None
     ways = f"give it on the page, over HTTP or in `clew chat {session_id}`, or abort"
     return WaitingForHuman(f"this session waits for a human's answer: {ways}", session_id=session_id)
+
+
+async def is_live_anywhere(host: Host, sessions: LiveSessions, session_id: str) -> bool:
+    """Whether something runs on the session, here or in another replica."""
+    if sessions.is_live(session_id) or not host.lease.shared:
+        return sessions.is_live(session_id)
+    return await host.lease.runs_elsewhere(host.store, await host.store.load_state(session_id))
 
 
 async def make_ready(host: Host, session_id: str, standing: Standing | None = None) -> Standing:
