@@ -30,7 +30,11 @@ _SAMPLE_S: Final = 0.1
 
 
 def run(budget: Budget) -> Outcome:
-    given = {name: float(os.environ[name.upper()]) for name in ("lease_s", "think_s") if name.upper() in os.environ}
+    given = {
+        name: float(os.environ[name.upper()])
+        for name in ("lease_s", "think_s", "outlasts")
+        if name.upper() in os.environ
+    }
     return asyncio.run(run_in(Shape(**given), budget))  # type: ignore[arg-type]
 
 
