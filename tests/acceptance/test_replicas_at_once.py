@@ -145,3 +145,15 @@ async def test_a_turn_that_has_ended_is_forked_while_the_next_one_runs_elsewhere
     await one.submit(session.id, "and then")
     await gate.reached.wait()
     assert await said(cluster, await two.fork(ended.turn_id)) == ["user: go", "assistant: first"]
+
+
+@pytest.mark.rule("RP-4")
+async def test_a_replica_that_learns_twice_that_its_lease_is_lost_leaves_nothing_behind(cluster: Cluster) -> None:
+    """The store says it at a beat, and then its own clock: the row it had goes as it joins anew."""
+    one = await cluster.join()
+    await cluster.lapse(str(one.host.lease.replica_id))
+    heartbeat = one._runtime.heartbeat
+    await heartbeat.beat()
+    heartbeat._lapse()
+    await heartbeat.beat()
+    assert [replica.id for replica in await cluster.store.list_replicas()] == [one.host.lease.replica_id]

@@ -148,8 +148,9 @@ class Heartbeat:
 
     def _lapse(self) -> None:
         """The lease is lost: whatever runs here may be somebody else's by now."""
-        self._left, self._lease.replica_id = self._lease.replica_id, None
-        if self._left is not None:
+        lost, self._lease.replica_id = self._lease.replica_id, None
+        if lost is not None:
+            self._left = lost
             log.error("%s: its store was not reached in time; what it ran is stopped here", LEASE_LOST)
         for session_id in self._sessions.live_ids():
             self._sessions.stop(session_id, LEASE_LOST)
