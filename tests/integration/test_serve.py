@@ -199,6 +199,26 @@ async def test_a_signal_settles_what_runs_and_ends_every_stream(tmp_path: Path) 
         assert (await client.chat(session_id, "4 words", "u2"))[-1]["type"] == "finish"
 
 
+@pytest.mark.slow
+@pytest.mark.rule("RP-5")
+async def test_a_server_that_is_given_time_to_drain_lets_what_runs_end(tmp_path: Path) -> None:
+    """The run is shown to its end and is stored whole, and the server is gone before that time is up."""
+    code, _, err = await command(tmp_path, "serve", "--drain", "-1")
+    assert (code, "--drain must be 0 to 86400 seconds" in err) == (2, True)
+    async with serving(tmp_path, "--drain", "60") as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with client.open("POST", "/api/chat", chat_body(session_id, "30 words", model=SLOW)) as chat:
+            frames = chat.frames()
+            seen = await words_of(frames, 3)
+            code, seconds, rest = await server.end(signal.SIGTERM)
+            assert (code, rest) == (0, "")
+            assert seconds < 60
+            seen += [frame async for frame in frames]
+            assert seen.pop() == "[DONE]"
+            assert seen[-1] == {"type": "finish", "finishReason": "stop"}
+
+
 @pytest.mark.parametrize("signals", [1, 2])
 async def test_no_client_can_keep_a_server_that_is_told_to_end(tmp_path: Path, signals: int) -> None:
     """With a viewer that takes nothing: gone within five seconds, and at once when asked twice."""

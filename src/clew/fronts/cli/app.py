@@ -80,6 +80,7 @@ def serve(
     live: Annotated[
         str | None, option("local, postgres or redis://…: how several servers on one store hear of one another.")
     ] = None,
+    drain: Annotated[float | None, option("Seconds that what runs has to end by itself once it is to end.")] = None,
     open: Annotated[bool, flag("Open the page.", "--open")] = False,
 ) -> int:
     """Serve a store over HTTP, on this machine only. Prints where, with the token, in one line.
@@ -88,7 +89,7 @@ def serve(
     """
     front = _http_front()
     with asyncio.Runner(loop_factory=_find_quicker_loop()) as runner:
-        code: int = runner.run(front.serve(store, host=host, port=port, open_page=open, live=live))
+        code: int = runner.run(front.serve(store, host=host, port=port, open_page=open, live=live, drain_s=drain))
     return code
 
 

@@ -47,6 +47,7 @@ log = logging.getLogger("clew.http")
 DEFAULT_PORT: Final = 7717
 _DEADLINE_S: Final = 4.5
 _ELSEWHERE_S: Final = 30.0
+_LONGEST_DRAIN_S: Final = 86_400.0
 _DRAIN_S: Final = 2
 _AFTER_TURN_S: Final = 1.0
 """What is done after a turn gets that long: whoever ends a server waits for it."""
@@ -60,8 +61,11 @@ async def serve(
     port: int = DEFAULT_PORT,
     open_page: bool = False,
     live: str | None = None,
+    drain_s: float | None = None,
 ) -> int:
     """Serve a store until a signal comes. The exit code."""
+    if drain_s is not None and not 0 <= drain_s <= _LONGEST_DRAIN_S:
+        raise InvalidInput("--drain must be 0 to 86400 seconds")
     if not 0 <= port <= 65535:
         raise InvalidInput("--port must be 0 to 65535")
     form = os.environ.get("CLEW_LOG") or "text"
@@ -81,7 +85,7 @@ async def serve(
         if unknown := unknown_settings():
             log.warning("the config file has keys that clew does not know, and ignores: %s", ", ".join(unknown))
         with _stop_signal() as stop:
-            return await _serve(store, live, listener, token, stop, open_page)
+            return await _serve(store, live, listener, token, stop, open_page, drain_s)
 
 
 class _Stop:
@@ -93,7 +97,13 @@ class _Stop:
 
 
 async def _serve(
-    store: str | None, live: str | None, listener: socket.socket, token: Token, stop: _Stop, open_page: bool
+    store: str | None,
+    live: str | None,
+    listener: socket.socket,
+    token: Token,
+    stop: _Stop,
+    open_page: bool,
+    drain_s: float | None = None,
 ) -> int:
     address, port = listener.getsockname()[:2]
     given = frozenset(filter(None, re.split(r"[,\s]+", os.environ.get("CLEW_HOSTS", "").lower())))
@@ -111,7 +121,7 @@ async def _serve(
         if config.replica.url is None:
             config = replace(config, replica=replace(config.replica, url=base))
         engine = await leaving.enter_async_context(opening.open(store, config=config, live=live))
-        drain_s = config.replica.drain_s
+        drain_s = config.replica.drain_s if drain_s is None else drain_s
         # Where others serve the store, what runs may end here while they take what comes.
         stop.patience_s = (
             drain_s if drain_s is not None else _ELSEWHERE_S if engine.store.capabilities.many_processes else 0.0
