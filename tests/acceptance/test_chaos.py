@@ -20,7 +20,7 @@ async def test_replicas_of_which_one_freezes_and_that_become_the_next_version_lo
     """The sessions of the frozen one are free within twice the lease, and nothing that it writes when it wakes up is
     taken. The next version adds a column to every table; in the end one replica is of this version again, beside two
     of the next."""
-    shape = Shape(sessions=6, lease_s=6.0, words=12, think_s=1.5, outlasts=1.5)
+    shape = Shape(sessions=4, lease_s=5.0, words=6, think_s=1.5, outlasts=1.3)
     outcome = await run_in(shape, Budget(2, seed=1), faults=("upgraded", "zombie"))
     assert outcome.broken == []
     record_property("figure", figure(outcome.counts))
