@@ -198,8 +198,8 @@ def test_files_are_named_by_an_at_and_images_by_their_path(tmp_path: Path) -> No
 
 def test_the_footer_says_less_where_there_is_less_room() -> None:
     """Never more than fits; the model and the mode are last to go."""
-    footer = Footer(folder="/work/of/mine", model="demo/echo", mode="read_only", share=0.123, cost_usd=0.0042)
-    assert footer.line(80) == "/work/of/mine · demo/echo · read_only · 12% full · $0.0042"
+    footer = Footer(folder="/home/of/mine", model="demo/echo", mode="read_only", share=0.123, cost_usd=0.0042)
+    assert footer.line(80) == "/home/of/mine · demo/echo · read_only · 12% full · $0.0042"
     assert [footer.line(width) for width in (52, 44, 36, 28, 20)] == [
         "…/mine · demo/echo · read_only · 12% full · $0.0042",
         "demo/echo · read_only · 12% full · $0.0042",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -161,6 +162,7 @@ async def test_a_word_that_was_missed_is_a_reason_to_look() -> None:
     assert listening.is_sure is False
 
 
+@pytest.mark.slow
 async def test_what_waits_to_be_carried_is_bounded() -> None:
     """A server that is away holds up nobody, and fills nothing: there is a gap, and the numbers show it."""
     live = Ear()
@@ -214,3 +216,28 @@ async def test_whoever_gets_events_subscribes_again_when_some_were_missed() -> N
     assert await anext(events) == Event("session_updated", {"session_id": "s"})
     with pytest.raises(ViewerLagged):
         await anext(events)
+
+
+async def test_it_is_closed_though_a_library_takes_the_end_for_a_limit_of_its_own() -> None:
+    """As those do that wait with one: the cancellation comes out as a time-out, and the work would go on for ever."""
+    begun = asyncio.Event()
+
+    class Deaf(Ear):
+        async def _hear(self) -> None:
+            try:
+                begun.set()
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as error:
+                if not hasattr(self, "told"):
+                    self.told = True
+                    raise TimeoutError from error
+                raise
+
+        _carry = _hear
+
+    live = Deaf()
+    await live.open()
+    await begun.wait()
+    async with asyncio.timeout(20):
+        await live.close()
+    assert live.told

@@ -36,6 +36,7 @@ _SURE_S: Final = 10.0
 _UNSURE_S: Final = 1.0
 """How often whoever watches a status looks by themselves."""
 _RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+_ONCE_MORE_S: Final = 0.2
 Frame = tuple[int, Sequence[Chunk]]
 """Chunks that were shown together, and the number of the last of them."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -256,10 +257,12 @@ class SharedLive(LocalLive):
         self._tasks = [loop.create_task(self._carry_always()), loop.create_task(self._hear_always())]
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        left = set(self._tasks)
+        while left:
+            # More than once: a library that waits with a limit of its own may take a cancellation for that.
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=_ONCE_MORE_S)
 
     async def _hear_always(self) -> None:
         await self._again_and_again(self._hear, "hearing from other processes")
