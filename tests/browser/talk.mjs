@@ -36,10 +36,10 @@ export const own = (page) => page.getByRole("article", { name: "You" });
 export const button = (page, name) => page.getByRole("button", { name, exact: true });
 export const banner = (page) => page.getByText("The server is away.");
 
-/** What was said comes to stand there, all of it and nothing else. A row that was not measured yet has no text. */
+/** What was said comes to stand there, all of it and nothing else but its time. A row that was not measured yet has no text. */
 export async function said(page, texts) {
   let shown;
-  await until(async () => same((shown = await own(page).allInnerTexts()), texts), () => `said is ${JSON.stringify(shown)}, not ${JSON.stringify(texts)}`);
+  await until(async () => same((shown = (await own(page).allInnerTexts()).map((text) => text.replace(/\s+\d\d:\d\d$/, ""))), texts), () => `said is ${JSON.stringify(shown)}, not ${JSON.stringify(texts)}`);
 }
 
 export async function say(page, text) {
