@@ -30,5 +30,11 @@ async def test_replicas_of_which_one_freezes_and_that_become_the_next_version_lo
 async def test_replicas_without_a_fence_are_found_out() -> None:
     """The control: nothing stands between a replica that wakes up and what it no longer has. The judge minds."""
     shape = Shape(sessions=6, lease_s=1.5, words=100, think_s=2.0, outlasts=1.6, fencing=False)
-    outcome = await run_in(shape, Budget(1, seed=1), faults=("zombie",))
-    assert [one for one in outcome.broken if "changed afterwards" in one or "are stored" in one]
+    found: list[str] = []
+    for seed in range(1, 5):
+        # Whether it wakes up in the middle of a sentence is a matter of chance.
+        outcome = await run_in(shape, Budget(1, seed=seed), faults=("zombie",))
+        found = [one for one in outcome.broken if "changed afterwards" in one or "are stored" in one]
+        if found:
+            break
+    assert found

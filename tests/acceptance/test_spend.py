@@ -38,6 +38,7 @@ from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 from tests.acceptance.compacting import bulk
+from tests.acceptance.triggered import ended
 
 pytestmark = pytest.mark.rule("US-1", "US-5")
 
@@ -392,6 +393,8 @@ async def test_a_subagent_books_in_its_own_session(tmp_path: Path, end: str) -> 
         left = died(tmp_path / "before")
         await engine.abort(id_)
         await sent.wait()
+        # Its subagent is told to end, and does so beside it.
+        await ended(engine)
         seen = [await books(engine, id_), await books(engine, child.id)]
     if end == "kill":
         async with opened(left, ScriptedModel()) as engine:
