@@ -185,6 +185,9 @@ async def test_a_turn_without_an_answer_names_no_message_elsewhere(tmp_path: Pat
         assert stream is not None
         viewer = asyncio.create_task(see(there, session.id))
         await gate.reached.wait()
+        following: Any = there._runtime.streams.followed
+        while session.id not in following:  # noqa: ASYNC110 - nobody is told of it
+            await asyncio.sleep(0)
         await here.abort(session.id)
         await submission.wait()
         seen = await viewer
