@@ -9,8 +9,8 @@ import pytest
 
 from clew.store import search
 from clew.store.files import search_copy
+from clew.store.sql import indexing
 from clew.store.sql.sqlite import search_index
-from clew.store.sql.sqlite import store as sqlite_store
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from tests.integration.http_client import AsgiClient, served
 
@@ -34,7 +34,7 @@ async def test_a_search_is_answered_before_all_is_indexed_says_so_and_completes_
     """One message a transaction, one session a copy: the first answer cannot have all of them."""
     for home, name in (
         (search_index, "BATCH"),
-        (sqlite_store, "SOON"),
+        (indexing, "SOON"),
         (search_copy, "_AT_ONCE"),
         (search_copy, "_SOON"),
     ):
@@ -60,7 +60,7 @@ async def test_who_waits_is_answered_with_all_of_it(
     """Also when another search has left the index half made, and a store closes in the middle of that."""
     for home, name in (
         (search_index, "BATCH"),
-        (sqlite_store, "SOON"),
+        (indexing, "SOON"),
         (search_copy, "_AT_ONCE"),
         (search_copy, "_SOON"),
     ):

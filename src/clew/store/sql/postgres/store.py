@@ -6,18 +6,18 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 import psycopg
 
-from clew.errors import InternalError, NotSupported, StoreClosed, StoreError, StoreReadOnly
+from clew.errors import NotSupported, StoreClosed, StoreReadOnly
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
 from clew.store.hub import Answer, Answered
 from clew.store.search import plan_search
 from clew.store.sql.care import LOOKS, SqlCare, look_over
 from clew.store.sql.conversations import SqlMoment
+from clew.store.sql.indexing import Indexing
 from clew.store.sql.postgres.connection import shown_url
 from clew.store.sql.postgres.pool import ReaderPool
 from clew.store.sql.postgres.search import find_hits
@@ -31,9 +31,6 @@ __all__ = ["PostgresStore"]
 
 logger = logging.getLogger("clew.store")
 
-SOON: Final = 4
-"""So many transactions of indexing go before an answer that does not wait for all."""
-
 
 class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     """The contract on a PostgreSQL database. See :mod:`clew.store.base` for what each method promises."""
@@ -44,7 +41,7 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         self._readers = readers
         self._writers = writers
         self._closed = False
-        self._indexing: asyncio.Task[None] | None = None
+        self._indexing = None if writers is None else Indexing(lambda: writers.work(SearchIndex.batch), self._shown)
 
     @property
     def url(self) -> str:
@@ -93,41 +90,19 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         if self._closed:
             raise StoreClosed("the store is closed")
         plan = plan_search(query)
-        writers = self._writers
+        indexing = self._indexing
         # What whoever only reads finds was indexed by somebody else, who may be behind.
-        complete = writers is not None and self._indexing is None
+        complete = indexing is not None and not indexing.is_under_way
         # A later page reads what the first one saw; what came since would move the hits between them.
-        if writers is not None and plan.offset == 0:
-            complete = await self._catch_up(writers, wait=query.wait)
+        if indexing is not None and plan.offset == 0:
+            complete = await indexing.catch_up(wait=query.wait)
         page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
         return msgspec.structs.replace(page, complete=complete)
 
     async def rebuild_search(self) -> None:
-        writers = self._open_writers()
-        await writers.work(SearchIndex.make)
-        await self._catch_up(writers, wait=True)
-
-    async def _catch_up(self, writers: Writers, *, wait: bool) -> bool:
-        """Index what is missing, a transaction at a time; whoever wants to write goes in between. Whether it is all:
-        who does not ``wait`` for much leaves the rest to a task, which the next ones find going on."""
-        if not wait and self._indexing is not None:
-            return False
-        done = 0
-        while await writers.work(SearchIndex.batch):
-            done += 1
-            if not wait and done >= SOON:
-                self._indexing = asyncio.get_running_loop().create_task(self._index_all(writers))
-                return False
-        return True
-
-    async def _index_all(self, writers: Writers) -> None:
-        try:
-            while await writers.work(SearchIndex.batch):
-                pass
-        except (StoreError, InternalError) as error:
-            logger.warning("the search index of %s is not complete yet: %s", self._shown, error)
-        finally:
-            self._indexing = None
+        await self._open_writers().work(SearchIndex.make)
+        if self._indexing is not None:
+            await self._indexing.catch_up(wait=True)
 
     async def verify(self) -> Sequence[Damage]:
         return tuple(await self._readers.run(lambda sql: look_over(sql, LOOKS, psycopg.DataError), long=True))
@@ -155,8 +130,7 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     async def close(self) -> None:
         self._closed = True
         if self._indexing is not None:
-            self._indexing.cancel()
-            await asyncio.gather(self._indexing, return_exceptions=True)
+            await self._indexing.close()
         writers, self._writers = self._writers, None
         if writers is not None:
             await asyncio.to_thread(writers.close)

@@ -8,7 +8,6 @@ import logging
 import sqlite3
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -17,7 +16,6 @@ from clew.errors import (
     InvalidInput,
     NotSupported,
     StoreClosed,
-    StoreError,
     StoreReadOnly,
     StoreUnavailable,
 )
@@ -28,6 +26,7 @@ from clew.store.owner import OwnerLock
 from clew.store.search import plan_search
 from clew.store.sql.care import LOOKS, SqlCare, look_over
 from clew.store.sql.conversations import SqlMoment
+from clew.store.sql.indexing import Indexing
 from clew.store.sql.losses import damage_of, newest_commit, open_losses
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.acknowledged import LOST_BY, find_loss, read_notes
@@ -55,9 +54,6 @@ __all__ = ["SqliteStore"]
 
 logger = logging.getLogger("clew.store")
 
-SOON: Final = 4
-"""So many transactions of indexing go before an answer that does not wait for all."""
-
 
 class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     """The contract on a SQLite file. See :mod:`clew.store.base` for what each method promises."""
@@ -70,7 +66,7 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         self._lock = lock
         self._closed = False
         self._search = has_fts5()
-        self._indexing: asyncio.Task[None] | None = None
+        self._indexing = None if writer is None else Indexing(lambda: writer.work(SearchIndex.batch), str(path))
 
     @property
     def url(self) -> str:
@@ -123,13 +119,13 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     async def search(self, query: SearchQuery) -> SearchPage:
         self._need_search()
         plan = plan_search(query)
-        writer = self._writer
+        writer, indexing = self._writer, self._indexing
         # What whoever only reads finds was indexed by somebody else, who may be behind.
-        complete = writer is not None and self._indexing is None
+        complete = indexing is not None and not indexing.is_under_way
         try:
             # A later page reads what the first one saw; what came since would move the hits between them.
-            if writer is not None and plan.offset == 0:
-                complete = await self._catch_up(writer, wait=query.wait)
+            if indexing is not None and plan.offset == 0:
+                complete = await indexing.catch_up(wait=query.wait)
             page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
         except StoreUnavailable:
             # Damage to the index is mended by making it again; damage to anything else stops that too.
@@ -138,9 +134,9 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
             page = None
             await writer.work(SearchIndex.make)
         if page is None:
-            if writer is None:
+            if indexing is None:
                 raise NotSupported(f"{self.path} has no search index yet; open it for writing and search once")
-            complete = await self._catch_up(writer, wait=query.wait)
+            complete = await indexing.catch_up(wait=query.wait)
             page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
         if page is None:
             raise InternalError("the search index went away while it was used; try again")
@@ -148,38 +144,16 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
 
     async def rebuild_search(self) -> None:
         self._need_search()
-        if self._writer is None:
+        if self._writer is None or self._indexing is None:
             raise StoreReadOnly(f"{self.path} was opened for reading")
         await self._writer.work(SearchIndex.make)
-        await self._catch_up(self._writer, wait=True)
+        await self._indexing.catch_up(wait=True)
 
     def _need_search(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed")
         if not self._search:
             raise NotSupported("this SQLite was built without FTS5, so it cannot search; use one that has it")
-
-    async def _catch_up(self, writer: Writer, *, wait: bool) -> bool:
-        """Index what is missing, a transaction at a time; whoever wants to write goes in between. Whether it is all:
-        who does not ``wait`` for much leaves the rest to a task, which the next ones find going on."""
-        if not wait and self._indexing is not None:
-            return False
-        done = 0
-        while await writer.work(SearchIndex.batch):
-            done += 1
-            if not wait and done >= SOON:
-                self._indexing = asyncio.get_running_loop().create_task(self._index_all(writer))
-                return False
-        return True
-
-    async def _index_all(self, writer: Writer) -> None:
-        try:
-            while await writer.work(SearchIndex.batch):
-                pass
-        except (StoreError, InternalError) as error:
-            logger.warning("the search index of %s is not complete yet: %s", self.path, error)
-        finally:
-            self._indexing = None
 
     async def verify(self) -> Sequence[Damage]:
         looks = (_pages, _references, *LOOKS, _losses)
@@ -219,8 +193,7 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     async def close(self) -> None:
         self._closed = True
         if self._indexing is not None:
-            self._indexing.cancel()
-            await asyncio.gather(self._indexing, return_exceptions=True)
+            await self._indexing.close()
         writer, self._writer = self._writer, None
         if writer is not None:
             await asyncio.to_thread(writer.close)
