@@ -16,7 +16,7 @@ from clew.live.base import Live
 from clew.testing.scripted import FakeProviders, Gate, Piece, ScriptedModel, chunks, wait
 from clew.transcript import chunk as c
 
-__all__ = ["Pace", "cluster", "see"]
+__all__ = ["Pace", "Viewer", "cluster", "see"]
 
 
 class Pace:
@@ -62,6 +62,21 @@ async def cluster(
 async def see(engine: Engine, session_id: str) -> list[dict[str, Any]]:
     """What a viewer is shown from when it comes to the end."""
     return [chunk async for chunk in engine.attach(session_id)]
+
+
+class Viewer:
+    """One who looks at a session: what it was ``shown``, and whether it ``began`` to be shown something."""
+
+    def __init__(self, engine: Engine, session_id: str) -> None:
+        self.began = asyncio.Event()
+        self.shown = asyncio.create_task(self._look(engine, session_id))
+
+    async def _look(self, engine: Engine, session_id: str) -> list[dict[str, Any]]:
+        shown = []
+        async for chunk in engine.attach(session_id):
+            shown.append(chunk)
+            self.began.set()
+        return shown
 
 
 def sentences(chance: Random, count: int) -> list[c.Chunk]:

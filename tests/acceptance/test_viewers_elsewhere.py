@@ -18,10 +18,11 @@ from clew.runtime.stream_sight import see_stream
 from clew.store.base import Store
 from clew.testing.scenario import reduced
 from clew.testing.scripted import Gate, ScriptedModel, call, wait
-from tests.acceptance.elsewhere import Pace, cluster, see, sentences
+from tests.acceptance.elsewhere import Pace, Viewer, cluster, see, sentences
 from tests.rounds import rounds
 
 if TYPE_CHECKING:
+    from clew.runtime.submission import Submission
     from tests.services.proxy import Proxy
     from tests.services.valkey import Valkey
 
@@ -32,12 +33,14 @@ def parts_of(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(reduced(seen)["parts"])
 
 
-def in_time(seen: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
-    """Without those who came to its very end, one after the other, and found nothing that runs."""
-    while seen and not seen[-1]:
-        seen = seen[:-1]
-    assert all(seen)
-    return seen
+async def shown_whole(pace: Pace, submission: Submission, viewers: list[Viewer]) -> list[list[dict[str, Any]]]:
+    """What each was shown of a run whose last chunk waited for all of them."""
+    async with asyncio.timeout(60):
+        for viewer in viewers:
+            await viewer.began.wait()
+        await pace.go(pace.left)
+        await submission.wait()
+        return [await viewer.shown for viewer in viewers]
 
 
 async def test_a_viewer_elsewhere_reads_the_store_once_and_then_hears_every_chunk(
@@ -103,22 +106,20 @@ async def test_viewers_see_what_is_stored_whatever_happens_to_valkey(
     ) as engines:
         session = await engines[0].create_session()
         submission = await engines[0].submit(session.id, "go")
-        viewers: list[asyncio.Task[list[dict[str, Any]]]] = []
+        viewers: list[Viewer] = []
         mishaps = [valkey.wipe, valkey_proxy.cut, valkey_proxy.stall, lambda: _restart(valkey)]
-        while pace.left:
-            await pace.go(chance.randint(1, 12))
+        while pace.left > 1:
+            await pace.go(min(chance.randint(1, 12), pace.left - 1))
             await asyncio.sleep(chance.choice((0, 0, 0.002, 0.02)))
             if chance.random() < 0.5:
-                viewers.append(asyncio.create_task(see(chance.choice(engines), session.id)))
+                viewers.append(Viewer(chance.choice(engines), session.id))
             if chance.random() < 0.2:
                 chance.choice(mishaps)()
             elif chance.random() < 0.4:
                 valkey_proxy.mend()
             if viewers and chance.random() < 0.1:
-                viewers.pop(chance.randrange(len(viewers))).cancel()
-        await submission.wait()
-        seen = await asyncio.wait_for(asyncio.gather(*viewers), 30)
-        seen = in_time(seen)
+                viewers.pop(chance.randrange(len(viewers))).shown.cancel()
+        seen = await shown_whole(pace, submission, viewers)
         stored = (await engines[0].messages(session.id))[-1].parts
         assert [parts_of(one) for one in seen] == [stored] * len(seen)
         assert {one[-1]["type"] for one in seen} <= {"finish"}
@@ -139,15 +140,13 @@ async def test_viewers_see_what_is_stored_without_valkey(postgres_store_url: str
     async with cluster(postgres_store_url, lambda: PostgresLive(postgres_store_url), model, count=3) as engines:
         session = await engines[0].create_session()
         submission = await engines[0].submit(session.id, "go")
-        viewers: list[asyncio.Task[list[dict[str, Any]]]] = []
-        while pace.left:
-            await pace.go(chance.randint(1, 12))
+        viewers: list[Viewer] = []
+        while pace.left > 1:
+            await pace.go(min(chance.randint(1, 12), pace.left - 1))
             await asyncio.sleep(chance.choice((0, 0.002, 0.02)))
             if chance.random() < 0.5:
-                viewers.append(asyncio.create_task(see(chance.choice(engines), session.id)))
-        await submission.wait()
-        seen = await asyncio.wait_for(asyncio.gather(*viewers), 30)
-        seen = in_time(seen)
+                viewers.append(Viewer(chance.choice(engines), session.id))
+        seen = await shown_whole(pace, submission, viewers)
         stored = (await engines[0].messages(session.id))[-1].parts
         assert [parts_of(one) for one in seen] == [stored] * len(seen)
 
