@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import clew
 from clew.engine import Engine
 from clew.errors import AlreadyAnswered, SessionBusy, SessionNotFound
-from clew.store.unit import SetTurn, Unit
+from clew.store.unit import PatchSession, PutProjectRules, SetTurn, Unit
 from clew.testing.scripted import Gate, call, say, wait
 from tests.acceptance.replicas import Cluster, open_cluster
 from tests.acceptance.test_replicas import over, said, until
@@ -118,6 +118,46 @@ async def test_one_answer_that_two_replicas_take_at_one_moment_counts_once(clust
     with pytest.raises(AlreadyAnswered):
         await two.answer(session.id, asked, "deny")
     await over(cluster, session)
+    assert (await said(cluster, session))[-1] == "assistant: got it"
+
+
+def keeps_rules(unit: Unit) -> bool:
+    return any(isinstance(write, PatchSession | PutProjectRules) for write in unit.writes)
+
+
+@pytest.mark.parametrize("scope", ["session", "project"])
+async def test_rules_that_two_replicas_keep_at_one_moment_are_all_kept(
+    cluster: Cluster, tmp_path: Path, scope: Literal["session", "project"]
+) -> None:
+    """Added and revoked: whoever writes last finds what the other has written, and changes that."""
+    one, two = await cluster.join(), await cluster.join()
+    session = await one.create_session(workspace_root=tmp_path, title="t")
+    old = await one.add_rule(scope, "bash", "old", "allow", session_id=session.id)
+    once(one, "commit", lambda: two.add_rule(scope, "bash", "b", "deny", session_id=session.id), before=True)
+    await one.add_rule(scope, "bash", "a", "allow", session_id=session.id)
+    once(two, "commit", lambda: one.add_rule(scope, "bash", "c", "allow", session_id=session.id), before=True)
+    await two.revoke_rule(old.id, session_id=session.id)
+    kept = await one.rules(scope=scope, session_id=session.id)
+    assert [(rule.pattern, rule.action) for rule in kept] == [("b", "deny"), ("a", "allow"), ("c", "allow")]
+
+
+@pytest.mark.parametrize("scope", ["session", "project"])
+async def test_a_rule_of_an_answer_and_one_that_another_replica_keeps_meanwhile_both_count(
+    cluster: Cluster, tmp_path: Path, scope: Literal["session", "project"]
+) -> None:
+    """ "Always" is written with its answer; a rule that came in between stays."""
+    one = await cluster.join([call("fetch", {"name": "a"})], tools=[fetch])
+    two, three = await cluster.join([say("got it")], tools=[fetch]), await cluster.join()
+    session = await one.create_session(workspace_root=tmp_path, title="t")
+    async for _ in one.run(session.id, "go"):
+        pass
+    [waiting] = (await two.get_status(session.id)).waiting
+    add = three.add_rule
+    once(two, "commit", lambda: add(scope, "bash", "b", "deny", session_id=session.id), before=True, when=keeps_rules)
+    assert await two.answer(session.id, waiting.approval_id or "", scope) == 0
+    await over(cluster, session)
+    kept = await one.rules(scope=scope, session_id=session.id)
+    assert [(rule.permission, rule.action) for rule in kept] == [("bash", "deny"), ("fetch", "allow")]
     assert (await said(cluster, session))[-1] == "assistant: got it"
 
 

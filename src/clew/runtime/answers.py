@@ -19,7 +19,7 @@ from clew.permissions.approval_rules import Offer, offers_for
 from clew.permissions.rules import MAX_RULES
 from clew.runtime.calls import Call
 from clew.runtime.host import Host
-from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.live_sessions import LiveSessions, RulesMoved
 from clew.runtime.queue import plan_resume
 from clew.runtime.ready import load_outset
 from clew.runtime.run import Resumption, TakenSession
@@ -29,7 +29,19 @@ from clew.runtime.standing import load_standing
 from clew.runtime.take import plan_take
 from clew.runtime.waiting import find_damage, load_open_turn, load_waiting, open_waits
 from clew.store.base import Moment, get_session
-from clew.store.unit import EpochIs, OpenTurnIs, PatchSession, PutParts, PutProjectRules, SetEpoch, SetTurn, Unit, Write
+from clew.store.unit import (
+    EpochIs,
+    Guard,
+    OpenTurnIs,
+    PatchSession,
+    PutParts,
+    PutProjectRules,
+    RulesAre,
+    SetEpoch,
+    SetTurn,
+    Unit,
+    Write,
+)
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
@@ -57,8 +69,6 @@ class Answers:
         self._host = host
         self._sessions = sessions
         self._runner = runner
-        # A project's rules are every session's: read and written by one at a time.
-        self.project_rules = asyncio.Lock()
 
     async def answer(
         self,
@@ -221,18 +231,17 @@ class Answers:
                 raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
         answered = [msgspec.structs.replace(wait, answer=answer) for wait in asked]
         waits: tuple[Wait, ...] = ()
-        extra: list[Write] = []
-        async with self.project_rules:
-            while not waits:
-                # Rule and answer are one unit: "always" never counts for this call and not for the next.
-                extra = await self._rules(session, parts, answer, pattern)
-                try:
-                    waits = await self._write_answers(session_id, turn, message, answered, extra)
-                except SessionBusy:
-                    # Somebody else's word came first, in another replica. Ours may be void now, or stand beside it.
-                    session = await get_session(self._host.store, session_id)
+        rules: tuple[Write, Guard] | None = None
+        while not waits:
+            # Rule and answer are one unit: "always" never counts for this call and not for the next.
+            rules = await self._rules(session, parts, answer, pattern)
+            try:
+                waits = await self._write_answers(session_id, turn, message, answered, rules)
+            except (SessionBusy, RulesMoved):
+                # Somebody else's word, or rule, came first. Ours may be void now, or stand beside it.
+                session = await get_session(self._host.store, session_id)
         self._tell_answered(session_id, asked)
-        if extra:
+        if rules is not None:
             waits = await self._reconsider(session_id, turn, waits)
         return await self._follow(session_id, turn, waits)
 
@@ -252,9 +261,14 @@ class Answers:
         return len(left)
 
     async def _write_answers(
-        self, session_id: str, turn: Turn, message: MessageRow, answered: Sequence[Wait], extra: Sequence[Write]
+        self,
+        session_id: str,
+        turn: Turn,
+        message: MessageRow,
+        answered: Sequence[Wait],
+        rules: tuple[Write, Guard] | None = None,
     ) -> tuple[Wait, ...]:
-        """Write these answers beside those that are there; all of them."""
+        """Write these answers beside those that are there, and rules with them; all answers."""
         host, now = self._host, self._host.clock.now_ms()
 
         async def ask(store: Moment) -> tuple[SessionState, Turn | None]:
@@ -284,17 +298,20 @@ class Answers:
         parts = changed_parts(message, fold, now)
         if parts:
             writes.append(PutParts(message.id, parts))
-        guards = (EpochIs(state.epoch), OpenTurnIs(turn.id))
-        await self._sessions.commit(Unit(session_id, (*writes, *extra), guards, sync="power"))
+        guards: list[Guard] = [EpochIs(state.epoch), OpenTurnIs(turn.id)]
+        if rules is not None:
+            writes.append(rules[0])
+            guards.append(rules[1])
+        await self._sessions.commit(Unit(session_id, tuple(writes), tuple(guards), sync="power"))
         return waits
 
     async def _rules(
         self, session: Session, parts: Sequence[PartRow], answer: Mapping[str, Any], pattern: str | None
-    ) -> list[Write]:
-        """The rules that "for this session" and "always" store."""
+    ) -> tuple[Write, Guard] | None:
+        """The rules that "for this session" and "always" store, and that nobody has changed them meanwhile."""
         scope = answer.get("decision")
         if scope not in ("session", "project"):
-            return []
+            return None
         if scope == "project" and session.workspace_root is None:
             raise InvalidInput("without a workspace there is no project to remember this for; choose session")
         new: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -313,7 +330,9 @@ class Answers:
         held = (*(rule for rule in known if _said_by(rule) not in new), *new.values())
         if new and len(held) > MAX_RULES:
             raise InvalidInput(f"more than the {MAX_RULES} rules that are kept; revoke some first, or allow it once")
-        return [PatchSession(permissions=held) if scope == "session" else PutProjectRules(project, held, now)]
+        if scope == "session":
+            return PatchSession(permissions=held), RulesAre(None, tuple(known))
+        return PutProjectRules(project, held, now), RulesAre(project, tuple(known))
 
     async def _reconsider(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Requests that the new rule covers need no answer of their own."""
@@ -328,7 +347,7 @@ class Answers:
                     covered.append(msgspec.structs.replace(wait, answer=answer))
         if covered:
             try:
-                waits = await self._write_answers(session_id, turn, message, covered, ())
+                waits = await self._write_answers(session_id, turn, message, covered)
             except (AlreadyAnswered, SessionBusy):
                 return waits  # somebody in another replica has answered since, and sees to the rest
         self._tell_answered(session_id, covered)

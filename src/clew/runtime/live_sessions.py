@@ -33,7 +33,7 @@ from clew.store.unit import Refused, Unit
 from clew.tools.base import Signal
 from clew.transcript.session import Session
 
-__all__ = ["LiveRun", "LiveSessions", "Occupancy", "RouteTaken", "ScheduleMoved", "SentMeanwhile"]
+__all__ = ["LiveRun", "LiveSessions", "Occupancy", "RouteTaken", "RulesMoved", "ScheduleMoved", "SentMeanwhile"]
 
 T = TypeVar("T")
 _CANCELLED_S: Final = 1.0
@@ -42,6 +42,10 @@ _CANCELLED_S: Final = 1.0
 
 class ScheduleMoved(Exception):
     """The schedule that a unit fires is not as it was read: another process has fired it, or somebody changed it."""
+
+
+class RulesMoved(Exception):
+    """The rules that a unit replaces are not as they were read: another process has changed them since."""
 
 
 class RouteTaken(Exception):
@@ -230,6 +234,8 @@ class LiveSessions:
                 raise DuplicateEvent("this event was received before", session_id=unit.session_id)
             if outcome.reason == "schedule_changed":
                 raise ScheduleMoved
+            if outcome.reason == "rules_changed":
+                raise RulesMoved
             if outcome.reason == "route_taken":
                 raise RouteTaken
             if outcome.reason == "sent_meanwhile":

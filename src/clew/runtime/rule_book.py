@@ -18,10 +18,10 @@ from clew.errors import InvalidInput, RuleNotFound
 from clew.permissions.rules import MAX_RULES, parse_rules
 from clew.runtime.answers import Answers
 from clew.runtime.host import Host
-from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.live_sessions import LiveSessions, RulesMoved
 from clew.runtime.permit import stored_rules
 from clew.store.base import get_session
-from clew.store.unit import STORE_WIDE, PatchSession, PutProjectRules, Unit
+from clew.store.unit import STORE_WIDE, PatchSession, PutProjectRules, RulesAre, Unit
 from clew.transcript.rule import Rule
 from clew.transcript.session import Session
 
@@ -68,7 +68,8 @@ class RuleBook:
         parsed = parse_rules(rules, "session", added_at=self._host.clock.now_ms())
         async with self._sessions.lock(session_id):
             await get_session(self._host.store, session_id)
-            await self._store_session_rules(session_id, [_as_stored(rule) for rule in parsed])
+            new = PatchSession(permissions=tuple(_as_stored(rule) for rule in parsed))
+            await self._sessions.commit(Unit(session_id, (new,), sync="power"))
         await self._judge_session(session_id)
 
     async def add(self, scope: Literal["session", "project"], of: str, rule: Mapping[str, Any]) -> KeptRule:
@@ -87,24 +88,29 @@ class RuleBook:
     ) -> None:
         """Take the rule of that id out of its list and put ``new`` at the end of it."""
         store = self._host.store
+        while True:
+            if scope == "session":
+                known = tuple((await get_session(store, of)).permissions)
+                put = PatchSession(permissions=_changed(known, scope, of, rule_id, new))
+                unit = Unit(of, (put,), (RulesAre(None, known),), sync="power")
+            else:
+                known = await store.load_project_rules(of)
+                rules = _changed(known, scope, of, rule_id, new)
+                replaced = PutProjectRules(of, rules, self._host.clock.now_ms())
+                unit = Unit(STORE_WIDE, (replaced,), (RulesAre(of, known),), sync="power")
+            try:
+                await self._sessions.commit(unit)
+                break
+            except RulesMoved:
+                # Somebody else has changed them since they were read, here or in another replica: ours goes beside it.
+                continue
         if scope == "session":
-            async with self._sessions.lock(of):
-                held = list((await get_session(store, of)).permissions)
-                await self._store_session_rules(of, _changed(held, scope, of, rule_id, new))
             await self._judge_session(of)
             return
-        async with self._answers.project_rules:
-            held = list(await store.load_project_rules(of))
-            rules = tuple(_changed(held, scope, of, rule_id, new))
-            put = PutProjectRules(of, rules, self._host.clock.now_ms())
-            await self._sessions.commit(Unit(STORE_WIDE, (put,), sync="power"))
         for session_id in await store.unsettled_sessions():
             session = await store.find_session(session_id)
             if session is not None and session.workspace_root == of:
                 await self._judge_session(session_id)
-
-    async def _store_session_rules(self, session_id: str, rules: Sequence[dict[str, Any]]) -> None:
-        await self._sessions.commit(Unit(session_id, (PatchSession(permissions=tuple(rules)),), sync="power"))
 
     async def _judge_session(self, session_id: str) -> None:
         self._sessions.show_changed(session_id)
@@ -117,7 +123,7 @@ def _changed(
     of: str,
     rule_id: str,
     new: dict[str, Any] | None,
-) -> list[dict[str, Any]]:
+) -> tuple[dict[str, Any], ...]:
     ids = [one.id for one in _kept(stored_rules(held, scope), scope, of)]
     if new is None and rule_id not in ids:
         raise RuleNotFound(f"there is no rule {rule_id} here; list them to see which there are", rule_id=rule_id)
@@ -126,7 +132,7 @@ def _changed(
     # Taking one away is never too much.
     if new is not None and len(rules) > MAX_RULES:
         raise InvalidInput(f"{len(rules)} rules are more than the {MAX_RULES} that are kept; revoke some first")
-    return rules
+    return tuple(rules)
 
 
 def _as_stored(rule: Rule) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from clew.store import unit as u
 from clew.transcript.session import Session, SessionState
@@ -20,6 +21,7 @@ def refusal(
     find_schedule: Callable[[str], Schedule | None],
     count_sent: Callable[[str], int],
     find_routed: Callable[[u.RouteIsFree], Sequence[Session]],
+    load_rules: Callable[[str | None], Sequence[Mapping[str, Any]]],
 ) -> u.Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
     for guard in unit.guards:
@@ -32,6 +34,8 @@ def refusal(
                 return u.Refused("lease_lapsed")
             case u.ScheduleIs(schedule) if find_schedule(schedule.id) != schedule:
                 return u.Refused("schedule_changed")
+            case u.RulesAre(project, rules) if tuple(load_rules(project)) != rules:
+                return u.Refused("rules_changed")
     if unit.session_id == u.STORE_WIDE:
         return None
     creates = bool(unit.writes) and isinstance(unit.writes[0], u.InsertSession)

@@ -120,6 +120,14 @@ class ScheduleIs(Guard, frozen=True):
     schedule: Schedule
 
 
+class RulesAre(Guard, frozen=True):
+    """The rules of this project, or of the unit's own session without one, are as they were read. ``rules_changed``
+    otherwise."""
+
+    project: str | None
+    rules: tuple[dict[str, Any], ...]
+
+
 # Writes
 
 
@@ -474,6 +482,7 @@ class Refused(msgspec.Struct, frozen=True):
         "runs_elsewhere",
         "lease_lapsed",
         "schedule_changed",
+        "rules_changed",
     ]
 
 

@@ -84,6 +84,13 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             self._shared.schedules.get,
             lambda id_: 0 if value is None else sum(row.client_message_id == id_ for row in value.messages.values()),
             lambda guard: self._routed(guard.kind, guard.name),
+            lambda project: (
+                self._shared.rules.get(project, ())
+                if project is not None
+                else value.session.permissions
+                if value
+                else ()
+            ),
         )
         if refused is not None:
             return refused

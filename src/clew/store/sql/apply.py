@@ -137,6 +137,7 @@ class UnitWriter:
             self._find_schedule,
             lambda id_: self._count_sent(unit.session_id, id_),
             lambda guard: triggers.load_routed(self._sql, guard.kind, guard.name),
+            lambda project: self._load_rules(unit.session_id, project),
         )
         if refused is not None:
             return refused
@@ -202,6 +203,11 @@ class UnitWriter:
     def _find_schedule(self, schedule_id: str) -> Schedule | None:
         row = self._sql.first("hold_schedule", {"id": schedule_id})
         return triggers.to_schedule(row) if row is not None else None
+
+    def _load_rules(self, session_id: str, project: str | None) -> Sequence[dict[str, Any]]:
+        of_session = self._sql.first("get_session_permissions", {"id": session_id}) if project is None else None
+        row = of_session if project is None else self._sql.first("load_project_rules", {"project": project})
+        return rows.decode(row[0], "rules", session_id=session_id, project=project) if row is not None else ()
 
     def _write(self, session_id: str, write: u.Write) -> None:
         """Carry out one write of those that every chunk, step and turn is made of; the rest comes after them."""

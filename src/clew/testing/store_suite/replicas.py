@@ -151,6 +151,39 @@ async def test_a_schedule_that_is_not_as_it_was_read_is_not_written(store: Store
     assert await shared(store, u.PutSchedule(read), guards=(u.ScheduleIs(read),)) == u.Refused("schedule_changed")
 
 
+@pytest.mark.rule("RP-1")
+async def test_rules_that_are_not_as_they_were_read_are_not_written(store: Store, scribe: Scribe) -> None:
+    """A project's, which need not have any yet, and a session's: of several who add to them at once, one does."""
+
+    def rule(pattern: object) -> dict[str, object]:
+        return {"permission": "bash", "pattern": str(pattern), "action": "allow"}
+
+    async def put(project: str | None, rules: tuple[dict[str, object], ...], n: int, *guards: u.Guard) -> u.Outcome:
+        if project is None:
+            return await scribe.try_commit(u.PatchSession(permissions=rules), guards=guards)
+        # A project's are written with a session's answer, or by themselves.
+        of = scribe.session_id if n % 2 else u.STORE_WIDE
+        return await store.commit(u.Unit(of, (u.PutProjectRules(project, rules, 1),), guards))
+
+    async def load(project: str | None) -> tuple[dict[str, object], ...]:
+        if project is not None:
+            return await store.load_project_rules(project)
+        found = await store.find_session(scribe.session_id)
+        return tuple(found.permissions) if found is not None else ()
+
+    assert await put("/other", (rule("other"),), 0) == await put("/other", (rule("other"),), 1) == u.Committed()
+    for project in (None, "/a", "/b", "/c"):
+        for known in ((), (rule("known"),)):
+            await put(project, known, 0) if known else None
+            assert await load(project) == known
+            told = [(*known, rule(n)) for n in range(6)]
+            guard = u.RulesAre(project, known)
+            outcomes = await asyncio.gather(*(put(project, one, n, guard) for n, one in enumerate(told)))
+            assert sorted(map(str, outcomes)) == sorted([str(u.Committed())] + [str(u.Refused("rules_changed"))] * 5)
+            assert await load(project) == told[outcomes.index(u.Committed())]
+            assert await put(project, (), 0, guard) == u.Refused("rules_changed")
+
+
 @pytest.mark.rule("RP-1", "EV-1")
 async def test_of_those_who_make_a_session_of_one_name_at_once_one_does(store: Store) -> None:
     """By label or by routing key; what another has is no hindrance, nor is one that goes away or was put away."""

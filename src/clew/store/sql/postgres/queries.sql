@@ -91,6 +91,9 @@ INSERT INTO session_state (session_id) VALUES (:id)
 -- name: get_session_metadata
 SELECT metadata_json FROM chat_sessions WHERE id = :id
 
+-- name: get_session_permissions
+SELECT permissions_json FROM chat_sessions WHERE id = :id
+
 -- name: set_session_metadata
 -- sent
 UPDATE chat_sessions SET metadata_json = :metadata_json WHERE id = :id
@@ -1021,10 +1024,10 @@ SELECT rules_json FROM project_rules WHERE project = :project
 -- One at a time indexes what is missing; whoever comes meanwhile waits, and then finds it done.
 SELECT pg_advisory_xact_lock(:key)
 
--- name: hold_route
+-- name: hold_name
 -- sent
--- A session that is not there has no row to take: of those who make one of the same name, one does at a time.
-SELECT pg_advisory_xact_lock(hashtextextended(:route, 0))
+-- What is not there has no row to take: of those who write under the same name, one does at a time.
+SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))
 
 -- name: forget_searched
 -- sent

@@ -49,6 +49,7 @@ from clew.store.unit import (
     PutBlob,
     PutPrompt,
     RouteIsFree,
+    RulesAre,
     Unit,
 )
 from clew.transcript.session import SessionState
@@ -294,9 +295,11 @@ def _lock(sql: PostgresStatements, units: Sequence[Unit]) -> dict[str, SessionSt
         sql.first("hold_kept", {"key": KEPT})
     elif any(isinstance(write, _NAMING) for write in writes):
         sql.first("share_kept", {"key": KEPT})
-    guards = (guard for unit in units for guard in unit.guards)
-    for route in sorted({f"{one.kind} {one.name}" for one in guards if isinstance(one, RouteIsFree)}):
-        sql.first("hold_route", {"route": route})
+    guards = [guard for unit in units for guard in unit.guards]
+    names = {f"{one.kind} {one.name}" for one in guards if isinstance(one, RouteIsFree)}
+    names |= {f"rules {one.project}" for one in guards if isinstance(one, RulesAre) and one.project is not None}
+    for name in sorted(names):
+        sql.first("hold_name", {"name": name})
     ids = sorted({unit.session_id for unit in units} - {STORE_WIDE})
     states: dict[str, SessionState | None] = {STORE_WIDE: None, **dict.fromkeys(ids)}
     if ids:

@@ -90,6 +90,9 @@ INSERT INTO session_state (session_id) VALUES (:id)
 -- name: get_session_metadata
 SELECT metadata_json FROM chat_sessions WHERE id = :id
 
+-- name: get_session_permissions
+SELECT permissions_json FROM chat_sessions WHERE id = :id
+
 -- name: set_session_metadata
 UPDATE chat_sessions SET metadata_json = :metadata_json WHERE id = :id
 
