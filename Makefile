@@ -134,8 +134,8 @@ share: $(READY) ## the campaign of two programs in one file, ROUNDS steps of the
 	$(RIG) share $(BUDGET)
 
 .PHONY: races
-races: $(READY) ## replicas that take one session at once, ROUNDS times (10000); on PostgreSQL with URL=
-	$(BIN)/python -m tests.rig.races $(or $(ROUNDS),10000) $(URL)
+races: $(READY) ## replicas that take one session at once, ROUNDS times (10000); with STORE=postgresql on one out of a wheel, with URL= there
+	$(BIN)/python -m tests.rig.races $(or $(ROUNDS),10000) $(or $(URL),$(STORE))
 
 .PHONY: chaos
 chaos: $(READY) ## the campaign of faults in a cluster of three replicas, ROUNDS of them (24)

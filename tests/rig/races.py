@@ -1,12 +1,15 @@
 """Races: many replicas take one session at once, and a judge counts who has it. One winner each, or it fails.
 
-``python -m tests.rig.races ROUNDS [URL]`` runs so many of them, in memory or on the PostgreSQL at the address.
+``python -m tests.rig.races ROUNDS [WHERE]`` runs so many of them, in memory, on the PostgreSQL at an address, or with
+``postgresql`` on one out of the wheel, for as long as it takes. On PostgreSQL each replica has connections of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
+import time
 
 from clew.runtime.standing import load_standing
 from clew.runtime.take import plan_open
@@ -44,21 +47,30 @@ async def race(stores: list[Store], rounds: int) -> list[int]:
     return winners
 
 
-async def main(rounds: int, url: str | None) -> int:
+async def main(rounds: int, where: str) -> int:
     stores: list[Store] = [MemoryStore()]
-    if url is not None:
-        from clew.store.sql.postgres.opening import open_postgres
+    with contextlib.ExitStack() as running:
+        if where != "memory":
+            # The drivers are imported by whoever asks for a server.
+            from clew.store.sql.postgres.opening import open_postgres
+            from tests.services.postgres import Postgres
 
-        stores = [await open_postgres(url) for _ in range(REPLICAS)]
-    try:
-        winners = await race(stores, rounds)
-    finally:
-        for store in stores:
-            await store.close()
+            if where == "postgresql":
+                server = Postgres(fsync=False)
+                running.callback(server.close)
+                where = server.url(server.create())
+            stores = [await open_postgres(where) for _ in range(REPLICAS)]
+        begun = time.monotonic()
+        try:
+            winners = await race(stores, rounds)
+        finally:
+            for store in stores:
+                await store.close()
     wrong = [n for n, count in enumerate(winners) if count != 1]
-    print(f"{rounds} races of {REPLICAS} replicas, {len(wrong)} without exactly one winner")
+    took = f"{time.monotonic() - begun:.0f} s"
+    print(f"{rounds} races of {REPLICAS} replicas, {len(wrong)} without exactly one winner, {took}")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)))
+    sys.exit(asyncio.run(main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "memory")))

@@ -238,8 +238,8 @@ class Conversations(Protocol):
         ...
 
     async def unsettled_sessions(self, among: Collection[str] | None = None) -> tuple[str, ...]:
-        """Sessions with an open turn, a tool call without a result, or something in the queue; all there are, or those
-        ``among`` some, which costs no more than there are of these."""
+        """Sessions with an open turn, a tool call without a result, something in the queue, or a summary in the making
+        (a runner); all there are, or those ``among`` some, which costs no more than there are of these."""
         ...
 
     async def newest_message_at(self, session_id: str) -> int:

@@ -224,7 +224,8 @@ async def test_a_session_that_something_has_which_is_no_run_is_taken_until_it_is
     assert await store.commit(take(scribe.session_id, state.epoch, "a")) == u.Committed()
     assert await store.commit(take(scribe.session_id, state.epoch + 1, "b")) == u.Refused("runs_elsewhere")
     assert await store.unsettled_sessions([scribe.session_id]) == (scribe.session_id,)
+    assert await store.unsettled_sessions() == (scribe.session_id,)
     await scribe.commit(u.SetRunner(None))
     assert (await store.load_state(scribe.session_id)).runner is None
-    assert await store.unsettled_sessions([scribe.session_id]) == ()
+    assert await store.unsettled_sessions([scribe.session_id]) == await store.unsettled_sessions() == ()
     assert await store.run_by("a") == ()

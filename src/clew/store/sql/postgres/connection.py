@@ -31,6 +31,13 @@ _REFUSED: Final = re.compile(
     "|no password supplied"
 )
 """What a server says to whom it does not let in. The driver gives no code for that, only the words."""
+_ENDED: Final = (
+    psycopg.errors.AdminShutdown,
+    psycopg.errors.CrashShutdown,
+    psycopg.errors.CannotConnectNow,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+"""What a server says as it ends a connection. The driver does not count the last one among those about connections."""
 _PATIENCE: Final = {
     "connect_timeout": "5",
     "application_name": "clew",
@@ -177,11 +184,11 @@ def shown_url(url: str) -> str:
 
 def is_cut_off(error: BaseException) -> bool:
     """Whether the server, or the way to it, is not there now: the same may be tried again."""
-    if isinstance(error, psycopg.errors.AdminShutdown | psycopg.errors.CrashShutdown | psycopg.errors.CannotConnectNow):
+    if isinstance(error, _ENDED):
         return True
     if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.PipelineAborted):
         # What has a code the server has said itself; these are about connections.
-        return error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "53300", "25P03"))
+        return error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "53300"))
     return isinstance(error, psycopg.InterfaceError)
 
 
@@ -208,6 +215,11 @@ def translate(error: BaseException, url: str) -> BaseException:
         return errors.StoreUnavailable(f"{where} cannot be opened ({why}); look at its name, the user and the password")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return errors.StoreUnavailable(f"{where} may not be used by this user ({why}); grant what is missing")
+    if isinstance(error, psycopg.errors.QueryCanceled | psycopg.errors.TransactionTimeout):
+        return errors.StoreUnavailable(
+            f"{where} has ended a statement before it was done ({why}); see that statement_timeout leaves it time: "
+            "ALTER DATABASE … SET statement_timeout = 0"
+        )
     if is_cut_off(error) or isinstance(error, psycopg.OperationalError):
         return errors.StoreUnavailable(f"{where} cannot be reached ({why}); see that the server runs, and try again")
     if isinstance(error, psycopg.errors.DivisionByZero):

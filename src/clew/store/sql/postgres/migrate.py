@@ -30,6 +30,11 @@ MIGRATIONS: Final = {
     int(name[:4]): name for name in sorted(file.name for file in _FOLDER.iterdir()) if _FILE.match(name)
 }
 SCHEMA_VERSION: Final = max(MIGRATIONS, default=FIRST_VERSION)
+_NAMES: Final = re.findall(r"^CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)", read_sql("postgres/schema.sql"), re.MULTILINE)
+_FIND_NAMES: Final = """
+    SELECT name FROM unnest($1::text[]) WITH ORDINALITY n (name, at) WHERE to_regclass(name) IS NOT NULL ORDER BY at
+"""
+_FIND_COLUMNS: Final = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('schema_versions') AND attnum > 0"
 
 
 def check_version(connection: Connection, url: str) -> int:
@@ -47,19 +52,27 @@ def check_version(connection: Connection, url: str) -> int:
 
 def _version(connection: Connection, url: str) -> int:
     """0 where there is nothing yet."""
-    found = connection.execute("SELECT to_regclass('schema_versions'), to_regclass('chat_sessions')").fetchone()
-    if found is None or found[0] is None:
-        if found is not None and found[1] is not None:
-            raise StoreUnavailable(f"{shown_url(url)} holds tables of another program; choose another database")
+    found = [name for (name,) in connection.execute(_FIND_NAMES, (_NAMES,)).fetchall()]
+    columns = {name for (name,) in connection.execute(_FIND_COLUMNS).fetchall()}
+    if found and not {"number", "additive"} <= columns:
+        raise StoreUnavailable(
+            f"{shown_url(url)} holds what another program has made ({', '.join(found[:3])}); choose another database"
+        )
+    if not found:
         return 0
     versions = connection.execute("SELECT number, additive FROM schema_versions ORDER BY number").fetchall()
+    if not versions:
+        raise StoreUnavailable(
+            f"{shown_url(url)} does not say which version of clew has made it (schema_versions is empty); put a dump "
+            "back into an empty database, or choose another one"
+        )
     closed = [number for number, additive in versions if number > SCHEMA_VERSION and not additive]
     if closed:
         raise SchemaTooNew(
             f"{shown_url(url)} was written by a newer clew (format {closed[-1]}, this one knows {SCHEMA_VERSION}); "
             "upgrade clew. Nothing was changed"
         )
-    return max((number for number, _ in versions), default=0)
+    return int(versions[-1][0])
 
 
 def migrate(connection: Connection, url: str, wait_s: float = 30.0) -> None:

@@ -79,11 +79,17 @@ def _check_server(connection: Connection, url: str, options: PostgresOptions) ->
     if version < OLDEST:
         raise NotSupported(f"{where} is PostgreSQL {version}; clew needs {OLDEST} or newer")
     row = connection.execute(
-        "SELECT current_setting('synchronous_commit'), current_setting('server_encoding'), pg_is_in_recovery()"
+        "SELECT current_setting('synchronous_commit'), current_setting('server_encoding'), pg_is_in_recovery(), "
+        "current_schema()"
     ).fetchone()
-    sync, encoding, is_standby = row or ("", "", False)
+    sync, encoding, is_standby, schema = row or ("", "", False, None)
     if encoding != "UTF8":
         raise StoreUnavailable(f"{where} keeps text as {encoding}; make the database anew with ENCODING 'UTF8'")
+    if schema is None:
+        raise StoreUnavailable(
+            f"{where} has no schema to keep tables in (search_path names none that is there); set one: "
+            "ALTER DATABASE … SET search_path = public"
+        )
     if options.read_only:
         return
     if is_standby:

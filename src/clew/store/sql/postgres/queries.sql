@@ -340,6 +340,8 @@ ORDER BY p.message_id, p."index"
 -- name: unsettled_sessions
 SELECT session_id FROM session_state WHERE open_turn_id IS NOT NULL
 UNION
+SELECT session_id FROM session_state WHERE runner IS NOT NULL
+UNION
 SELECT session_id FROM chat_parts
 WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
 AND NOT EXISTS (SELECT 1 FROM adopted_messages a WHERE a.message_id = chat_parts.message_id)

@@ -322,7 +322,7 @@ AND p.tool_state IN ('input-streaming', 'input-available', 'approval-requested',
 ORDER BY p.message_id, p."index"
 
 -- name: unsettled_sessions
-SELECT session_id FROM session_state WHERE open_turn_id IS NOT NULL
+SELECT session_id FROM session_state WHERE open_turn_id IS NOT NULL OR runner IS NOT NULL
 UNION
 SELECT session_id FROM chat_parts INDEXED BY chat_parts_open_calls
 WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
