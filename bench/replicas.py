@@ -63,7 +63,7 @@ async def _speed(bench: Bench, postgres: Postgres, live: str) -> list[Line]:
     sessions, words = bench.size(60, 12), bench.size(200, 60)
     rates: dict[int, list[float]] = {1: [], 3: []}
     waits: dict[int, list[float]] = {1: [], 3: []}
-    for _ in range(bench.rounds):
+    for _ in range(bench.size(2, 1)):
         for count in rates:
             async with _serving(bench.folder, postgres.url(postgres.create()), live, count) as clients:
                 ids = [await clients[n % count].session() for n in range(sessions)]
@@ -102,7 +102,7 @@ async def _elsewhere(bench: Bench, postgres: Postgres, lives: dict[str, str]) ->
     for name, live in lives.items():
         half: list[float] = []
         most: list[float] = []
-        for _ in range(bench.rounds):
+        for _ in range(bench.size(2, 1)):
             store = postgres.url(postgres.create())
             async with _serving(bench.folder, store, live, 2) as (here, there):
                 id_ = await here.session()

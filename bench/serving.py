@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import re
 import sys
 import time
@@ -26,7 +27,7 @@ __all__ = ["Served", "measure", "serving"]
 _AT_ONCE: Final = (1, 10, 50)
 _GOALS_MS: Final = {1: 2.0, 10: 10.0, 50: 40.0}
 _WORD: Final = re.compile(rb"\d{7}\.\d{6} ")
-_GRACE_S: Final = 8.0
+_GRACE_S: Final = 12.0
 _SERVERS: Final = ("clew", "bare", "durable")
 
 
@@ -161,7 +162,7 @@ async def _post(served: Served, at_once: int, times: int, *, fresh: bool) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """Words a second while all streams speak, how late they are, and what a server needed for it."""
+    """Words a second from when the first was due until the last was there, how late they were, and what it took."""
 
     rate: float
     p50: float
@@ -197,7 +198,7 @@ async def _carry(bench: Bench, server: str, streams: int) -> _Carried:
         maker = await connect(served.port)
         sessions = await _sessions(maker, streams) if server == "clew" else [f"ses_{n}" for n in range(streams)]
         connections = [await connect(served.port) for _ in range(streams)]
-        heard = _Heard(streams)
+        heard = _Heard()
         loop = asyncio.get_running_loop()
         asking = [
             loop.create_task(
@@ -209,7 +210,6 @@ async def _carry(bench: Bench, server: str, streams: int) -> _Carried:
         cpu, begin = cpu_seconds(served.pid), time.perf_counter()
         await asyncio.sleep(SECONDS - 0.3)
         cpu_share = (cpu_seconds(served.pid) - cpu) / (time.perf_counter() - begin)
-        count, took = len(heard.lags), time.perf_counter() - heard.first
         await asyncio.wait(asking, timeout=_GRACE_S)
         rss = peak_mb(served.pid)
         for task in asking:
@@ -217,17 +217,17 @@ async def _carry(bench: Bench, server: str, streams: int) -> _Carried:
         for connection in (maker, *connections):
             connection.close()
         await asyncio.gather(*asking, return_exceptions=True)
-    return _Carried(
-        count / took, percentile(heard.lags, 0.5) * 1000, percentile(heard.lags, 0.99) * 1000, cpu_share * 100, rss
-    )
+    rate = len(heard.lags) / (heard.last - heard.due)
+    return _Carried(rate, percentile(heard.lags, 0.5) * 1000, percentile(heard.lags, 0.99) * 1000, cpu_share * 100, rss)
 
 
 class _Heard:
-    """The words of all streams. Each is the moment it was due."""
+    """The words of all streams. Each is the moment it was due; the first of them, and when the last was heard."""
 
-    def __init__(self, streams: int) -> None:
+    def __init__(self) -> None:
         self.lags: list[float] = []
-        self.first = 0.0
+        self.due = math.inf
+        self.last = 0.0
         self.begun = asyncio.Event()
 
     def listener(self) -> Callable[[bytes], None]:
@@ -238,10 +238,12 @@ class _Heard:
             data = tail + data
             now, end = time.perf_counter(), 0
             for found in _WORD.finditer(data):
-                self.lags.append(now - float(found.group()))
+                due = float(found.group())
+                self.lags.append(now - due)
+                self.due = min(self.due, due)
                 end = found.end()
-            if end and not self.first:
-                self.first = now
+            if end:
+                self.last = now
                 self.begun.set()
             # A word may be cut in two anywhere.
             tail = data[max(end, len(data) - 14) :]
