@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import defaultdict
 
 import pytest
@@ -23,6 +24,10 @@ settings.register_profile(
 )
 settings.register_profile("dev", max_examples=rounds(100), deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("CLEW_HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+# Tests ask for whatever there is, and some of it is kept in the folder of settings: never in that of who runs them.
+_SETTINGS = tempfile.TemporaryDirectory(prefix="clew-settings-", ignore_cleanup_errors=True)
+os.environ["XDG_CONFIG_HOME"] = _SETTINGS.name
 
 
 @pytest.fixture(scope="session")

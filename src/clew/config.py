@@ -31,6 +31,7 @@ __all__ = [
     "data_folder",
     "default_store_url",
     "load_config",
+    "save_settings",
     "secret_values",
     "unknown_settings",
 ]
@@ -160,6 +161,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ``event_log`` keeps a log of every settled fact beside the tables, from which they can be rebuilt.
     ``ledger_prompts`` keeps what people type in the events ledger, too, with what went out for it.
     ``max_reply_bytes`` is how much of one reply of a model is taken; the step then ends as ``length``.
+    ``max_steps`` is how many model calls a turn may take where its agent says nothing; else the preset says.
     ``resume="safe"``: after a restart turns that were interrupted go on by themselves, at most twice each, unless a
     tool was at work in them.
     """
@@ -168,6 +170,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     live: str | None = None
     providers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     default_agent: str = "assistant"
+    max_steps: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None
     save: SavePolicy = SavePolicy()
     compaction: CompactionConfig = CompactionConfig()
     pruning: PruningConfig = PruningConfig()
@@ -231,6 +234,34 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         why = misfit(error, Config) if isinstance(error, msgspec.ValidationError) else error
         raise InvalidInput(f"{path} is not a valid configuration: {why}") from error
+
+
+def save_settings(path: Path, changed: Mapping[str, str | int | None]) -> None:
+    """Write settings of the first level into the user's file; None takes one out. All other lines stay as they are.
+
+    A file in which that cannot be done line by line is refused, and left alone.
+    """
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        wanted = {**tomllib.loads(text), **changed}
+        lines = text.splitlines()
+        for name, value in changed.items():
+            tables = next((at for at, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+            at = next((at for at in range(tables) if re.match(rf"\s*{name}\s*=", lines[at])), None)
+            line = [] if value is None else [f"{name} = {msgspec.json.encode(value).decode()}"]
+            lines[slice(0, 0) if at is None else slice(at, at + 1)] = line
+        written = "".join(f"{line}\n" for line in lines)
+        if tomllib.loads(written) != {name: value for name, value in wanted.items() if value is not None}:
+            raise InvalidInput(f"{path} is written in a way that cannot be changed line by line; change it by hand")
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = path.with_name(f".{path.name}-{os.getpid()}")
+        beside.write_text(written, encoding="utf-8")
+        if path.exists():
+            # It may hold keys.
+            beside.chmod(path.stat().st_mode & 0o777)
+        os.replace(beside, path)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput(f"{path} could not be changed: {error}") from error
 
 
 def _with_variables(config: Config, environ: Mapping[str, str]) -> Config:

@@ -163,6 +163,7 @@ def _compose(
     """Put together what every run stands on."""
     from clew.agents.catalog import AgentCatalog
     from clew.permissions.rules import base_rules
+    from clew.runtime.choices import Choices
     from clew.runtime.hooks import Hooks
     from clew.runtime.host import Host
     from clew.runtime.lease import Lease
@@ -182,10 +183,12 @@ def _compose(
 
         fenced = make_bash(find_sandbox(config.tools.sandbox), lambda: (*places.folders, *places.files))
         offered["bash"] = offered["bash"] if any(tool.name == "bash" for tool in tools) else fenced
+    models = providers or _registry(config, clock)
+    named = models.parse(config.default_model) if config.default_model is not None and providers is None else None
     return Host(
         store=store,
         live=live,
-        providers=providers or _registry(config, clock),
+        providers=models,
         tools=offered,
         agents=lambda workspace: AgentCatalog.load(folder, workspace),
         base_rules=base_rules(),
@@ -197,6 +200,7 @@ def _compose(
         chance=random.random,
         spill=spill,
         config_folder=folder,
+        choices=Choices(named, config.default_agent, config.max_steps),
         lease=Lease(shared=store.capabilities.many_processes),
     )
 

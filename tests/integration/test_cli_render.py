@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
+import clew
 from clew.fronts.cli.attachment import with_files
 from clew.fronts.cli.chat.completion import LineCompleter
 from clew.fronts.cli.chat.footer import Footer
@@ -169,15 +170,18 @@ async def test_an_at_completes_files_of_the_folder(tmp_path: Path) -> None:
     for name in ("src/app.py", "app.md", "docs/map.md", ".git/app", "node_modules/app.js"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    completer = LineCompleter(lambda line: [], lambda: tmp_path)
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    (tmp_path / "app.log").touch()
+    async with clew.open("memory:") as engine:
+        completer = LineCompleter(lambda line: [], lambda typed: engine.find_files(typed, workspace=tmp_path))
 
-    async def found(line: str) -> list[str]:
-        asked = completer.get_completions_async(Document(line), CompleteEvent())
-        return [completion.text async for completion in asked]
+        async def found(line: str) -> list[str]:
+            asked = completer.get_completions_async(Document(line), CompleteEvent())
+            return [completion.text async for completion in asked]
 
-    assert await found("look at @ap") == ["app.md", "src/app.py", "docs/map.md"]
-    assert await found("look at ap") == []
-    assert await found("mail me@ap") == []
+        assert await found("look at @ap") == ["app.md", "src/app.py", "docs/map.md"]
+        assert await found("look at ap") == []
+        assert await found("mail me@ap") == []
 
 
 def test_files_are_named_by_an_at_and_images_by_their_path(tmp_path: Path) -> None:

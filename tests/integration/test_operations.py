@@ -160,8 +160,10 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
             metadata={"label": None, "x": 1},
             model="demo/long:slow",
             mode="ask",
+            pinned=True,
         )
-        await walk("patch_session", session_id=s, title="", archived=False, metadata={}, model="demo/echo", mode="ask")
+        rest = {"model": "demo/echo", "mode": "ask", "pinned": False}
+        await walk("patch_session", session_id=s, title="", archived=False, metadata={}, **rest)
         await walk(
             "list_sessions",
             limit=3,
@@ -173,7 +175,15 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
             kind="any",
             archived=True,
             ephemeral=True,
+            pinned=True,
         )
+        await walk("find_files", q="sto", session_id=s, workspace=None, limit=3)
+        await walk("change_settings", default_model="demo/tour", default_agent="explore", max_steps=7)
+        await walk("change_settings", default_model=None, default_agent=None, max_steps=None)
+        await walk("settings")
+        await walk("save_prompt", name="tidy", text="Tidy up.")
+        await walk("prompts")
+        await walk("remove_prompt", name="tidy")
         await walk("models")
         await walk("replicas")
         await walk("usage", by="model", since="2026-01-31", until="2026-02-01T08:00Z")

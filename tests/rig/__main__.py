@@ -11,7 +11,9 @@ import argparse
 import importlib
 import json
 import logging
+import os
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -58,6 +60,13 @@ def main() -> int:
     given = parser.parse_args()
     # A campaign breaks things on purpose; what clew has to say about each would bury the figure.
     logging.disable(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="clew-settings-", ignore_cleanup_errors=True) as own:
+        # Inputs nobody should send must not reach the settings of who runs this.
+        os.environ["XDG_CONFIG_HOME"] = own
+        return run_campaigns(given)
+
+
+def run_campaigns(given: argparse.Namespace) -> int:
     names = CAMPAIGNS if given.name == "all" else (given.name,)
     minutes = None if given.minutes is None else given.minutes / len(names)
     kept = []

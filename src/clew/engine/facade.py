@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from clew.engine.files import Files
 from clew.engine.history import History
 from clew.engine.permissions import Permissions
+from clew.engine.prompts import SavedPrompts
 from clew.engine.runs import Runs
 from clew.engine.sessions import Sessions
+from clew.engine.settings import Settings
 from clew.engine.transfer import Transfer
 from clew.errors import BlobNotFound, Invalid, InvalidId, InvalidInput, NotFound
 from clew.live.base import LiveStream, Status
@@ -72,7 +75,7 @@ class ReplicaShape(msgspec.Struct, frozen=True):
     sessions: tuple[str, ...]
 
 
-class Operations(Sessions, Runs, History, Permissions, Transfer):
+class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPrompts, Settings):
     """What can be asked of an engine wherever it is: in this process, or in a server that has the store."""
 
     events: Events
@@ -81,7 +84,11 @@ class Operations(Sessions, Runs, History, Permissions, Transfer):
 
     async def models(self) -> list[ModelListing]:
         """The models that can be named, the usable ones first; for the others the reason."""
-        return list(await asyncio.to_thread(self._host.providers.models))
+        listed = await asyncio.to_thread(self._host.providers.models)
+        chosen = self._host.choices.default_model
+        if chosen is None:
+            return list(listed)
+        return [msgspec.structs.replace(one, default=one.id == str(chosen.plain)) for one in listed]
 
     async def agents(self, workspace: str | Path | None = None) -> AgentList:
         """The agents a session can have; with a ``workspace``, those of its project too."""
@@ -89,7 +96,8 @@ class Operations(Sessions, Runs, History, Permissions, Transfer):
 
         catalog = await asyncio.to_thread(self._host.agents, Path(workspace) if workspace else None)
         # The limit of a session that names no preset of its own. The config's may come from the kind of store.
-        limit = presets()[self._host.config.compaction.preset or "guide"].max_steps
+        preset = presets()[self._host.config.compaction.preset or "guide"]
+        limit = self._host.choices.max_steps or preset.max_steps
         shown, notices = [], [*catalog.notices]
         for agent in catalog.list():
             model = None

@@ -26,7 +26,7 @@ from clew.store.base import Cursor, SessionQuery
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
-from clew.transcript.metadata import MODE_KEY, NAMING_KEY, local_place
+from clew.transcript.metadata import MODE_KEY, NAMING_KEY, PINNED_KEY, local_place
 from clew.transcript.rule import Mode, check_mode
 from clew.transcript.session import Model, Session
 
@@ -97,8 +97,10 @@ class Sessions(EnginePart):
         kind: Literal["chat", "subagent", "any"] = "chat",
         archived: bool = False,
         ephemeral: bool = False,
+        pinned: bool = False,
     ) -> SessionList:
-        """Sessions, newest first. Archived, ephemeral and subagent sessions are left out unless asked for.
+        """Sessions, newest first. Archived, ephemeral and subagent sessions are left out unless asked for; with
+        ``pinned`` all that are not pinned.
 
         ``workspace`` may be any name of the folder; it need not be there any more.
         """
@@ -120,6 +122,7 @@ class Sessions(EnginePart):
             kind=kind,
             archived=archived,
             ephemeral=ephemeral,
+            pinned=pinned,
         )
         page = await self._store.list_shown(query)
         return SessionList(page.sessions, _format_cursor(page.next), page.unsettled)
@@ -141,12 +144,16 @@ class Sessions(EnginePart):
         metadata: Mapping[str, Any] | None = None,
         model: str | Model | dict[str, Any] | None = None,
         mode: Mode | None = None,
+        pinned: bool | None = None,
     ) -> Session:
         """Change what is given, in one unit. ``metadata`` is merged key by key; a key set to None is removed.
 
         ``model`` answers from the next turn on that names none, those of the queue included; its variant in that turn.
-        ``mode`` counts from the next call of a tool on, and what waits is judged again by it.
+        ``mode`` counts from the next call of a tool on, and what waits is judged again by it. A ``pinned``
+        session stands at the top of the page's list.
         """
+        if pinned is not None:
+            metadata = {**(metadata or {}), PINNED_KEY: pinned or None}
         if mode is not None:
             metadata = {**(metadata or {}), MODE_KEY: mode}
         if title is None and archived is None and metadata is None and model is None:
@@ -263,7 +270,7 @@ class Sessions(EnginePart):
         check_value([agent, title, dict(metadata or {})], "session")
         workspace = await asyncio.to_thread(resolve_workspace, workspace_root) if workspace_root is not None else None
         catalog = await asyncio.to_thread(self._host.agents, workspace)
-        manifest = catalog.get(agent or self._host.config.default_agent)
+        manifest = catalog.get(agent or self._host.choices.default_agent)
         bag = dict(metadata or {})
         if title is not None:
             bag["title"] = title

@@ -28,7 +28,7 @@ from clew.runtime.title import branch_title
 from clew.store.base import get_session, get_turn
 from clew.store.unit import Guard, Unit
 from clew.transcript.gate import check_value
-from clew.transcript.metadata import MODE_KEY, NAMING_KEY, PAUSED_KEY
+from clew.transcript.metadata import MODE_KEY, NAMING_KEY, PAUSED_KEY, PINNED_KEY
 from clew.transcript.rule import check_mode
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Turn
@@ -37,10 +37,10 @@ from clew.transcript.turn_state import OPEN
 __all__ = ["Branching"]
 
 _OWN_METADATA: Final = frozenset(
-    {"kind", "depth", "label", "routing_key", "source", "cron_job_id", "webhook", NAMING_KEY, PAUSED_KEY}
+    {"kind", "depth", "label", "routing_key", "source", "cron_job_id", "webhook", NAMING_KEY, PAUSED_KEY, PINNED_KEY}
 )
-"""Session metadata that says what a session is to its parent, what comes to it, who made it, or tells of its queue or
-its title; a branch is none of that."""
+"""Session metadata that says what a session is to its parent, what comes to it, who made it, or tells of its queue,
+its title or its place in the list; a branch is none of that."""
 
 
 class Branching:

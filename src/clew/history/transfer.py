@@ -126,7 +126,7 @@ async def _session_here(host: Host, portable: PortableSession, workspace: Path |
     try:
         agent = catalog.get(given.agent).name
     except InvalidInput:
-        agent = catalog.get(host.config.default_agent).name
+        agent = catalog.get(host.choices.default_agent).name
         metadata["agent_was"] = given.agent
     if portable.queue and given.paused_by is None:
         # Nobody here has said that it may go on.

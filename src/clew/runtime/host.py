@@ -13,6 +13,7 @@ from clew.config import Config
 from clew.ids import Mint
 from clew.live.base import Live
 from clew.providers.base import Providers
+from clew.runtime.choices import Choices
 from clew.runtime.hooks import Hooks
 from clew.runtime.lease import Lease
 from clew.runtime.places import OwnPlaces
@@ -40,4 +41,5 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     chance: Callable[[], float]
     spill: Path
     config_folder: Path | None = None
+    choices: Choices = msgspec.field(default_factory=Choices)
     lease: Lease = msgspec.field(default_factory=Lease)

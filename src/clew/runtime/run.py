@@ -117,7 +117,8 @@ class Run:
         self.epoch = self._epoch = taken.epoch
         self._resumption = resumption
         self._first_step = taken.steps
-        self._max_steps = setting.agent.max_steps or session_policy(host.config, setting.session).max_steps
+        limit = setting.agent.max_steps or host.choices.max_steps
+        self._max_steps = limit or session_policy(host.config, setting.session).max_steps
         self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state)
         self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
         self._room = Room(host, setting, self.turn, taken.epoch, self._progress, taken.counted)

@@ -286,7 +286,7 @@ async def usual_model(host: Host, workspace: Path | None) -> Model:
 
 def _usual_model(host: Host, workspace: Path | None, named: str | InvalidInput | None) -> Model:
     if named is None:
-        return host.providers.default_model()
+        return host.choices.default_model or host.providers.default_model()
     if isinstance(named, InvalidInput):
         raise named
     try:

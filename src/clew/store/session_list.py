@@ -19,7 +19,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list. Archived, ephemeral and subagent sessions are left out unless asked for."""
+    """Which sessions to list. Archived, ephemeral and subagent sessions are left out unless asked for;
+    with ``pinned`` all that are not pinned."""
 
     limit: int = 50
     cursor: Cursor | None = None
@@ -30,6 +31,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["chat", "subagent", "any"] = "chat"
     archived: bool = False
     ephemeral: bool = False
+    pinned: bool = False
 
 
 class SessionPage(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ __all__ = [
     "MODE_KEY",
     "NAMING_KEY",
     "PAUSED_KEY",
+    "PINNED_KEY",
     "PLACE_KEYS",
     "SNAPSHOT_KEY",
     "STORE_KEYS",
@@ -65,6 +66,10 @@ NAMING_KEY: Final = "naming"
 
 MODE_KEY: Final = "permission_mode"
 """Session metadata: how freely it works. It is not there while it asks."""
+
+
+PINNED_KEY: Final = "pinned"
+"""Session metadata: a person keeps it at the top of the list. It is not there otherwise."""
 
 
 PLACE_KEYS: Final = ("workerId", "workspaceId")
@@ -176,6 +181,11 @@ class SessionMetadata:
     def ephemeral(self) -> bool:
         """Left out of lists."""
         return self.metadata.get("ephemeral") is True
+
+    @property
+    def pinned(self) -> bool:
+        """Kept at the top of lists by a person."""
+        return self.metadata.get(PINNED_KEY) is True
 
     @property
     def paused_by(self) -> PausedBy | None:

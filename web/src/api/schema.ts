@@ -177,6 +177,11 @@ export interface FileList {
   next_cursor?: string | null;
 }
 
+/** Paths in a workspace, the likeliest first. */
+export interface FileNames {
+  files: string[];
+}
+
 /** What a fork is called, and its first prompt, which runs. */
 export interface ForkBody {
   label?: string | null;
@@ -278,6 +283,12 @@ export interface NewEvent {
   title?: string | null;
 }
 
+/** Words to keep, and their name. */
+export interface NewPrompt {
+  name: string;
+  text: string;
+}
+
 /** A rule as a client sends it. `source` is not believed; `pinned` is named here only to be refused. */
 export interface NewRule {
   permission: string;
@@ -362,6 +373,11 @@ export interface PromptBody {
   message_id?: string | null;
   on_busy?: "interrupt" | "queue" | "reject" | null;
   attended?: boolean | null;
+}
+
+/** Saved prompts, by their names. */
+export interface PromptList {
+  prompts: SavedPrompt[];
 }
 
 /** The messages that wait, the next one first; `paused`, as of a status, while nothing will fire them. */
@@ -490,6 +506,12 @@ export interface RulesBody {
   rules: NewRule[];
 }
 
+/** Words under a name; in the folder of settings it is the file `prompts/NAME.md`. */
+export interface SavedPrompt {
+  name: string;
+  text: string;
+}
+
 /** A job that fires by itself. `last_id` is the source id of its newest run, `skipped` counts runs left out. Where `cron` is empty it fires once, `at` a moment, and is gone then. `by` says who made it. */
 export interface Schedule {
   id: string;
@@ -579,6 +601,7 @@ export interface SessionPatch {
   metadata?: Record<string, unknown>;
   model?: string | Record<string, unknown>;
   mode?: "accept_edits" | "ask" | "read_only";
+  pinned?: boolean;
   agent?: unknown;
 }
 
@@ -608,6 +631,22 @@ export interface SessionShape {
   status: Status;
   mode: "accept_edits" | "ask" | "read_only";
   spend: Spend;
+  pinned: boolean;
+}
+
+/** What is changed; null takes a setting back. */
+export interface SettingsPatch {
+  default_model?: string | null;
+  default_agent?: string | null;
+  max_steps?: number | null;
+}
+
+/** `default_model` null is the first one that can be used, `max_steps` null what the preset of a session says. `file` is where a change is kept; null where it lasts as long as this process. */
+export interface SettingsShape {
+  default_model: string | null;
+  default_agent: string;
+  max_steps: number | null;
+  file: string | null;
 }
 
 /** What a session has spent, with its subagents, of which `subagents` there are. A branch's is its own alone. */
@@ -876,6 +915,48 @@ export interface Operations {
     body: undefined;
     answer: Blob;
   };
+  /** Files of a workspace by what is typed of their names, the likeliest first. */
+  "GET /api/files": {
+    path: Record<string, never>;
+    query: { q?: string; session?: string | null; workspace?: string | null; limit?: number };
+    body: undefined;
+    answer: FileNames;
+  };
+  /** What holds where nobody says otherwise. */
+  "GET /api/settings": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: SettingsShape;
+  };
+  /** Change what is given. */
+  "PATCH /api/settings": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: SettingsPatch;
+    answer: SettingsShape;
+  };
+  /** The saved prompts. */
+  "GET /api/prompts": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: PromptList;
+  };
+  /** Keep words under a name. */
+  "POST /api/prompts": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: NewPrompt;
+    answer: SavedPrompt;
+  };
+  /** Forget a saved prompt. */
+  "DELETE /api/prompts/{name}": {
+    path: { name: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: undefined;
+  };
   /** Accept that acknowledged commits are lost. */
   "POST /api/losses/{loss_id}/accept": {
     path: { loss_id: string };
@@ -893,7 +974,7 @@ export interface Operations {
   /** Sessions, newest first. */
   "GET /api/sessions": {
     path: Record<string, never>;
-    query: { limit?: number; cursor?: string | null; agent?: string | null; workspace?: string | null; parent?: string | null; q?: string | null; kind?: "any" | "chat" | "subagent"; archived?: boolean; ephemeral?: boolean };
+    query: { limit?: number; cursor?: string | null; agent?: string | null; workspace?: string | null; parent?: string | null; q?: string | null; kind?: "any" | "chat" | "subagent"; archived?: boolean; ephemeral?: boolean; pinned?: boolean };
     body: undefined;
     answer: SessionPage;
   };

@@ -111,7 +111,7 @@ def _call_facade(engine: Engine, operation: Operation, kept: KeptAnswers) -> Han
         if again is not None:
             return encoded(again)
         arguments: dict[str, Any] = {operation.parameter(name): one for name, one in request.path_params.items()}
-        if operation.found_first or operation.method in ("PATCH", "PUT"):
+        if arguments and (operation.found_first or operation.method in ("PATCH", "PUT")):
             name, value = next(iter(arguments.items()))
             await attrgetter(_FOUND_BY[name])(engine)(value)
         if operation.query is not None:

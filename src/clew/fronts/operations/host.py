@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from clew.engine.facade import AgentList
+from clew.engine.prompts import SavedPrompt
+from clew.engine.settings import SettingsShape
 from clew.fronts.operations.operation import Arguments, Nothing, Operation
-from clew.fronts.operations.results import Health, ModelList, ReplicaList, ServerShape, SessionList
+from clew.fronts.operations.results import (
+    FileNames,
+    Health,
+    ModelList,
+    PromptList,
+    ReplicaList,
+    ServerShape,
+    SessionList,
+)
 from clew.transcript.spend import Grouping, UsageReport
 
 __all__ = ["DOCUMENT", "OPERATIONS"]
@@ -26,6 +37,30 @@ class UsageArguments(Arguments):
     by: Grouping = "day"
     since: str | None = msgspec.field(default=None, name="from")
     until: str | None = msgspec.field(default=None, name="to")
+
+
+class FindFilesQuery(Arguments):
+    """What is typed, and in whose workspace: a session's, or a folder's."""
+
+    q: Annotated[str, Meta(max_length=1000)] = ""
+    session_id: str | None = msgspec.field(default=None, name="session")
+    workspace: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class SettingsPatch(Arguments):
+    """What is changed; null takes a setting back."""
+
+    default_model: str | UnsetType | None = UNSET
+    default_agent: str | UnsetType | None = UNSET
+    max_steps: int | UnsetType | None = UNSET
+
+
+class NewPrompt(Arguments):
+    """Words to keep, and their name."""
+
+    name: str
+    text: str
 
 
 OPERATIONS: Final = (
@@ -62,6 +97,19 @@ OPERATIONS: Final = (
         UsageArguments,
     ),
     Operation("blob", "GET /api/blobs/{sha256}", "The bytes of a file in a message.", {200: bytes}, media="*/*"),
+    Operation(
+        "find_files",
+        "GET /api/files",
+        "Files of a workspace by what is typed of their names, the likeliest first.",
+        {200: FileNames},
+        FindFilesQuery,
+        refusals=(400, 404),
+    ),
+    Operation("settings", "GET /api/settings", "What holds where nobody says otherwise.", {200: SettingsShape}),
+    Operation("change_settings", "PATCH /api/settings", "Change what is given.", {200: SettingsShape}, SettingsPatch),
+    Operation("prompts", "GET /api/prompts", "The saved prompts.", {200: PromptList}),
+    Operation("save_prompt", "POST /api/prompts", "Keep words under a name.", {200: SavedPrompt}, NewPrompt),
+    Operation("remove_prompt", "DELETE /api/prompts/{name}", "Forget a saved prompt.", {204: None}),
     Operation(
         "accept_loss",
         "POST /api/losses/{loss_id}/accept",

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from clew.engine.facade import ReplicaShape
+from clew.engine.prompts import SavedPrompt
 from clew.history.rewind import Rewound
 from clew.history.tree import ReflogEntry
 from clew.live.base import Status
@@ -94,6 +95,18 @@ class ModelList(msgspec.Struct, frozen=True):
     models: list[ModelListing]
 
 
+class FileNames(msgspec.Struct, frozen=True):
+    """Paths in a workspace, the likeliest first."""
+
+    files: list[str]
+
+
+class PromptList(msgspec.Struct, frozen=True):
+    """Saved prompts, by their names."""
+
+    prompts: list[SavedPrompt]
+
+
 class SessionShape(msgspec.Struct, frozen=True):
     """A session as clients see it: what lives in its metadata lifted out, its own rules left out."""
 
@@ -121,6 +134,7 @@ class SessionShape(msgspec.Struct, frozen=True):
     status: Status
     mode: Mode
     spend: Spend
+    pinned: bool
 
 
 # Names of the OpenAPI document, which stay: this page is what the engine calls a ``SessionList``.

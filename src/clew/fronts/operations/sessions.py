@@ -52,6 +52,7 @@ class SessionPatch(Arguments):
     metadata: dict[str, Any] | UnsetType = UNSET
     model: ModelName | UnsetType = UNSET
     mode: Mode | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
     agent: Any = UNSET
 
     def arguments(self) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class SessionPatch(Arguments):
 
 
 class ListQuery(Arguments):
-    """Which sessions are listed. ``q`` is looked for in titles."""
+    """Which sessions are listed. ``q`` is looked for in titles; ``pinned`` leaves out all that are not."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: str | None = None
@@ -74,6 +75,7 @@ class ListQuery(Arguments):
     kind: Literal["chat", "subagent", "any"] = "chat"
     archived: bool = False
     ephemeral: bool = False
+    pinned: bool = False
 
 
 class DeleteQuery(Arguments):

@@ -201,6 +201,7 @@ def _matches(session: Session, query: SessionQuery) -> bool:
     return (
         (query.archived or session.archived_at is None)
         and (query.ephemeral or not session.ephemeral)
+        and (session.pinned or not query.pinned)
         and query.kind in ("any", session.kind)
         and query.agent in (None, session.agent)
         and query.workspace in (None, session.workspace_root)

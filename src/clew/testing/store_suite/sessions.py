@@ -86,7 +86,13 @@ async def test_the_list_is_newest_first_and_leaves_out_what_was_put_aside(
     assert await listed(store, archived=True) == [newest, archived, plain]
     assert await listed(store, ephemeral=True) == [newest, ephemeral, plain]
     assert await listed(store, kind="subagent") == [subagent]
+    pinned = await make(store, mint, clock, metadata={"pinned": True})
+    mistaken = await make(store, mint, clock, metadata={"pinned": "true"})
+    assert await listed(store, pinned=True) == [pinned]
+    assert await listed(store) == [mistaken, pinned, newest, plain]
     assert await listed(store, kind="any", archived=True, ephemeral=True) == [
+        mistaken,
+        pinned,
         newest,
         subagent,
         ephemeral,

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from clew.errors import InvalidInput
+from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.chat.conversation import AT_WORK, Conversation
 from clew.fronts.cli.chat.slash_commands import completions, run_slash
 from clew.fronts.cli.chat.terminal import Pipe, Terminal
@@ -57,9 +57,16 @@ async def _on_screen(engine: AnyEngine, store: str | None, model: str | None, he
 
     look = _look()
     typed = TypedLines(here)
+
+    async def find_files(typed: str) -> list[str]:
+        # Nobody is told why there is nothing to offer: what is typed counts as it is.
+        with contextlib.suppress(ClewError, Gone):
+            return await talk.engine.find_files(typed, workspace=talk.folder)
+        return []
+
     screen = Screen(
         await asyncio.to_thread(typed.load),
-        LineCompleter(lambda line: completions(line, talk), lambda: talk.folder),
+        LineCompleter(lambda line: completions(line, talk), find_files),
         colour=look.has_colour,
     )
     terminal: Terminal = screen

@@ -425,6 +425,21 @@ async def show(chat: Conversation, rest: str) -> None:
     chat.terminal.print("".join(history_lines(messages, chat.look, chat.terminal.size[0])))
 
 
+@slash("[NAME]", "one of your saved prompts, put where you write")
+async def prompts(chat: Conversation, rest: str) -> None:
+    kept = {one.name: one.text for one in await chat.engine.prompts()}
+    if not kept:
+        chat.note("none are saved; save one on the page, or write it to prompts/NAME.md beside your config.toml")
+        return
+    rows = [(name, f"{name}  {one_line(text, 200)}") for name, text in kept.items()]
+    chosen = rest or await chat.terminal.pick("which prompt?", rows)
+    if chosen is None:
+        return
+    if chosen not in kept:
+        raise InvalidInput(f"there is no saved prompt {chosen!r}; there are {', '.join(kept)}")
+    chat.terminal.draft(kept[chosen])
+
+
 @slash("COMMAND", "run something in your own shell; the model is told with your next message")
 async def shell(chat: Conversation, rest: str) -> None:
     if not rest:

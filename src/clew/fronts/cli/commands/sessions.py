@@ -1,4 +1,4 @@
-"""``clew ls``, ``show``, ``queue``, ``abort``, ``archive`` and ``rm``: looking at sessions and looking after them."""
+"""``clew ls``, ``show``, ``queue``, ``abort``, ``archive``, ``pin`` and ``rm``: looking after sessions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,28 @@ from clew.transcript.message import Message
 __all__ = ["COMMANDS", "words_of"]
 
 
-async def ls(*, store: Store = None, limit: int = 50, archived: bool = False, json: Json = False) -> None:
+async def ls(
+    *,
+    store: Store = None,
+    limit: int = 50,
+    archived: bool = False,
+    pinned: Annotated[bool, flag("Only those that are pinned.")] = False,
+    json: Json = False,
+) -> None:
     """List sessions, newest first.
 
     Example: clew ls --limit 10
     """
     async with open_store(store) as engine:
-        page = await engine.list_sessions(limit=limit, archived=archived)
+        page = await engine.list_sessions(limit=limit, archived=archived, pinned=pinned)
         if json:
             print_json({"sessions": await session_shapes(engine, page.sessions), "next_cursor": page.next_cursor})
             return
     if sys.stdout.isatty():
         print(f"{'session':<30}  {'tokens':>8}  title")
     for session in page.sessions:
-        print(f"{session.id}  {session.total_tokens:>8}  {plain(session.title or '(untitled)')}")
+        pin = "★ " if session.pinned else ""
+        print(f"{session.id}  {session.total_tokens:>8}  {pin}{plain(session.title or '(untitled)')}")
 
 
 async def show_(
@@ -150,6 +158,24 @@ async def archive(
     show(json, shape, [f"{kept.id} is {'in the list again' if undo else 'archived'}"])
 
 
+async def pin(
+    session: str,
+    /,
+    *,
+    undo: Annotated[bool, flag("Take the mark away again.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Keep a session at the top of the page's list; `clew ls --pinned` lists those alone.
+
+    Example: clew pin ses_… --undo
+    """
+    async with open_store(store, write=True) as engine:
+        kept = await engine.patch_session(session, pinned=not undo)
+        [shape] = await session_shapes(engine, [kept])
+    show(json, shape, [f"{kept.id} is {'pinned no more' if undo else 'pinned'}"])
+
+
 async def rm(
     session: str,
     /,
@@ -166,4 +192,4 @@ async def rm(
     print(f"{plain(session)} is removed")
 
 
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (ls, show_, queue, abort, archive, rm)
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (ls, show_, queue, abort, archive, pin, rm)

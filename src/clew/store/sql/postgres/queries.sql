@@ -29,6 +29,7 @@ AND (:title::text IS NULL
 AND (:agent::text IS NULL OR s.agent = :agent::text)
 AND (:workspace::text IS NULL OR s.workspace_root = :workspace::text)
 AND (:parent::text IS NULL OR s.parent_id = :parent::text)
+AND (NOT :pinned::boolean OR metadata_json -> 'pinned' = 'true')
 AND (s.updated_at, s.id) < (:updated_at, :id)
 AND {is_taken_in}
 

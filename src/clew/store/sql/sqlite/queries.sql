@@ -24,6 +24,9 @@ AND (:title IS NULL
 AND (:agent IS NULL OR s.agent = :agent)
 AND (:workspace IS NULL OR s.workspace_root = :workspace)
 AND (:parent IS NULL OR s.parent_id = :parent)
+-- Few are: most rows are passed over without a look into the JSON.
+AND (NOT :pinned OR (s.metadata_json LIKE '%"pinned"%'
+    AND iif(json_valid(metadata_json), json_type(metadata_json, '$.pinned'), NULL) = 'true'))
 AND (s.updated_at, s.id) < (:updated_at, :id)
 AND {is_taken_in}
 

@@ -1,0 +1,100 @@
+"""Files of a workspace that a person names in a message, found while they type; ``workspace:PATH`` sends one along."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from clew.engine.base import EnginePart
+from clew.engine.workspace import resolve_workspace
+from clew.errors import InvalidInput, ToolFailed
+from clew.transcript.gate import check_value
+
+__all__ = ["Files"]
+
+_MOST_SEEN: Final = 20_000
+_LOOK_S: Final = 2.0
+_MOST_IGNORES: Final = 64 * 1024
+# Where there is no file that says so, these are nobody's own words either.
+_SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv"})
+
+
+class Files(EnginePart):
+    """Looks into the workspace of a session, or of one that is about to begin."""
+
+    async def find_files(
+        self, q: str = "", *, session_id: str | None = None, workspace: str | Path | None = None, limit: int = 50
+    ) -> list[str]:
+        """Names of files in the workspace that hold ``q``, the likeliest first: those that begin so, then those whose
+        own name does. What its ignore files leave out is not among them, nor what begins with a dot; not all of a very
+        large folder is looked at."""
+        if not 1 <= limit <= 200:
+            raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
+        check_value(q, "q")
+        root = await self._root(session_id, workspace)
+        return await asyncio.to_thread(_find, root, q.casefold(), limit, self._host.places.folders) if root else []
+
+    async def _root(self, session_id: str | None, workspace: str | Path | None) -> Path | None:
+        if session_id is None:
+            return await asyncio.to_thread(resolve_workspace, workspace) if workspace is not None else None
+        session = await self._find_own(session_id)
+        return Path(session.workspace_root) if session.workspace_root else None
+
+
+def _find(root: Path, typed: str, limit: int, closed: tuple[str, ...]) -> list[str]:
+    from clew.tools.base import Signal
+    from clew.tools.files.access import open_folder, read_all
+    from clew.tools.files.ignored import IGNORE_FILE, IgnoredPaths
+    from clew.tools.files.walk import Brake, LeftOut, walk
+
+    ignored: dict[str, IgnoredPaths] = {}
+
+    def read_ignored(folder: str) -> None:
+        try:
+            data, _ = read_all(root / folder / IGNORE_FILE, _MOST_IGNORES)
+            ignored[folder] = IgnoredPaths(data.decode("utf-8", "replace"))
+        except (OSError, ToolFailed):
+            return
+
+    def left_out(path: str, *, is_folder: bool) -> bool:
+        name = path.rpartition("/")[2]
+        if name.startswith(".") or name in _SKIPPED or not path.isprintable() or " " in path:
+            return True
+        # The nearest file that says something of it decides.
+        for above in map(str, PurePosixPath(path).parents):
+            folder = "" if above == "." else above
+            if folder in ignored:
+                said = ignored[folder].verdict(path[len(folder) :].lstrip("/"), is_folder=is_folder)
+                if said is not None:
+                    return said
+        return False
+
+    def enter(path: str) -> bool:
+        if left_out(path, is_folder=True) or str(root / path) in closed:
+            return False
+        read_ignored(path)
+        return True
+
+    found: list[str] = []
+    try:
+        root = Path(os.path.realpath(root))
+        read_ignored("")
+        with open_folder(root) as handle:
+            for seen, entry in enumerate(walk(handle, Brake(Signal(), _LOOK_S), LeftOut(), enter)):
+                held = entry.kind == "file" and typed in entry.path.casefold()
+                if held and not left_out(entry.path, is_folder=False):
+                    found.append(entry.path)
+                if seen >= _MOST_SEEN:
+                    break
+    except (OSError, ToolFailed):
+        return []
+
+    def distance(name: str) -> tuple[int, int, str]:
+        folded = name.casefold()
+        own = folded.rpartition("/")[2]
+        near = 0 if folded.startswith(typed) else 1 if own.startswith(typed) else 2
+        return near, name.count("/"), name
+
+    return sorted(found, key=distance)[:limit]

@@ -1,0 +1,89 @@
+"""Saved prompts: words a person says often, each under a name, as files of their own folder of settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from clew.engine.base import EnginePart
+from clew.errors import InvalidInput, NotFound, NotSupported
+from clew.transcript.gate import check_value
+
+__all__ = ["SavedPrompt", "SavedPrompts"]
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
+_MOST: Final = 200
+_LONGEST: Final = 20_000
+
+
+class SavedPrompt(msgspec.Struct, frozen=True):
+    """Words under a name; in the folder of settings it is the file ``prompts/NAME.md``."""
+
+    name: str
+    text: str
+
+
+class SavedPrompts(EnginePart):
+    """Kept beside agents and skills, so that they can be written by hand, too."""
+
+    async def prompts(self) -> list[SavedPrompt]:
+        """The saved prompts, by their names. A file that cannot be read is none."""
+        folder = self._host.config_folder
+        return await asyncio.to_thread(_load, folder / "prompts") if folder is not None else []
+
+    async def save_prompt(self, name: str, text: str) -> SavedPrompt:
+        """Keep words under a name, in the place of what had it."""
+        if _NAME.fullmatch(name) is None:
+            raise InvalidInput("a prompt is named by 1 to 40 of a-z, 0-9 and -, and does not begin with -")
+        check_value(text, "text")
+        if not text.strip() or len(text) > _LONGEST:
+            raise InvalidInput(f"a saved prompt has 1 to {_LONGEST:,} characters")
+        await asyncio.to_thread(_save, self._prompts_folder(), name, text)
+        return SavedPrompt(name, text)
+
+    async def remove_prompt(self, name: str) -> None:
+        """Forget a saved prompt."""
+        try:
+            if _NAME.fullmatch(name) is None:
+                raise FileNotFoundError
+            await asyncio.to_thread((self._prompts_folder() / f"{name}.md").unlink)
+        except FileNotFoundError as error:
+            raise NotFound("there is no saved prompt of this name", name=name[:40]) from error
+
+    def _prompts_folder(self) -> Path:
+        if self._host.config_folder is None:
+            raise NotSupported("this engine has no folder of settings to keep prompts in")
+        return self._host.config_folder / "prompts"
+
+
+def _load(folder: Path) -> list[SavedPrompt]:
+    found: list[SavedPrompt] = []
+    for file in sorted(folder.glob("*.md"))[:_MOST]:
+        try:
+            with file.open(encoding="utf-8") as opened:
+                text = opened.read(_LONGEST)
+        except (OSError, UnicodeDecodeError):
+            continue
+        if _NAME.fullmatch(file.stem) and text.strip():
+            found.append(SavedPrompt(file.stem, text))
+    return found
+
+
+def _save(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    target = folder / f"{name}.md"
+    if not target.exists() and len(list(folder.glob("*.md"))) >= _MOST:
+        raise InvalidInput(f"there are {_MOST} saved prompts already; remove one first")
+    # Whole or not at all: somebody may read it at this moment.
+    beside = folder / f".{name}-{secrets.token_hex(4)}"
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)

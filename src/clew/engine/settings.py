@@ -1,0 +1,67 @@
+"""Settings that a person changes while the host runs: kept in their own file, and in force at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from clew.config import save_settings
+from clew.engine.base import EnginePart
+from clew.errors import InvalidInput
+from clew.transcript.gate import check_value
+
+__all__ = ["Settings", "SettingsShape"]
+
+
+class SettingsShape(msgspec.Struct, frozen=True):
+    """``default_model`` null is the first one that can be used, ``max_steps`` null what the preset of a session says.
+    ``file`` is where a change is kept; null where it lasts as long as this process."""
+
+    default_model: str | None
+    default_agent: str
+    max_steps: int | None
+    file: str | None
+
+
+class Settings(EnginePart):
+    """Those of :class:`clew.config.Config` that are a person's taste. An agent that says otherwise goes before them."""
+
+    async def settings(self) -> SettingsShape:
+        """What is in force now for whoever says nothing else."""
+        chosen, folder = self._host.choices, self._host.config_folder
+        model = str(chosen.default_model) if chosen.default_model is not None else None
+        file = str(folder / "config.toml") if folder is not None else None
+        return SettingsShape(model, chosen.default_agent, chosen.max_steps, file)
+
+    async def change_settings(
+        self,
+        *,
+        default_model: str | UnsetType | None = UNSET,
+        default_agent: str | UnsetType | None = UNSET,
+        max_steps: int | UnsetType | None = UNSET,
+    ) -> SettingsShape:
+        """Change what is given, from the next turn on; None takes a setting back. Kept in the user's file of settings,
+        whose other lines stay as they are. Other processes read it when they start."""
+        from clew.agents.manifest import MAX_STEPS
+
+        check_value([default_model or None, default_agent or None], "settings")
+        chosen = msgspec.structs.replace(self._host.choices)
+        if default_model is not UNSET:
+            chosen.default_model = self._host.providers.parse(default_model) if default_model is not None else None
+        if default_agent is not UNSET:
+            catalog = await asyncio.to_thread(self._host.agents, None)
+            chosen.default_agent = catalog.get(default_agent or "assistant").name
+        if max_steps is not UNSET:
+            if max_steps is not None and not 1 <= max_steps <= MAX_STEPS:
+                raise InvalidInput(f"max_steps is a whole number from 1 to {MAX_STEPS:,}")
+            chosen.max_steps = max_steps
+        given = {"default_model": default_model, "default_agent": default_agent, "max_steps": max_steps}
+        changed = {name: value for name, value in given.items() if not isinstance(value, UnsetType)}
+        if self._host.config_folder is not None and changed:
+            await asyncio.to_thread(save_settings, self._host.config_folder / "config.toml", changed)
+        # Only what is kept is in force: both or neither.
+        for name in changed:
+            setattr(self._host.choices, name, getattr(chosen, name))
+        return await self.settings()
