@@ -369,10 +369,10 @@ test("the title is renamed where it stands, and a queued message cancelled: the 
   await tabTo(page, "Message");
   await send(page, "/model demo/echo");
   await send(page, "queued");
-  await page.getByRole("button", { name: /queued$/ }).waitFor();
-  await tabTo(page, /: queued$/, back);
+  await page.getByRole("button", { name: "Cancel this queued message: queued" }).waitFor();
+  await tabTo(page, "Cancel this queued message: queued", back);
   await page.keyboard.press("Enter");
-  await page.getByRole("button", { name: /: queued$/ }).waitFor({ state: "detached" });
+  await page.getByRole("button", { name: /: queued$/ }).first().waitFor({ state: "detached" });
   await focusIs(page, "Message");
 });
 

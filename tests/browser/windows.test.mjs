@@ -1,6 +1,7 @@
 /** Several windows on one session, the queue, and a server that goes away and comes back. */
 import assert from "node:assert/strict";
-import { newContext, startServer, test } from "./kit.mjs";
+import { audit, newContext, startServer, test } from "./kit.mjs";
+import { becomes } from "./session.mjs";
 import {
   AWAY,
   agrees,
@@ -121,22 +122,50 @@ test("what is sent while something runs is queued, one of it can be cancelled, a
   await inStep(windows);
 });
 
-test("a stop pauses the queue; the page says so, and the queue goes on when it is told to", async () => {
+test("Esc stops and starts nothing; what waits is moved, reworded, held back, sent now and gone on with", async () => {
   const server = await sharedServer();
   const { id } = await newSession(server, "demo/long");
-  const page = await openSession(server, id);
+  const [page, other] = await twoWindows(server, id);
+  const waits = (...words) => becomes(() => queued(page).allInnerTexts(), words);
   await prompt(server, id, ENDLESS);
   await atLeast(page, 1);
-  await say(page, "3 words");
-  await until(async () => (await queued(page).count()) === 1, "no chip");
-  await button(page, "Stop").click();
+  for (const words of ["3 words", "4 words", "5 words"]) await say(page, words);
+  await waits("3 words", "4 words", "5 words");
+  await page.keyboard.press("Escape");
   await idle(server, id);
   await page.getByText("paused since it was stopped").waitFor();
   assert.equal(await answers(page).count(), 1);
-  await button(page, "Go on with the queue").click();
-  await until(async () => (await answers(page).count()) === 2, "the queue did not run");
-  await until(async () => (await queued(page).count()) === 0, "the queue is empty");
-  assert.equal(await page.getByText("paused since").count(), 0);
+  assert.deepEqual(await audit(page), []);
+
+  await page.getByRole("button", { name: "Edit this queued message: 5 words" }).focus();
+  for (const [key, order] of [
+    ["Alt+ArrowUp", ["3 words", "5 words", "4 words"]],
+    ["Alt+ArrowUp", ["5 words", "3 words", "4 words"]],
+    ["Alt+ArrowDown", ["3 words", "5 words", "4 words"]],
+  ]) {
+    await page.keyboard.press(key);
+    await waits(...order);
+  }
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("ControlOrMeta+A");
+  await page.keyboard.type("6 words");
+  await page.keyboard.press("Enter");
+  await waits("3 words", "6 words", "4 words");
+  await becomes(() => queued(other).allInnerTexts(), ["3 words", "6 words", "4 words"]);
+
+  await say(page, "/queue pause");
+  await page.getByText("paused by you").waitFor();
+  await page.getByRole("button", { name: "This queued message: 4 words", exact: true }).press("Enter");
+  await page.keyboard.press("Enter");
+  await until(async () => (await answers(page).count()) === 2, "it was not sent");
+  await idle(server, id);
+  await waits("3 words", "6 words");
+  await button(other, "Go on with the queue").click();
+  await until(async () => (await answers(page).count()) === 4, "the queue did not run");
+  for (const window of [page, other]) {
+    await until(async () => (await queued(window).count()) === 0, "the queue is empty");
+    await said(window, [ENDLESS, "4 words", "3 words", "6 words"]);
+  }
 });
 
 test("a queued turn that starts is attached to by itself", async () => {

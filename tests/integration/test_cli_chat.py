@@ -106,7 +106,7 @@ def test_ctrl_c_aborts_the_turn_and_a_second_one_leaves(chat: Open, tmp_path: Pa
     screen.shows("  1  3 words\n")
     screen.type("\x03")
     screen.until("stopped; what was written is kept")
-    screen.until("1 queued, paused since an abort; /continue queue goes on")
+    screen.until("1 queued, paused since an abort; /queue go on ends it")
     screen.type("/continue queue\r")
     screen.shows("› 3 words\n")
     screen.shows("thread stone quiet\n")

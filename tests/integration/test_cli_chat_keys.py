@@ -101,7 +101,8 @@ def test_the_editor_of_ones_own(chat: Open, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.rule("SR-7")
 def test_escape_stops_and_the_queue_stays(chat: Open, tmp_path: Path) -> None:
-    """Nothing of the queue is started; one of it is handed back to be changed; twice, one's own words are offered."""
+    """Nothing of the queue is started; it can be reworded, put in another order, held back and sent; twice, one's own
+    words are offered."""
     screen = chat(model="demo/long:slow")
     screen.until(READY)
     screen.type("2000 words\r")
@@ -111,22 +112,33 @@ def test_escape_stops_and_the_queue_stays(chat: Open, tmp_path: Path) -> None:
         screen.shows(f"⋯ {words}\n" if words != "6 words" else "⋯ and 1 more; /queue lists them\n")
     screen.type("\x1b")
     screen.shows("stopped; what was written is kept, and /continue goes on; 4 messages in the\nqueue, paused\n")
-    screen.shows("4 queued, paused since an abort; /continue queue goes on\n")
+    screen.shows("4 queued, paused since an abort; /queue go on ends it\n")
     screen.type("/queue edit 2\r")
-    screen.shows("› 4 words")
-    screen.type("\x15")
+    screen.shows("› /queue edit msg_")
+    screen.type(" in all\r")
+    screen.shows("  2  4 words in all\n")
+    screen.type("/queue move 2 1\r")
+    screen.shows("  1  4 words in all\n  2  3 words\n")
+    screen.type("/queue move 1 9\r")
+    screen.shows("  3  6 words\n  4  4 words in all\n")
+    screen.type("/queue pause\r")
+    screen.shows("4 queued, paused by you; /queue go on ends it\n")
+    screen.type("/queue now 4\r")
+    screen.shows("› 4 words in all\n")
+    screen.shows("thread stone quiet end\n")
+    screen.idle()
     for number in (3, 2, 1):
         screen.type(f"/queue cancel {number}\r")
         screen.shows(f"\n{number - 1} queued" if number > 1 else "nothing waits")
     screen.idle()
     screen.type("\x1b")
     screen.type("\x1b")
-    screen.shows("change which message?  (1 of 1)\n❯ 2000 words")
+    screen.shows("change which message?  (2 of 2)\n❯ 4 words in all")
     screen.type("\r")
-    screen.shows("› 2000 words\n~")
+    screen.shows("› 4 words in all\n~")
     screen.type("\x15")
     assert screen.leave() == 0
-    assert messages(tmp_path) == []
+    assert [message.role for message in messages(tmp_path)] == ["user", "assistant"]
 
 
 @pytest.mark.rule("PM-7")

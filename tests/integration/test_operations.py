@@ -281,6 +281,10 @@ async def waiting(walk: Walk, s: str) -> None:
     queued = await walk.remote.submit(s, "later", message_id="q1")
     assert queued.queued
     await walk("queue", session_id=s)
+    await walk("edit_queued", session_id=s, message_id="q1", text="later still")
+    await walk("move_queued", session_id=s, message_id="q1", before=queued.message_id)
+    await walk("pause_queue", session_id=s, paused=True)
+    await walk("send_queued", session_id=s, message_id="q9")
     await walk("cancel_queued", session_id=s, message_id="q1")
     [asked] = status.waiting
     await walk("answer_question", session_id=s, tool_call_id="call", output=None)

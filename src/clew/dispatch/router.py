@@ -227,6 +227,6 @@ class Router:
             async with sessions.lock(session_id):
                 standing = None if sessions.is_live(session_id) else await load_standing(self._host.store, session_id)
                 obstacle = find_obstacle(sessions, session_id, standing)
-                is_stopped = await self._runtime.queue.find_pause(session_id) == "abort"
+                is_stopped = await self._runtime.queue.find_pause(session_id) in ("abort", "person")
                 if sessions.is_open(session_id) and obstacle is None and not is_stopped:
-                    await self._runtime.runner.fire(session_id, triggered=True)
+                    await self._runtime.runner.fire(session_id, only="triggered")

@@ -145,12 +145,48 @@ class Runs(EnginePart):
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
         """Take a message out of the queue, by clew's id or the client's own."""
         session = await self._find_own(session_id)
+        await self._runtime.queue.cancel(session.id, await self._find_queued(session.id, message_id))
+
+    async def edit_queued(self, session_id: str, message_id: str, text: str) -> None:
+        """Say a message that waits in other words. Its files stay with it, and it keeps its place."""
+        session = await self._find_own(session_id)
+        edited = await self._find_queued(session.id, message_id)
+        async with self._runtime.sessions.lock(session.id):
+            await self._runtime.queue.edit(session.id, edited, text)
+
+    async def move_queued(self, session_id: str, message_id: str, *, before: str | None = None) -> None:
+        """Have a message fired before another one that waits, or last."""
+        session = await self._find_own(session_id)
+        moved = await self._find_queued(session.id, message_id)
+        behind = await self._find_queued(session.id, before) if before is not None else None
+        async with self._runtime.sessions.lock(session.id):
+            await self._runtime.queue.move(session.id, moved, behind)
+
+    async def send_queued(self, session_id: str, message_id: str) -> Submission:
+        """Send a message that waits now. What runs is interrupted for it, and what asks for approval denied."""
+        session = await self._find_own(session_id)
+        return await self._runtime.prompts.send_queued(session.id, await self._find_queued(session.id, message_id))
+
+    async def pause_queue(self, session_id: str, *, paused: bool = True) -> None:
+        """Let what waits stay in the queue until somebody says go on, which is ``paused=False``: whatever it was paused
+        by, it goes on, at once where nothing runs. What is sent meanwhile runs, or waits behind it."""
+        session = await self._find_own(session_id)
+        if paused:
+            await self._runtime.queue.pause(session.id, "person")
+            return
+        async with self._runtime.sessions.lock(session.id):
+            self._runtime.sessions.check_open(session.id)
+            await self._runtime.queue.resume(session.id)
+            await self._runtime.runner.fire_idle(session.id)
+
+    async def _find_queued(self, session_id: str, message_id: str) -> str:
+        """Clew's id of a message: under a client's own, of the one that waits."""
         ids.check_named_message_id(message_id)
-        rows = await self._store.load_client_messages(session.id, message_id)
+        rows = await self._store.load_client_messages(session_id, message_id)
         named = [row.id for row in sorted(rows, key=lambda row: row.queued_at is None)]
-        if not named and await self._store.find_message(session.id, message_id) is None:
+        if not named and await self._store.find_message(session_id, message_id) is None:
             raise MessageNotFound(f"there is no message {message_id}", message_id=message_id)
-        await self._runtime.queue.cancel(session.id, named[0] if named else message_id)
+        return named[0] if named else message_id
 
     def subscribe(self) -> AsyncIterator[Event]:
         """What happens on this host, from now on."""

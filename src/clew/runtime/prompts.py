@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ParamSpec
@@ -125,6 +126,24 @@ class Prompts:
         if on_busy == "interrupt":
             await self._runner.stop(session_id, INTERRUPTED)
         return submission
+
+    async def send_queued(self, session_id: str, message_id: str) -> Submission:
+        """Send a message that waits before all others, now: what runs or asks makes way for it, as for a prompt that
+        interrupts. It is first in the queue before anything is stopped."""
+        async with self._sessions.lock(session_id):
+            self._sessions.check_open(session_id)
+            outset = await load_outset(self._host, self._sessions, session_id)
+            queued = (await self._queue.put_ahead(outset.session, message_id)).message
+            if find_obstacle(self._sessions, session_id, outset.standing) is None:
+                alone = len(await self._host.store.load_queue(session_id)) == 1
+                with contextlib.suppress(SessionBusy):  # another replica was quicker
+                    taken, _ = await self._queue.take(session_id, queued, resume=alone)
+                    if taken is not None:
+                        return self._runner.start(taken)
+            if self._host.lease.shared:
+                await self._runner.fire_idle(session_id)
+        await self._runner.stop(session_id, INTERRUPTED)
+        return Submission(queued.id, self._outcomes.expect(session_id, queued.id), queued=True)
 
     async def _find_known(
         self, session_id: str, rows: Sequence[MessageRow], content: PromptContent

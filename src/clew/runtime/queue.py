@@ -4,20 +4,21 @@ interrupt first, then the others, each in their order.
 Whether a message is cancelled or fired is decided by one conditional update in the store; whoever loses is told. What
 is fired here is not run here: the session is taken, and who called starts the run.
 
-A queue is paused by an abort, a failure or a restart until a person speaks. Why stands in the session's metadata, and
-nowhere else; a turn that waits for a human holds it up too, and says so itself.
+A queue is paused by an abort, a failure or a restart until a person speaks, or by a person until one says go on. Why
+stands in the session's metadata, and nowhere else; a turn that waits for a human holds it up too, and says so itself.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 
 from clew.errors import ClewError, Conflict, ReplicaAway, SessionBusy, StoreError
 from clew.live.base import Status
-from clew.runtime.admission import PromptContent
+from clew.runtime.admission import PromptContent, admit
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
@@ -31,14 +32,19 @@ from clew.runtime.take import plan_take
 from clew.runtime.waiting import present_status
 from clew.store import unit as u
 from clew.store.base import QueuedMessage, Store, get_session
-from clew.transcript.message import MessageRow
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import PAUSED_KEY, PausedBy, cancelled
+from clew.transcript.part import text_of, text_part
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 
-__all__ = ["Queue", "plan_fire", "plan_resume", "plan_wait", "with_pause"]
+__all__ = ["Only", "Queue", "plan_fire", "plan_resume", "plan_wait", "with_pause"]
 
 log = logging.getLogger("clew.queue")
+Only = Literal["triggered", "ahead"]
+"""Of a queue that is paused: what no human sent, or what somebody wants ahead of all else."""
+_WEIGHT: Final[dict[PausedBy, int]] = {"restart": 0, "error": 0, "abort": 1, "person": 2}
+"""Which pause stays when there are two: an abort holds back what triggers sent, too, and a person's own word lasts."""
 
 
 class Queue:
@@ -58,8 +64,7 @@ class Queue:
     async def pause(self, session_id: str, why: PausedBy) -> None:
         """Let what waits stay until a person speaks, durably. A queue that is empty has nothing to pause."""
         paused = await self.find_pause(session_id)
-        # An abort counts above all else: it alone holds back what triggers sent, too.
-        if paused == "abort" or (paused is not None and why != "abort"):
+        if paused is not None and _WEIGHT[why] <= _WEIGHT[paused]:
             return
         while queue := await self._host.store.load_queue(session_id):
             # What is fired at this moment is not paused any more: a queue that is empty then would stay so for ever.
@@ -94,22 +99,23 @@ class Queue:
         await self.show(row.session_id)
         return Submission(row.id, self._outcomes.expect(row.session_id, row.id), queued=True)
 
-    async def take_next(self, session_id: str, *, triggered: bool = False, resume: bool = False) -> TakenSession | None:
+    async def take_next(
+        self, session_id: str, *, only: Only | None = None, resume: bool = False
+    ) -> TakenSession | None:
         """Take the session for the next queued message; one per turn. Called under the session's lock.
 
-        With ``triggered`` only what no human sent: where a queue is paused until somebody says go on, nobody will. With
-        ``resume`` a person has said it.
+        ``only`` some of them where the queue is paused. With ``resume`` a person has said go on.
         """
         queue = await self._host.store.load_queue(session_id)
         for queued in queue:
-            if triggered and not queued.message.is_triggered:
+            if (only == "triggered" and not queued.message.is_triggered) or (only == "ahead" and not queued.interrupt):
                 continue
             if queued.message.damage is not None:
                 # It waits until somebody has looked at it: what it would ask for is not known for sure.
                 log.warning("queued message %s is damaged and waits: %s", queued.message.id, queued.message.damage)
                 continue
             try:
-                taken, reason = await self._take(session_id, queued.message, resume=resume or len(queue) == 1)
+                taken, reason = await self.take(session_id, queued.message, resume=resume or len(queue) == 1)
             except StoreError:
                 raise
             except (SessionBusy, ReplicaAway):
@@ -125,7 +131,7 @@ class Queue:
                 return taken
         return None
 
-    async def _take(
+    async def take(
         self, session_id: str, queued: MessageRow, *, resume: bool
     ) -> tuple[TakenSession | None, str | None]:
         """Take the session for one message, or why that was refused. ``resume`` ends a pause with it."""
@@ -157,7 +163,64 @@ class Queue:
     async def cancel(self, session_id: str, message_id: str) -> None:
         """Take a message out of the queue. One that was fired meanwhile is a conflict."""
         if not await self._cancel(session_id, message_id, "cancelled"):
-            raise Conflict(f"message {message_id} is not in the queue any more", message_id=message_id)
+            raise _gone(message_id)
+
+    async def edit(self, session_id: str, message_id: str, text: str) -> None:
+        """Say it in other words; its files stay. It keeps its place, and is admitted as if it were sent now.
+        Called under the session's lock."""
+        host = self._host
+        row = (await self._get(session_id, message_id)).message
+        if row.is_triggered:
+            raise Conflict("this is what a trigger sent; cancel it, and send words of your own", message_id=message_id)
+        said = [n for n, part in enumerate(row.parts) if text_of(part.data) is not None] or [len(row.parts)]
+        given = dict(enumerate(part.data for part in row.parts)) | {n: text_part("") for n in said}
+        given[said[0]] = text_part(text)
+        model, agent, unattended = (row.metadata.get(key) for key in ("model", "agent", "unattended"))
+        session = await get_session(host.store, session_id)
+        _, content = await admit(host, session, list(given.values()), model=model, agent=agent, attended=not unattended)
+        now = host.clock.now_ms()
+        new = [PartRow(host.mint.part(), n, data, now, now) for n, data in enumerate(content.parts)]
+        row = msgspec.structs.replace(row, parts=tuple(new))
+        writes = (u.PutParts(row.id, row.parts), u.SealMessage(row.id, row.seal), u.PatchMessage(row.id, now))
+        await self._change(session_id, writes, (message_id,))
+
+    async def move(self, session_id: str, message_id: str, before: str | None) -> None:
+        """Put a message before another one, or last. Called under the session's lock."""
+        await self._get(session_id, message_id)
+        queue = await self._host.store.load_queue(session_id)
+        order = [one.message.id for one in queue if one.message.id != message_id]
+        if before is not None and before != message_id and before not in order:
+            raise _gone(before)
+        if before != message_id:
+            order.insert(len(order) if before is None else order.index(before), message_id)
+            await self._change(session_id, plan_order(queue, order), order)
+
+    async def put_ahead(self, session: Session, message_id: str) -> QueuedMessage:
+        """Put a message ahead of all others, as one that interrupts; a person's word, so it may end a pause. Called
+        under the session's lock."""
+        found = await self._get(session.id, message_id)
+        queue = await self._host.store.load_queue(session.id)
+        order = [message_id, *(one.message.id for one in queue if one.message.id != message_id)]
+        writes = (*plan_order(queue, order, interrupt=True), *plan_resume(session))
+        await self._change(session.id, writes, order)
+        return found
+
+    async def _get(self, session_id: str, message_id: str) -> QueuedMessage:
+        """A message that waits, and may be touched."""
+        for one in await self._host.store.load_queue(session_id):
+            if one.message.id == message_id and one.message.damage is not None:
+                raise Conflict(f"message {message_id} is damaged; cancel it, and send it anew", message_id=message_id)
+            if one.message.id == message_id:
+                return one
+        raise _gone(message_id)
+
+    async def _change(self, session_id: str, writes: Sequence[u.Write], waiting: Sequence[str]) -> None:
+        """One unit, refused when one of those it is about has been fired or cancelled meanwhile."""
+        guards = tuple(u.StillQueued(id_) for id_ in waiting)
+        unit = u.Unit(session_id, tuple(writes), guards, sync="power")
+        if isinstance(await self._host.store.commit(unit), u.Refused):
+            raise Conflict("the queue has changed meanwhile; look at it again", session_id=session_id)
+        await self.show(session_id)
 
     async def _cancel(self, session_id: str, message_id: str, why: str) -> bool:
         now = self._host.clock.now_ms()
@@ -178,6 +241,25 @@ class Queue:
 _RESUMED: Final = u.PatchSession(drop=(PAUSED_KEY,))
 
 
+def _gone(message_id: str) -> Conflict:
+    return Conflict(f"message {message_id} is not in the queue any more", message_id=message_id)
+
+
+def plan_order(queue: Sequence[QueuedMessage], order: Sequence[str], *, interrupt: bool = False) -> tuple[u.Write, ...]:
+    """Put what waits into another order: the first takes the place of the first, and so on. All of them are written,
+    so of two who do this at once one is right. With ``interrupt`` the first one goes ahead of what is sent so."""
+    writes: list[u.Write] = []
+    later: tuple[bool, int] | None = None
+    for n in reversed(range(len(order))):
+        ahead, at = queue[n].interrupt or (interrupt and n == 0), queue[n].queued_at
+        if later is not None and later[0] == ahead:
+            # Two of one millisecond went by their ids. Downwards: what comes now stays behind all of them.
+            at = min(at, later[1] - 1)
+        later = ahead, at
+        writes += (u.Dequeue(order[n]), u.Enqueue(order[n], at, ahead))
+    return tuple(writes)
+
+
 def plan_wait(row: MessageRow, content: PromptContent, *, interrupt: bool = False) -> tuple[u.Write, ...]:
     """The writes of a message that waits for its turn."""
     return (
@@ -192,10 +274,10 @@ def plan_resume(session: Session, *, speaks: bool = True) -> tuple[u.Write, ...]
     """The write of whoever's word ends a pause, where there is one.
 
     Who only goes on with a turn does not speak: stop means stop, and what an abort holds back stays until a prompt or
-    a word about the queue itself.
+    a word about the queue itself. What a person has paused waits for the latter.
     """
-    ends = session.paused_by is not None and (speaks or session.paused_by != "abort")
-    return (_RESUMED,) if ends else ()
+    stays: tuple[PausedBy | None, ...] = (None, "person") if speaks else (None, "person", "abort")
+    return () if session.paused_by in stays else (_RESUMED,)
 
 
 async def with_pause(store: Store, session: Session, status: Status) -> Status:

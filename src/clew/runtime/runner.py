@@ -24,7 +24,7 @@ from clew.runtime.host import Host
 from clew.runtime.lease import LEASE_LOST
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
-from clew.runtime.queue import Queue, plan_resume
+from clew.runtime.queue import Only, Queue, plan_resume
 from clew.runtime.race import race
 from clew.runtime.ready import find_obstacle, make_ready, settle_startable
 from clew.runtime.run import Run, TakenSession
@@ -148,12 +148,12 @@ class Runner:
         outcome = self._outcomes.expect(run.session_id, taken.user_message_id)
         return Submission(taken.user_message_id, outcome, turn_id=taken.turn.id, stream=run.live_stream)
 
-    async def fire(self, session_id: str, *, triggered: bool = False) -> None:
-        """Start what waits in the queue, if anything does. ``triggered``: only what no human sent."""
+    async def fire(self, session_id: str, *, only: Only | None = None) -> None:
+        """Start what waits in the queue, if anything does."""
         # What waits stays where it is when the engine is closing: the next one finds it.
         if not self._sessions.is_open(session_id):
             return
-        taken = await self._queue.take_next(session_id, triggered=triggered)
+        taken = await self._queue.take_next(session_id, only=only)
         if taken is not None:
             self.start(taken)
 
@@ -268,9 +268,11 @@ class Runner:
     async def _fire_rest(self, session_id: str, *, stopped: bool) -> None:
         """Fire what waits behind what has ended, or was ``stopped``, as far as it is not paused."""
         paused = await self._queue.find_pause(session_id)
+        if paused == "person":
+            await self.fire(session_id, only="ahead")
         # Stop means stop. Otherwise what triggers sent goes on, since nobody is there who would say so.
-        if not (stopped and paused == "abort"):
-            await self.fire(session_id, triggered=paused is not None)
+        elif not (stopped and paused == "abort"):
+            await self.fire(session_id, only="triggered" if paused is not None else None)
 
     async def _name(self, session_id: str) -> None:
         """Give the session a title, in nobody's way. One that was deleted meanwhile is not told of any more."""

@@ -53,8 +53,8 @@ STORE_KEYS: Final = frozenset({"usage", "hidden_at", "hidden_by", "queued_at", D
 SNAPSHOT_KEY: Final = "snapshot_id"
 """Names the state of the workspace before the prompt."""
 
-PausedBy = Literal["abort", "error", "restart"]
-"""Why a queue waits until a person speaks."""
+PausedBy = Literal["person", "abort", "error", "restart"]
+"""Why a queue waits until a person speaks; what a ``person`` has paused, until one says go on."""
 
 PAUSED_KEY: Final = "queue_paused"
 """Session metadata: why its queue is paused. It is there only while something waits in it."""

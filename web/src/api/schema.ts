@@ -269,6 +269,11 @@ export interface ModelListing {
   variants?: string[];
 }
 
+/** Before which message it is to be fired; null is last. */
+export interface MoveBody {
+  before?: string | null;
+}
+
 /** Something that happened elsewhere. The rest is for a session that has to be made for it. */
 export interface NewEvent {
   source: string;
@@ -354,6 +359,11 @@ export interface Part {
   [key: string]: unknown;
 }
 
+/** Whether the queue waits until a person says go on, or goes on. */
+export interface PauseBody {
+  paused?: boolean;
+}
+
 /** An error: `code` is stable, `detail` one sentence for people; the ids it is about stand beside them. */
 export interface Problem {
   type: string;
@@ -384,7 +394,12 @@ export interface PromptList {
 export interface QueueShape {
   messages: Message[];
   paused?: boolean;
-  paused_by?: "abort" | "error" | "restart" | "waiting" | null;
+  paused_by?: "abort" | "error" | "person" | "restart" | "waiting" | null;
+}
+
+/** A queued message in other words. */
+export interface QueuedBody {
+  text: string;
 }
 
 /** What every delivery of the same event is answered with. */
@@ -667,7 +682,7 @@ export interface Status {
   waiting?: Waiting[];
   problem?: Record<string, unknown> | null;
   paused?: boolean;
-  paused_by?: "abort" | "error" | "restart" | "waiting" | null;
+  paused_by?: "abort" | "error" | "person" | "restart" | "waiting" | null;
 }
 
 /** One step: who answered, what it used, how long it took, and the digests of its prompt and its request. */
@@ -1068,6 +1083,34 @@ export interface Operations {
     path: { id: string; message_id: string };
     query: Record<string, never>;
     body: undefined;
+    answer: undefined;
+  };
+  /** Say it in other words. */
+  "PATCH /api/sessions/{id}/queue/{message_id}": {
+    path: { id: string; message_id: string };
+    query: Record<string, never>;
+    body: QueuedBody;
+    answer: undefined;
+  };
+  /** Fire it earlier, or later. */
+  "POST /api/sessions/{id}/queue/{message_id}/move": {
+    path: { id: string; message_id: string };
+    query: Record<string, never>;
+    body: MoveBody | undefined;
+    answer: undefined;
+  };
+  /** Send it now. */
+  "POST /api/sessions/{id}/queue/{message_id}/send": {
+    path: { id: string; message_id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: SubmissionShape;
+  };
+  /** Pause the queue, or go on with it. */
+  "POST /api/sessions/{id}/queue/pause": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: PauseBody | undefined;
     answer: undefined;
   };
   /** Answer a request for approval. */

@@ -9,7 +9,7 @@ export const COMMANDS = [
   { name: 'model', usage: '[MODEL]', help: 'Pick the model of the next message' },
   { name: 'mode', usage: '[MODE]', help: 'How freely it works: ask, accept_edits or read_only' },
   { name: 'rules', usage: '', help: 'The rules in force here' },
-  { name: 'queue', usage: '[cancel N]', help: 'Say what waits, or cancel the Nth of it' },
+  { name: 'queue', usage: '[HOW]', help: 'Say what waits; HOW is cancel N, now N, pause or go on' },
   { name: 'abort', usage: '', help: 'Stop what runs, or deny what waits for you' },
   { name: 'continue', usage: '[again]', help: 'Go on after a failure, a stop or the step limit, or ask the same again' },
   { name: 'title', usage: 'TEXT', help: 'Give the session a title' },

@@ -69,10 +69,13 @@ const RUNS: Record<CommandName, Run> = {
   queue: ({ conversation, tell }, rest) => {
     const { queue } = conversation.store.get();
     const [word, number] = rest.split(/\s+/);
-    if (word === 'cancel') {
+    if (word === 'pause' || rest === 'go on') return conversation.pauseQueue(word === 'pause');
+    if (word === 'cancel' || word === 'now') {
       const message = queue[(ordinal(number ?? '1') ?? 0) - 1];
-      return message ? conversation.cancelQueued(message.id) : conversation.say('There is no such message in the queue.');
+      if (!message) return conversation.say('There is no such message in the queue.');
+      return word === 'now' ? conversation.sendQueued(message.id) : conversation.cancelQueued(message.id);
     }
+    if (rest) return conversation.say('Write /queue, or cancel N, now N, pause or go on behind it.');
     const first = queue[0];
     if (!first) return tell('Nothing waits.');
     const words = textOf(first).slice(0, 60);

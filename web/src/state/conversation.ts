@@ -78,9 +78,9 @@ export class Conversation extends OpenSession {
     await this.acting(() => this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id }, body: { mode } }));
   }
 
-  /** Start a paused queue, and nothing else. */
-  async fireQueue(): Promise<void> {
-    await this.acting(() => this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id }, body: { queue: true } }));
+  /** Hold back what waits, or go on with it. */
+  async pauseQueue(paused: boolean): Promise<void> {
+    await this.acting(() => this.client.call('POST /api/sessions/{id}/queue/pause', { path: { id: this.id }, body: { paused } }));
   }
 
   /** `pattern` is one of those the request offers: how far the rule goes that the answer stores. */
@@ -190,6 +190,24 @@ export class Conversation extends OpenSession {
     await this.acting(() =>
       this.client.call('DELETE /api/sessions/{id}/queue/{message_id}', { path: { id: this.id, message_id: messageId } }),
     );
+    void this.refreshQueue();
+  }
+
+  /** Its files stay with it, and it keeps its place. */
+  async editQueued(messageId: string, text: string): Promise<void> {
+    await this.acting(() => this.client.call('PATCH /api/sessions/{id}/queue/{message_id}', { path: { id: this.id, message_id: messageId }, body: { text } }));
+    void this.refreshQueue();
+  }
+
+  /** Before another one, or last. */
+  async moveQueued(messageId: string, before: string | null): Promise<void> {
+    await this.acting(() => this.client.call('POST /api/sessions/{id}/queue/{message_id}/move', { path: { id: this.id, message_id: messageId }, body: { before } }));
+    void this.refreshQueue();
+  }
+
+  /** Now: what runs makes way for it. */
+  async sendQueued(messageId: string): Promise<void> {
+    await this.acting(() => this.client.call('POST /api/sessions/{id}/queue/{message_id}/send', { path: { id: this.id, message_id: messageId } }));
     void this.refreshQueue();
   }
 

@@ -18,6 +18,8 @@ const PATHS = {
   dots: 'M5 12a1 1 0 102 0 1 1 0 10-2 0zM11 12a1 1 0 102 0 1 1 0 10-2 0zM17 12a1 1 0 102 0 1 1 0 10-2 0z',
   chevron: 'M9 6l6 6-6 6',
   back: 'M15 6l-6 6 6 6',
+  up: 'M6 15l6-6 6 6',
+  down: 'M6 9l6 6 6-6',
   check: 'M5 13l4 4L19 7',
   warning: 'M12 4l9 16H3zM12 10v4M12 17h.01',
   archive: 'M4 5h16v4H4zM5 9v10h14V9M10 13h4',

@@ -302,6 +302,8 @@ def pause_reason(status: Status, go_on: str) -> str | None:
     """Why nothing of the queue is fired, and what to do; None while it is not paused."""
     if status.paused_by == "waiting":
         return "paused until what is asked is answered"
+    if status.paused_by == "person":
+        return f"paused by you; {go_on}"
     since = {"abort": "an abort", "error": "a failure", "restart": "a restart"}.get(status.paused_by or "")
     return f"paused since {since}; {go_on}" if since else None
 

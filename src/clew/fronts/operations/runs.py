@@ -58,6 +58,24 @@ class AbortBody(Arguments):
     queue: Literal["stay", "go_on"] = "stay"
 
 
+class QueuedBody(Arguments):
+    """A queued message in other words."""
+
+    text: Annotated[str, Meta(max_length=10_000_000)]
+
+
+class MoveBody(Arguments):
+    """Before which message it is to be fired; null is last."""
+
+    before: str | None = None
+
+
+class PauseBody(Arguments):
+    """Whether the queue waits until a person says go on, or goes on."""
+
+    paused: bool = True
+
+
 class ApprovalBody(Arguments):
     """A human's word on a request."""
 
@@ -117,6 +135,19 @@ OPERATIONS: Final = (
     ),
     Operation("queue", "GET …/queue", "The messages that wait.", {200: QueueShape}),
     Operation("cancel_queued", "DELETE …/queue/{message_id}", "Take a message out of the queue.", {204: None}),
+    Operation("edit_queued", "PATCH …/queue/{message_id}", "Say it in other words.", {204: None}, QueuedBody),
+    Operation(
+        "move_queued",
+        "POST …/queue/{message_id}/move",
+        "Fire it earlier, or later.",
+        {204: None},
+        MoveBody,
+        optional=True,
+    ),
+    Operation("send_queued", "POST …/queue/{message_id}/send", "Send it now.", {202: SubmissionShape}),
+    Operation(
+        "pause_queue", "POST …/queue/pause", "Pause the queue, or go on with it.", {204: None}, PauseBody, optional=True
+    ),
     Operation(
         "answer",
         "POST …/approvals/{approval_id}",

@@ -133,6 +133,13 @@ async def test_the_queue_keeps_its_order(store: Store, scribe: Scribe, mint: Min
         (10, False),
         (30, False),
     ]
+    # Another order is all of them out and in again, in one unit.
+    anew = [(row.id, n) for n, row in enumerate(rows)]
+    moved = [(u.Dequeue(id_), u.Enqueue(id_, n, n == 0)) for id_, n in anew]
+    guards = [u.StillQueued(row.id) for row in rows]
+    assert await scribe.try_commit(*(write for both in moved for write in both), guards=guards) == u.Committed()
+    placed = [(entry.message.id, entry.message.queued_at) for entry in await store.load_queue(scribe.session_id)]
+    assert placed == anew
     await scribe.commit(u.Dequeue(rows[1].id))
     fired = await store.find_message(scribe.session_id, rows[1].id)
     assert fired is not None

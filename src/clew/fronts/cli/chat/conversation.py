@@ -486,7 +486,7 @@ class Conversation(Voice):
 
     def _status_line(self) -> str:
         if (status := self._status) is None or status.state not in AT_WORK:
-            paused = None if status is None else pause_reason(status, "/continue queue goes on")
+            paused = None if status is None else pause_reason(status, "/queue go on ends it")
             return f"{len(self._queue)} queued, {paused}" if self._queue and paused else ""
         doing = status.message or ("working" if status.state == "busy" else "waiting to try again")
         again = f"attempt {status.attempt}: " if status.state == "retrying" and status.attempt else ""

@@ -21,6 +21,7 @@ from clew.fronts.cli.render import history_lines, pause_reason
 from clew.fronts.cli.safe_text import one_line
 from clew.history.rewind import Rewound
 from clew.history.tree import TreeTurn
+from clew.transcript.message import Message
 from clew.transcript.part import texts_of
 from clew.transcript.rule import MODES
 
@@ -286,23 +287,46 @@ async def model(chat: Conversation, rest: str) -> None:
         chat.beside(chat.refresh())
 
 
-@slash("[cancel N|edit N]", "what waits for its turn; one of it taken out, or handed back to be changed")
+@slash("[HOW]", "what waits for its turn; HOW is cancel N, edit N, now N, move N TO, pause or go on")
 async def queue(chat: Conversation, rest: str) -> None:
-    waiting = await chat.engine.queue(chat.need())
-    word, _, number = rest.partition(" ")
-    if word in ("cancel", "edit"):
-        number = number.strip() or "1"
-        if not (number.isascii() and number.isdigit() and 1 <= int(number) <= len(waiting)):
-            raise InvalidInput(f"name one of the {len(waiting)} that wait, by its number")
-        taken = waiting.pop(int(number) - 1)
-        await chat.engine.cancel_queued(chat.need(), taken.id)
-        if word == "edit":
-            chat.terminal.draft("\n".join(texts_of(taken.parts)))
+    engine, session_id = chat.engine, chat.need()
+    waiting = await engine.queue(session_id)
+    word, _, more = rest.partition(" ")
+    name, _, words = more.strip().partition(" ")
+
+    def named(place: str) -> Message:
+        """One that waits, by its number; by its id where a number may mean another one by the time it is sent."""
+        for n, message in enumerate(waiting, start=1):
+            if place in (str(n), message.id):
+                return message
+        raise InvalidInput(f"name one of the {len(waiting)} that wait, by its number")
+
+    if word == "cancel":
+        await engine.cancel_queued(session_id, named(name or "1").id)
+    elif word == "edit" and words:
+        await engine.edit_queued(session_id, named(name).id, words)
+    elif word == "edit":
+        message = named(name or "1")
+        chat.terminal.draft(f"/queue edit {message.id} " + "\n".join(texts_of(message.parts)))
+        return
+    elif word == "now":
+        await engine.send_queued(session_id, named(name or "1").id)
+        return
+    elif word == "move" and words.isascii() and words.isdigit():
+        message = named(name)
+        others = [one for one in waiting if one.id != message.id]
+        at = max(0, int(words) - 1)
+        await engine.move_queued(session_id, message.id, before=others[at].id if at < len(others) else None)
+    elif rest in ("pause", "go on"):
+        await engine.pause_queue(session_id, paused=rest == "pause")
+        if rest == "go on":
+            return
     elif rest:
-        raise InvalidInput("write /queue, /queue cancel N, or /queue edit N")
+        raise InvalidInput("write /queue, and cancel N, edit N, now N, move N TO, pause or go on behind it")
+    waiting = await engine.queue(session_id)
     for place, message in enumerate(waiting, start=1):
         chat.say(f"{place:>3}  {words_of(message)}")
-    paused = pause_reason(await chat.engine.get_status(chat.need()), "/continue queue goes on, and so does a prompt")
+    paused = pause_reason(await chat.engine.get_status(chat.need()), "/queue go on ends it")
     if paused is not None:
         chat.note(paused)
     if not waiting:
