@@ -18,17 +18,19 @@ from clew.live.local import LocalLive
 from clew.store.base import Capabilities, Store
 from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
-from clew.store.unit import STORE_WIDE, BeatReplica, Outcome, Unit
+from clew.store.unit import STORE_WIDE, BeatReplica, JoinReplica, Outcome, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel
 
 LEASE_MS = 15_000
+_NEVER_MS = 86_400_000
 
 
 class OneOfSeveral:
     """A store as one of several processes has it: its own way there may be cut, and closing it leaves the others be.
 
-    What is ``slow`` is answered when its gate is opened.
+    What is ``slow`` is answered when its gate is opened. Replicas beat when a test says so and the store goes by the
+    machine's clock, so a lease lapses there by :meth:`Cluster.lapse` alone, however slow the machine is.
     """
 
     def __init__(self, store: Store, slow: dict[str, Gate] | None = None) -> None:
@@ -47,7 +49,13 @@ class OneOfSeveral:
     async def commit(self, unit: Unit) -> Outcome:
         if self.cut:
             raise StoreUnavailable("the database cannot be reached")
-        outcome = await self._store.commit(unit)
+        writes = tuple(
+            msgspec.structs.replace(write, lease_ms=_NEVER_MS)
+            if isinstance(write, JoinReplica | BeatReplica)
+            else write
+            for write in unit.writes
+        )
+        outcome = await self._store.commit(msgspec.structs.replace(unit, writes=writes))
         self.commits += 1
         return outcome
 

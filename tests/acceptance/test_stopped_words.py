@@ -10,6 +10,7 @@ import pytest
 
 import clew
 from clew.runtime.recorder import Recorder
+from clew.testing.clock import FakeClock
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import Gate, call, say, wait
 from tests.acceptance.errands import allow
@@ -182,7 +183,9 @@ async def test_a_subagent_that_the_user_aborted_is_not_said_to_be_its_parents_do
 async def test_a_subagent_whose_host_was_killed_says_so(open_scenario: Open, tmp_path: Path) -> None:
     """So does the call that it worked for; nobody had aborted anything."""
     gate = Gate()
-    async with open_scenario([call("task", {"prompt": "think"}), [say("hm "), wait(gate)]]) as s:
+    script = [call("task", {"prompt": "think"}), [say("hm "), wait(gate)]]
+    # A clock that stands still: what the call gives is shown only once it has taken some time.
+    async with open_scenario(script, clock=FakeClock()) as s:
         await s.begin()
         await allow(s, "task")
         await s.send("delegate")
