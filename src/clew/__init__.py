@@ -16,11 +16,11 @@ from clew.live.base import Event, LiveStream, Status, Waiting
 from clew.opening import open
 from clew.store.base import Damage, Rebuilt
 from clew.store.search import SearchHit, SearchPage
-from clew.tools.base import ToolContext
+from clew.tools.base import Tool, ToolContext, ToolOutput
 from clew.tools.decorator import tool
 from clew.transcript.message import Message
 from clew.transcript.portable import Blob
-from clew.transcript.rule import Rule
+from clew.transcript.rule import Rule, Target
 from clew.transcript.session import Model, Session, Spend
 from clew.transcript.spend import UsageGroup, UsageReport, UsageSums
 from clew.transcript.usage import Usage
@@ -30,6 +30,7 @@ from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
 if TYPE_CHECKING:
+    from clew.agents.manifest import Agent
     from clew.compaction.context import ContextParts, ContextReport
     from clew.compaction.files import TouchedFile
     from clew.dispatch.events import EventList
@@ -42,15 +43,29 @@ if TYPE_CHECKING:
     from clew.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
     from clew.permissions.evaluate import Considered
     from clew.permissions.explain import Explanation, Subject
-    from clew.providers.base import ModelListing, ProviderFailure, ToolSchema
+    from clew.providers.base import (
+        ModelInfo,
+        ModelListing,
+        ModelRequest,
+        Provider,
+        ProviderFailure,
+        Providers,
+        StepEnd,
+        ToolSchema,
+        UsageSaid,
+    )
+    from clew.providers.given import ProviderSet
+    from clew.runtime.calls import ToolCallValue
     from clew.runtime.compact import Compacted
-    from clew.runtime.hooks import HookRefused
+    from clew.runtime.hook_map import HookMap
+    from clew.runtime.hooks import HookContext, HookRefused
     from clew.runtime.rule_book import KeptRule
     from clew.runtime.submission import Submission, TurnOutcome
     from clew.system_prompt.assemble import Section
 
 # Values that only a running engine hands out are loaded when somebody names them: `import clew` stays light.
 _LATER = {
+    "clew.agents.manifest": ("Agent",),
     "clew.compaction.context": ("ContextParts", "ContextReport"),
     "clew.compaction.files": ("TouchedFile",),
     "clew.dispatch.events": ("EventList",),
@@ -63,15 +78,29 @@ _LATER = {
     "clew.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
     "clew.permissions.evaluate": ("Considered",),
     "clew.permissions.explain": ("Explanation", "Subject"),
-    "clew.system_prompt.assemble": ("Section",),
-    "clew.providers.base": ("ModelListing", "ProviderFailure", "ToolSchema"),
+    "clew.providers.base": (
+        "ModelInfo",
+        "ModelListing",
+        "ModelRequest",
+        "Provider",
+        "ProviderFailure",
+        "Providers",
+        "StepEnd",
+        "ToolSchema",
+        "UsageSaid",
+    ),
+    "clew.providers.given": ("ProviderSet",),
+    "clew.runtime.calls": ("ToolCallValue",),
     "clew.runtime.compact": ("Compacted",),
-    "clew.runtime.hooks": ("HookRefused",),
+    "clew.runtime.hook_map": ("HookMap",),
+    "clew.runtime.hooks": ("HookContext", "HookRefused"),
     "clew.runtime.rule_book": ("KeptRule",),
     "clew.runtime.submission": ("Submission", "TurnOutcome"),
+    "clew.system_prompt.assemble": ("Section",),
 }
 
 __all__ = [
+    "Agent",
     "AgentList",
     "AgentShape",
     "Blob",
@@ -88,14 +117,21 @@ __all__ = [
     "EventList",
     "Explanation",
     "FileList",
+    "HookContext",
+    "HookMap",
     "HookRefused",
     "KeptRule",
     "LedgerEvent",
     "LiveStream",
     "Message",
     "Model",
+    "ModelInfo",
     "ModelListing",
+    "ModelRequest",
+    "Provider",
     "ProviderFailure",
+    "ProviderSet",
+    "Providers",
     "Rebuilt",
     "Received",
     "ReflogEntry",
@@ -113,10 +149,15 @@ __all__ = [
     "SessionList",
     "Spend",
     "Status",
+    "StepEnd",
     "StepReport",
     "Subject",
     "Submission",
+    "Target",
+    "Tool",
+    "ToolCallValue",
     "ToolContext",
+    "ToolOutput",
     "ToolSchema",
     "TouchedFile",
     "TreeBranch",
@@ -127,6 +168,7 @@ __all__ = [
     "Usage",
     "UsageGroup",
     "UsageReport",
+    "UsageSaid",
     "UsageSums",
     "Waiting",
     "Webhook",

@@ -266,6 +266,8 @@ def save_settings(path: Path, changed: Mapping[str, str | int | None]) -> None:
 
 def _with_variables(config: Config, environ: Mapping[str, str]) -> Config:
     """What several processes on one store differ in, or their host decides, may come from the environment."""
+    if named := environ.get("CLEW_LIVE"):
+        config = msgspec.structs.replace(config, live=named)
     given = {key: environ[name] for name, key in _REPLICA_VARIABLES.items() if environ.get(name)}
     if not given:
         return config

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -21,12 +21,17 @@ from clew.live.location import LivePlace, parse_live
 from clew.misfit import misfit
 from clew.store.base import Store
 from clew.store.location import Folder, Location, Memory, PostgresDatabase, parse_url
+from clew.transcript.rule import Rule
 
 if TYPE_CHECKING:
     # What runs stand on is imported when an engine is opened: importing clew stays quick.
+    from clew.agents.manifest import Agent
     from clew.history.snapshot import SnapshotLayer
-    from clew.providers.base import Providers
+    from clew.providers.base import Provider, Providers
+    from clew.runtime.hook_map import HookMap
+    from clew.runtime.hooks import Hook, HookName
     from clew.runtime.host import Host
+    from clew.runtime.places import OwnPlaces
     from clew.tools.base import Tool
 
 __all__ = ["open"]
@@ -36,32 +41,64 @@ __all__ = ["open"]
 async def open(
     url: str | None = None,
     *,
-    config: Config | None = None,
+    agents: Iterable[Agent] | None = None,
+    rules: Iterable[Rule] = (),
+    tools: Iterable[Tool] = (),
+    builtin_tools: bool | Iterable[str] = True,
+    providers: Providers | Mapping[str, Provider] | None = None,
+    hooks: HookMap | None = None,
+    deps: Any = None,
+    config: Config | Literal["user"] | None = None,
+    config_dir: str | Path | None = None,
+    data_dir: str | Path | None = None,
     read_only: bool = False,
     clock: Clock | None = None,
-    providers: Providers | None = None,
-    tools: Iterable[Tool] = (),
     live: Live | str | None = None,
     snapshots: SnapshotLayer | None = None,
     triggers: bool = True,
 ) -> AsyncIterator[Engine]:
     """Open a store and everything around it.
 
-    ``url`` is ``sqlite:///file.db``, ``jsonl:FOLDER``, ``json:FOLDER`` or ``memory:``; without one, ``CLEW_STORE`` or
-    the user's data folder. What an earlier process left unfinished is recovered before the engine is handed out.
-    ``read_only`` takes no lock and works beside a running owner. ``tools`` are added to the built-in ones;
-    ``providers`` replace the configured ones. With ``snapshots``, which keeps the workspace's past, a rewind can
-    bring files back too. ``live`` is ``local``, ``postgres`` or the address of a Valkey or Redis server; without it
-    ``CLEW_LIVE``, the config file, or what suits the store. Schedules are fired while the store is open for writing;
-    ``triggers=False`` is for whoever opens it for a moment.
+    ``url`` is ``sqlite:///file.db``, ``jsonl:FOLDER``, ``json:FOLDER`` or ``memory:``; without one, ``clew.db`` in
+    ``data_dir``. What an earlier process left unfinished is recovered before the engine is handed out.
+    ``read_only`` takes no lock and works beside a running owner.
+
+    Nothing of the user's is read unless it is asked for: ``config="user"`` has the store, the settings, the agents,
+    the skills and the data folder that the command line has, and its ``CLEW_…`` variables. ``agents`` are then all
+    there are, the first one is a new session's; ``rules`` hold for each of them. ``tools`` are added to the built-in
+    ones, of which ``builtin_tools`` says which there are. ``providers`` replace the configured ones; a mapping
+    names them by their ids. ``deps`` is the
+    host's own, handed to tools and hooks. ``config_dir`` has a folder ``agents`` and one ``skills``; in ``data_dir``
+    long outputs are put aside, else beside the store.
+
+    With ``snapshots``, which keeps the workspace's past, a rewind can bring files back too. ``live`` is ``local``,
+    ``postgres`` or the address of a Valkey or Redis server; without it, what the config says or suits the store.
+    Schedules are fired while the store is open for writing; ``triggers=False`` is for whoever opens it for a moment.
     """
     from clew.compaction.policy import policy_for
+    from clew.providers.given import ProviderSet
     from clew.runtime.recovery import recover
 
     clock = clock or SystemClock()
-    config = config or load_config()
-    mint = ids.Mint(clock)
-    location = parse_url(default_store_url() if url is None else url)
+    if config == "user":
+        config, url = load_config(), default_store_url() if url is None else url
+        config_dir, data_dir = config_dir or config_folder(), data_dir or data_folder()
+    given = _Given(
+        config=config or Config(),
+        config_dir=None if config_dir is None else Path(config_dir),
+        data_dir=None if data_dir is None else Path(data_dir),
+        agents=None if agents is None else tuple(agents),
+        rules=tuple(rules),
+        tools=tuple(tools),
+        builtin_tools=builtin_tools if isinstance(builtin_tools, bool) else tuple(builtin_tools),
+        providers=ProviderSet(providers) if isinstance(providers, Mapping) else providers,
+        hooks=hooks or {},
+        deps=deps,
+    )
+    config, mint = given.config, ids.Mint(clock)
+    if url is None and given.data_dir is None:
+        raise InvalidInput('name a store, such as sqlite:///clew.db, or a data_dir; config="user" has the user\'s own')
+    location = parse_url(f"sqlite:///{given.data_dir}/clew.db" if url is None else url)
     store = await _open_store(location, config, read_only, clock, mint)
     try:
         able, replace = store.capabilities, msgspec.structs.replace
@@ -74,12 +111,13 @@ async def open(
         by_store = config.tools.output_chars_by_store.get(_kind_of(location), config.tools.output_chars)
         set_up = replace(config.tools, output_chars=by_store)
         config = replace(config, save=save, compaction=compaction, tools=set_up)
+        given = replace(given, config=config)
         # What is wrong with them is said now, and not to every turn.
         policy_for(config.compaction, config.pruning, None)
         async with contextlib.AsyncExitStack() as leaving:
-            spill = leaving.enter_context(_spill_folder(location))
+            spill = leaving.enter_context(_spill_folder(location, given.data_dir))
             reached = await _find_live("local" if read_only and live is None else live, config, location, store)
-            host = _compose(store, config, clock, mint, providers, tools, reached, spill)
+            host = _compose(store, given, clock, mint, reached, spill)
             await leaving.enter_async_context(_opened(reached))
             left: tuple[str, ...] = ()
             if not read_only and not host.lease.shared:
@@ -94,6 +132,21 @@ async def open(
                 await engine.close()
     finally:
         await store.close()
+
+
+class _Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What the host gave, and what it asked for."""
+
+    config: Config
+    config_dir: Path | None
+    data_dir: Path | None
+    agents: tuple[Agent, ...] | None
+    rules: tuple[Rule, ...]
+    tools: tuple[Tool, ...]
+    builtin_tools: bool | tuple[str, ...]
+    providers: Providers | None
+    hooks: HookMap
+    deps: Any
 
 
 async def _find_live(named: Live | str | None, config: Config, location: Location, store: Store) -> Live:
@@ -140,69 +193,94 @@ def _kind_of(location: Location) -> Literal["sqlite", "postgresql", "jsonl", "js
 
 
 @contextlib.contextmanager
-def _spill_folder(location: Location) -> Iterator[Path]:
-    """Where long outputs of tools go: beside everything else of the user's, or, of a store that is nowhere, nowhere
-    that stays."""
-    if not isinstance(location, Memory):
-        yield data_folder() / "spill"
+def _spill_folder(location: Location, data_dir: Path | None) -> Iterator[Path]:
+    """Where long outputs of tools go: into the data folder, else beside the store, or, of a store that is nowhere on
+    this machine, nowhere that stays."""
+    if data_dir is not None and not isinstance(location, Memory):
+        yield data_dir.absolute() / "spill"
+        return
+    if not isinstance(location, Memory | PostgresDatabase):
+        # Not a name with the store's before it: tools are kept out of all of those.
+        yield location.path.absolute().with_name(f"spill-{location.path.name}")
         return
     with tempfile.TemporaryDirectory(prefix="clew-spill-", ignore_cleanup_errors=True) as folder:
         yield Path(folder).resolve()
 
 
-def _compose(
-    store: Store,
-    config: Config,
-    clock: Clock,
-    mint: ids.Mint,
-    providers: Providers | None,
-    tools: Iterable[Tool],
-    live: Live,
-    spill: Path,
-) -> Host:
+def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Live, spill: Path) -> Host:
     """Put together what every run stands on."""
     from clew.agents.catalog import AgentCatalog
-    from clew.permissions.rules import base_rules
+    from clew.permissions.rules import base_rules, host_rules
     from clew.runtime.choices import Choices
     from clew.runtime.hooks import Hooks
     from clew.runtime.host import Host
     from clew.runtime.lease import Lease
     from clew.runtime.places import OwnPlaces
-    from clew.tools.builtin import BUILTIN
 
-    tools = tuple(tools)
-    offered = {tool.name: tool for tool in (*BUILTIN, *tools)}
-    folder = config_folder()
+    config = given.config
     path = getattr(store, "path", None)
     kept = [path] if isinstance(path, Path) else []
     folders = [one for one in kept if one.is_dir()]
-    places = OwnPlaces((folder, data_folder(), *folders), [one for one in kept if one not in folders], spill)
-    if config.tools.sandbox != "off":
-        from clew.tools.builtin.bash import make_bash
-        from clew.tools.process.sandbox import find_sandbox
+    # The user's own stay closed to tools whoever opened the store: their token and their sessions are in them.
+    folders += [one for one in (given.config_dir, given.data_dir, config_folder(), data_folder()) if one is not None]
+    places = OwnPlaces(folders, [one for one in kept if one not in folders], spill)
+    offered = _offered(given, places)
+    if given.agents is None:
+        config_dir = given.config_dir
 
-        fenced = make_bash(find_sandbox(config.tools.sandbox), lambda: (*places.folders, *places.files))
-        offered["bash"] = offered["bash"] if any(tool.name == "bash" for tool in tools) else fenced
-    models = providers or _registry(config, clock)
-    named = models.parse(config.default_model) if config.default_model is not None and providers is None else None
+        def agents(workspace: Path | None) -> AgentCatalog:
+            return AgentCatalog.load(config_dir, workspace)
+    else:
+        catalog = AgentCatalog.of(given.agents, offered)
+        usual = [agent.name for agent in sorted(given.agents, key=lambda one: one.mode != "primary")]
+        if config.default_agent not in usual:
+            config = msgspec.structs.replace(config, default_agent=usual[0])
+
+        def agents(workspace: Path | None) -> AgentCatalog:
+            return catalog
+
+    hooks = Hooks(given.deps)
+    for name, hook in given.hooks.items():
+        hooks.add(cast("HookName", name), cast("Hook", hook))
+    models = given.providers or _registry(config, clock)
+    own = given.providers is not None
+    named = models.parse(config.default_model) if config.default_model is not None and not own else None
     return Host(
         store=store,
         live=live,
         providers=models,
         tools=offered,
-        agents=lambda workspace: AgentCatalog.load(folder, workspace),
-        base_rules=base_rules(),
+        agents=agents,
+        base_rules=(*base_rules(), *host_rules(given.rules)),
         places=places,
-        hooks=Hooks(),
+        hooks=hooks,
+        deps=given.deps,
         config=config,
         clock=clock,
         mint=mint,
         chance=random.random,
         spill=spill,
-        config_folder=folder,
+        config_folder=given.config_dir,
         choices=Choices(named, config.default_agent, config.max_steps),
         lease=Lease(shared=store.capabilities.many_processes),
     )
+
+
+def _offered(given: _Given, places: OwnPlaces) -> dict[str, Tool]:
+    """The tools by name: those of the built-in ones that are wanted, and the host's own, which go before them."""
+    from clew.tools.builtin import BUILTIN
+
+    offered: dict[str, Tool] = {tool.name: tool for tool in BUILTIN}
+    wanted = given.builtin_tools if isinstance(given.builtin_tools, tuple) else offered if given.builtin_tools else ()
+    if unknown := sorted(set(wanted) - offered.keys()):
+        raise InvalidInput(f"there is no built-in tool {', '.join(unknown)}; there are: {', '.join(sorted(offered))}")
+    if "bash" in wanted and given.config.tools.sandbox != "off":
+        from clew.tools.builtin.bash import make_bash
+        from clew.tools.process.sandbox import find_sandbox
+
+        sandbox = find_sandbox(given.config.tools.sandbox)
+        offered["bash"] = make_bash(sandbox, lambda: (*places.folders, *places.files))
+    return {**{name: offered[name] for name in wanted}, **{tool.name: tool for tool in given.tools}}
 
 
 def _registry(config: Config, clock: Clock) -> Providers:

@@ -204,5 +204,12 @@ async def opened(
         *infos,
     ]
     providers = FakeProviders({"test": model, "cheap": cheap, **(more or {})}, infos=known)
-    async with clew.open(url, config=config or clew.Config(), providers=providers, tools=tools, clock=clock) as engine:
+    async with clew.open(
+        url,
+        config=config or clew.Config(),
+        config_dir=folder / "clew",
+        providers=providers,
+        tools=tools,
+        clock=clock,
+    ) as engine:
         yield Compacting(engine, model, cheap, folder)

@@ -44,7 +44,8 @@ async def test_a_turn_at_its_step_limit_that_was_gone_on_from_takes_a_prompt(
         """Poke."""
         return "ok"
 
-    async with open_scenario([call("poke", {"n": n}) for n in range(10)], tools=[poke]) as s:
+    script = [call("poke", {"n": n}) for n in range(10)]
+    async with open_scenario(script, tools=[poke], config_dir=tmp_path / "clew") as s:
         await s.begin(agent=brief_agent(tmp_path))
         await s.engine.set_permissions(s.id, [{"permission": "poke", "pattern": "*", "action": "allow"}])
         await s.prompt("poke")

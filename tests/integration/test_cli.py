@@ -25,7 +25,7 @@ EVIL = "hi \x1b]52;c;x\x07 \x9b\u202e\U000e0041"
 @pytest.fixture
 def session_id(run: Run) -> str:
     async def make() -> str:
-        async with clew.open() as engine:
+        async with clew.open(config="user") as engine:
             session = await engine.create_session(title="a \x1b[31mred\x1b[0m title")
             await Scribe(engine.store, session.id, engine.mint, engine.clock).turn("hello", text(EVIL))
             return session.id
@@ -63,7 +63,7 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path, run: Run) -> Non
     assert "`clew chat` or `clew serve` makes it" in err
 
     async def make() -> None:
-        async with clew.open():
+        async with clew.open(config="user"):
             pass
 
     asyncio.run(make())

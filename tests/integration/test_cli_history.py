@@ -53,7 +53,7 @@ def ask(what: Callable[[clew.Engine], Any], *, read_only: bool = False) -> Any:
     """Do something with the store's engine."""
 
     async def go() -> Any:
-        async with clew.open(read_only=read_only) as engine:
+        async with clew.open(config="user", read_only=read_only) as engine:
             return await what(engine)
 
     return asyncio.run(go())

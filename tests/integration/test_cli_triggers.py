@@ -73,7 +73,7 @@ def test_what_an_agent_has_scheduled_is_listed_shown_and_removed(say: Say) -> No
     session_id = talk("one")
 
     async def keep() -> None:
-        async with clew.open(triggers=False) as engine:
+        async with clew.open(config="user", triggers=False) as engine:
             own = Schedule(
                 id=engine.mint.schedule(),
                 cron="",
@@ -168,7 +168,7 @@ def test_a_command_that_opens_the_store_for_a_moment_fires_nothing(say: Say) -> 
     say("schedule", "add", "* * * * *", "x", "--missed", "once", "--model", "demo/echo")
 
     async def make_due() -> None:
-        async with clew.open(triggers=False) as engine:
+        async with clew.open(config="user", triggers=False) as engine:
             [schedule] = await engine.schedules.list()
             due = msgspec.structs.replace(schedule, next_fire_at=(schedule.next_fire_at or 0) - 600_000)
             await engine.store.commit(Unit(STORE_WIDE, (PutSchedule(due),)))
@@ -182,7 +182,7 @@ def test_a_command_that_opens_the_store_for_a_moment_fires_nothing(say: Say) -> 
 
 async def _served_for_a_moment() -> None:
     """The control: who keeps the store open fires what is due."""
-    async with clew.open() as engine:
+    async with clew.open(config="user") as engine:
         await napping(engine)
 
 

@@ -25,7 +25,7 @@ async def test_a_changed_setting_holds_at_once_and_after_a_restart() -> None:
     file = config_folder() / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text('# mine\ndefault_agent = "assistant"  # as ever\n[compaction]\nenabled = true\n')
-    async with served(providers=ProviderRegistry(environ={})) as client:
+    async with served(providers=ProviderRegistry(environ={}), config_dir=config_folder()) as client:
         given = {"default_model": "demo/echo", "default_agent": "explore", "max_steps": 3}
         changed = (await client.request("PATCH", "/api/settings", given)).json()
         assert changed == {**given, "file": str(file)} == (await client.get("/api/settings")).json()
@@ -46,7 +46,7 @@ async def test_a_changed_setting_holds_at_once_and_after_a_restart() -> None:
     assert text == (
         'max_steps = 3\ndefault_model = "demo/echo"\n# mine\ndefault_agent = "explore"\n[compaction]\nenabled = true\n'
     )
-    async with clew.open("memory:") as engine:
+    async with clew.open("memory:", config="user") as engine:
         assert (await engine.settings()).default_model == "demo/echo"
         await engine.change_settings(default_model=None, default_agent=None, max_steps=None)
     assert file.read_text() == "# mine\n[compaction]\nenabled = true\n"
@@ -77,7 +77,7 @@ async def test_a_turn_ends_at_the_step_limit_that_was_set() -> None:
 
 async def test_prompts_are_kept_under_their_names() -> None:
     """As files beside the settings; a name or a text that is none is refused, and a stranger's file is no way out."""
-    async with served() as client:
+    async with served(config_dir=config_folder()) as client:
         assert (await client.get("/api/prompts")).json() == {"prompts": []}
         for name, text in (("tidy", "Tidy up.\n"), ("a-test", "Write a test."), ("tidy", "Tidy up well.")):
             assert (await client.post("/api/prompts", {"name": name, "text": text})).json() == {

@@ -54,7 +54,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 @pytest.fixture
 async def client(home: Home) -> AsyncIterator[AsgiClient]:
-    async with served(store=f"sqlite:///{home.workspace}/store.db") as client:
+    async with served(store=f"sqlite:///{home.workspace}/store.db", data_dir=home.data) as client:
         yield client
 
 
@@ -231,7 +231,7 @@ async def test_a_model_that_asks_for_the_token_gets_none_of_it(home: Home) -> No
         ("edit", {"path": "notes.txt", "old": "tok", "new": "x"}),
     ]
     script = (then(*(call(tool, args) for tool, args in asked)), then(say("done")))
-    async with served(*script, store=f"sqlite:///{home.workspace}/store.db") as client:
+    async with served(*script, store=f"sqlite:///{home.workspace}/store.db", data_dir=home.data) as client:
         session_id = await freed(client, home)
         chunks = await client.chat(session_id, "go")
         assert chunks[-1]["type"] == "finish"
@@ -248,7 +248,7 @@ async def test_a_model_that_asks_for_the_token_gets_none_of_it(home: Home) -> No
 async def test_a_long_output_is_read_again_by_its_own_session_and_by_no_other(home: Home) -> None:
     """Not by another session of the same store, not by a subagent, which reads its own."""
     script = [then(call("bash", {"command": "seq 1 20000"})), then(say("kept"))]
-    async with served(*script, store=f"sqlite:///{home.workspace}/store.db") as client:
+    async with served(*script, store=f"sqlite:///{home.workspace}/store.db", data_dir=home.data) as client:
         first, second = [await freed(client, home) for _ in range(2)]
         await client.chat(first, "go")
         (kept,) = (home.data / "spill" / first).iterdir()
@@ -263,7 +263,7 @@ async def test_a_long_output_is_read_again_by_its_own_session_and_by_no_other(ho
 async def test_a_subagent_reads_what_it_put_aside_itself_and_not_what_its_parent_did(home: Home) -> None:
     """Its parent's rules are weighed for it too, but not which folder is the parent's own."""
     script = [then(call("task", {"prompt": "look around"})), then(say("looked")), then(say("done"))]
-    async with served(*script, store=f"sqlite:///{home.workspace}/store.db") as client:
+    async with served(*script, store=f"sqlite:///{home.workspace}/store.db", data_dir=home.data) as client:
         parent = await freed(client, home)
         await client.chat(parent, "go")
         (child,) = [session.id for session in await client.engine.store.list_children(parent)]

@@ -214,7 +214,7 @@ def test_the_command_draws_a_table_and_prints_what_http_answers(tmp_path: Path, 
     """For a part of the time as for all of it; a store in which nothing was asked has a table of one line."""
 
     async def prepare() -> Any:
-        async with clew.open(None, config=clew.Config()) as engine:
+        async with clew.open(config="user") as engine:
             await fill(engine)
             return await engine.usage("day", until="2026-01-31")
 

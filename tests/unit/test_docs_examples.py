@@ -118,15 +118,18 @@ def test_the_kill_in_the_readme_loses_nothing(tmp_path: Path) -> None:
     assert (status, verdict) == ('{"state":"idle"}', "1 sessions, 0 problems")
 
 
+RUN_PAGES = [DOCS / name for name in ("quickstart.md", "how-to.md", "embedding.md")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [DOCS / "quickstart.md", DOCS / "how-to.md"], ids=name_of)
+@pytest.mark.parametrize("page", RUN_PAGES, ids=name_of)
 def test_the_examples_of_a_page_run_from_top_to_bottom(tmp_path: Path, page: Path) -> None:
     """In one process, one after another, as somebody who follows the page would paste them."""
     (tmp_path / "example.py").write_text("\n\n".join(blocks(page, "python")), encoding="utf-8")
     execute(tmp_path, [sys.executable, "-c", RUNNER])
 
 
-@pytest.mark.parametrize("page", [DOCS / "quickstart.md", DOCS / "how-to.md"], ids=name_of)
+@pytest.mark.parametrize("page", RUN_PAGES, ids=name_of)
 def test_the_examples_of_a_page_can_be_pasted(page: Path) -> None:
     """Into ``python -m asyncio``, which ends an indented block at a blank line, and only there."""
     compiler = codeop.CommandCompiler()
@@ -144,6 +147,7 @@ def test_every_python_block_is_an_example_that_runs() -> None:
     """A page with an example that no test runs would grow old unseen."""
     assert [name_of(page) for page in OWN_PAGES if blocks(page, "python")] == [
         "README.md",
+        "docs/embedding.md",
         "docs/how-to.md",
         "docs/quickstart.md",
         "docs/storage-format.md",

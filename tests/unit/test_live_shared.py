@@ -35,16 +35,15 @@ from clew.transcript import chunk as c
     ],
 )
 def test_a_live_layer_is_named_by_a_word_or_an_address(named: str, place: LivePlace | None) -> None:
-    """An option goes before the environment, and nothing at all leaves it to the store."""
-    assert parse_live(named, {}) == place
-    assert parse_live(named, {"CLEW_LIVE": "local"}) == (place or LivePlace("local"))
+    """Nothing at all leaves it to the store."""
+    assert parse_live(named) == place
 
 
 @pytest.mark.parametrize("named", ["redis", "redis:", "http://h", "redis://", "redis://a b", "redis://:pw@h\n/0", "x"])
 def test_what_is_no_live_layer_is_refused_and_not_repeated(named: str) -> None:
     """It may hold a password."""
     with pytest.raises(InvalidInput) as raised:
-        parse_live(named, {})
+        parse_live(named)
     assert str(raised.value) == (
         "the live layer is local, postgres, or the address of a Valkey or Redis server: redis://HOST:6379/0"
     )

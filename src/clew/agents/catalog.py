@@ -7,12 +7,14 @@ do. A manifest that cannot be used is named in ``notices`` and left out; it neve
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from clew.agents.manifest import Agent, AgentSource, parse_manifest
+import msgspec
+
+from clew.agents.manifest import Agent, AgentSource, is_agent_name, parse_manifest
 from clew.agents.restraint import restrain
 from clew.contained import Kept, Unreadable, list_contained, read_contained, shown
 from clew.errors import InternalError, InvalidInput
@@ -54,6 +56,27 @@ class AgentCatalog:
         ``user_dir`` is clew's folder among the user's settings. Read only when something of it has changed.
         """
         return _kept.get((user_dir, workspace), lambda: cls._read(user_dir, workspace))
+
+    @classmethod
+    def of(cls, given: Sequence[Agent], tools: Container[str]) -> AgentCatalog:
+        """The agents of a program that brings its own, and clew's own workers. Raises ``InvalidInput``."""
+        agents = {name: agent for name, agent in builtin_agents().items() if agent.mode == "internal"}
+        if len({agent.name for agent in given}) < len(given):
+            raise InvalidInput("two of the agents that are given have one name")
+        if all(agent.mode == "internal" for agent in given):
+            raise InvalidInput("none of the agents that are given is one that a session can have")
+        for agent in given:
+            if not is_agent_name(agent.name) or not agent.prompt.strip():
+                raise InvalidInput(f"the agent {agent.name!r} needs a prompt, and a name of a-z, 0-9 and dashes")
+            if missing := [name for name in agent.tools or () if name not in tools]:
+                raise InvalidInput(f"the agent {agent.name} names tools that are not there: {', '.join(missing)}")
+            rules = tuple(msgspec.structs.replace(rule, source="manifest") for rule in agent.rules)
+            own = msgspec.structs.replace(agent, rules=rules, source="user", path=f"the agent {agent.name}")
+            notices: list[str] = []
+            if not _may_be_internal(own, notices.append):
+                raise InvalidInput(notices[0])
+            agents[agent.name] = own
+        return cls(agents)
 
     @classmethod
     def _read(cls, user_dir: Path | None, workspace: Path | None) -> AgentCatalog:

@@ -205,7 +205,7 @@ class Router:
             unit = msgspec.structs.replace(unit, guards=(*unit.guards, *guards))
             submission = await runtime.runner.open(session, setting, row, content, before=made, also=unit, standing=new)
         runtime.sessions.publish("session_created", session.id)
-        host.hooks.observe("session_create", session)
+        host.hooks.observe("session_create", session, session)
         return session, submission
 
     async def _draft_of(self, routing: Routing, tags: dict[str, Any]) -> Session:

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 import msgspec
 
@@ -27,13 +27,20 @@ from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, 
 
 # Imports inside functions: what runs stand on is loaded when an engine is opened, so importing clew stays quick.
 if TYPE_CHECKING:
+    from clew.compaction.plan import Plan
     from clew.dispatch.events import Events
     from clew.dispatch.schedules import Schedules
     from clew.dispatch.webhooks import Webhooks
     from clew.history.snapshot import SnapshotLayer
-    from clew.providers.base import ModelListing
+    from clew.providers.base import ModelListing, ModelRequest, StepEnd
+    from clew.runtime.calls import ToolCallValue
+    from clew.runtime.compact import Compacted
+    from clew.runtime.hook_map import Changing, Observing
     from clew.runtime.hooks import Hook, HookName
     from clew.runtime.host import Host
+    from clew.runtime.submission import TurnOutcome
+    from clew.transcript.message import MessageRow
+    from clew.transcript.session import Session
 
 __all__ = ["AgentList", "AgentShape", "Engine", "Operations", "ReplicaShape"]
 
@@ -222,6 +229,36 @@ class Engine(Operations):
     def known_statuses(self, session_ids: Iterable[str]) -> dict[str, Status | None]:
         """What each was last known to be doing, without a look into the store; None where nothing was heard of it."""
         return {session_id: self.host.live.status(session_id) for session_id in session_ids}
+
+    @overload
+    def hook(self, name: Literal["message.user"], hook: Changing[MessageRow]) -> None: ...
+
+    @overload
+    def hook(self, name: Literal["before_model_call"], hook: Changing[ModelRequest]) -> None: ...
+
+    @overload
+    def hook(self, name: Literal["before_tool_call"], hook: Changing[ToolCallValue]) -> None: ...
+
+    @overload
+    def hook(self, name: Literal["before_compaction"], hook: Changing[Plan]) -> None: ...
+
+    @overload
+    def hook(self, name: Literal["session_create", "session_delete"], hook: Observing[Session]) -> None: ...
+
+    @overload
+    def hook(self, name: Literal["session_save"], hook: Observing[str]) -> None: ...
+
+    @overload
+    def hook(self, name: Literal["after_model_call"], hook: Observing[tuple[ModelRequest, StepEnd]]) -> None: ...
+
+    @overload
+    def hook(self, name: Literal["after_tool_call"], hook: Observing[tuple[ToolCallValue, dict[str, Any]]]) -> None: ...
+
+    @overload
+    def hook(self, name: Literal["after_compaction"], hook: Observing[Compacted]) -> None: ...
+
+    @overload
+    def hook(self, name: Literal["turn_finished"], hook: Observing[TurnOutcome]) -> None: ...
 
     def hook(self, name: HookName, hook: Hook) -> None:
         """Add a hook; see the how-to for what each is given and may do."""

@@ -82,7 +82,7 @@ class Sessions(EnginePart):
         )
         await self._commit(session.id, InsertSession(session))
         self._runtime.sessions.publish("session_created", session.id)
-        self._host.hooks.observe("session_create", session)
+        self._host.hooks.observe("session_create", session, session)
         return session
 
     async def list_sessions(
@@ -203,7 +203,7 @@ class Sessions(EnginePart):
             self._runtime.end_deletion(session.id, gone=gone)
         await asyncio.to_thread(shutil.rmtree, self._host.spill / session.id, ignore_errors=True)
         self._runtime.sessions.publish("session_deleted", session.id)
-        self._host.hooks.observe("session_delete", session)
+        self._host.hooks.observe("session_delete", session, session)
 
     async def _is_live(self, session_id: str) -> bool:
         from clew.runtime.ready import is_live_anywhere

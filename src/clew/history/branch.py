@@ -150,7 +150,7 @@ class Branching:
             async with self._sessions.lock(child.id):
                 await self._runtime.runner.fire(child.id)
         session = await get_session(host.store, child.id)
-        host.hooks.observe("session_create", session)
+        host.hooks.observe("session_create", session, session)
         return session
 
 

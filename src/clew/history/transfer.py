@@ -84,7 +84,7 @@ async def import_session(host: Host, portable: PortableSession, workspace: Path 
         raise InternalError(f"an import was refused: {outcome.reason}", session_id=session.id)
     imported = await get_session(store, session.id)
     host.live.publish(Event("session_created", {"session_id": imported.id}))
-    host.hooks.observe("session_create", imported)
+    host.hooks.observe("session_create", imported, imported)
     let_go(writes, arriving.messages, arriving.turns, portable.messages)
     return imported
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -23,9 +21,8 @@ class LivePlace(msgspec.Struct, frozen=True):
     url: str = ""
 
 
-def parse_live(named: str | None, environ: Mapping[str, str] = os.environ) -> LivePlace | None:
-    """What is named, else what ``CLEW_LIVE`` names; None when neither says anything."""
-    named = named or environ.get("CLEW_LIVE")
+def parse_live(named: str | None) -> LivePlace | None:
+    """What is named; None when nothing is."""
     if not named:
         return None
     if named in ("local", "postgres"):

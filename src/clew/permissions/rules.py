@@ -13,7 +13,16 @@ from clew.permissions.paths import exact_path
 from clew.transcript.gate import check_text
 from clew.transcript.rule import Rule
 
-__all__ = ["MAX_PATTERN_CHARS", "MAX_RULES", "READING", "SPEAKING", "base_rules", "own_rules", "parse_rules"]
+__all__ = [
+    "MAX_PATTERN_CHARS",
+    "MAX_RULES",
+    "READING",
+    "SPEAKING",
+    "base_rules",
+    "host_rules",
+    "own_rules",
+    "parse_rules",
+]
 
 MAX_RULES: Final = 1_000
 MAX_PATTERN_CHARS: Final = 8_192
@@ -71,6 +80,15 @@ def base_rules() -> tuple[Rule, ...]:
     """What every agent may do before its manifest says more: talk. Even reading in the workspace is its own to allow
     (the agent ``assistant`` does); all else is asked about."""
     return tuple(Rule(permission, "*", "allow", "manifest") for permission in SPEAKING)
+
+
+def host_rules(given: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Rules of the program that opened the store, for every agent it has; it may pin them, as a manifest may."""
+    rules = tuple(given)
+    parse_rules(
+        [{"permission": one.permission, "pattern": one.pattern, "action": one.action} for one in rules], "session"
+    )
+    return tuple(msgspec.structs.replace(rule, source="manifest", added_at=None) for rule in rules)
 
 
 def own_rules(

@@ -122,15 +122,15 @@ def repr_without_key(settings: msgspec.Struct) -> str:
 
 
 class Provider(Protocol):
-    """Reaches the models of one provider id."""
+    """Reaches the models of one provider id. A class below it needs ``stream`` and nothing else."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageSaid | StepEnd, None]:
         """The content of one step, then its :class:`StepEnd`. Raises :class:`ProviderFailure`."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
-        ...
+        """Let go of connections; a provider that has none leaves it as it is."""
+        return
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):

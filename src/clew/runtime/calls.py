@@ -94,6 +94,7 @@ class Caller:
         spawn_child: SpawnChild,
         schedule_turn: ScheduleTurn,
         state: dict[str, Any],
+        turn_id: str,
     ) -> None:
         self._host = host
         self._setting = setting
@@ -101,6 +102,7 @@ class Caller:
         self._spawn_child = spawn_child
         self._schedule_turn = schedule_turn
         self._state = state
+        self._turn_id = turn_id
         # More than the usual only where an output leaves half of the window to all else, at four characters a token.
         preset = session_policy(host.config, setting.session).output_chars
         self._output_chars = max(min(preset, 2 * setting.info.window), MAX_OUTPUT_CHARS)
@@ -120,7 +122,7 @@ class Caller:
             return _unfit(chunk, problem), None
         value = ToolCallValue(self._setting.session.id, chunk.tool_call_id, tool.name, chunk.input)
         try:
-            changed: ToolCallValue = await self._host.hooks.change("before_tool_call", value)
+            changed = await self._host.hooks.change("before_tool_call", value, self._setting.session, self._turn_id)
         except HookRefused as error:
             return _unfit(chunk, str(error)), None
         if changed is not value:
@@ -208,7 +210,7 @@ class Caller:
         finally:
             live.end()
         value = ToolCallValue(self._setting.session.id, call.id, name, call.args)
-        self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)))
+        self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)), self._setting.session, self._turn_id)
         return result
 
     async def _watched(self, call: Call, live: LiveOutput) -> Any:
@@ -255,6 +257,9 @@ class Caller:
         set_up = self._host.config.tools
         return ToolContext(
             session_id=self._setting.session.id,
+            turn_id=self._turn_id,
+            metadata=self._setting.session.metadata,
+            deps=self._host.deps,
             call_id=call.id,
             signal=self._signal,
             workspace=self._setting.workspace,

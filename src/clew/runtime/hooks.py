@@ -8,13 +8,17 @@ slow, it never touches the run.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal, get_args
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+
+import msgspec
 
 from clew.errors import ClewError, InvalidInput
+from clew.transcript.session import Session
 
-__all__ = ["CHANGING", "OBSERVING", "Hook", "HookName", "HookRefused", "Hooks"]
+__all__ = ["CHANGING", "OBSERVING", "Hook", "HookContext", "HookName", "HookRefused", "Hooks"]
 
 log = logging.getLogger("clew.hooks")
 
@@ -29,7 +33,23 @@ ObservingHook = Literal[
     "turn_finished",
 ]
 HookName = Literal[ChangingHook, ObservingHook]
-Hook = Callable[[Any], Awaitable[Any]]
+
+
+class HookContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a hook is called: for which session, in which turn where there is one, and with what of the host's own.
+
+    ``metadata`` is the session's. ``deps`` is what the host gave to ``clew.open``.
+    """
+
+    session_id: str
+    turn_id: str | None = None
+    owner: str | None = None
+    metadata: Mapping[str, Any] = {}
+    deps: Any = None
+
+
+Hook: TypeAlias = Callable[[Any], Awaitable[Any]] | Callable[[Any, HookContext], Awaitable[Any]]
+V = TypeVar("V")
 
 CHANGING: Final[frozenset[str]] = frozenset(get_args(ChangingHook))
 OBSERVING: Final[frozenset[str]] = frozenset(get_args(ObservingHook))
@@ -42,26 +62,33 @@ class HookRefused(ClewError, code="refused_by_hook"):
 class Hooks:
     """The hooks of one engine, called in the order they were added."""
 
-    def __init__(self) -> None:
-        self._hooks: dict[str, list[Hook]] = {}
+    def __init__(self, deps: Any = None) -> None:
+        self._deps = deps
+        self._hooks: dict[str, list[Callable[[Any, HookContext], Awaitable[Any]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, name: HookName, hook: Hook) -> None:
         if name not in CHANGING and name not in OBSERVING:
             known = ", ".join(sorted(CHANGING | OBSERVING))
             raise InvalidInput(f"there is no hook {name!r}; there are {known}")
-        self._hooks.setdefault(name, []).append(hook)
+        try:
+            inspect.signature(hook).bind(None, None)
+            called: Any = hook
+        except TypeError:
+            # It does not want to know where it is.
+            called = lambda value, _: hook(value)  # type: ignore[call-arg]  # noqa: E731
+        self._hooks.setdefault(name, []).append(called)
 
     @property
     def see_requests(self) -> bool:
         """Whether any of them is shown what a model is sent."""
         return any(self._hooks.get(name) for name in ("before_model_call", "after_model_call"))
 
-    async def change(self, name: ChangingHook, value: Any) -> Any:
+    async def change(self, name: ChangingHook, value: V, session: Session, turn_id: str | None = None) -> V:
         """The value as the hooks leave it. What they raise comes out as :class:`HookRefused`."""
         for hook in self._hooks.get(name, ()):
             try:
-                changed = await hook(value)
+                changed = await hook(value, self._context(session, turn_id))
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -70,16 +97,25 @@ class Hooks:
                 value = changed
         return value
 
-    def observe(self, name: ObservingHook, value: Any) -> None:
+    def observe(self, name: ObservingHook, value: Any, session: Session | str, turn_id: str | None = None) -> None:
         """Tell the observers, now but elsewhere."""
         for hook in self._hooks.get(name, ()):
-            task = asyncio.get_running_loop().create_task(self._call(name, hook, value))
+            task = asyncio.get_running_loop().create_task(
+                self._call(name, hook, value, self._context(session, turn_id))
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _call(self, name: str, hook: Hook, value: Any) -> None:
+    def _context(self, session: Session | str, turn_id: str | None) -> HookContext:
+        if isinstance(session, str):
+            return HookContext(session_id=session, turn_id=turn_id, deps=self._deps)
+        return HookContext(session_id=session.id, turn_id=turn_id, metadata=session.metadata, deps=self._deps)
+
+    async def _call(
+        self, name: str, hook: Callable[[Any, HookContext], Awaitable[Any]], value: Any, context: HookContext
+    ) -> None:
         try:
-            await hook(value)
+            await hook(value, context)
         except Exception:
             log.exception("a %s hook failed", name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -42,4 +43,5 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     spill: Path
     config_folder: Path | None = None
     choices: Choices = msgspec.field(default_factory=Choices)
+    deps: Any = None
     lease: Lease = msgspec.field(default_factory=Lease)

@@ -218,7 +218,7 @@ class Loop(msgspec.Struct):
             else:
                 used = result[2].usage if result[2].is_counted else Usage()
                 self.room.note(used, self.recorder.message.id, self.recorder.fold.part_count)
-                self.host.hooks.observe("after_model_call", (request, result[2]))
+                self.host.hooks.observe("after_model_call", (request, result[2]), self.setting.session, self.turn_id)
                 return result
 
     def _live(self) -> Message:
@@ -242,7 +242,7 @@ class Loop(msgspec.Struct):
             temperature=setting.agent.temperature,
             settled_call=context.settled_call,
         )
-        request: ModelRequest = await self.host.hooks.change("before_model_call", asked)
+        request = await self.host.hooks.change("before_model_call", asked, setting.session, self.turn_id)
         self.size = context.size.used
         tools = encode_tools(request.tools) if self.host.hooks.see_requests else setting.encoded_tools
         self.sent = {

@@ -138,7 +138,7 @@ class Queue:
         host = self._host
         outset = await load_outset(host, self._sessions, session_id)
         setting = await resolve_for(host, outset.session, queued, outset.told)
-        row = await host.hooks.change("message.user", queued)
+        row = await host.hooks.change("message.user", queued, outset.session)
         # One that named no model is answered by the newest one that was picked before its turn came.
         row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(setting.model)})
         if len(row.parts) < len(queued.parts):

@@ -108,6 +108,7 @@ class Run:
     ) -> None:
         setting, resumption = taken.setting, taken.resumption
         self.turn = taken.turn
+        self.session = setting.session
         self.session_id = setting.session.id
         self.user_message_id = taken.user_message_id
         self.signal = Signal()
@@ -119,7 +120,7 @@ class Run:
         self._first_step = taken.steps
         limit = setting.agent.max_steps or host.choices.max_steps
         self._max_steps = limit or session_policy(host.config, setting.session).max_steps
-        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state)
+        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state, taken.turn.id)
         self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
         self._room = Room(host, setting, self.turn, taken.epoch, self._progress, taken.counted)
         message, last_n = (resumption.message, resumption.last_n) if resumption else (None, 0)

@@ -101,7 +101,7 @@ class Runner:
         What ``before`` writes comes first in the unit: the session itself, or the head's move to ``below``. How the
         session stands is read, unless it was just before; ``counted`` is its line, as of the same moment.
         """
-        row = await self._host.hooks.change("message.user", row)
+        row = await self._host.hooks.change("message.user", row, session)
         seen, standing = standing, await make_ready(self._host, session.id, standing)
         if standing is not seen or standing.open is not None or standing.cut_off or before:
             # The unit changes more of the line than it adds to it.
@@ -224,7 +224,7 @@ class Runner:
             for wait in status.waiting:
                 sessions.publish("approval_requested", session_id, **msgspec.to_builtins(wait))
         sessions.show_changed(session_id)
-        self._host.hooks.observe("turn_finished", outcome)
+        self._host.hooks.observe("turn_finished", outcome, run.session, outcome.turn_id)
         if outcome.status != "waiting":
             self._outcomes.resolve(run.user_message_id, outcome)
         # Viewers see the end only now: whoever acts on it finds the session as it says.

@@ -50,7 +50,7 @@ class Runtime:
         grows = unit.sync == "process" and bool(kinds & {AppendChunks, MarkFolded}) and FinishStep not in kinds
         gone = DeleteSession in kinds
         if unit.session_id != STORE_WIDE and not grows and not gone:
-            self._host.hooks.observe("session_save", unit.session_id)
+            self._host.hooks.observe("session_save", unit.session_id, unit.session_id)
 
     async def status(self, session: Session) -> Status:
         """What the session is doing. After a restart that is worked out from what is stored."""

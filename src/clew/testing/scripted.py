@@ -26,11 +26,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from clew.errors import InvalidInput
 from clew.providers.base import (
     FailureKind,
     ModelInfo,
-    ModelListing,
     ModelRequest,
     Provider,
     ProviderFailure,
@@ -38,10 +36,10 @@ from clew.providers.base import (
     UsageSaid,
 )
 from clew.providers.failure import kind_of_status
-from clew.providers.naming import parse_model
+from clew.providers.given import ProviderSet
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk, FinishReason
-from clew.transcript.session import Model, read_model
+from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
 __all__ = [
@@ -285,7 +283,7 @@ class ScriptedModel:
         return Turnout((entry,) if isinstance(entry, Piece) else tuple(entry))
 
 
-class FakeProviders:
+class FakeProviders(ProviderSet):
     """Providers around one model or several, with what is known about each.
 
     ``FakeProviders(model)`` answers for every model of the provider ``test``. ``infos`` says what is known about a
@@ -301,57 +299,14 @@ class FakeProviders:
         default: str | Model | None = None,
         cost: Callable[[Model, Usage], float | None] | None = None,
     ) -> None:
-        self._providers = dict(models) if isinstance(models, Mapping) else {"test": models}
+        providers = dict(models) if isinstance(models, Mapping) else {"test": models}
         known = infos.values() if isinstance(infos, Mapping) else infos
-        self._infos = {str(info.model): info for info in known}
-        self._default = read_model(default or f"{next(iter(self._providers))}/model")
-        self._cost = cost
+        super().__init__(providers, models=known, default=default or f"{next(iter(providers))}/model", cost=cost)
 
-    def get(self, provider_id: str) -> Provider:
-        try:
-            return self._providers[provider_id]
-        except KeyError:
-            raise InvalidInput(f"there is no provider {provider_id!r}") from None
-
-    def parse(self, named: str | Model | dict[str, Any]) -> Model:
-        return parse_model(
-            named,
-            variants_of=lambda model: self.info(model).variants,
-            is_id=lambda model: str(model) in self._infos,
-            takes_colons=lambda _: False,
-        )
-
-    def info(self, model: Model) -> ModelInfo:
-        known = self._infos.get(str(model))
-        self.get(model.provider_id)
-        return known or ModelInfo(
+    def guess(self, model: Model) -> ModelInfo:
+        return ModelInfo(
             model=model, window=200_000, max_output=4_000, summariser=model, variants=("slow", "low", "high")
         )
-
-    def cost(self, model: Model, usage: Usage) -> float | None:
-        return None if self._cost is None else self._cost(model, usage)
-
-    def models(self) -> Sequence[ModelListing]:
-        infos = [*self._infos.values()]
-        if str(self._default) not in self._infos:
-            infos.append(self.info(self._default))
-        return [
-            ModelListing(
-                id=str(info.model),
-                window=info.window,
-                max_output=info.max_output,
-                usable=True,
-                default=info.model == self._default,
-            )
-            for info in infos
-        ]
-
-    def default_model(self) -> Model:
-        return self._default
-
-    async def close(self) -> None:
-        for provider in self._providers.values():
-            await provider.close()
 
 
 def _played(pieces: Iterable[Piece], ids: _Ids) -> Iterator[Item]:

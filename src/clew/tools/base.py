@@ -95,6 +95,7 @@ def _unheard(_: Any) -> None:
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may know and reach while it runs; filled in by the run.
 
+    ``metadata`` and ``owner`` are the session's; ``deps`` is what the host gave to ``clew.open``.
     ``permit`` asks once more about a target as it is met while the tool runs: the host of each hop of a fetch, each
     file a search opens. What the rules deny raises ``PermissionDenied``, and so does what they would ask about,
     unless this call's own judgement covers it: the target was among those judged, or is a path below a judged one.
@@ -108,6 +109,10 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: str
     call_id: str
+    turn_id: str | None = None
+    owner: str | None = None
+    metadata: Mapping[str, Any] = {}
+    deps: Any = None
     signal: Signal
     workspace: Path | None = None
     judged: tuple[Target, ...] | None = None

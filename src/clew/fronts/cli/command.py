@@ -90,7 +90,7 @@ async def open_store(store: str | None, *, write: bool = False, make: bool = Fal
     async with contextlib.AsyncExitStack() as stack:
         try:
             # A command is gone in a moment: what it fired it would have to abort.
-            own = clew.open(store, read_only=not write and not _has_untaken(location), triggers=False)
+            own = clew.open(store, config="user", read_only=not write and not _has_untaken(location), triggers=False)
             engine: AnyEngine = await stack.enter_async_context(own)
         except e.OwnedByAnotherProcess as error:
             engine = await _remote_engine(error.ids.get("url"), error.ids.get("pid"), error)
@@ -106,7 +106,7 @@ async def open_file(store: str | None) -> AsyncIterator[clew.Engine]:
     """The store's own file, for reading, whoever has it open; where nobody has, what others wrote is taken in first."""
     location = parse_url(store or default_store_url())
     _require_store(location)
-    async with clew.open(store, read_only=not _has_untaken(location), triggers=False) as engine:
+    async with clew.open(store, config="user", read_only=not _has_untaken(location), triggers=False) as engine:
         yield engine
 
 

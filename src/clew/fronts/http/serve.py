@@ -27,7 +27,15 @@ from msgspec.structs import replace
 from starlette.types import ASGIApp
 
 from clew import opening
-from clew.config import ServerConfig, data_folder, default_store_url, load_config, secret_values, unknown_settings
+from clew.config import (
+    ServerConfig,
+    config_folder,
+    data_folder,
+    default_store_url,
+    load_config,
+    secret_values,
+    unknown_settings,
+)
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
 from clew.fronts.http.acceptor import Acceptor, most_connections
 from clew.fronts.http.app import make_app
@@ -120,7 +128,15 @@ async def _serve(
         config = load_config()
         if config.replica.url is None:
             config = replace(config, replica=replace(config.replica, url=base))
-        engine = await leaving.enter_async_context(opening.open(store, config=config, live=live))
+        engine = await leaving.enter_async_context(
+            opening.open(
+                store or default_store_url(),
+                config=config,
+                config_dir=config_folder(),
+                data_dir=data_folder(),
+                live=live,
+            )
+        )
         drain_s = config.replica.drain_s if drain_s is None else drain_s
         # Where others serve the store, what runs may end here while they take what comes.
         stop.patience_s = (

@@ -46,7 +46,7 @@ async def check(
     mended: list[Problem] = []
     if repair:
         # The file itself is needed: beside a server this ends with whose it is.
-        async with clew.open(store, triggers=False) as writer:
+        async with clew.open(store, config="user", triggers=False) as writer:
             location = parse_url(store or default_store_url())
             if isinstance(location, PostgresDatabase):
                 print("nothing was copied first: a dump of the database is the way back", file=sys.stderr)
@@ -140,7 +140,7 @@ async def convert(
     if old_file is not None and not old_file.exists():
         raise StoreUnavailable(f"there is no store at {old_file}")
     # Nothing is fired here: it would be cut off when the command ends.
-    async with open_file(source) as old, clew.open(target, triggers=False) as new:
+    async with open_file(source) as old, clew.open(target, config="user", triggers=False) as new:
         done = await move(old.store, new.store, new.mint, new.clock.now_ms(), old.host.spill)
     for damage in done.damaged:
         print(f"clew: session {damage.session_id} was left: {damage.what}", file=sys.stderr)

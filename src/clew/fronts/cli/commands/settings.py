@@ -49,7 +49,7 @@ async def models(*, store: Store = None, json: Json = False) -> None:
     Example: clew models
     """
     # Which models there are is decided by the environment and the settings, not by a store.
-    async with clew.open("memory:") as engine:
+    async with clew.open("memory:", config="user") as engine:
         listed = await engine.models()
     width = max((len(model.id) for model in listed), default=0)
     lines = (
@@ -78,7 +78,7 @@ async def config(*, store: Store = None, json: Json = False) -> None:
         print(plain(f"clew: the config file has keys that clew does not know, and ignores: {names}"), file=sys.stderr)
     try:
         # Providers, agents and models read their settings themselves: what they refuse shows when a session begins.
-        async with clew.open("memory:") as engine:
+        async with clew.open("memory:", config="user") as engine:
             await engine.create_session(workspace_root=Path.cwd())
     except ClewError as error:
         print(plain(f"clew: no session could begin in this folder: {error} ({error.code})"), file=sys.stderr)

@@ -1,0 +1,42 @@
+"""Which hook is given what, for type checkers and for whoever hands hooks over by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypedDict, TypeVar
+
+from clew.compaction.plan import Plan
+from clew.providers.base import ModelRequest, StepEnd
+from clew.runtime.calls import ToolCallValue
+from clew.runtime.compact import Compacted
+from clew.runtime.hooks import HookContext
+from clew.runtime.submission import TurnOutcome
+from clew.transcript.message import MessageRow
+from clew.transcript.session import Session
+
+__all__ = ["Changing", "HookMap", "Observing"]
+
+V = TypeVar("V")
+
+Changing: TypeAlias = Callable[[V], Awaitable[V | None]] | Callable[[V, HookContext], Awaitable[V | None]]
+"""Gives back what is to be used instead, or None; what it raises refuses."""
+Observing: TypeAlias = Callable[[V], Awaitable[object]] | Callable[[V, HookContext], Awaitable[object]]
+
+HookMap = TypedDict(
+    "HookMap",
+    {
+        "message.user": Changing[MessageRow],
+        "before_model_call": Changing[ModelRequest],
+        "before_tool_call": Changing[ToolCallValue],
+        "before_compaction": Changing[Plan],
+        "session_create": Observing[Session],
+        "session_delete": Observing[Session],
+        "session_save": Observing[str],
+        "after_model_call": Observing[tuple[ModelRequest, StepEnd]],
+        "after_tool_call": Observing[tuple[ToolCallValue, dict[str, Any]]],
+        "after_compaction": Observing[Compacted],
+        "turn_finished": Observing[TurnOutcome],
+    },
+    total=False,
+)
+"""A hook under each name, typed by what it is given."""
