@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections import defaultdict
@@ -42,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "wire" in item.fixturenames:
             item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay in memory to the end of the run; the garbage collector need not go through them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

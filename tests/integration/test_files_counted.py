@@ -123,39 +123,42 @@ async def test_a_document_takes_so_much_for_each_of_its_pages(wire: WireServer) 
     assert unknown[0] < unknown[1] < 1_000
 
 
-HOSTILE: list[tuple[str, bytes, dict[str, int], int]] = [
-    ("image/png", png(65_535, 65_535), {"width": 65_535, "height": 65_535}, 40_000),
-    ("image/png", png(2**32 - 1, 1), {"width": 2**32 - 1, "height": 1}, 40_000),
-    ("image/png", png(0, 5), {}, 1_500),
-    ("image/png", png(5, 5).replace(b"IHDR", b"IDHR"), {}, 1_500),
-    ("image/gif", gif(65_535, 65_535), {"width": 65_535, "height": 65_535}, 40_000),
-    ("image/jpeg", b"\xff\xd8" + b"\xff\xe0\x00\x00" * 300_000 + b"\xff\xd9", {}, 1_500),
-    ("image/jpeg", JPEG, {}, 1_500),
-    ("image/webp", webp(b"VP8X", b"\x00" * 4 + b"\xff" * 6), {"width": 1 << 24, "height": 1 << 24}, 40_000),
-    ("image/webp", WEBP, {}, 1_500),
-    ("application/pdf", pdf(b"<</Type /Pages /Count 1000000000>>" + pages(1)), {"pages": 1}, 2_400),
-    ("application/pdf", pdf(b"/Type/Page " * 100_000), {"pages": 100_000}, 600 * 2_334 + 100),
-    ("application/pdf", pdf(packed(pages(1) + bytes(200 << 20))), {"pages": 1}, 2_400),
-    ("application/pdf", pdf(b"/ObjStm stream " * 60_000), {}, 80_000),
-    ("application/pdf", pdf(b"/ObjStm " * 100_000 + b"/Type" + b" " * 1_000_000), {}, 150_000),
-]
+def hostile() -> list[tuple[str, bytes, dict[str, int], int]]:
+    """Files with what is noted of them and the largest estimate; made when they are asked for, since some are large."""
+    return [
+        ("image/png", png(65_535, 65_535), {"width": 65_535, "height": 65_535}, 40_000),
+        ("image/png", png(2**32 - 1, 1), {"width": 2**32 - 1, "height": 1}, 40_000),
+        ("image/png", png(0, 5), {}, 1_500),
+        ("image/png", png(5, 5).replace(b"IHDR", b"IDHR"), {}, 1_500),
+        ("image/gif", gif(65_535, 65_535), {"width": 65_535, "height": 65_535}, 40_000),
+        ("image/jpeg", b"\xff\xd8" + b"\xff\xe0\x00\x00" * 300_000 + b"\xff\xd9", {}, 1_500),
+        ("image/jpeg", JPEG, {}, 1_500),
+        ("image/webp", webp(b"VP8X", b"\x00" * 4 + b"\xff" * 6), {"width": 1 << 24, "height": 1 << 24}, 40_000),
+        ("image/webp", WEBP, {}, 1_500),
+        ("application/pdf", pdf(b"<</Type /Pages /Count 1000000000>>" + pages(1)), {"pages": 1}, 2_400),
+        ("application/pdf", pdf(b"/Type/Page " * 100_000), {"pages": 100_000}, 600 * 2_334 + 100),
+        ("application/pdf", pdf(packed(pages(1) + bytes(200 << 20))), {"pages": 1}, 2_400),
+        ("application/pdf", pdf(b"/ObjStm stream " * 60_000), {}, 80_000),
+        ("application/pdf", pdf(b"/ObjStm " * 100_000 + b"/Type" + b" " * 1_000_000), {}, 150_000),
+    ]
 
 
 @pytest.mark.rule("US-3")
 async def test_a_file_that_lies_about_its_size_is_taken_in_and_bounded(wire: WireServer) -> None:
     """No claim, no bomb and no client's own note makes a request larger than the rule's largest number."""
-    bounds = [bound for *_, bound in HOSTILE]
+    files = hostile()
+    bounds = [bound for *_, bound in files]
     async with served(providers=reaching(wire)) as client:
         plain = await history(client, await asked(client), "claude-opus-4-8")
         found, used = [], []
-        for media_type, data, _, _ in HOSTILE:
+        for media_type, data, _, _ in files:
             claims = {"clew": {"size": 7, "width": 10**9, "height": 10**9, "pages": 10**9}}
             session = await asked(client, file_part(data, media_type) | {"providerMetadata": claims})
             found.append(await noted(client, session))
             used.append([await history(client, session, name) - plain for name in ("claude-opus-4-8", "gpt-6-sol")])
-    assert found == [{"size": len(data), **about} for _, data, about, _ in HOSTILE]
+    assert found == [{"size": len(data), **about} for _, data, about, _ in files]
     assert [max(two) <= max(bound, bound * 3_000 // 2_334) for two, bound in zip(used, bounds, strict=True)] == (
-        [True] * len(HOSTILE)
+        [True] * len(files)
     )
 
 

@@ -139,16 +139,11 @@ async def test_a_body_too_long_is_cut(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("coding", "bomb"),
-    [
-        ("gzip", gzip.compress(b"\0" * 50_000_000, mtime=0)),
-        ("gzip", gzip.compress(b"x" * 50_000_000, mtime=0)),
-        ("deflate", zlib.compress(b"x" * 50_000_000)),
-    ],
-    ids=["gzip of nothing", "gzip", "deflate"],
+    ("coding", "byte"), [("gzip", b"\0"), ("gzip", b"x"), ("deflate", b"x")], ids=["gzip of nothing", "gzip", "deflate"]
 )
-async def test_a_bomb_is_not_unpacked_beyond_the_limit(coding: str, bomb: bytes, site: Site, tmp_path: Path) -> None:
+async def test_a_bomb_is_not_unpacked_beyond_the_limit(coding: str, byte: bytes, site: Site, tmp_path: Path) -> None:
     """50 kB on the wire, 50 MB unpacked: five are taken."""
+    bomb = gzip.compress(byte * 50_000_000) if coding == "gzip" else zlib.compress(byte * 50_000_000)
     site.pages["/"] = page(bomb, "text/plain", "200 OK", f"Content-Encoding: {coding}")
     tracemalloc.start()
     try:
