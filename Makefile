@@ -6,8 +6,10 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
-# One more than the two cores of the smallest machine: many tests wait for a process, a clock or a browser.
-WORKERS ?= 3
+# On the two cores of the smallest machine: three keep them busy with what computes, four with what also waits for a process,
+# a clock or a browser.
+FAST_WORKERS ?= 3
+WORKERS ?= 4
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -49,15 +51,19 @@ $(BROWSER_STAMP): tests/browser/package.json tests/browser/package-lock.json
 	cd tests/browser && npm ci --no-audit --no-fund --loglevel=error
 	touch $@
 
-# The system's Chromium, installed where that can be done; where not, the browser tests say loudly that they were skipped.
+# Chromium's headless shell, the same engine without a window around it, which takes a third less of the machine; else the
+# system's Chromium. Installed where that can be done; where not, the browser tests say loudly that they were skipped.
 .PHONY: chromium
 chromium:
-	@if command -v chromium chromium-browser google-chrome > /dev/null; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	@there() { command -v "$$@" > /dev/null; }; \
+	get() { DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$$1" > /dev/null 2>&1; }; \
+	may_get() { [ "$$(id -u)" = 0 ] && there apt-get; }; \
+	if there chromium-headless-shell; then :; \
+	elif there chromium || there chromium-browser || there google-chrome; then \
+		! may_get || get chromium-headless-shell || :; \
+	elif may_get; then \
 		echo "Installing Chromium for the browser tests."; \
-		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get install -qq -y chromium > /dev/null 2>&1 \
-			|| { apt-get update -qq > /dev/null && apt-get install -qq -y chromium > /dev/null; } \
+		get chromium-headless-shell || { apt-get update -qq > /dev/null && { get chromium-headless-shell || get chromium; }; } \
 			|| echo "Chromium could not be installed; the browser tests will be skipped."; \
 	else echo "There is no Chromium; the browser tests will be skipped."; fi
 
@@ -81,9 +87,14 @@ check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
 
+# Read once, compiled for all: workers that begin on a clean tree would each compile every test and all of the source.
+.PHONY: compiled
+compiled: $(READY)
+	@said=$$($(PYTEST) --collect-only -qq) || { echo "$$said"; exit 1; }
+
 # What is to be had before the tests is made side by side.
 .PHONY: checked
-checked: check web-check $(NODE_READY) $(BROWSER_READY)
+checked: check compiled web-check $(NODE_READY) $(BROWSER_READY)
 
 .PHONY: test
 test: ## check, then every test
@@ -92,7 +103,7 @@ test: ## check, then every test
 
 .PHONY: test-fast
 test-fast: $(READY) ## the tests that need nothing but Python and little time
-	$(QUICKLY) $(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow and not service and not browser and not kill and not node"
+	$(QUICKLY) $(PYTEST) -n $(FAST_WORKERS) --dist worksteal -m "not slow and not service and not browser and not kill and not node"
 
 .PHONY: test-postgres
 test-postgres: $(READY) ## the suite of stores, the scenarios and random histories on PostgreSQL, which comes out of a wheel
@@ -189,7 +200,7 @@ web: web-types web-check ## check and build the page
 	$(BIN)/python -m tools.web_hash --write
 
 # Both drive the real page in the system's Chromium. The pictures are looked at before they are committed.
-IN_CHROMIUM = CLEW_CHROMIUM=$$(command -v chromium || command -v chromium-browser || command -v google-chrome) CLEW_BIN=$(CURDIR)/$(BIN)/clew
+IN_CHROMIUM = CLEW_CHROMIUM=$$(command -v chromium || command -v chromium-browser || command -v google-chrome || command -v chromium-headless-shell) CLEW_BIN=$(CURDIR)/$(BIN)/clew
 
 .PHONY: screenshots
 screenshots: $(READY) $(BROWSER_READY) ## pictures of the page's main states, into docs/images

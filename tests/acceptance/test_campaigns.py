@@ -29,7 +29,7 @@ def campaign(*arguments: str) -> tuple[int, str]:
 
 @pytest.mark.rule("SV-3", "FS-2", "ST-13", "ST-14", "FS-5")
 @pytest.mark.parametrize(
-    ("name", "rounds", "seed"), [("kill", 6, 0), ("power", 120, 0), ("flip", 2, 5), ("fuzz", 500, 0), ("share", 200, 0)]
+    ("name", "rounds", "seed"), [("kill", 6, 0), ("power", 120, 0), ("flip", 2, 5), ("fuzz", 500, 0), ("share", 100, 0)]
 )
 def test_a_small_share_of_the_campaign_keeps_every_promise(
     name: str, rounds: int, seed: int, record_property: Any

@@ -29,8 +29,8 @@ pytestmark = pytest.mark.kill
 START_MS: Final = 1_800_000_000_000
 HOUR_MS: Final = 3_600_000
 
-NEVER: Final = ("writer.in_transaction=kill", "writer.before_commit=kill")
-"""Inside the transaction: it is as if nothing had been ordered."""
+NEVER: Final = ("writer.before_commit=kill",)
+"""At the end of the transaction: it is as if nothing had been ordered."""
 DONE: Final = ("writer.after_commit_before_ack=kill",)
 POINTS: Final[dict[Deed, tuple[str, ...]]] = {
     "rewind": ("history.before_rewind=kill", *NEVER),
@@ -41,7 +41,7 @@ POINTS: Final[dict[Deed, tuple[str, ...]]] = {
     "slice": ("history.before_branch=kill", *NEVER),
     "fork": ("history.before_branch=kill", *NEVER),
     "compact": ("compact.before_commit=kill", *NEVER),
-    "prune": NEVER,
+    "prune": ("writer.in_transaction=kill", *NEVER),
 }
 """What happens as one unit, and where it is killed before that is committed."""
 ROOM: Final = (

@@ -25,7 +25,7 @@ from clew.store.files import folder
 from tests.acceptance.history_machine import ACTIONS, GOING_BACK, SETTINGS, Machine
 from tests.rounds import ON_POSTGRESQL, rounds
 
-HISTORIES: Final = rounds(96)
+HISTORIES: Final = rounds(48)
 
 
 async def _play(

@@ -23,7 +23,8 @@ import pytest
 
 HERE = Path(__file__).parent
 CASE = re.compile(r'^test\(\s*"((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The first that is installed is taken. The headless shell is the same engine with no window around it, and quicker."""
 MISSING = f"no Chromium ({', '.join(NAMES)}) is installed: the page was NOT tested in a browser"
 
 

@@ -18,7 +18,10 @@ def failpoint_names(package: Path | None = None) -> tuple[str, ...]:
 
 
 def _names_in(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+    text = path.read_text(encoding="utf-8")
+    if "failpoint(" not in text:
+        return
+    for node in ast.walk(ast.parse(text, filename=str(path))):
         match node:
             case ast.Call(func=ast.Name(id="failpoint"), args=[ast.Constant(value=str() as name)]):
                 yield name
