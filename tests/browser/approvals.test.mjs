@@ -221,6 +221,11 @@ async function toolSession(server, folder = server.folder) {
   return (await newSession(server, "demo/tools", { workspace_root: folder })).id;
 }
 
+/** Until keys answer what waits. */
+async function armed(page) {
+  await asking(page).locator('[aria-keyshortcuts="y"]').first().waitFor();
+}
+
 /** The model tells what the command said. */
 async function reported(page, text, times = 1) {
   await until(async () => (await answers(page).getByText(new RegExp(`^bash \\w+: .*\\b${text}\\b`)).count()) >= times, `${text} was not reported`);
@@ -241,6 +246,7 @@ test("an answer that is kept says how far it goes, and the wider one is asked ab
   const page = await openSession(server, id);
   await say(page, "!bash echo one");
   const choice = asking(page).getByLabel("Kept for longer, it allows");
+  await armed(page);
   await choice.selectOption({ label: "every `echo one …`, whatever follows" });
   await choice.press("s"); // the key still answers with the choice in focus
   await reported(page, "one");
@@ -251,20 +257,38 @@ test("an answer that is kept says how far it goes, and the wider one is asked ab
   assert.deepEqual(rules.map((rule) => `${rule.permission} ${rule.pattern}`), ["bash echo one *"]);
 });
 
-test("one key answers a request: y allows it, s keeps it for the session, n asks why not", async () => {
+test("one key answers a request as soon as it waits, and one that was typed by chance answers nothing", async () => {
   const server = await sharedServer();
-  const page = await openSession(server, await toolSession(server));
+  const folder = join(server.folder, "keys");
+  await mkdir(folder);
+  const page = await openSession(server, await toolSession(server, folder));
   const word = async (command, ...keys) => {
     await say(page, `!bash ${command}`);
-    await asking(page).focus();
+    await armed(page);
     for (const key of keys) await page.keyboard.press(key);
   };
+  // Whoever goes on writing when it begins to wait goes on writing.
+  await say(page, "!bash echo chance");
+  while (!(await asking(page).count())) await page.keyboard.press("y");
+  for (let more = 0; more < 5; more++) await page.keyboard.press("y");
+  assert.match(await page.getByRole("textbox", { name: "Message", exact: true }).inputValue(), /^y+$/);
+  assert.equal(await asking(page).count(), 1);
+  await page.keyboard.press("ControlOrMeta+A");
+  await page.keyboard.press("Delete");
+  await armed(page);
+  await page.keyboard.press("y");
+  await reported(page, "chance");
+
   await word("echo yes", "y");
   await reported(page, "yes");
   await word("echo kept", "s");
   await reported(page, "kept");
+  await word("echo always", "p");
+  await reported(page, "always");
   await word("echo never", "n", "x", "Enter");
   await page.getByText("Denied: x", { exact: true }).waitFor();
+  await word("echo this\n!bash echo that", "Shift+Y");
+  await answers(page).getByText(/: this\b[^]*: that\b/).first().waitFor();
   await say(page, "!bash echo kept");
   await reported(page, "kept", 2);
 });

@@ -8,6 +8,7 @@ const KEYS = [
   ['Shift Enter', 'A new line'],
   ['Esc', 'Stop what runs'],
   ['Up', 'Edit your last message, in an empty field'],
+  ['y s p n', 'Allow what waits once, for this session, in this project; deny it. With Shift, y and n answer all'],
   ['Ctrl J', 'A new session'],
   ['Ctrl K', 'Search all sessions'],
   ['Ctrl I', 'The inspector'],

@@ -20,10 +20,10 @@ export function AllowAll({ toolCallId }: { toolCallId: string }) {
   };
   return (
     <span className="ms-auto flex flex-wrap gap-2">
-      <Button look="quiet" disabled={sending} onClick={() => decide('once')}>
+      <Button look="quiet" disabled={sending} aria-keyshortcuts="Shift+Y" title="Allow all (Shift Y)" onClick={() => decide('once')}>
         Allow all {count} once
       </Button>
-      <Button look="quiet" disabled={sending} onClick={() => decide('deny')}>
+      <Button look="quiet" disabled={sending} aria-keyshortcuts="Shift+N" title="Deny all (Shift N)" onClick={() => decide('deny')}>
         Deny all {count}
       </Button>
     </span>

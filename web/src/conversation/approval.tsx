@@ -1,11 +1,12 @@
 /** A call that waits for a word: exactly what it would do, which rule asked, and the answers there are. */
 
-import { type KeyboardEvent, useRef, useState } from 'react';
+import { type ReactNode, useRef, useState } from 'react';
 import type { Decision } from '../state/conversation';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { AllowAll } from './allow_all';
+import { useAnswerKeys, useArmed } from './answer_keys';
 import { targetWords, whoAsked } from './approval_words';
 import { useDraft } from './memory';
 import { OfferChoice } from './offer_choice';
@@ -23,7 +24,8 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   const [reason, setReason] = useDraft(`reason ${approval.id}`);
   const ref = useRef<HTMLDivElement>(null);
   const name = toolName(part);
-  usePoliteFocus(ref, approval.id);
+  const armed = useArmed(approval.id);
+  usePoliteFocus(ref, approval.id, armed);
 
   const decide = async (decision: Decision) => {
     const done = passOn(ref.current);
@@ -41,20 +43,18 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
 
   // Requests of old offer nothing; what they allow is the call itself.
   const keepable = offers === undefined || offers.length > 0;
-  const onKey = (event: KeyboardEvent) => {
-    const typing = event.target instanceof HTMLInputElement || (event.target instanceof HTMLSelectElement && isOpen(event.target));
-    if (typing || sending || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === 'y') void decide('once');
-    else if (event.key === 's' && keepable) void decide('session');
-    else if (event.key === 'p' && keepable && rooted) void decide('project');
-    else if (event.key === 'n') setDenying(true);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-  };
+  useAnswerKeys(ref, armed && !sending && !denying, (key) => {
+    if (key === 'y') void decide('once');
+    else if (key === 's' && keepable) void decide('session');
+    else if (key === 'p' && keepable && rooted) void decide('project');
+    else if (key === 'n') setDenying(true);
+    else if (key === 'Y' || key === 'N') void conversation.decideAll(key === 'Y' ? 'once' : 'deny').catch(() => undefined);
+    else return false;
+    return true;
+  });
 
   return (
-    <div ref={ref} data-waits={approval.id} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} onKeyDown={onKey} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
+    <div ref={ref} data-waits={approval.id} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
       <ToolInput id={`ask ${part.toolCallId}`} name={name} input={part.input} />
       <div className="grid gap-1 text-sm">
         <Targets approval={approval} command={(part.input as { command?: unknown } | undefined)?.command} />
@@ -62,22 +62,22 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       </div>
       {offers && <OfferChoice offers={offers} picked={offer} onPick={setOffer} />}
       <div className="flex flex-wrap gap-2">
-        <Button look="thread" disabled={sending} aria-keyshortcuts="y" title="Allow once (y)" onClick={() => void decide('once')}>
-          Allow once
+        <Button look="thread" disabled={sending} aria-label="Allow once" aria-keyshortcuts={armed ? 'y' : undefined} onClick={() => void decide('once')}>
+          Allow once <Key>y</Key>
         </Button>
         {keepable && (
-          <Button disabled={sending} aria-keyshortcuts="s" title="For this session (s)" onClick={() => void decide('session')}>
-            For this session
+          <Button disabled={sending} aria-label="For this session" aria-keyshortcuts={armed ? 's' : undefined} onClick={() => void decide('session')}>
+            For this session <Key>s</Key>
           </Button>
         )}
         {keepable && rooted && (
-          <Button disabled={sending} aria-keyshortcuts="p" title="Always in this project (p)" onClick={() => void decide('project')}>
-            Always in this project
+          <Button disabled={sending} aria-label="Always in this project" aria-keyshortcuts={armed ? 'p' : undefined} onClick={() => void decide('project')}>
+            Always in this project <Key>p</Key>
           </Button>
         )}
         {!denying && (
-          <Button look="danger" disabled={sending} aria-keyshortcuts="n" title="Deny (n)" onClick={() => setDenying(true)}>
-            Deny
+          <Button look="danger" disabled={sending} aria-label="Deny" aria-keyshortcuts={armed ? 'n' : undefined} onClick={() => setDenying(true)}>
+            Deny <Key>n</Key>
           </Button>
         )}
         <AllowAll toolCallId={part.toolCallId} />
@@ -131,11 +131,11 @@ function Targets({ approval, command }: { approval: Asked; command: unknown }) {
   );
 }
 
-/** Whether a choice is unfolded, so that letters go to it; a browser that does not tell is taken to have it so. */
-function isOpen(select: HTMLSelectElement): boolean {
-  try {
-    return select.matches(':open');
-  } catch {
-    return true;
-  }
+/** The key that gives an answer, where there are keys. */
+function Key({ children }: { children: ReactNode }) {
+  return (
+    <kbd aria-hidden="true" className="clew-keys font-mono text-xs opacity-75">
+      {children}
+    </kbd>
+  );
 }

@@ -16,6 +16,9 @@ export class Memory {
   readonly drafts = new Map<string, string>();
   /** Requests the focus has been moved to once. */
   readonly met = new Set<string>();
+  /** Requests that have been in sight for a moment, so that a key may answer them; and when one did. */
+  readonly armed = new Set<string>();
+  answered = -Infinity;
   /** Landings that have been carried out. */
   landed = 0;
   /** Whether the reader is at the end. */

@@ -4,7 +4,7 @@ import { type RefObject, useEffect, useLayoutEffect } from 'react';
 import { focusSoon } from './focus_soon';
 import { useMemory } from './memory';
 
-export function usePoliteFocus(ref: RefObject<HTMLElement | null>, id: string): void {
+export function usePoliteFocus(ref: RefObject<HTMLElement | null>, id: string, armed: boolean): void {
   const memory = useMemory();
   // A row that is drawn anew while it has the focus gets it back.
   useLayoutEffect(
@@ -14,12 +14,13 @@ export function usePoliteFocus(ref: RefObject<HTMLElement | null>, id: string): 
     [memory, ref, id],
   );
   useEffect(() => {
-    if (memory.met.has(id)) return;
+    // Whoever is about to write has a moment to begin: what is typed by then is theirs.
+    if (!armed || memory.met.has(id)) return;
     const may = () => memory.atEnd && isFree(document.activeElement);
     // A reader who is busy elsewhere is not asked a second time.
     if (!may()) memory.met.add(id);
     else return focusSoon(() => ref.current, may, () => memory.met.add(id));
-  }, [memory, ref, id]);
+  }, [memory, ref, id, armed]);
 }
 
 /** What was answered gives the focus to the next thing that waits in its pane, or back to where one writes. */

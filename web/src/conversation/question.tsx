@@ -3,6 +3,7 @@
 import { useId, useRef, useState } from 'react';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
+import { useArmed } from './answer_keys';
 import { useDraft } from './memory';
 import { passOn, usePoliteFocus } from './polite_focus';
 import type { ToolPart } from './tool_part';
@@ -15,7 +16,7 @@ export function Question({ part }: { part: ToolPart }) {
   const asked = useId();
   const input = (part.input ?? {}) as { question?: unknown; options?: unknown };
   const options = Array.isArray(input.options) ? input.options.filter((option): option is string => typeof option === 'string') : [];
-  usePoliteFocus(ref, part.toolCallId);
+  usePoliteFocus(ref, part.toolCallId, useArmed(part.toolCallId));
 
   const answer = async (text: string) => {
     const done = passOn(ref.current);

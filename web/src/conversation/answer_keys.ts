@@ -1,0 +1,92 @@
+/** Keys that answer what waits, from wherever nothing is being written. A key that was on its way to something else, when
+ *  it began to wait or the last answer was given, answers nothing. */
+
+import { type RefObject, useEffect, useRef, useState } from 'react';
+import { useMemory } from './memory';
+
+/** So soon after a question was shown nobody has read it: what is typed then, without a pause, is no answer. */
+const MOMENT_MS = 300;
+
+/** Whether it has been in sight for a moment in which nothing was typed. */
+export function useArmed(id: string): boolean {
+  const memory = useMemory();
+  const [armed, setArmed] = useState(() => memory.armed.has(id));
+  useEffect(() => {
+    if (armed) return;
+    const arm = () => {
+      memory.armed.add(id);
+      setArmed(true);
+    };
+    let timer = setTimeout(arm, MOMENT_MS);
+    const typed = () => {
+      clearTimeout(timer);
+      timer = setTimeout(arm, MOMENT_MS);
+    };
+    window.addEventListener('keydown', typed, true);
+    return () => {
+      clearTimeout(timer);
+      window.removeEventListener('keydown', typed, true);
+    };
+  }, [memory, id, armed]);
+  return armed;
+}
+
+/** `answer` does what a key means, and says whether it means anything. */
+export function useAnswerKeys(ref: RefObject<HTMLElement | null>, armed: boolean, answer: (key: string) => boolean): void {
+  const memory = useMemory();
+  const latest = useRef(answer);
+  useEffect(() => {
+    latest.current = answer;
+  });
+  useEffect(() => {
+    if (!armed) return;
+    const onKey = (event: KeyboardEvent) => {
+      const element = ref.current;
+      if (!element || event.defaultPrevented || event.repeat || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!isMeant(element) || performance.now() - memory.answered < MOMENT_MS) return;
+      if (!isInSight(element)) {
+        // What cannot be seen is not answered: it is shown first.
+        if (!/^[yspn]$/i.test(event.key)) return;
+        element.scrollIntoView({ block: 'nearest' });
+        element.focus({ preventScroll: true });
+      } else if (!latest.current(event.key)) {
+        return;
+      } else {
+        memory.answered = performance.now();
+      }
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    window.addEventListener('keydown', onKey);
+    return () => window.removeEventListener('keydown', onKey);
+  }, [memory, ref, armed]);
+}
+
+/** One that has the focus is; else the first of the page's own conversation, while nothing that takes letters has it. */
+function isMeant(element: HTMLElement): boolean {
+  const at = document.activeElement;
+  if (document.querySelector('dialog[open], [role="menu"]') || (at && takesLetters(at))) return false;
+  const within = at?.closest('[data-waits]');
+  if (within) return within === element;
+  const main = element.closest('main');
+  return main !== null && (!at || at === document.body || main.contains(at)) && main.querySelector('[data-waits]') === element;
+}
+
+function takesLetters(at: Element): boolean {
+  if (at instanceof HTMLSelectElement) return isOpen(at);
+  return at.matches('input, textarea, [contenteditable="true"]');
+}
+
+/** Whether a choice is unfolded, so that letters go to it; a browser that does not tell is taken to have it so. */
+function isOpen(select: HTMLSelectElement): boolean {
+  try {
+    return select.matches(':open');
+  } catch {
+    return true;
+  }
+}
+
+function isInSight(element: HTMLElement): boolean {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom > 0 && top < window.innerHeight;
+}
