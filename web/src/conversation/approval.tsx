@@ -1,6 +1,6 @@
 /** A call that waits for a word: exactly what it would do, which rule asked, and the answers there are. */
 
-import { type ReactNode, useRef, useState } from 'react';
+import { useRef, useState } from 'react';
 import type { Decision } from '../state/conversation';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
@@ -62,22 +62,22 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       </div>
       {offers && <OfferChoice offers={offers} picked={offer} onPick={setOffer} />}
       <div className="flex flex-wrap gap-2">
-        <Button look="thread" disabled={sending} aria-label="Allow once" aria-keyshortcuts={armed ? 'y' : undefined} onClick={() => void decide('once')}>
-          Allow once <Key>y</Key>
+        <Button look="thread" disabled={sending} data-key="y" aria-keyshortcuts={armed ? 'y' : undefined} onClick={() => void decide('once')}>
+          Allow once
         </Button>
         {keepable && (
-          <Button disabled={sending} aria-label="For this session" aria-keyshortcuts={armed ? 's' : undefined} onClick={() => void decide('session')}>
-            For this session <Key>s</Key>
+          <Button disabled={sending} data-key="s" aria-keyshortcuts={armed ? 's' : undefined} onClick={() => void decide('session')}>
+            For this session
           </Button>
         )}
         {keepable && rooted && (
-          <Button disabled={sending} aria-label="Always in this project" aria-keyshortcuts={armed ? 'p' : undefined} onClick={() => void decide('project')}>
-            Always in this project <Key>p</Key>
+          <Button disabled={sending} data-key="p" aria-keyshortcuts={armed ? 'p' : undefined} onClick={() => void decide('project')}>
+            Always in this project
           </Button>
         )}
         {!denying && (
-          <Button look="danger" disabled={sending} aria-label="Deny" aria-keyshortcuts={armed ? 'n' : undefined} onClick={() => setDenying(true)}>
-            Deny <Key>n</Key>
+          <Button look="danger" disabled={sending} data-key="n" aria-keyshortcuts={armed ? 'n' : undefined} onClick={() => setDenying(true)}>
+            Deny
           </Button>
         )}
         <AllowAll toolCallId={part.toolCallId} />
@@ -128,14 +128,5 @@ function Targets({ approval, command }: { approval: Asked; command: unknown }) {
         </li>
       ))}
     </ul>
-  );
-}
-
-/** The key that gives an answer, where there are keys. */
-function Key({ children }: { children: ReactNode }) {
-  return (
-    <kbd aria-hidden="true" className="clew-keys font-mono text-xs opacity-75">
-      {children}
-    </kbd>
   );
 }

@@ -16,6 +16,8 @@ interface Props extends ButtonHTMLAttributes<HTMLButtonElement> {
   ref?: Ref<HTMLButtonElement>;
   /** The focus comes here when what had it nearby is gone. */
   'data-home'?: boolean;
+  /** A key that does the same, shown beside it. */
+  'data-key'?: string;
 }
 
 export function Button({ look = 'plain', icon, className = '', children, type = 'button', ...rest }: Props) {
