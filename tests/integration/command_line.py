@@ -22,11 +22,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.delenv("CLEW_TOKEN", raising=False)
     monkeypatch.chdir(tmp_path)
 
-    def told(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["clew", *words])
+    def told(*words: str, **env: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "argv", ["clew", *words])
+            for name, value in env.items():
+                patched.setenv(name, value)
+            with pytest.raises(SystemExit) as end:
+                main()
         out, err = capsys.readouterr()
         return int(end.value.code or 0), out, err
 

@@ -12,12 +12,13 @@ import sys
 import termios
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.integration.http_client import SocketClient
 
+T = TypeVar("T")
 CLEW = str(Path(sys.executable).with_name("clew"))
 SLOW = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
 SSE = {"accept": "text/event-stream"}
@@ -78,6 +79,18 @@ async def serving(tmp_path: Path, *words: str, **env: str) -> AsyncIterator[Serv
         if process.returncode is None:
             process.kill()
             await process.communicate()
+
+
+@contextlib.contextmanager
+def serving_beside(tmp_path: Path, **env: str) -> Iterator[tuple[Server, Callable[[Coroutine[Any, Any, T]], T]]]:
+    """:func:`serving`, for a test that calls the command line in its own process: the server, and how to ask it."""
+    with asyncio.Runner() as runner:
+        whole = serving(tmp_path, **env)
+        server = runner.run(whole.__aenter__())
+        try:
+            yield server, runner.run
+        finally:
+            runner.run(whole.__aexit__(None, None, None))
 
 
 async def words_of(frames: AsyncIterator[Any], count: int) -> list[Any]:

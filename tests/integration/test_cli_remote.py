@@ -19,8 +19,11 @@ from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import Gone, Unauthorized, Wire
 from clew.fronts.token import Token, load_token
 from clew.transcript.session import Session
+from tests.integration.command_line import Run, run
 from tests.integration.http_client import texts, types
-from tests.integration.processes import Server, command, interrupted, on_a_terminal, serving, start
+from tests.integration.processes import Server, command, interrupted, on_a_terminal, serving, serving_beside, start
+
+__all__ = ["run"]
 
 pytestmark = pytest.mark.service
 
@@ -40,24 +43,24 @@ def turn_of(message: dict[str, Any]) -> str:
     return str(message["metadata"]["turn_id"])
 
 
-async def test_a_prompt_runs_in_the_server(tmp_path: Path) -> None:
+def test_a_prompt_runs_in_the_server(tmp_path: Path, run: Run) -> None:
     """Its text or its chunks come as they would from this process, and so do its failures and exit codes."""
-    async with serving(tmp_path) as server:
-        assert await command(tmp_path, "run", "hello there", "--model", "demo/echo") == (0, "hello there\n", "")
-        [session] = (await server.client.get("/api/sessions")).json()["sessions"]
+    with serving_beside(tmp_path) as (server, ask):
+        assert run("run", "hello there", "--model", "demo/echo") == (0, "hello there\n", "")
+        [session] = ask(server.client.get("/api/sessions")).json()["sessions"]
         assert session["workspace_root"] == str(tmp_path)
-        code, out, err = await command(tmp_path, "run", "again", "--session", session["id"], "--json")
+        code, out, err = run("run", "again", "--session", session["id"], "--json")
         chunks = [json.loads(line) for line in out.splitlines()]
         assert (code, err, types(chunks)[0], types(chunks)[-1]) == (0, "", "start", "finish")
         assert "".join(chunk.get("delta", "") for chunk in chunks) == "again"
-        code, out, err = await command(tmp_path, "run", "30 words", "--model", "demo/long:slow")
+        code, out, err = run("run", "30 words", "--model", "demo/long:slow")
         assert (code, len(out.split()), err) == (0, 30, "")
-        assert await command(tmp_path, "run", "404", "--model", "demo/fail") == (
+        assert run("run", "404", "--model", "demo/fail") == (
             1,
             "",
             "clew: 404: there is no such model\n",
         )
-        code, out, _ = await command(tmp_path, "run", "!bash touch made", "--model", "demo/tools")
+        code, out, _ = run("run", "!bash touch made", "--model", "demo/tools")
         assert (code, out) == (0, "bash failed: denied: nobody is there to ask, and no rule covers it\n")
         assert not (tmp_path / "made").exists()
         for words, expected in [
@@ -65,21 +68,21 @@ async def test_a_prompt_runs_in_the_server(tmp_path: Path) -> None:
             (("run", "x", "--session", "non.sense"), 2),
             (("run", "x", "--session", NOBODY), 3),
         ]:
-            code, out, err = await command(tmp_path, *words)
+            code, out, err = run(*words)
             assert (code, out, err.count("\n")) == (expected, "", 1)
 
 
 @pytest.mark.parametrize("variant", [None, "slow"])
-async def test_chunks_go_on_after_an_answer(tmp_path: Path, variant: str | None) -> None:
+def test_chunks_go_on_after_an_answer(tmp_path: Path, run: Run, variant: str | None) -> None:
     """Each is printed once, however soon the run that goes on is over: it begins again, with what is new."""
-    async with serving(tmp_path) as server:
+    with serving_beside(tmp_path) as (server, ask):
         # Sent by somebody who can be asked, and answered again by a command that cannot.
-        session_id = await server.client.session(model="demo/tools", workspace_root=str(tmp_path))
+        session_id = ask(server.client.session(model="demo/tools", workspace_root=str(tmp_path)))
         model = {"provider_id": "demo", "model_id": "tools", "variant": variant}
-        asked = (await server.client.prompt(session_id, "!bash touch made\n!ls .", model=model)).json()
-        await server.client.idle(session_id)
-        await server.client.post(f"/api/sessions/{session_id}/abort", {})
-        code, out, err = await command(tmp_path, "rewind", session_id, asked["message_id"], "--run", "--json")
+        asked = ask(server.client.prompt(session_id, "!bash touch made\n!ls .", model=model)).json()
+        ask(server.client.idle(session_id))
+        ask(server.client.post(f"/api/sessions/{session_id}/abort", {}))
+        code, out, err = run("rewind", session_id, asked["message_id"], "--run", "--json")
         assert (code, err) == (0, "")
         moved, *chunks = [json.loads(line) for line in out.splitlines()]
         assert moved["draft"] is None
@@ -152,81 +155,81 @@ async def test_an_interrupt_aborts_the_turn_in_the_server(tmp_path: Path) -> Non
         assert "".join(c["delta"] for c in chunks if c["type"] == "text-delta") == texts(said)
 
 
-async def test_going_back_and_aside_in_the_server(tmp_path: Path) -> None:
+def test_going_back_and_aside_in_the_server(tmp_path: Path, run: Run) -> None:
     """rewind, unrewind, goto, branch, fork and continue: printed as without a server, done by it."""
-    async with serving(tmp_path) as server:
-        session_id, [u1, a1, u2, _] = await talk(server, "one", "two")
-        code, out, _ = await command(tmp_path, "rewind", session_id, u2["id"], "--edit", "zwei")
+    with serving_beside(tmp_path) as (server, ask):
+        session_id, [u1, a1, u2, _] = ask(talk(server, "one", "two"))
+        code, out, _ = run("rewind", session_id, u2["id"], "--edit", "zwei")
         assert (code, out) == (0, f"now at {turn_of(u1)}; 2 messages left the conversation\ndraft: zwei\n")
-        code, out, _ = await command(tmp_path, "unrewind", session_id, "--json")
+        code, out, _ = run("unrewind", session_id, "--json")
         assert (code, json.loads(out)) == (0, {"head_turn_id": turn_of(u2), "hidden": [], "draft": None})
-        code, out, _ = await command(tmp_path, "rewind", session_id, u2["id"], "--edit", "zwei drei", "--run")
+        code, out, _ = run("rewind", session_id, u2["id"], "--edit", "zwei drei", "--run")
         assert (code, out) == (0, "zwei drei\n")
-        code, out, _ = await command(tmp_path, "goto", session_id, turn_of(u1))
+        code, out, _ = run("goto", session_id, turn_of(u1))
         assert (code, out) == (0, f"now at {turn_of(u1)}; 2 messages left the conversation\n")
-        assert (await command(tmp_path, "rewind", session_id, u1["id"]))[0] == 0
-        assert await command(tmp_path, "continue", session_id) == (0, "one\n", "")
-        assert (await command(tmp_path, "continue", session_id))[0] == 4
-        code, out, _ = await command(tmp_path, "branch", session_id, a1["id"], "--model", "demo/long", "--json")
+        assert run("rewind", session_id, u1["id"])[0] == 0
+        assert run("continue", session_id) == (0, "one\n", "")
+        assert run("continue", session_id)[0] == 4
+        code, out, _ = run("branch", session_id, a1["id"], "--model", "demo/long", "--json")
         assert (code, json.loads(out)["parent_message_id"]) == (0, a1["id"])
-        code, out, _ = await command(tmp_path, "fork", turn_of(u1), "--label", "aside")
-        fork = (await server.client.get(f"/api/sessions/{out.strip()}")).json()
+        code, out, _ = run("fork", turn_of(u1), "--label", "aside")
+        fork = ask(server.client.get(f"/api/sessions/{out.strip()}")).json()
         assert (code, fork["label"], fork["parent_id"]) == (0, "aside", session_id)
-        assert (await command(tmp_path, "fork", NO_TURN))[0] == 3
+        assert run("fork", NO_TURN)[0] == 3
 
 
-async def test_making_room_and_keeping_order_in_the_server(tmp_path: Path) -> None:
+def test_making_room_and_keeping_order_in_the_server(tmp_path: Path, run: Run) -> None:
     """compact, prune, queue, abort, archive and rm."""
-    async with serving(tmp_path) as server:
-        session_id, _ = await talk(server, *(f"{n} " + "word " * 250 for n in range(5)))
-        code, out, _ = await command(tmp_path, "compact", session_id, "--focus", "the numbers")
+    with serving_beside(tmp_path) as (server, ask):
+        session_id, _ = ask(talk(server, *(f"{n} " + "word " * 250 for n in range(5))))
+        code, out, _ = run("compact", session_id, "--focus", "the numbers")
         assert (code, out.startswith("summarised 3 earlier turns: ")) == (0, True)
-        code, out, _ = await command(tmp_path, "prune", session_id)
+        code, out, _ = run("prune", session_id)
         assert (code, out.startswith("nothing to prune: ")) == (0, True)
         slow = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
-        await server.client.prompt(session_id, "2000 words", model=slow)
-        queued = (await server.client.prompt(session_id, "later", message_id="mine")).json()
-        code, out, _ = await command(tmp_path, "queue", session_id)
+        ask(server.client.prompt(session_id, "2000 words", model=slow))
+        queued = ask(server.client.prompt(session_id, "later", message_id="mine")).json()
+        code, out, _ = run("queue", session_id)
         assert (code, out) == (0, f"{queued['message_id']}  later\n")
-        assert await command(tmp_path, "queue", session_id, "--cancel", "mine") == (0, "", "")
-        assert (await command(tmp_path, "queue", session_id, "--cancel", "mine"))[0] == 4
-        assert (await command(tmp_path, "rm", session_id))[0] == 4
-        assert await command(tmp_path, "abort", session_id) == (0, "aborted\n", "")
-        await server.client.idle(session_id)
-        assert await command(tmp_path, "abort", session_id, "--json") == (0, '{"aborted":false}\n', "")
-        assert await command(tmp_path, "archive", session_id) == (0, f"{session_id} is archived\n", "")
-        assert (await server.client.get("/api/sessions")).json()["sessions"] == []
-        code, out, _ = await command(tmp_path, "archive", session_id, "--undo", "--json")
+        assert run("queue", session_id, "--cancel", "mine") == (0, "", "")
+        assert run("queue", session_id, "--cancel", "mine")[0] == 4
+        assert run("rm", session_id)[0] == 4
+        assert run("abort", session_id) == (0, "aborted\n", "")
+        ask(server.client.idle(session_id))
+        assert run("abort", session_id, "--json") == (0, '{"aborted":false}\n', "")
+        assert run("archive", session_id) == (0, f"{session_id} is archived\n", "")
+        assert ask(server.client.get("/api/sessions")).json()["sessions"] == []
+        code, out, _ = run("archive", session_id, "--undo", "--json")
         assert (code, json.loads(out)["archived_at"]) == (0, None)
-        await server.client.prompt(session_id, "2000 words", model=slow)
-        assert await command(tmp_path, "rm", session_id, "--force") == (0, f"{session_id} is removed\n", "")
-        assert (await command(tmp_path, "rm", session_id))[0] == 3
+        ask(server.client.prompt(session_id, "2000 words", model=slow))
+        assert run("rm", session_id, "--force") == (0, f"{session_id} is removed\n", "")
+        assert run("rm", session_id)[0] == 3
 
 
-async def test_the_samples_are_made_by_the_server(tmp_path: Path) -> None:
+def test_the_samples_are_made_by_the_server(tmp_path: Path, run: Run) -> None:
     """What the command prints is what the server has, and asking again changes nothing."""
-    async with serving(tmp_path) as server:
-        code, out, err = await command(tmp_path, "demo")
+    with serving_beside(tmp_path) as (server, ask):
+        code, out, err = run("demo")
         assert (code, err) == (0, "")
-        assert await command(tmp_path, "demo") == (0, out, "")
-        listed = (await server.client.get("/api/sessions")).json()["sessions"]
+        assert run("demo") == (0, out, "")
+        listed = ask(server.client.get("/api/sessions")).json()["sessions"]
         titles = {session["id"]: session["title"] for session in listed}
         told = [line.split("  ", 1) for line in out.splitlines()]
         assert [titles[session_id] for session_id, _ in told] == [title for _, title in told]
         assert len(told) == 5
 
 
-async def test_who_may_not_ask_the_server_is_told_so(tmp_path: Path) -> None:
+def test_who_may_not_ask_the_server_is_told_so(tmp_path: Path, run: Run) -> None:
     """A wrong token is 5, none 4 with the owner's pid; reading needs neither."""
-    async with serving(tmp_path, CLEW_TOKEN="the-right-one") as server:
-        session_id, _ = await talk(server, "one")
-        code, out, err = await command(tmp_path, "abort", session_id, CLEW_TOKEN="another-one")
+    with serving_beside(tmp_path, CLEW_TOKEN="the-right-one") as (server, ask):
+        session_id, _ = ask(talk(server, "one"))
+        code, out, err = run("abort", session_id, CLEW_TOKEN="another-one")
         assert (code, out, err.count("\n"), "(unauthorized)" in err) == (5, "", 1, True)
-        code, _, err = await command(tmp_path, "abort", session_id)
+        code, _, err = run("abort", session_id)
         assert (code, f"process {server.process.pid} " in err, "CLEW_TOKEN" in err) == (4, True, True)
-        assert (await command(tmp_path, "show", session_id))[1] == "user: one\nassistant: one\n"
-        assert (await command(tmp_path, "abort", session_id, CLEW_TOKEN="the-right-one"))[0] == 0
-    assert (await command(tmp_path, "abort", session_id))[0] == 0
+        assert run("show", session_id)[1] == "user: one\nassistant: one\n"
+        assert run("abort", session_id, CLEW_TOKEN="the-right-one")[0] == 0
+    assert run("abort", session_id)[0] == 0
 
 
 async def test_a_server_that_dies_is_said_to_be_gone(tmp_path: Path) -> None:
