@@ -30,7 +30,7 @@ from tests.rounds import rounds
 pytestmark = pytest.mark.node
 
 NODE = Path(__file__).parents[1] / "node"
-STREAMS = rounds(600)
+STREAMS = rounds(300)
 Figure = Callable[[str, object], None]
 
 
