@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { startServer, test } from "./kit.mjs";
+import { audit, startServer, test } from "./kit.mjs";
 import { banner, becomes, begin, composer, goTo, openId, openSession, pane, rests, row, say, send, shown, stored, textOf, thread, told, until } from "./session.mjs";
 
 let shared;
@@ -284,7 +284,7 @@ test("what the model saw in two turns is compared line by line", async () => {
   await dialog.waitFor({ state: "detached" });
 });
 
-test("two branches are compared side by side, can be swapped, and go on each by itself", async () => {
+test("two branches are compared from where they part, on a phone too; side by side they can be swapped, and go on each by itself", async () => {
   const server = await sharedServer();
   const id = await begin(server, { title: "One way" });
   await say(server, id, "root", "this way");
@@ -295,6 +295,18 @@ test("two branches are compared side by side, can be swapped, and go on each by 
   await inspect(page, "Tree");
   const tab = inspector(page).getByRole("tabpanel");
   await tab.getByRole("button", { name: "Compare" }).click();
+  const dialog = page.getByRole("dialog", { name: "Two ways it went" });
+  await dialog.getByText("2 messages are the same in both.").waitFor();
+  const sides = () => dialog.getByRole("region").evaluateAll((all) => all.map((one) => [one.ariaLabel, ...[...one.querySelectorAll("article")].map((said) => said.innerText.trim())]));
+  await becomes(sides, [["One way", "this way", "this way"], ["Other way", "that way", "that way"]]);
+  assert.deepEqual(await audit(page), []);
+  const [left, right] = [await dialog.getByRole("region").first().boundingBox(), await dialog.getByRole("region").last().boundingBox()];
+  assert.ok(left.y === right.y && left.x < right.x, "side by side");
+  await page.setViewportSize({ width: 390, height: 800 });
+  const [above, below] = [await dialog.getByRole("region").first().boundingBox(), await dialog.getByRole("region").last().boundingBox()];
+  assert.ok(above.x === below.x && above.y < below.y && above.width > 250, "one above the other");
+  await page.setViewportSize(WIDE);
+  await dialog.getByRole("button", { name: "Open side by side" }).click();
   const beside = pane(page, true);
   await beside.getByText("Compare with “One way”").waitFor();
   await becomes(async () => shown(thread(page)), told(await stored(server, id)));

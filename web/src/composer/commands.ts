@@ -3,6 +3,7 @@
 export const COMMANDS = [
   { name: 'rewind', usage: '[N]', help: 'Take back your last message, or your Nth last one' },
   { name: 'unrewind', usage: '', help: 'Undo the newest rewind' },
+  { name: 'compare', usage: '[N]', help: 'What you see beside another version of it' },
   { name: 'branch', usage: '', help: 'Go on in a copy of this conversation' },
   { name: 'compact', usage: '[FOCUS]', help: 'Summarise the older turns; the focus is kept in it' },
   { name: 'prune', usage: '', help: 'Show the model stubs in place of older tool outputs' },

@@ -2,7 +2,9 @@
 
 import { isProblem } from '../api/client';
 import type { Conversation } from '../state/conversation';
+import { compareVersions } from '../compare/compare';
 import { isLive } from '../state/open_session';
+import { versionsIn } from '../state/rewound';
 import { beginNew } from '../frame/shortcuts';
 import type { Host } from '../state/host';
 import { goTo } from '../state/route';
@@ -42,6 +44,12 @@ const RUNS: Record<CommandName, Run> = {
       if (!isProblem(error, 'newer_turns')) throw error;
       conversation.say('The conversation went on since that rewind. Un-rewind on its line brings it back, or pick a turn in /reflog.');
     }
+  },
+  compare: ({ conversation }, rest) => {
+    const newest = conversation.chat.messages.findLast((message) => versionsIn(conversation.store.get().tree).has(message.id));
+    if (!newest) return conversation.say('There is one version of this. Edit a message, or have it answered again, to make another.');
+    const number = rest ? (ordinal(rest) ?? 0) - 1 : undefined;
+    if (!compareVersions(conversation, newest.id, number)) conversation.say(`There is no other version ${rest}.`);
   },
   branch: async ({ conversation }) => {
     const session = await branchHere(conversation);
@@ -106,7 +114,7 @@ const RUNS: Record<CommandName, Run> = {
 };
 
 /** What depends on what was read: a command typed as soon as the page is there must not take that for an empty session. */
-const READING: ReadonlySet<CommandName> = new Set(['rewind', 'branch', 'mode', 'queue', 'abort', 'archive', 'sidecar']);
+const READING: ReadonlySet<CommandName> = new Set(['rewind', 'compare', 'branch', 'mode', 'queue', 'abort', 'archive', 'sidecar']);
 
 /** What can be done before there is a session. */
 const BEFORE: ReadonlySet<CommandName> = new Set(['model', 'mode', 'new', 'help']);

@@ -4,6 +4,7 @@ import { memo } from 'react';
 import type { FileUIPart } from 'ai';
 import { keyOf, type Message, textOf } from '../api/types';
 import { isLive } from '../state/open_session';
+import { compareVersions } from '../compare/compare';
 import { type Versions, versionsIn } from '../state/rewound';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
@@ -72,7 +73,7 @@ function UserActions({ message, text, own }: { message: Message; text: string; o
   return (
     <Actions label="Your message" always={versions !== undefined}>
       <Moment at={message.metadata?.created_at} />
-      {own && versions && <VersionSwitch versions={versions} disabled={busy} />}
+      {own && versions && <VersionSwitch id={message.id} versions={versions} disabled={busy} />}
       {own && (
         <>
           <Action label="Edit and send again" icon="edit" disabled={busy} onClick={() => memory.store.set({ editing: keyOf(message) })} />
@@ -86,7 +87,7 @@ function UserActions({ message, text, own }: { message: Message; text: string; o
 }
 
 /** The other ways in which it was said or answered: the line goes there. */
-function VersionSwitch({ versions: { tips, at }, disabled }: { versions: Versions; disabled: boolean }) {
+function VersionSwitch({ id, versions: { tips, at }, disabled }: { id: string; versions: Versions; disabled: boolean }) {
   const conversation = useThis();
   const show = (place: number) => void conversation.goTo(tips[place]!).catch(() => undefined);
   return (
@@ -94,6 +95,7 @@ function VersionSwitch({ versions: { tips, at }, disabled }: { versions: Version
       <Action label="Version before" icon="back" disabled={disabled || at === 0} onClick={() => show(at - 1)} />
       {at + 1}/{tips.length}
       <Action label="Version after" icon="chevron" disabled={disabled || at === tips.length - 1} onClick={() => show(at + 1)} />
+      <Action label="Compare the versions" icon="sidecar" onClick={() => compareVersions(conversation, id)} />
     </span>
   );
 }

@@ -30,7 +30,7 @@ export function Frame() {
 
   useTabTitle(session);
   useNotices();
-  useEffect(() => view.set({ sidebar: false, turn: null, against: null }), [route.session]);
+  useEffect(() => view.set({ sidebar: false, turn: null, against: null, compared: null }), [route.session]);
 
   return (
     <div className="flex h-dvh flex-col">

@@ -1,6 +1,7 @@
 /** One conversation with its gauge and its composer. */
 
 import { useEffect } from 'react';
+import { CompareDialog } from '../compare/compare_dialog';
 import { Composer } from '../composer/composer';
 import { Thread } from '../conversation/thread';
 import { goTo } from '../state/route';
@@ -50,6 +51,7 @@ function Opened({ conversation, message, main, onClose }: { conversation: Conver
       <TopBar main={main} onClose={onClose} />
       <Thread />
       <Composer main={main} />
+      {main && <CompareDialog />}
     </ConversationContext>
   );
 }

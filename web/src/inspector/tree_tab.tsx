@@ -5,6 +5,7 @@ import '@xyflow/react/dist/style.css';
 import { type KeyboardEvent, useEffect, useMemo, useState } from 'react';
 import type { TreeTurn } from '../api/types';
 import { useDark } from '../frame/theme';
+import { compareSessions } from '../compare/compare';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
@@ -188,7 +189,7 @@ function BranchBox({ data: { sessionId, title } }: NodeProps<BranchNode>) {
         <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={() => goTo({ session: sessionId })}>
           Open
         </Button>
-        <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={() => goTo({ session: conversation.id, beside: sessionId })}>
+        <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={() => compareSessions({ name: conversation.store.get().session?.title ?? 'This conversation', session: conversation.id }, { name: title, session: sessionId })}>
           Compare
         </Button>
       </div>

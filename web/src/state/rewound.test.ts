@@ -45,14 +45,14 @@ describe('rewoundGroups', () => {
 describe('versionsIn', () => {
   it('knows the ways in which a turn of the line was said, oldest first, and where each ends', () => {
     const view = tree([turn('a', null, true, ['1', '2']), turn('b', 'a', false, ['3', '4']), turn('c', 'a', true, ['5', '6']), turn('d', 'a', false, ['7']), turn('e', 'b', false, ['8'])]);
-    expect([...versionsIn(view)]).toEqual([['5', { tips: ['e', 'c', 'd'], at: 1 }]]);
+    expect([...versionsIn(view)]).toEqual([['5', { roots: ['b', 'c', 'd'], tips: ['e', 'c', 'd'], at: 1 }]]);
     expect(versionsIn(view)).toBe(versionsIn(view));
   });
 
   it('looks past a summary between a turn and the one it follows, and leaves out what was refused or never answered', () => {
     const carried: TreeTurn = { ...turn('s', 'a', true, ['m']), kind: 'compaction' };
     const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2']), carried, turn('c', 's', true, ['2', '3']), turn('d', 'a', false, ['4'], 'refused'), turn('e', 'a', false, ['2'], 'unanswered')]);
-    expect([...versionsIn(view)]).toEqual([['2', { tips: ['b', 'c'], at: 1 }]]);
+    expect([...versionsIn(view)]).toEqual([['2', { roots: ['b', 'c'], tips: ['b', 'c'], at: 1 }]]);
   });
 
   it('finds none where there is one way', () => {

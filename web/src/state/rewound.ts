@@ -63,6 +63,8 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
 }
 
 export interface Versions {
+  /** Where each of them begins. */
+  roots: string[];
   /** Where each of them ends, oldest first: where the head goes to have it on the line. */
   tips: string[];
   /** Which of them is on the line. */
@@ -107,7 +109,7 @@ export function versionsIn(tree: TreeView | null): Map<string, Versions> {
     siblings.sort((one, other) => one.created_at - other.created_at);
     const at = siblings.findIndex((turn) => turn.on_line);
     const first = siblings[at]?.messages[0];
-    if (siblings.length > 1 && first !== undefined) versions.set(first, { tips: siblings.map((turn) => tips.get(turn.id)!.id), at });
+    if (siblings.length > 1 && first !== undefined) versions.set(first, { roots: siblings.map((turn) => turn.id), tips: siblings.map((turn) => tips.get(turn.id)!.id), at });
   }
   known.set(tree, versions);
   return versions;

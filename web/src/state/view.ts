@@ -1,5 +1,6 @@
 /** What is open on the page itself: the side panels, the look. Kept in this browser; the server knows nothing of it. */
 
+import type { Side } from '../compare/compare';
 import { Store } from './store';
 
 export type Tab = 'turn' | 'tree' | 'reflog' | 'files' | 'rules';
@@ -14,6 +15,8 @@ export interface ViewState {
   turn: string | null;
   /** The turn it is compared with. */
   against: string | null;
+  /** What is compared, all that could be, and which two of it are shown; null is nothing. */
+  compared: { sides: Side[]; shown: [number, number] } | null;
   theme: Theme;
   /** Whether the system tells of sessions that wait or are done while nobody looks. */
   notices: boolean;
@@ -32,7 +35,7 @@ function remembered(): Pick<ViewState, 'inspector' | 'tab' | 'theme' | 'notices'
   }
 }
 
-export const view = new Store<ViewState>({ sidebar: false, turn: null, against: null, ...remembered() });
+export const view = new Store<ViewState>({ sidebar: false, turn: null, against: null, compared: null, ...remembered() });
 
 view.subscribe(() => {
   const { inspector, tab, theme, notices, group } = view.get();

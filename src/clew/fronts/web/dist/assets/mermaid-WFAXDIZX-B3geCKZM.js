@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-EVWHa0h2.js";

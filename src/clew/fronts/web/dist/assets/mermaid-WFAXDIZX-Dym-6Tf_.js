@@ -1,0 +1,1 @@
+export{a as Mermaid}from"./index-CDt1X9lh.js";

@@ -1,0 +1,87 @@
+/** Two ways a conversation went, turn beside turn in one list, so that they scroll together; one above the other where
+ *  there is no room for two. */
+
+import { useCallback, useMemo, useState } from 'react';
+import type { Message } from '../api/types';
+import { AssistantMessage } from '../conversation/assistant_message';
+import { Memory, MemoryContext } from '../conversation/memory';
+import { Reading } from '../conversation/past_messages';
+import { UserMessage } from '../conversation/user_message';
+import { useHost } from '../state/host';
+import { goTo } from '../state/route';
+import { useStore } from '../state/store';
+import { useThis } from '../state/use_conversation';
+import { view } from '../state/view';
+import { Button } from '../ui/button';
+import { Dialog } from '../ui/dialog';
+import { count } from '../ui/words';
+import { readSide } from './compare';
+import { part } from './parted';
+
+export function CompareDialog() {
+  const compared = useStore(view, (state) => state.compared);
+  return compared && <Compared key={compared.shown.join()} compared={compared} />;
+}
+
+function Compared({ compared: { sides, shown } }: { compared: NonNullable<ReturnType<typeof view.get>['compared']> }) {
+  const { client } = useHost();
+  const conversation = useThis();
+  const [memory] = useState(() => new Memory());
+  const [left, right] = [sides[shown[0]]!, sides[shown[1]]!];
+  const read = useCallback(async () => part(...(await Promise.all([readSide(client, left), readSide(client, right)]))), [client, left, right]);
+  const close = () => view.set({ compared: null });
+  const beside = right.session ?? null;
+  return (
+    <Dialog title="Two ways it went" onClose={close} wide>
+      <div className="mb-3 flex flex-wrap items-center gap-2 text-sm">
+        {sides.length > 2 ? (
+          <label className="flex items-center gap-2">
+            Compare with
+            <select value={shown[0]} onChange={(event) => view.set({ compared: { sides, shown: [Number(event.target.value), shown[1]] } })} className="rounded-md border border-line bg-raised px-2 py-1">
+              {sides.map((side, index) => index !== shown[1] && <option key={index} value={index}>{side.name}</option>)}
+            </select>
+          </label>
+        ) : null}
+        {beside && (
+          <Button className="max-lg:hidden" icon="sidecar" onClick={() => { close(); goTo({ session: conversation.id, beside }); }}>
+            Open side by side
+          </Button>
+        )}
+      </div>
+      <MemoryContext value={memory}>
+        <Reading read={read}>
+          {({ alike, rows }) => (
+            <div className="grid gap-3">
+              {alike > 0 && <p className="text-sm text-quiet">{count(alike, 'message is', 'messages are')} the same in both.</p>}
+              <div role="separator" aria-label={rows.length > 0 ? 'Here they part' : 'They do not part'} className="flex items-center gap-3 text-xs text-thread before:h-px before:flex-1 before:bg-thread after:h-px after:flex-1 after:bg-thread">
+                {rows.length > 0 ? 'Here they part' : 'They say the same'}
+              </div>
+              {rows.map(([one, other], index) => (
+                <div key={index} className="grid gap-3 md:grid-cols-2">
+                  <Side name={left.name} messages={one} />
+                  <Side name={right.name} messages={other} />
+                </div>
+              ))}
+            </div>
+          )}
+        </Reading>
+      </MemoryContext>
+    </Dialog>
+  );
+}
+
+function Side({ name, messages }: { name: string; messages: Message[] }) {
+  const drawn = useMemo(
+    () => messages.map((message) => (message.role === 'user' ? <UserMessage key={message.id} message={message} past /> : <AssistantMessage key={message.id} message={message} past />)),
+    [messages],
+  );
+  return (
+    <section aria-label={name} className="min-w-0 rounded-lg border border-line bg-paper px-3 pb-2">
+      <h3 dir="auto" className="truncate border-b border-line py-1 text-xs font-medium text-quiet">
+        {name}
+      </h3>
+      {drawn}
+      {messages.length === 0 && <p className="py-2 text-sm text-quiet">It ends before this.</p>}
+    </section>
+  );
+}
