@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 ROOT: Final = Path(__file__).parent.parent
 TARGET: Final = ROOT / "web" / "src" / "api" / "schema.ts"
 HEADER: Final = "// Generated from the API's own document by `make web-types`. Do not edit."
@@ -35,7 +37,20 @@ def generate() -> str:
     """What the page's file should hold now."""
     from clew.fronts.http.openapi import make_document
 
-    return write_types(make_document())
+    return f"{write_types(make_document())}\n{write_failures()}"
+
+
+def write_failures() -> str:
+    """The words for failures as a value, under the same names as in :mod:`clew.fronts.failure_words`."""
+    from clew.fronts.failure_words import FAILURES
+
+    rows = [
+        f"  {_key(name)}: {json.dumps(msgspec.to_builtins(words), ensure_ascii=False)},"
+        for name, words in FAILURES.items()
+    ]
+    head = "/** What went wrong and what to do next, by cause or by code. */"
+    kind = "Record<string, { happened: string; next: string; again: boolean }>"
+    return "\n".join([head, f"export const FAILURES: {kind} = {{", *rows, "};"]) + "\n"
 
 
 def write_types(document: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from clew.config import Config, SavePolicy
 from clew.engine import Engine, SessionList
 from clew.engine.facade import AgentList, AgentShape, ReplicaShape
 from clew.errors import *  # noqa: F403 - every error is public
-from clew.live.base import Event, LiveStream, Status, Waiting
+from clew.live.base import Event, LiveStream, RunningCall, Status, Waiting
 from clew.opening import open
 from clew.store.base import Damage, Rebuilt
 from clew.store.search import SearchHit, SearchPage
@@ -140,6 +140,7 @@ __all__ = [
     "Rewound",
     "Routing",
     "Rule",
+    "RunningCall",
     "SavePolicy",
     "Schedule",
     "SearchHit",

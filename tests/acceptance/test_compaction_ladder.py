@@ -61,7 +61,7 @@ async def test_a_failure_in_passing_is_tried_again_twice(tmp_path: Path) -> None
         await passing(clock, s.say("go"))
         assert len(s.summariser.requests) == 3
         assert (await s.parts())[0]["strategy"] == "summary"
-        again = [line for line in said if line.startswith("summarising failed (busy); trying again in ")]
+        again = [line for line in said if line.startswith("summarising did not go well; trying again in ")]
         assert len(again) == 2
         await s.is_sound()
 

@@ -36,7 +36,7 @@ async def test_a_message_sent_during_a_compaction_by_hand_runs_after_it(tmp_path
         compacting = asyncio.create_task(s.engine.compact(s.id))
         await gate.reached.wait()
         status = await s.engine.get_status(s.id)
-        assert (status.state, status.message) == ("busy", "summarising earlier turns")
+        assert (status.state, status.message) == ("busy", "summarising 2 earlier turns")
         sent = await s.send("next")
         assert sent.queued
         with pytest.raises(SessionBusy):
@@ -88,7 +88,7 @@ async def test_a_turn_that_is_aborted_while_it_makes_room_is_aborted(tmp_path: P
         sent = await s.send("go")
         await gate.reached.wait()
         status = await s.engine.get_status(s.id)
-        assert (status.state, status.message) == ("busy", "summarising earlier turns")
+        assert (status.state, status.message) == ("busy", "summarising 3 earlier turns")
         turn = (await s.turns())[-1]
         assert (turn.status, turn.id) == ("compacting", sent.turn_id)
         await s.engine.abort(s.id)

@@ -93,15 +93,17 @@ async def test_a_passing_failure_is_tried_again_and_shown(open_scenario: Open) -
         async def note() -> None:
             async for event in events:
                 if event.type == "status" and event.data["status"]["state"] == "retrying":
-                    seen.append((event.data["status"]["attempt"], event.data["status"]["message"]))  # noqa: PERF401 - the task is cancelled
+                    told = event.data["status"]
+                    seen.append((told["attempt"], told["message"], told["problem"]["cause"], told["retry_at"]))
 
         noting = asyncio.create_task(note())
         await asyncio.sleep(0)
         submission = await s.send("hi")
         assert (await passing(clock, submission.wait())).status == "completed"
         noting.cancel()
-        assert [attempt for attempt, _ in seen] == [2, 3]
+        assert [(attempt, cause) for attempt, _, cause, _ in seen] == [(2, "provider_down"), (3, "rate_limit")]
         assert "7 s" in seen[1][1]
+        assert all(retry_at > clock.now_ms() - 20_000 for *_, retry_at in seen)
         assert await s.transcript() == ["user: hi", "assistant: at last"]
         assert len(s.model.requests) == 3
         assert await s.check() == []

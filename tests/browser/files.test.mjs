@@ -28,14 +28,14 @@ test("a file the model does not take is refused in the composer, which keeps the
   assert.deepEqual(message.parts.map(({ type, filename, mediaType }) => [type, filename, mediaType]).filter(([type]) => type === "file"), [["file", "Makefile", "text/plain"]]);
 });
 
-test("a command that failed shows its exit code in red, one that did not says that it is done", async () => {
+test("a command ends with its exit code, in red where it failed", async () => {
   const server = await sharedServer();
   const { id } = await newSession(server, "demo/tools", { workspace_root: server.folder });
   await server.call("PUT", `/api/sessions/${id}/permissions`, { rules: [{ permission: "bash", pattern: "*", action: "allow" }] });
   const page = await openSession(server, id);
   await say(page, "!bash echo well\n!bash echo broken; exit 7");
   const [well, broken] = [page.locator("[data-tool=bash]").nth(0), page.locator("[data-tool=bash]").nth(1)];
-  await well.getByText("done", { exact: true }).waitFor();
+  await well.getByText("exit code 0", { exact: true }).waitFor();
   const code = broken.getByText("exit code 7", { exact: true });
   await code.waitFor();
   const red = await page.evaluate(() => {

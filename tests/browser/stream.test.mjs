@@ -102,8 +102,7 @@ test("an empty store offers examples, and loads them", async () => {
   await button(page, "Load examples").click();
   await page.getByRole("complementary", { name: "Sessions" }).getByText("Sample:").nth(3).waitFor();
   await composer(page).waitFor();
-  const { sessions } = await server.call("GET", "/api/sessions");
-  assert.ok(sessions.length >= 5, `${sessions.length} sessions`);
+  await until(async () => (await server.call("GET", "/api/sessions")).sessions.length >= 5, "not all of the examples came");
   await page.goto(`${server.url}/#/`);
   await page.getByText("What next?").waitFor();
   assert.equal(await button(page, "Load examples").count(), 0);
@@ -219,8 +218,10 @@ test("a refused key is told in plain words, and Try again tries again", async ()
   const { id } = await newSession(server, "demo/fail");
   const page = await openSession(server, id);
   await say(page, "401");
-  const told = page.getByRole("alert").filter({ hasText: "The model could not answer." });
-  await told.getByText(/the key is not valid/i).waitFor();
+  const told = page.getByRole("alert").filter({ hasText: "demo refused the key. Check the key and what it may use, or choose another model." });
+  assert.equal(await told.getByText("the key is not valid").isVisible(), false);
+  await told.getByText("Details").click();
+  await told.getByText("401: the key is not valid").waitFor();
   await page.reload();
   await told.waitFor();
   const { messages: before } = await server.call("GET", `/api/sessions/${id}/messages`);
@@ -236,7 +237,7 @@ test("a provider that breaks for a while is tried again with a countdown, and th
   const page = await openSession(server, id);
   // The next attempt is so far away that nobody is too slow to see the seconds.
   await say(page, "500 1 100");
-  await page.getByText(/Something broke inside the provider.*Trying again, attempt 2/i).waitFor();
+  await page.getByText(/^demo has a problem of its own\. Trying again, attempt 2 in \d+ s$/).waitFor();
   await page.getByRole("main").getByRole("status").getByText(/^Retrying, attempt 2/).waitFor();
   await page.getByRole("main").getByText(/^in \d+ s$/).waitFor();
   await button(page, "Stop").click();

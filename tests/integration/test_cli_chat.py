@@ -79,9 +79,9 @@ def test_a_failure_is_said_and_can_be_gone_on_after(chat: Open) -> None:
     screen.until("Esc stops")
     screen.idle()
     assert "› 429 1\n429 1\n" in screen.seen
-    screen.send("404", "clew: 404: there is no such model; /model chooses another one\n")
-    assert "\x1b[31mclew: 404: there is no such model; /model chooses another one\x1b[0m" in screen.sent
-    screen.send("/continue", "clew: 404: there is no such model; /model chooses another one\n")
+    screen.send("404", "clew: demo has no model of that name. Choose another model.", "404: there is no such model\n")
+    assert "\x1b[31mclew: demo has no model of that name." in screen.sent
+    screen.send("/continue", "clew: demo has no model of that name.", "404: there is no such model\n")
     screen.send("/nothing", "clew: there is no /nothing; /help lists what there is (invalid_input)\n")
     screen.send("/model demo/nothing", "(invalid_input)\n")
     screen.send("/model demo/echo:slwo", "it has slow (unknown_variant)\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +25,9 @@ from clew.fronts.cli.chat.typed_lines import KEPT, TypedLines
 from clew.fronts.cli.diff import change_lines
 from clew.fronts.cli.failure import failure_words
 from clew.fronts.cli.render import Look, Reply, call_details, call_line, history_lines, split_blocks
+from clew.tools.builtin.edit import edit
+from clew.tools.builtin.write import write
+from clew.tools.decorator import FunctionTool
 from clew.transcript.message import Message
 
 PLAIN = Look(colour=False)
@@ -213,18 +217,14 @@ def test_the_footer_says_less_where_there_is_less_room() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("message", "next_step"),
-    [
-        ("openai answered 401: no such key\nTraceback …", "see `clew models` for the key that it wants"),
-        ("429: slow down", "wait a little, then /continue goes on; or take another /model"),
-        ("503: overloaded", "the provider has a problem of its own: /continue tries it again"),
-        ("cannot connect to host", "look at the network, then /continue tries it again"),
-        ("odd", "/continue tries it again"),
-    ],
-)
-def test_a_failure_is_one_sentence_and_a_next_step(message: str, next_step: str) -> None:
-    assert failure_words({"code": "model_failed", "message": message}) == f"{message.splitlines()[0]}; {next_step}"
+def test_a_failure_is_told_in_words_with_a_next_step_and_its_detail_below() -> None:
+    """By its cause, not by what a provider wrote; what nobody has words for speaks for itself."""
+    told = {"code": "model_failed", "message": "openai answered 401: no such key\nTraceback …", "cause": "key_refused"}
+    assert failure_words({**told, "provider_id": "openai"}) == (
+        "openai refused the key. Check the key and what it may use, or choose another model. "
+        "(/model chooses another one)\nopenai answered 401: no such key"
+    )
+    assert failure_words({"code": "invalid_input", "message": "the prompt is empty."}) == "the prompt is empty"
 
 
 def test_a_list_is_filtered_and_walked() -> None:
@@ -252,10 +252,16 @@ def test_a_list_is_filtered_and_walked() -> None:
 
 
 def test_an_edit_is_shown_as_what_it_changes(tmp_path: Path) -> None:
-    """Against the file as it is; where it cannot work, that is said before it is allowed."""
+    """As its request says, which was made against the file as it was; where it cannot work, that is said, too."""
     (tmp_path / "a.py").write_text("one\ntwo\nthree\n")
-    edit = {"path": "a.py", "old": "two", "new": "2\x1b[2J"}
-    assert change_lines("edit", edit, str(tmp_path), PLAIN) == [
+
+    def shown(tool: FunctionTool, given: dict[str, Any]) -> list[str] | None:
+        assert tool.preview is not None
+        change = tool.preview(given, tmp_path)
+        return change_lines(tool.name, given, {"change": msgspec.to_builtins(change)}, PLAIN)
+
+    given = {"path": "a.py", "old": "two", "new": "2\x1b[2J"}
+    assert shown(edit, given) == [
         "? edit a.py  +1 −1",
         "  @@ -1,3 +1,3 @@",
         "   one",
@@ -263,15 +269,23 @@ def test_an_edit_is_shown_as_what_it_changes(tmp_path: Path) -> None:
         r"  +2\x1b[2J",
         "   three",
     ]
-    missing = change_lines("edit", {**edit, "old": "four"}, str(tmp_path), PLAIN)
+    missing = shown(edit, {**given, "old": "four"})
     assert missing is not None
     assert missing[0].startswith("? edit a.py  +1 −1  it will fail: ")
-    assert change_lines("write", {"path": "b.py", "content": "x\n"}, str(tmp_path), PLAIN) == [
+    assert shown(write, {"path": "b.py", "content": "x\n"}) == [
         "? write b.py  +1 −0  a new file",
         "  @@ -0,0 +1 @@",
         "  +x",
     ]
-    assert change_lines("bash", {"command": "ls"}, str(tmp_path), PLAIN) is None
+    assert shown(write, {"path": "a.py", "content": "one\ntwo\n3\n"}) == [
+        "? write a.py  +1 −1",
+        "  @@ -1,3 +1,3 @@",
+        "   one",
+        "   two",
+        "  -three",
+        "  +3",
+    ]
+    assert change_lines("bash", {"command": "ls"}, {}, PLAIN) is None
 
 
 # What was typed

@@ -199,12 +199,12 @@ async def test_how_a_turn_ended_is_in_its_messages() -> None:
         session = await client.session()
         await client.chat(session, "one", "u1")
         role, told = (await ends(client, session))[-1]
-        assert (told["status"], sorted(told["error"])) == ("failed", ["code", "message"])
+        assert (told["status"], sorted(told["error"])) == ("failed", ["cause", "code", "message"])
         await client.chat(session, "two", "u2")
         assert (await ends(client, session))[-1] == ("assistant", None)
         await client.chat(session, "three", "u3")
         role, told = (await ends(client, session))[-1]
-        assert (role, told["status"], sorted(told["error"])) == ("assistant", "failed", ["code", "message"])
+        assert (role, told["status"], sorted(told["error"])) == ("assistant", "failed", ["cause", "code", "message"])
         await client.prompt(session, "four")
         await client.post(f"/api/sessions/{session}/abort")
         await client.idle(session)

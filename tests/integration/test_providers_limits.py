@@ -96,6 +96,7 @@ async def test_a_model_of_openrouter_without_its_maker_ends_in_a_sentence_that_s
         turn_id = (await client.messages(session_id))[-1]["metadata"]["turn_id"]
         turn = (await client.get(f"/api/turns/{turn_id}")).json()
         says = "gate has no model 'gpt-4o': its names begin with their maker, as openai/gpt-4o does"
-        assert (turn["status"], turn["data"]["error"]) == ("failed", {"code": "model_failed", "message": says})
+        error = {"code": "model_failed", "message": says, "cause": "no_model", "provider_id": "gate"}
+        assert (turn["status"], turn["data"]["error"]) == ("failed", error)
         session = (await client.get(f"/api/sessions/{session_id}")).json()
         assert (session["model"], wire.requests) == ({"provider_id": "demo", "model_id": "echo"}, [])

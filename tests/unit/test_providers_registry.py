@@ -234,7 +234,14 @@ def test_models_are_listed_with_the_reason_why_not() -> None:
     )
     lines = made.models()
     demo = [
-        ModelListing(id=f"demo/{name}", window=info.window, max_output=info.max_output, usable=True, variants=("slow",))
+        ModelListing(
+            id=f"demo/{name}",
+            window=info.window,
+            max_output=info.max_output,
+            usable=True,
+            variants=("slow",),
+            files=info.files,
+        )
         for name, info in DEMO_MODELS.items()
     ]
     openai = [
@@ -245,10 +252,18 @@ def test_models_are_listed_with_the_reason_why_not() -> None:
             usable=True,
             default=name == "gpt-6.1-sol",
             variants=() if name.startswith("gpt-4") else EFFORTS,
+            files=made.info(Model("openai", name)).files,
         )
         for name in families()["openai"].models
     ]
-    own = ModelListing(id="local/a", window=GUESSED_WINDOW, max_output=GUESSED_OUTPUT, usable=True, variants=EFFORTS)
+    own = ModelListing(
+        id="local/a",
+        window=GUESSED_WINDOW,
+        max_output=GUESSED_OUTPUT,
+        usable=True,
+        variants=EFFORTS,
+        files=made.info(Model("local", "a")).files,
+    )
     usable = [line for line in lines if line.usable]
     assert usable == [*demo, *openai, own]
     assert lines[: len(usable)] == usable

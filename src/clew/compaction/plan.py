@@ -66,6 +66,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     inside: bool = False
     focus: str | None = None
 
+    @property
+    def doing(self) -> str:
+        """What is done while it is carried out, in words."""
+        count = self.cut.turns
+        return f"summarising {count} earlier turn{'' if count == 1 else 's'}" if count else "summarising earlier steps"
+
 
 class SummaryTask(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be summarised, for whom, and how long the text may be."""
@@ -290,6 +296,7 @@ def compaction_data_of(
         more_modified_files=written.files.more_modified or None,
         directives=written.directives,
         turns=cut.turns,
+        turns_in_all=_turns_in_all(context, cut),
         messages=len(cut.summarised),
         range=Range(cut.summarised[0].id, cut.summarised[-1].id),
         focus=plan.focus,
@@ -299,6 +306,18 @@ def compaction_data_of(
         warning=warning,
         previous_id=context.compaction.marker.id if context.compaction else None,
     )
+
+
+def _turns_in_all(context: Context, cut: Cut) -> int | None:
+    """How many turns stand behind a summary that carries another one on; None where there is no other, or its count is
+    not known: an older clew did not keep it."""
+    if context.compaction is None:
+        return None
+    before = compaction_data(context.compaction.marker) or {}
+    counted = before.get("turns_in_all", None if "previous_id" in before else before.get("turns"))
+    # The turn that the earlier cut went through was counted there already.
+    shared = int(bool(cut.summarised) and not cut.summarised[0].is_prompt and "split" in before)
+    return counted + cut.turns - shared if isinstance(counted, int) else None
 
 
 def turn_data(data: CompactionData, cut: Cut) -> dict[str, Any]:

@@ -27,7 +27,8 @@ class CompactionData(msgspec.Struct, frozen=True, kw_only=True):
     """What a ``data-compaction`` part holds. ``tail_start_id`` names the marker itself when nothing was kept.
 
     ``tokens_before`` and ``tokens_after`` are the whole context, both estimated; ``summarised_tokens``, ``turns`` and
-    ``messages`` count what was summarised. ``read_files``, ``modified_files`` and ``directives`` are those of all
+    ``messages`` count what was summarised, ``turns_in_all`` also what the summary it carries on stands for.
+    ``read_files``, ``modified_files`` and ``directives`` are those of all
     compactions so far; of more files than are kept the newest, and about how many more there were. ``usage`` is the
     summariser's, and in no rollup. ``previous_id`` is the marker of the compaction before, whose summary this one
     carries on.
@@ -56,6 +57,7 @@ class CompactionData(msgspec.Struct, frozen=True, kw_only=True):
     previous_id: str | None = None
     more_read_files: int | None = None
     more_modified_files: int | None = None
+    turns_in_all: int | None = None
 
 
 def to_part(data: CompactionData) -> dict[str, Any]:

@@ -21,7 +21,19 @@ import msgspec
 from clew.transcript.chunk import Chunk
 from clew.transcript.metadata import PausedBy
 
-__all__ = ["Batch", "Event", "EventType", "Listening", "Live", "LiveStream", "Signal", "Status", "Waiting", "Word"]
+__all__ = [
+    "Batch",
+    "Event",
+    "EventType",
+    "Listening",
+    "Live",
+    "LiveStream",
+    "RunningCall",
+    "Signal",
+    "Status",
+    "Waiting",
+    "Word",
+]
 
 EventType = Literal[
     "session_created",
@@ -56,8 +68,18 @@ class Waiting(msgspec.Struct, frozen=True):
     since: int
 
 
+class RunningCall(msgspec.Struct, frozen=True):
+    """A tool that has been running for a second or longer."""
+
+    tool_call_id: str
+    tool: str
+    since: int
+
+
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a session is doing now. While a human is awaited it is idle, with what is ``waiting``.
+
+    ``problem`` is why it failed, or is being tried again. ``running`` are the calls that take long.
 
     ``paused`` while messages wait in the queue and nothing will fire them before a person speaks, or answers.
     """
@@ -71,6 +93,7 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: dict[str, Any] | None = None
     paused: bool = False
     paused_by: PausedBy | Literal["waiting"] | None = None
+    running: tuple[RunningCall, ...] = ()
 
 
 class Event(msgspec.Struct, frozen=True):

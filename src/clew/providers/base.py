@@ -29,6 +29,7 @@ from clew.transcript.usage import Usage
 
 __all__ = [
     "EndpointKind",
+    "FailureCause",
     "FailureKind",
     "ModelInfo",
     "ModelListing",
@@ -39,6 +40,7 @@ __all__ = [
     "StepEnd",
     "ToolSchema",
     "UsageSaid",
+    "cause_of",
     "repr_without_key",
 ]
 
@@ -49,6 +51,22 @@ compatible one may know less."""
 FailureKind = Literal["transient", "overflow", "auth", "invalid", "unknown"]
 """transient: the same call may work later. overflow: the request is larger than the window. auth: the key or the
 account. invalid: the request or the answer makes no sense. unknown: anything else; not tried again."""
+
+FailureCause = Literal[
+    "no_key",
+    "key_refused",
+    "no_credit",
+    "rate_limit",
+    "provider_down",
+    "unreachable",
+    "broken_off",
+    "too_large",
+    "no_model",
+    "request_refused",
+    "not_installed",
+    "unknown",
+]
+"""Why a call failed, as a person would ask. The kind says whether it is tried again; this, what one can do about it."""
 
 
 class ToolSchema(msgspec.Struct, frozen=True):
@@ -96,7 +114,11 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderFailure(ModelFailed):
-    """A call that did not end well. ``retry_after_ms`` is the provider's own word, when it gave one."""
+    """A call that did not end well. ``retry_after_ms`` is the provider's own word, when it gave one.
+
+    ``cause`` follows from the kind and the status unless it is given; with ``provider_id`` and ``key_name`` it is kept
+    with the turn's error, and fronts have their words from it.
+    """
 
     def __init__(
         self,
@@ -105,12 +127,28 @@ class ProviderFailure(ModelFailed):
         kind: FailureKind,
         status: int | None = None,
         retry_after_ms: int | None = None,
+        cause: FailureCause | None = None,
         **ids: object,
     ) -> None:
-        super().__init__(message, status=status, **ids)
+        self.cause: FailureCause = cause or cause_of(kind, status)
+        super().__init__(message, status=status, cause=self.cause, **ids)
         self.kind = kind
         self.status = status
         self.retry_after_ms = retry_after_ms
+
+
+def cause_of(kind: FailureKind, status: int | None) -> FailureCause:
+    """What a failure of this kind, with this status, most likely comes from."""
+    if kind == "overflow":
+        return "too_large"
+    if kind == "auth":
+        # A limit of the account's is told as too many requests by some, and waiting would not help.
+        return "no_credit" if status in (402, 429) else "key_refused"
+    if kind == "transient":
+        return "unreachable" if status is None else "rate_limit" if status == 429 else "provider_down"
+    if kind == "invalid":
+        return "no_model" if status == 404 else "request_refused"
+    return "unknown"
 
 
 def repr_without_key(settings: msgspec.Struct) -> str:
@@ -162,7 +200,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the list of models. ``reason`` says why one cannot be used, and what to do about it."""
+    """A line of the list of models. ``reason`` says why one cannot be used, and what to do about it.
+
+    ``files`` are the media types it takes beside text, as :class:`ModelInfo` has them.
+    """
 
     id: str
     window: int
@@ -171,6 +212,7 @@ class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     default: bool = False
     variants: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 class Providers(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -106,8 +106,11 @@ class ProviderRegistry:
             return self._made.setdefault(DEMO, DemoProvider(self._clock))
         missing = self._missing(provider_id)
         if missing is not None:
-            kind: Literal["unknown", "auth"] = "unknown" if missing == _INSTALL else "auth"
-            raise ProviderFailure(f"{provider_id} cannot be used: {missing}", kind=kind, provider_id=provider_id)
+            says = f"{provider_id} cannot be used: {missing}"
+            if missing == _INSTALL:
+                raise ProviderFailure(says, kind="unknown", cause="not_installed", provider_id=provider_id)
+            name = missing.removeprefix("set ")
+            raise ProviderFailure(says, kind="auth", cause="no_key", provider_id=provider_id, key_name=name)
         endpoint = self._endpoint(provider_id)
         made = PydanticAIProvider(endpoint, clock=self._clock, idle_limit_ms=self._idle_limit_ms)
         return self._made.setdefault(provider_id, made)
@@ -260,4 +263,5 @@ class ProviderRegistry:
             reason=reason,
             default=model == default.plain,
             variants=info.variants,
+            files=self.info(model).files,
         )

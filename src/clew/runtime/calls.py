@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
 from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
+from clew.live.base import RunningCall
 from clew.permissions.approval_rules import offers_for
 from clew.runtime.context import session_policy
 from clew.runtime.hooks import HookRefused
@@ -21,9 +22,20 @@ from clew.runtime.race import race
 from clew.runtime.recall import recall
 from clew.runtime.setting import Setting
 from clew.tools.arguments import check_arguments
-from clew.tools.base import MAX_OUTPUT_CHARS, ChildOutcome, NextTurn, Signal, Tool, ToolContext
+from clew.tools.base import (
+    MAX_OUTPUT_CHARS,
+    Change,
+    ChildOutcome,
+    NextTurn,
+    PreviewOf,
+    Signal,
+    Tool,
+    ToolContext,
+    ToolOutput,
+)
 from clew.transcript import chunk as c
 from clew.transcript.gate import clean_value
+from clew.transcript.part import OWN
 from clew.transcript.rule import Target
 
 __all__ = [
@@ -45,11 +57,16 @@ TOO_MANY: Final = (
     "make it again in the next step if it is still needed"
 )
 
+MAX_ABOUT_BYTES: Final = 64 * 1024
+_LONG_MS: Final = 1_000
+"""From here on people are told that a call runs, and how long it took: what is quicker needs no figure."""
+
 log = logging.getLogger("clew.tools")
 
 
-SpawnChild = Callable[[str, str | None, Setting, Signal, Callable[[str], None]], Awaitable[ChildOutcome]]
-"""Runs a prompt as a child of the session of this setting until that ends or the signal says so; tells its id first."""
+SpawnChild = Callable[[str, str | None, Setting, Signal, Callable[[Any], None]], Awaitable[ChildOutcome]]
+"""Runs a prompt as a child of the session of this setting until that ends or the signal says so; reports how
+far it is, its id first."""
 
 
 ScheduleTurn = Callable[[Setting, NextTurn], Awaitable[dict[str, Any]]]
@@ -95,7 +112,10 @@ class Caller:
         schedule_turn: ScheduleTurn,
         state: dict[str, Any],
         turn_id: str,
+        running: Callable[[tuple[RunningCall, ...]], None],
     ) -> None:
+        self._running = running
+        self._long: dict[str, RunningCall] = {}
         self._host = host
         self._setting = setting
         self._signal = signal
@@ -158,8 +178,26 @@ class Caller:
             root = str(self._setting.workspace) if self._setting.workspace else None
             offers = await asyncio.to_thread(offers_for, targets, root, "session")
             told = [{"pattern": offer.pattern, "words": offer.words} for offer in offers]
-            return Verdict(call, "ask", "needs a human's word", {**descriptor, "offers": told})
+            shown = {**descriptor, "offers": told}
+            change = await self._preview(call, targets)
+            if change is not None:
+                shown["change"] = msgspec.to_builtins(change)
+            return Verdict(call, "ask", "needs a human's word", shown)
         return Verdict(call, "deny", f"denied: {decision.reason}", descriptor)
+
+    async def _preview(self, call: Call, targets: Sequence[Target]) -> Change | None:
+        """What the call would change, of files that may be read here: it is kept with the request."""
+        preview: PreviewOf | None = getattr(call.tool, "preview", None)
+        if preview is None:
+            return None
+        read = [Target("read", "path", one.value, one.inside) for one in targets if one.kind == "path"]
+        if read and (await self._setting.permit.decide(read, "read")).action == "deny":
+            return None
+        try:
+            return await asyncio.to_thread(preview, call.args, self._setting.workspace)
+        except Exception as error:  # a host's own code; the request is put without it
+            log.warning("what %s would change is not shown: %s", call.tool.name, error)
+            return None
 
     async def run(self, calls: Sequence[Call]) -> AsyncIterator[c.Chunk]:
         """Run the calls side by side, a limited number at once; what each gives so far, and its result as soon as it is
@@ -195,25 +233,48 @@ class Caller:
 
     async def _execute(self, call: Call, show: Callable[[c.Chunk], None]) -> c.Chunk:
         name = call.tool.name
-        live = LiveOutput(self._host.clock, call.id, show)
+        clock = self._host.clock
+        live = LiveOutput(clock, call.id, show)
+        began, since = clock.monotonic_ms(), clock.now_ms()
+        timer = clock.call_later(_LONG_MS, lambda: self._tell(call, RunningCall(call.id, name, since)))
+        about: dict[str, Any] = {}
         try:
             output = await self._watched(call, live)
         except (ToolFailed, PermissionDenied) as error:
-            result: c.Chunk = c.ToolOutputError(tool_call_id=call.id, error_text=str(error))
+            result: c.ToolOutputError | c.ToolOutputAvailable = c.ToolOutputError(
+                tool_call_id=call.id, error_text=str(error)
+            )
         except Exception as error:
             log.exception("tool %s failed in an unforeseen way", name)
             result = c.ToolOutputError(
                 tool_call_id=call.id, error_text=f"{name} failed: {type(error).__name__}: {error}"
             )
         else:
-            result = c.ToolOutputAvailable(tool_call_id=call.id, output=output)
+            result = c.ToolOutputAvailable(tool_call_id=call.id, output=output.value)
+            about = _plain(output.about)
         finally:
             live.end()
+            timer.cancel()
+        took = round(clock.monotonic_ms() - began)
+        if call.id in self._long:
+            self._tell(call, None)
+        if took >= _LONG_MS:
+            about["took_ms"] = took
+        if about:
+            result = msgspec.structs.replace(result, provider_metadata={OWN: about})
         value = ToolCallValue(self._setting.session.id, call.id, name, call.args)
         self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)), self._setting.session, self._turn_id)
         return result
 
-    async def _watched(self, call: Call, live: LiveOutput) -> Any:
+    def _tell(self, call: Call, running: RunningCall | None) -> None:
+        """Let people see which calls take long, and since when. One that outlives its run is nobody's any more."""
+        self._long.pop(call.id, None)
+        if running is not None:
+            self._long[call.id] = running
+        if not self._signal.aborted:
+            self._running(tuple(self._long.values()))
+
+    async def _watched(self, call: Call, live: LiveOutput) -> ToolOutput:
         """Run the tool under its watchdog."""
         limit = self._host.clock.sleep(call.tool.timeout_ms)
         work = await race(call.tool.execute(call.args, self._context(call, live)), limit)
@@ -224,7 +285,7 @@ class Caller:
             )
         if work.cancelled():
             raise ToolFailed(f"{call.tool.name} was cancelled from inside; its effects are unknown")
-        return work.result().value
+        return work.result()
 
     def _context(self, call: Call, live: LiveOutput) -> ToolContext:
         loaded: list[RulesInForce] = []
@@ -267,7 +328,7 @@ class Caller:
             spill=self._host.spill / self._setting.session.id,
             permit=permit,
             spawn_child=lambda prompt, agent: self._spawn_child(
-                prompt, agent, self._setting, self._signal, lambda child: live.report({"session_id": child})
+                prompt, agent, self._setting, self._signal, live.report
             ),
             report=live.report,
             load_skill=load_skill,
@@ -276,6 +337,16 @@ class Caller:
             state=self._state,
             max_output_chars=set_up.output_chars_by_tool.get(call.tool.name, set_up.output_chars or self._output_chars),
         )
+
+
+def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a tool tells people beside its output, as JSON; what is none, or too long, is left out."""
+    try:
+        encoded = msgspec.json.encode(about or {})
+        told: Any = msgspec.json.decode(encoded) if len(encoded) <= MAX_ABOUT_BYTES else {}
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        told = {}
+    return told if isinstance(told, dict) else {}
 
 
 def _unfit(chunk: c.ToolInputAvailable, problem: str) -> c.Chunk:

@@ -219,6 +219,7 @@ async def compact_idle(
             plan = plans.plan_compaction(context, session.id, open_turn_id=None, inside=False, auto=auto, focus=focus)
         if plan is None:
             return Compacted(compacted=False, tokens_before=context.size.used, tokens_after=context.size.used)
+        await tell(plan.doing)
         epoch = occupancy.epoch
         if epoch is None:
             epoch = (await host.store.load_state(session.id)).epoch

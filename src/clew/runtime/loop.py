@@ -211,10 +211,7 @@ class Loop(msgspec.Struct):
                 if wait is None:
                     raise
                 attempt += 1
-                said = f"{failure}; trying again in {max(1, round(wait / 1000))} s"
-                await self.progress.retrying(attempt, said, self.host.clock.now_ms() + round(wait))
-                await self.host.clock.sleep(wait)
-                await self.progress.running()
+                await self.progress.retrying(attempt, failure, "trying again", wait)
             else:
                 used = result[2].usage if result[2].is_counted else Usage()
                 self.room.note(used, self.recorder.message.id, self.recorder.fold.part_count)
@@ -281,7 +278,7 @@ class Loop(msgspec.Struct):
                     asked = True
                 await send(item)
         # A cut like any other: tried again while nothing came, and gone on from where nobody is there to say so.
-        raise ProviderFailure(NO_END, kind="transient", provider_id=request.model.provider_id)
+        raise ProviderFailure(NO_END, kind="transient", cause="broken_off", provider_id=request.model.provider_id)
 
     def _row(self, request: ModelRequest) -> ModelCall:
         """The call as it is asked, with a guess of what it is sent: no more may ever be known of it."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from clew.live.base import Event, Status
+from clew.errors import ClewError, ContextTooLarge, InternalError
+from clew.live.base import Event, RunningCall, Status
 from clew.runtime.host import Host
 from clew.store.unit import EpochIs, SetTurn, Unit
+from clew.transcript.turn import TOLD_OF_ERRORS
 from clew.transcript.turn_state import TurnStatus
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "problem_of"]
 
 
 class Progress:
@@ -22,12 +26,26 @@ class Progress:
         self._epoch = epoch
         self._started_at = host.clock.now_ms()
 
-    def begin(self) -> None:
-        self._show(Status("busy", started_at=self._started_at))
+    def begin(self, running: tuple[RunningCall, ...] = ()) -> None:
+        self._show(Status("busy", started_at=self._started_at, running=running))
 
-    async def retrying(self, attempt: int, message: str, at: int) -> None:
-        self._show(Status("retrying", attempt=attempt, message=message, started_at=self._started_at, retry_at=at))
+    async def retrying(self, attempt: int, failure: ClewError, says: str, wait_ms: float) -> None:
+        """Wait, and tell until when and why; then it runs again."""
+        said = f"{failure}; {says} in {max(1, round(wait_ms / 1000))} s"
+        at, problem = self._host.clock.now_ms() + round(wait_ms), problem_of(failure)
+        self._show(
+            Status(
+                "retrying",
+                attempt=attempt,
+                message=said,
+                started_at=self._started_at,
+                retry_at=at,
+                problem=problem,
+            )
+        )
         await self._move("retrying")
+        await self._host.clock.sleep(wait_ms)
+        await self.running()
 
     async def compacting(self, message: str) -> None:
         self._show(Status("busy", message=message, started_at=self._started_at))
@@ -45,3 +63,13 @@ class Progress:
         self._host.live.set_status(self._session_id, status)
         data = {"session_id": self._session_id, "status": msgspec.to_builtins(status)}
         self._host.live.publish(Event("status", data))
+
+
+def problem_of(error: BaseException) -> dict[str, Any]:
+    """What is kept and told of a failure."""
+    if isinstance(error, ContextTooLarge):
+        return {"code": error.code, "message": str(error), "branch": error.ids.get("branch")}
+    if isinstance(error, ClewError):
+        told: dict[str, Any] = {name: error.ids[name] for name in TOLD_OF_ERRORS if name in error.ids}
+        return {"code": error.code, "message": str(error), **told}
+    return {"code": InternalError.code, "message": f"something went wrong inside clew: {type(error).__name__}: {error}"}

@@ -169,7 +169,7 @@ class Room:
             return context
         # Noted before it is known what it gains: what failed once in a run fails again, and costs a call each time.
         self._tried.add(key)
-        await self._progress.compacting("summarising earlier turns")
+        await self._progress.compacting(plan.doing)
         try:
             if flush is not None:
                 # The marker may name parts of the message that is being made: they must be stored before it is.

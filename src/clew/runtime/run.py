@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clew.errors import ClewError, ContextTooLarge, InternalError, ModelFailed, SessionNotFound, StaleEpoch, StoreError
+from clew.errors import ClewError, ContextTooLarge, ModelFailed, SessionNotFound, StaleEpoch, StoreError
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
 from clew.providers.base import ProviderFailure
@@ -25,7 +25,7 @@ from clew.runtime.context import CountedLine, session_policy
 from clew.runtime.host import Host
 from clew.runtime.lease import LEASE_LOST
 from clew.runtime.loop import End, Loop
-from clew.runtime.progress import Progress
+from clew.runtime.progress import Progress, problem_of
 from clew.runtime.race import race
 from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
@@ -120,12 +120,13 @@ class Run:
         self._first_step = taken.steps
         limit = setting.agent.max_steps or host.choices.max_steps
         self._max_steps = limit or session_policy(host.config, setting.session).max_steps
-        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state, taken.turn.id)
         self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
+        told = self._progress.begin
+        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state, taken.turn.id, told)
         self._room = Room(host, setting, self.turn, taken.epoch, self._progress, taken.counted)
         message, last_n = (resumption.message, resumption.last_n) if resumption else (None, 0)
         self.stream = RunStream(host, self.session_id, self.message_id, message, epoch=taken.epoch, last_n=last_n)
-        self._pause: tuple[int, str] | None = None
+        self._pause: tuple[int, ProviderFailure] | None = None
         self.superseded = False
         self._loop: Loop | None = None
         self.task: asyncio.Task[None] | None = None
@@ -245,10 +246,7 @@ class Run:
         await recorder.send(self._start_chunk())
         if self._pause is not None:
             (wait, why), self._pause = self._pause, None
-            said = f"{why}; going on in {max(1, round(wait / 1000))} s"
-            await self._progress.retrying(self.turn.resumed, said, self._host.clock.now_ms() + wait)
-            await self._host.clock.sleep(wait)
-            await self._progress.running()
+            await self._progress.retrying(self.turn.resumed, why, "going on", wait)
         caller, progress, room, turn_id = self._caller, self._progress, self._room, self.turn.id
         loop = Loop(self._host, self._setting, recorder, caller, progress, room, turn_id, first_step, budget, warned)
         self._loop = loop
@@ -300,7 +298,7 @@ class Run:
         data = {"unsent": unsent, "resumed": self.turn.resumed + 1}
         await recorder.close(SetTurn(self.turn.id, "running", data=data))
         self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
-        self._pause = wait, str(failure)
+        self._pause = wait, failure
         self._begin_next(self.user_message_id)
         return True
 
@@ -360,7 +358,7 @@ class Run:
         line = await host.store.load_line(session_id, through=self.turn.id, turns=1, keep_damaged=True)
         turn, rows = line.turns[-1].turn, line.turns[-1].messages
         text = "\n".join(next((row.texts for row in rows if row.role == "user"), ()))
-        problem = {**_problem(refusal), "text": text}
+        problem = {**problem_of(refusal), "text": text}
         state = await host.store.load_state(session_id)
         now = host.clock.now_ms()
         if self.turn.status == "unanswered":
@@ -384,7 +382,7 @@ class Run:
         return () if session is None or session.model != old else (PatchSession(model=new),)
 
     async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
-        problem = _problem(failure)
+        problem = problem_of(failure)
         try:
             recorder.write(c.Error(error_text=problem["message"]))
             recorder.write(c.Finish(finish_reason="error"))
@@ -409,10 +407,10 @@ class Run:
         if self._host.lease.shared and isinstance(error, StaleEpoch | SessionNotFound):
             # The turn goes on, was settled or deleted elsewhere: that this run has ended is nothing to tell anybody.
             self.superseded = True
-            return self._outcome_of("failed", error=_problem(error))
+            return self._outcome_of("failed", error=problem_of(error))
         if not isinstance(error, ClewError):
             log.error("a run on %s failed in an unforeseen way", self.session_id, exc_info=error)
-        problem = _problem(error)
+        problem = problem_of(error)
         self.stream.keep_back(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
         return self._outcome_of("failed", error=problem)
 
@@ -424,11 +422,3 @@ class Run:
     def _publish_started(self, user_message_id: str) -> None:
         data = {"turn_id": self.turn.id, "message_id": self.message_id, "user_message_id": user_message_id}
         self._host.live.publish(Event("turn_started", {"session_id": self.session_id, **data}))
-
-
-def _problem(error: BaseException) -> dict[str, Any]:
-    if isinstance(error, ContextTooLarge):
-        return {"code": error.code, "message": str(error), "branch": error.ids.get("branch")}
-    if isinstance(error, ClewError):
-        return {"code": error.code, "message": str(error)}
-    return {"code": InternalError.code, "message": f"something went wrong inside clew: {type(error).__name__}: {error}"}

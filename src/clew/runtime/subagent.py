@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from clew.errors import ClewError, ToolFailed
 from clew.runtime.admission import PromptContent, read_parts, user_row
+from clew.runtime.child_progress import ChildProgress
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.setting import Setting, Told, resolve
@@ -53,7 +54,7 @@ class Subagents:
         self._stop = stop
 
     async def spawn(
-        self, prompt: str, agent: str | None, setting: Setting, signal: Signal, began: Callable[[str], None]
+        self, prompt: str, agent: str | None, setting: Setting, signal: Signal, report: Callable[[Any], None]
     ) -> ChildOutcome:
         """Run a subagent as a session of its own, never freer than its parent, ended when its parent is."""
         host = self._host
@@ -95,13 +96,15 @@ class Subagents:
             row = await user_row(host, child, own, content, None, {"unattended": True}, newest_at=0)
             made, new = (InsertSession(child),), Standing(child.id)
             submission = await self._open(child, own, row, content, before=made, standing=new)
-        began(child.id)
+        progress = ChildProgress(host, child.id, report)
+        watching = asyncio.get_running_loop().create_task(progress.follow())
         abort = asyncio.get_running_loop().create_task(signal.wait())
         ended = asyncio.get_running_loop().create_task(submission.wait())
         try:
             await asyncio.wait({abort, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             abort.cancel()
+            watching.cancel()
             if not ended.done():
                 # It is stopped also where that cannot be stored any more.
                 with contextlib.suppress(ClewError):
@@ -113,4 +116,5 @@ class Subagents:
         if outcome.status != "failed":
             last = await host.store.find_message(child.id, outcome.message_id)
             said = last.texts[-1] if last is not None and last.texts else "(the subagent said nothing)"
-        return ChildOutcome(child.id, outcome.status, said)
+        await progress.count()
+        return ChildOutcome(child.id, outcome.status, said, progress.taken)

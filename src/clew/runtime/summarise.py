@@ -174,7 +174,8 @@ class Summariser:
             self._until = now + _MOST_WAITING_MS
         if wait is None or now + wait >= self._until:
             raise SummaryFailed(f"the summariser failed: {error}", transient=True) from error
-        await self._waiting(f"summarising failed ({error}); trying again in {max(1, round(wait / 1000))} s")
+        log.info("session %s: a summary failed and is tried again: %s", self._session.id, error)
+        await self._waiting(f"summarising did not go well; trying again in {max(1, round(wait / 1000))} s")
         await self._host.clock.sleep(wait)
 
     async def _call(self, text: str, task: SummaryTask) -> str:

@@ -22,8 +22,10 @@ from clew.transcript.rule import Target
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
     "MAX_OUTPUT_CHARS",
+    "Change",
     "ChildOutcome",
     "NextTurn",
+    "PreviewOf",
     "Signal",
     "TargetsOf",
     "Tool",
@@ -38,11 +40,24 @@ MAX_OUTPUT_CHARS: Final = 30_000
 TargetsOf: TypeAlias = Callable[[Mapping[str, Any], Path | None], Sequence[Target]]
 """What a call with these arguments would touch in this workspace; see :meth:`Tool.targets`."""
 
+PreviewOf: TypeAlias = Callable[[Mapping[str, Any], Path | None], "Change | None"]
+"""What a call with these arguments would change, for whoever is asked about it. Reads the disk; changes nothing."""
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a call makes of a text file: a unified difference, counted; ``note`` says what else there is."""
+
+    diff: str
+    added: int
+    removed: int
+    note: str = ""
+
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """What a tool gives back: a JSON value for the model."""
+    """What a tool gives back: JSON for the model. ``about`` is JSON for people alone, such as its ``change``."""
 
     value: Any
+    about: Mapping[str, Any] | None = None
 
 
 class Signal:
@@ -67,11 +82,12 @@ class Signal:
 
 
 class ChildOutcome(msgspec.Struct, frozen=True):
-    """How a subagent's session ended, and what it said last."""
+    """How a subagent's session ended, and what it said last; ``about`` is what it took, for people."""
 
     session_id: str
     status: str
     text: str
+    about: Mapping[str, Any] | None = None
 
 
 class NextTurn(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import msgspec
 
 from clew.errors import ClewError, ToolFailed
 from clew.misfit import misfit
-from clew.tools.base import DEFAULT_TIMEOUT_MS, TargetsOf, ToolContext, ToolOutput
+from clew.tools.base import DEFAULT_TIMEOUT_MS, PreviewOf, TargetsOf, ToolContext, ToolOutput
 from clew.tools.output import to_output
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
@@ -44,12 +44,14 @@ class FunctionTool:
         targets: TargetsOf | None = None,
         needs_workspace: bool = False,
         asks_human: bool = False,
+        preview: PreviewOf | None = None,
     ) -> None:
         self.name: str = name if name is not None else str(getattr(function, "__name__", ""))
         self.description = description or inspect.getdoc(function) or ""
         self.timeout_ms = timeout_ms
         self.needs_workspace = needs_workspace
         self.asks_human = asks_human
+        self.preview = preview
         if not _NAME.fullmatch(self.name):
             raise TypeError(f"a tool cannot be called {self.name!r}; 1 to 64 of A-Z a-z 0-9 _ - are taken")
         if not self.description:
@@ -116,6 +118,7 @@ def tool(
     targets: TargetsOf | None = None,
     needs_workspace: bool = False,
     asks_human: bool = False,
+    preview: PreviewOf | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 

@@ -26,7 +26,7 @@ COMPACTION_PART: Final = "data-compaction"
 MOST_FILES: Final = 200
 """So many files that were read, and as many that were changed, a compaction names; of others it says how many."""
 STEP_START: Final = "step-start"
-_OWN: Final = "clew"
+OWN: Final = "clew"
 """Whose ``providerMetadata`` is clew's own."""
 _NOTED: Final = ("size", "width", "height", "pages")
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
@@ -59,11 +59,11 @@ def texts_of(parts: Iterable[Part]) -> list[str]:
 
 def notice_part(text: str) -> dict[str, Any]:
     """A text that clew puts in front of a person's own, in what a model is sent."""
-    return {**text_part(text), "providerMetadata": {_OWN: {"notice": True}}}
+    return {**text_part(text), "providerMetadata": {OWN: {"notice": True}}}
 
 
 def is_notice(part: Part) -> bool:
-    return (provider_data(part, _OWN) or {}).get("notice") is True
+    return (provider_data(part, OWN) or {}).get("notice") is True
 
 
 def first_words(text: str, length: int) -> str:
@@ -303,14 +303,14 @@ def stored_file(part: Part, sha256: str, media_type: str, noted: Mapping[str, in
     """
     about = part.get("providerMetadata")
     about = about if isinstance(about, Mapping) else {}
-    own = {key: value for key, value in (provider_data(part, _OWN) or {}).items() if key not in _NOTED}
-    metadata = {**about, _OWN: {**own, **noted}}
+    own = {key: value for key, value in (provider_data(part, OWN) or {}).items() if key not in _NOTED}
+    metadata = {**about, OWN: {**own, **noted}}
     return {**part, "url": blob_url(sha256), "mediaType": media_type, "providerMetadata": metadata}
 
 
 def noted_of(part: Part, key: str) -> int | None:
     """What was noted of a file when it was taken in, such as its ``size``: a request is sized without reading it."""
-    noted = (provider_data(part, _OWN) or {}).get(key)
+    noted = (provider_data(part, OWN) or {}).get(key)
     return noted if isinstance(noted, int) and noted >= 0 else None
 
 

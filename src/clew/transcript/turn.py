@@ -20,6 +20,7 @@ from clew.transcript.usage import Usage
 
 __all__ = [
     "NOT_REPORTED",
+    "TOLD_OF_ERRORS",
     "HeadMove",
     "MoveReason",
     "Step",
@@ -36,6 +37,10 @@ NOT_REPORTED: Final = "not reported"
 """In the data of a step, as its ``usage``: the provider did not say all of what it used."""
 TurnKind = Literal["normal", "compaction"]
 MoveReason = Literal["turn", "rewind", "unrewind", "goto", "compaction", "branch"]
+
+
+TOLD_OF_ERRORS: Final = ("cause", "provider_id", "key_name")
+"""What is kept of an error beside its code and its message, where it has it: fronts have their words from these."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -90,6 +90,6 @@ describe('models', () => {
 
 describe('inWords', () => {
   it('is a sentence whatever was thrown', () => {
-    expect([inWords(new Error('no room')), inWords('x'), inWords(new Error(''))]).toEqual(['No room', 'X', 'Something went wrong']);
+    expect([inWords(new Error('no room')), inWords(new TypeError('x is not a function'))]).toEqual(['No room', 'Something went wrong in this page. Reload it; nothing that was sent is lost']);
   });
 });

@@ -1,5 +1,7 @@
 /** What the server refused, with its stable code; and the server that is not there. */
 
+import { type Failure, failureWords, type FailureWords, sentence } from './failure';
+
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -34,8 +36,18 @@ export async function problemOf(response: Response): Promise<Problem> {
   return new Problem(response.status, code, detail, body);
 }
 
-/** One sentence for people, whatever was thrown. */
+/** What is told of anything that was thrown. */
+export function failureIn(error: unknown): FailureWords {
+  if (error instanceof Problem) return failureWords({ ...(error.body as Failure), code: error.code, message: error.message });
+  if (error instanceof Unreachable) return { words: 'The server cannot be reached.', then: 'This page tries again by itself.' };
+  // What the page throws itself is a sentence; what the browser does is a program's.
+  const own = error instanceof Error && error.constructor === Error && error.message;
+  if (own) return { words: sentence(error.message) };
+  return { words: 'Something went wrong in this page.', then: 'Reload it; nothing that was sent is lost.', said: String(error) };
+}
+
+/** The same in one line, without its last full stop. */
 export function inWords(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error);
-  return text ? text[0]!.toUpperCase() + text.slice(1) : 'Something went wrong';
+  const { words, then } = failureIn(error);
+  return [words, then].filter(Boolean).join(' ').replace(/\.$/, '');
 }

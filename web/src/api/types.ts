@@ -51,7 +51,7 @@ export interface Metadata {
   /** The model is not sent the parts from here on: their step was cut, and the turn went on without it. */
   unsent_from?: number;
   /** How the turn ended, when it did not end well: on its last message. */
-  turn?: { status: string; stopped?: string | null; max_steps?: number; error?: { code: string; message: string } | null };
+  turn?: { status: string; stopped?: string | null; max_steps?: number; error?: { code: string; message: string; cause?: string; provider_id?: string; key_name?: string } | null };
 }
 
 export type Message = UIMessage<Metadata>;

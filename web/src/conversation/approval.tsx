@@ -55,7 +55,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
 
   return (
     <div ref={ref} data-waits={approval.id} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
-      <ToolInput id={`ask ${part.toolCallId}`} name={name} input={part.input} />
+      <ToolInput id={`ask ${part.toolCallId}`} part={part} />
       <div className="grid gap-1 text-sm">
         <Targets approval={approval} command={(part.input as { command?: unknown } | undefined)?.command} />
         <p className="break-words text-quiet">{whoAsked(approval)}</p>

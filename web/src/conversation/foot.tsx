@@ -1,8 +1,11 @@
 /** Under the last message: that an answer is on its way, that it is tried again, or that it failed. */
 
-import type { Message } from '../api/types';
+import { type Failure, failureWords } from '../api/failure';
+import type { Message, Status } from '../api/types';
+import { useNow } from '../sidebar/now';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
+import { retryAt } from '../top/status_words';
 import { Icon } from '../ui/icon';
 import { saysNothing } from './steps';
 import { StatusEnd, TurnEnd, useTurn } from './turn_end';
@@ -12,15 +15,15 @@ export function Foot({ last, busy }: { last: Message | undefined; busy: boolean 
   const conversation = useThis();
   const status = useStore(conversation.store, (state) => state.status);
   const quiet = !last || last.role === 'user' || saysNothing(last);
+  const doing = doingOf(status);
   const told = ending(useTurn(last, true)) !== null;
   return (
     <div className="mx-auto w-full max-w-3xl px-4 pb-6">
       {status.state === 'retrying' ? (
-        <p role="status" className="flex items-center gap-2 py-1.5 text-sm text-warn">
-          <Icon name="retry" className="size-3.5" />
-          <span className="min-w-0 break-words">
-            {status.message ? sentence(status.message) : 'The provider did not answer.'} Trying again{status.attempt ? `, attempt ${status.attempt}` : ''}.
-          </span>
+        <Retrying status={status} />
+      ) : doing ? (
+        <p role="status" className="clew-breath py-1.5 text-sm text-quiet">
+          {doing}
         </p>
       ) : (
         busy && quiet && (
@@ -37,9 +40,31 @@ export function Foot({ last, busy }: { last: Message | undefined; busy: boolean 
   );
 }
 
-/** What happened, without the time of the next attempt: the top bar counts that down. */
-function sentence(message: string): string {
-  const text = message.split(';')[0]!.trim();
-  const capital = text.charAt(0).toUpperCase() + text.slice(1);
-  return /[.!?…]$/.test(capital) ? capital : `${capital}.`;
+/** Why, and in how many seconds; those are seen alone, or a listener would hear nothing else. */
+function Retrying({ status }: { status: Status }) {
+  const at = retryAt(status);
+  const now = useNow(at === null ? null : 250);
+  const left = at === null ? null : Math.max(0, Math.ceil((at - now) / 1000));
+  const { words } = status.problem ? failureWords(status.problem as Failure) : { words: 'The provider did not answer.' };
+  return (
+    <p className="flex items-center gap-2 py-1.5 text-sm text-warn">
+      <Icon name="retry" className="size-3.5" />
+      <span className="min-w-0 break-words">
+        <span role="status">
+          {words} Trying again{status.attempt ? `, attempt ${status.attempt}` : ''}
+        </span>
+        {left !== null && (
+          <span aria-hidden="true" className="tabular-nums">
+            {left > 0 ? ` in ${left} s` : ' now'}
+          </span>
+        )}
+      </span>
+    </p>
+  );
+}
+
+/** What it does beside answering: "Summarising 5 earlier turns…". */
+function doingOf(status: Status): string | null {
+  if (status.state !== 'busy' || !status.message) return null;
+  return `${status.message[0]!.toUpperCase()}${status.message.slice(1)}…`;
 }

@@ -3,6 +3,7 @@
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { IconButton } from '../ui/button';
+import { SaidDetails } from '../ui/said_details';
 
 export function Notice() {
   const conversation = useThis();
@@ -13,6 +14,7 @@ export function Notice() {
       <div role={notice.bad ? 'alert' : 'status'} className={`flex items-center gap-2 rounded-lg py-1 pr-1 pl-3 text-sm ${notice.bad ? 'bg-bad-soft text-bad' : 'bg-panel text-quiet'}`}>
         <span dir="auto" className="min-w-0 flex-1 break-words">
           {notice.text}
+          {notice.said && <SaidDetails text={notice.said} />}
         </span>
         <IconButton label="Dismiss" icon="close" className={notice.bad ? '!text-bad' : ''} onClick={() => conversation.say(null)} />
       </div>

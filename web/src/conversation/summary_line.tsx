@@ -14,6 +14,9 @@ import { PastMessages, Reading } from './past_messages';
 interface Compaction {
   summary?: string;
   turns?: number;
+  /** With those of the summary that it carries on. */
+  turns_in_all?: number;
+  previous_id?: string;
   messages?: number;
   tokens_before?: number;
   tokens_after?: number;
@@ -44,7 +47,7 @@ function Summary({ messageId, data, seeking }: { messageId: string; data: Compac
       <div className="flex items-center gap-3">
         <span className="h-px flex-1 bg-line" />
         <FoldButton open={open} onChange={setOpen} className="px-1 text-sm text-quiet hover:text-ink">
-          {data.turns === undefined ? 'Summarised earlier turns' : `Summarised ${count(data.turns, 'earlier turn')}`}
+          {summarised(data)}
         </FoldButton>
         <span className="h-px flex-1 bg-line" />
       </div>
@@ -87,6 +90,14 @@ function Summarised({ messageId, seeking }: { messageId: string; seeking: number
       )}
     </Reading>
   );
+}
+
+/** How much stands behind it; where an older summary did not say how much was behind that, that there is more. */
+function summarised(data: Compaction): string {
+  const turns = data.turns_in_all ?? data.turns;
+  if (turns === undefined) return 'Summarised earlier turns';
+  const more = data.previous_id !== undefined && data.turns_in_all === undefined;
+  return `Summarised ${count(turns, 'earlier turn')}${more ? ', and those of the summary before' : ''}`;
 }
 
 function figures(data: Compaction): string {

@@ -1,8 +1,10 @@
 /** A tool call: one line with its name, its gist and its state, that opens to exactly what went in and came out. */
 
 import { memo, useId } from 'react';
+import { useNow } from '../sidebar/now';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
+import { duration } from '../ui/words';
 import { Approval } from './approval';
 import { decided } from './approval_words';
 import { Counted } from './code_block';
@@ -11,8 +13,9 @@ import { useOpen } from './memory';
 import { Question } from './question';
 import { todoItems, TodoList } from './todo_list';
 import { ToolInput } from './tool_input';
-import { SubagentLink, ToolOutput } from './tool_output';
-import { editOf, exitCode, gist, soFar, STATE_WORDS, subagentOf, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
+import { Subagent } from './subagent';
+import { ToolOutput } from './tool_output';
+import { editOf, exitCode, gist, soFar, STATE_WORDS, subagentOf, tookMs, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
 
 const TONES: Record<ToolState, string> = {
   preparing: 'text-quiet',
@@ -44,7 +47,8 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
   const body = useId();
   const child = subagentOf(part);
   const code = exitCode(part);
-  const edit = part.state === 'input-streaming' ? null : editOf(name, part.input);
+  const edit = part.state === 'input-streaming' ? null : editOf(name, part);
+  const took = tookMs(part);
   const running = soFar(part);
   const todo = todoItems(name, part);
   const pending = state === 'waiting' && !past;
@@ -60,18 +64,22 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
           {asking ? '' : gist(name, part.input)}
         </span>
         {edit && <Counted added={edit.added} removed={edit.removed} />}
-        {code ? (
-          <span className="shrink-0 text-xs text-bad">{code > 0 ? `exit code ${code}` : `ended by signal ${-code}`}</span>
-        ) : (
-          <span className={`shrink-0 text-xs ${TONES[state]} ${state === 'running' || state === 'preparing' ? 'clew-breath' : ''}`}>{STATE_WORDS[state]}</span>
-        )}
+        <span className="shrink-0 text-xs tabular-nums">
+          {code === null ? (
+            <span className={`${TONES[state]} ${state === 'running' || state === 'preparing' ? 'clew-breath' : ''}`}>{STATE_WORDS[state]}</span>
+          ) : (
+            <span className={code === 0 ? 'text-quiet' : 'text-bad'}>{code >= 0 ? `exit code ${code}` : `ended by signal ${-code}`}</span>
+          )}
+          {state === 'running' && <Seconds toolCallId={part.toolCallId} />}
+          {took !== null && <span className="text-quiet"> · {duration(took)}</span>}
+        </span>
       </FoldButton>
       {pruned && <p className="px-2.5 pb-1.5 pl-[1.85rem] text-xs text-quiet">The model sees a stub of this output. {open ? 'Below is all of it.' : 'Open to see all of it.'}</p>}
       {(open || outcome || pending || asking) && (
         <div id={body} className="grid min-w-0 gap-2.5 border-t border-line px-2.5 py-2.5">
           {asking && (pending ? <Question part={part} /> : <Answered part={part} />)}
           {!question && pending && part.approval && <Approval part={part} approval={part.approval} />}
-          {open && !(pending && !question) && <ToolInput id={`in ${part.toolCallId}`} name={name} input={part.input} />}
+          {open && !(pending && !question) && <ToolInput id={`in ${part.toolCallId}`} part={part} />}
           {open && !running && <ToolOutput id={`out ${part.toolCallId}`} part={part} />}
           {outcome && <p className="text-sm break-words text-quiet">{outcome}</p>}
         </div>
@@ -86,14 +94,25 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
           {running}
         </pre>
       )}
-      {child && (
-        <div className="px-1.5 pb-1.5 pl-[1.6rem]">
-          <SubagentLink session={child} />
-        </div>
-      )}
+      {child && <Subagent session={child} part={part} />}
     </div>
   );
 });
+
+/** How long it runs already; nothing while that is not worth a figure. The engine says since when. */
+function Seconds({ toolCallId }: { toolCallId: string }) {
+  const conversation = useThis();
+  const since = useStore(conversation.store, ({ status }) => status.running?.find((call) => call.tool_call_id === toolCallId)?.since ?? null);
+  const now = useNow(since === null ? null : 1000);
+  if (since === null) return null;
+  const seconds = Math.max(1, Math.floor((now - since) / 1000));
+  return (
+    <span aria-hidden="true" className="text-info">
+      {' '}
+      · {seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`}
+    </span>
+  );
+}
 
 function Answered({ part }: { part: ToolPart }) {
   const asked = (part.input as { question?: unknown } | undefined)?.question;

@@ -1,10 +1,8 @@
 /** The exact input of a call: as a person would write it where that is known, as JSON where it is not. */
 
-import { useMemo } from 'react';
 import { DiffLines } from '../ui/diff_lines';
-import { withContext } from '../ui/line_diff';
 import { FoldedText } from './folded_text';
-import { asText, editOf } from './tool_part';
+import { asText, editOf, toolName, type ToolPart } from './tool_part';
 
 /** Which fields of the tools we know are shown as text of their own, and under which name. */
 const FIELDS: Record<string, { field: string; label: string }[]> = {
@@ -22,18 +20,20 @@ const FIELDS: Record<string, { field: string; label: string }[]> = {
   task: [{ field: 'prompt', label: 'Task' }],
 };
 
-export function ToolInput({ id, name, input }: { id: string; name: string; input: unknown }) {
+export function ToolInput({ id, part }: { id: string; part: ToolPart }) {
+  const { input } = part;
+  const name = toolName(part);
   if (input === undefined) return <p className="text-sm text-quiet">No input yet.</p>;
   const known = FIELDS[name];
   const fields = input && typeof input === 'object' ? (input as Record<string, unknown>) : null;
   if (!known || !fields || !known.every(({ field }) => typeof fields[field] === 'string')) {
     return <Labelled id={id} label="Input" text={asText(input)} />;
   }
-  const edit = editOf(name, input);
+  const edit = editOf(name, part);
   const rest = Object.fromEntries(Object.entries(fields).filter(([field]) => !known.some((one) => one.field === field)));
   return (
     <div className="grid min-w-0 gap-2">
-      {known.map(({ field, label }) => label && <Labelled key={field} id={`${id} ${field}`} label={label} text={fields[field] as string} />)}
+      {known.map(({ field, label }) => label && !(edit && field === 'content') && <Labelled key={field} id={`${id} ${field}`} label={label} text={fields[field] as string} />)}
       {edit && <Edit edit={edit} />}
       {Object.keys(rest).length > 0 && <Labelled id={`${id} rest`} label="Also" text={asText(rest)} />}
     </div>
@@ -41,11 +41,10 @@ export function ToolInput({ id, name, input }: { id: string; name: string; input
 }
 
 function Edit({ edit }: { edit: NonNullable<ReturnType<typeof editOf>> }) {
-  const lines = useMemo(() => withContext(edit.lines), [edit]);
   return (
     <div className="min-w-0">
-      <div className="mb-0.5 text-xs text-quiet">Change</div>
-      <DiffLines lines={lines} label="Change" />
+      <div className="mb-0.5 text-xs text-quiet">Change{edit.note && <span className={edit.note.startsWith('it will fail') ? 'text-bad' : ''}>: {edit.note}</span>}</div>
+      {edit.lines.length > 0 && <DiffLines lines={edit.lines} label="Change" />}
     </div>
   );
 }

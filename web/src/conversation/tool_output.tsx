@@ -1,6 +1,5 @@
 /** What a call gave back: text, JSON, an error, or what a subagent said at its end. */
 
-import { formatRoute } from '../state/route';
 import { Markdown } from './markdown';
 import { Labelled } from './tool_input';
 import { outputText, subagentOf, type ToolPart } from './tool_part';
@@ -21,12 +20,4 @@ export function ToolOutput({ id, part }: { id: string; part: ToolPart }) {
     );
   }
   return <Labelled id={`${id} output`} label="Output" text={outputText(part)} />;
-}
-
-export function SubagentLink({ session }: { session: string }) {
-  return (
-    <a href={formatRoute({ session })} className="rounded px-1 text-sm text-thread underline underline-offset-2">
-      Open the subagent’s session
-    </a>
-  );
 }

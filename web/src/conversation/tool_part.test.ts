@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { asText, editOf, exitCode, gist, outputText, subagentOf, toolName, toolState, type ToolPart } from './tool_part';
+import { asText, editOf, exitCode, gist, outputText, soFar, subagentOf, subagentProgress, tookMs, toolName, toolState, type ToolPart } from './tool_part';
 
 const part = (state: string, more: Partial<ToolPart> = {}): ToolPart => ({ type: 'tool-bash', toolCallId: 'c', state, ...more });
 
@@ -16,15 +16,42 @@ test('the gist is the field that says most, on one line', () => {
 
 test('an edit is counted by its lines, once for the same input', () => {
   const input = { path: 'a', old: 'one\ntwo', new: 'one\n2\nthree' };
-  const edit = editOf('edit', input);
+  const edit = editOf('edit', { input });
   expect([edit?.added, edit?.removed]).toEqual([2, 1]);
-  expect(editOf('edit', input)).toBe(edit);
-  const removed = editOf('edit', { path: 'a', old: 'one\ntwo', new: '' });
+  expect(editOf('edit', { input })).toBe(edit);
+  const removed = editOf('edit', { input: { path: 'a', old: 'one\ntwo', new: '' } });
   expect([removed?.added, removed?.removed]).toEqual([0, 2]);
-  expect(editOf('edit', { path: 'a', old: 'one' })).toBeNull();
-  expect(editOf('write', input)).toBeNull();
+  expect(editOf('edit', { input: { path: 'a', old: 'one' } })).toBeNull();
+  expect(editOf('write', { input })).toBeNull();
 });
 
+test('what the engine says a call changed goes before the words of the call', () => {
+  const change = { diff: '@@ -1,2 +1,2 @@\n one\n--- two\n+++ 2', added: 1, removed: 1, note: 'a new file' };
+  const edit = editOf('write', { input: { path: 'a', content: 'x' }, approval: { id: 'a', descriptor: { change } } });
+  expect(edit).toEqual({
+    lines: [
+      { kind: 'mark', text: '@@ -1,2 +1,2 @@' },
+      { kind: 'same', text: 'one' },
+      { kind: 'removed', text: '-- two' },
+      { kind: 'added', text: '++ 2' },
+    ],
+    added: 1,
+    removed: 1,
+    note: 'a new file',
+  });
+  const done = { ...change, diff: '' };
+  expect(editOf('write', { input: {}, approval: { id: 'a', descriptor: { change } }, resultProviderMetadata: { clew: { change: done } } })?.lines).toEqual([]);
+  expect(editOf('write', { input: { path: 'a', content: 'x' }, resultProviderMetadata: { clew: { change: { diff: 1 } } } })).toBe(null);
+});
+
+test('a subagent tells how far it is while it works, and what it took when it is done', () => {
+  const part = { type: 'tool-task', toolCallId: 'c', state: 'output-available' };
+  const running = { ...part, preliminary: true, output: { session_id: 's1', steps: 2, tool: 'read', doing: 'a.txt', text: 'so far', tokens: 1200, cost_usd: 0.5 } };
+  expect(subagentProgress(running)).toEqual({ steps: 2, tokens: 1200, cost: 0.5, doing: 'read a.txt', words: 'so far' });
+  expect([soFar(running), tookMs(running)]).toEqual([null, null]);
+  const done = { ...part, output: { session_id: 's1', text: 'all of it' }, resultProviderMetadata: { clew: { steps: 3, took_ms: 2100 } } };
+  expect([subagentProgress(done), tookMs(done)]).toEqual([{ steps: 3, tokens: undefined, cost: undefined }, 2100]);
+});
 test('a name comes from the part or from its type', () => {
   expect(toolName(part('done'))).toBe('bash');
   expect(toolName(part('done', { type: 'dynamic-tool', toolName: 'mine' }))).toBe('mine');

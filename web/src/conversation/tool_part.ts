@@ -1,7 +1,9 @@
 /** A tool call as the page reads it: its name, its state in words, one line of what it was given. */
 
 import type { Part } from '../api/types';
-import { type DiffLine, lineDiff } from '../ui/line_diff';
+import { changeLines } from '../code/unified_diff';
+import type { ShownLine } from '../ui/diff_lines';
+import { lineDiff, withContext } from '../ui/line_diff';
 
 export interface Target {
   permission: string;
@@ -28,7 +30,7 @@ export interface Approval {
   id: string;
   approved?: boolean;
   reason?: string;
-  descriptor?: { targets?: Target[]; rule?: Rule | null; scope?: string | null; reason?: string; since?: number; offers?: Offer[] };
+  descriptor?: { targets?: Target[]; rule?: Rule | null; scope?: string | null; reason?: string; since?: number; offers?: Offer[]; change?: unknown };
 }
 
 export interface ToolPart {
@@ -41,6 +43,7 @@ export interface ToolPart {
   errorText?: string;
   preliminary?: boolean;
   approval?: Approval;
+  resultProviderMetadata?: { clew?: Record<string, unknown> };
 }
 
 export function asTool(part: Part): ToolPart | null {
@@ -111,22 +114,42 @@ const DIFF_STEPS = 400;
 const edits = new WeakMap<object, Edit>();
 
 export interface Edit {
-  lines: DiffLine[];
+  lines: ShownLine[];
   added: number;
   removed: number;
+  /** What else there is to say of it: a new file, that it will fail. */
+  note?: string;
 }
 
-/** What an edit would change, line by line; null for other calls, and while its input is coming. */
-export function editOf(name: string, input: unknown): Edit | null {
-  if (name !== 'edit' || !input || typeof input !== 'object') return null;
+/** What a call changes, line by line, as the engine has it; of an edit of old what its own words say; else null. */
+export function editOf(name: string, part: Pick<ToolPart, 'input' | 'approval' | 'resultProviderMetadata'>): Edit | null {
+  const told = [part.resultProviderMetadata?.clew?.change, part.approval?.descriptor?.change].find(isChange);
+  const { input } = part;
+  const key = told ?? (name === 'edit' && input && typeof input === 'object' ? input : null);
+  if (key === null) return null;
+  const known = edits.get(key);
+  if (known) return known;
+  const edit = told ? { lines: changeLines(told.diff), added: told.added, removed: told.removed, ...(typeof told.note === 'string' ? { note: told.note } : {}) } : fromWords(input);
+  if (edit) edits.set(key, edit);
+  return edit;
+}
+
+function fromWords(input: unknown): Edit | null {
   const { old, new: put } = input as { old?: unknown; new?: unknown };
   if (typeof old !== 'string' || typeof put !== 'string') return null;
-  const known = edits.get(input);
-  if (known) return known;
   const lines = lineDiff(old, put, DIFF_STEPS);
-  const edit = { lines, added: lines.filter((line) => line.kind === 'added').length, removed: lines.filter((line) => line.kind === 'removed').length };
-  edits.set(input, edit);
-  return edit;
+  return { lines: withContext(lines), added: lines.filter((line) => line.kind === 'added').length, removed: lines.filter((line) => line.kind === 'removed').length };
+}
+
+function isChange(value: unknown): value is { diff: string; added: number; removed: number; note?: unknown } {
+  const change = value as { diff?: unknown; added?: unknown; removed?: unknown } | null | undefined;
+  return typeof change?.diff === 'string' && typeof change.added === 'number' && typeof change.removed === 'number';
+}
+
+/** How long it took, where that was kept: what was quick was not. */
+export function tookMs(part: ToolPart): number | null {
+  const took = part.resultProviderMetadata?.clew?.took_ms;
+  return typeof took === 'number' && !part.preliminary ? took : null;
 }
 
 function oneLine(text: string): string {
@@ -155,7 +178,7 @@ export function outputText(part: ToolPart): string {
 
 /** What a call has given so far, while it runs: the end of it, as text. */
 export function soFar(part: ToolPart): string | null {
-  if (!part.preliminary || part.state !== 'output-available') return null;
+  if (!part.preliminary || part.state !== 'output-available' || subagentOf(part) !== null) return null;
   const output = part.output as { text?: unknown } | string | null | undefined;
   const text = typeof output === 'string' ? output : typeof output?.text === 'string' ? output.text : null;
   return text?.trimEnd() || null;
@@ -166,4 +189,28 @@ export function subagentOf(part: ToolPart): string | null {
   const output = part.output as { session_id?: unknown } | null | undefined;
   const named = output && typeof output === 'object' ? output.session_id : undefined;
   return typeof named === 'string' && /^[\w-]+$/.test(named) ? named : null;
+}
+
+export interface SubagentProgress {
+  steps?: number;
+  tokens?: number;
+  cost?: number;
+  /** What it does, or did last: the tool, and what with. */
+  doing?: string;
+  /** The end of what it says. */
+  words?: string;
+}
+
+/** How far a subagent is, or what it took. */
+export function subagentProgress(part: ToolPart): SubagentProgress {
+  const running = part.preliminary === true;
+  const told = ((running ? part.output : part.resultProviderMetadata?.clew) ?? {}) as Record<string, unknown>;
+  const number = (key: string) => (typeof told[key] === 'number' ? told[key] : undefined);
+  const text = (key: string) => (typeof told[key] === 'string' && told[key] !== '' ? told[key] : undefined);
+  return {
+    steps: number('steps'),
+    tokens: number('tokens'),
+    cost: number('cost_usd'),
+    ...(running ? { doing: [text('tool'), text('doing')].filter(Boolean).join(' ') || undefined, words: text('text') } : {}),
+  };
 }

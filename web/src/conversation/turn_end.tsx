@@ -8,6 +8,7 @@ import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { Icon } from '../ui/icon';
+import { SaidDetails } from '../ui/said_details';
 import { ending, type Ending, type TurnProblem } from './turn_words';
 
 const ENDED = new Set(['failed', 'aborted', 'unanswered']);
@@ -20,7 +21,7 @@ export function useTurn(message: Message | undefined, last: boolean): Metadata['
   const status = useStore(conversation.store, ({ tree }) => (last && !told && id ? (tree?.turns.findLast((turn) => turn.id === id)?.status ?? null) : null));
   const problem = useStore(conversation.store, (state) => (last && state.status.state === 'error' ? (state.status.problem ?? null) : null));
   if (told || status === null || !ENDED.has(status)) return told;
-  return { status, error: status === 'aborted' ? null : (problem as { code: string; message: string } | null) };
+  return { status, error: status === 'aborted' ? null : (problem as NonNullable<Metadata['turn']>['error']) };
 }
 
 export function TurnEnd({ message, last }: { message: Message; last: boolean }) {
@@ -35,7 +36,7 @@ export function StatusEnd() {
   const problem = useStore(conversation.store, ({ status }) => (status.state === 'error' ? (status.problem ?? null) : null)) as TurnProblem | null;
   if (!problem) return null;
   const refused = typeof problem.text === 'string';
-  const end = ending({ status: refused ? 'refused' : 'failed', error: { code: problem.code ?? '', message: problem.message ?? '' } });
+  const end = ending({ status: refused ? 'refused' : 'failed', error: { ...problem, code: problem.code ?? '', message: problem.message ?? '' } });
   return end && <EndLine end={end} problem={problem} last />;
 }
 
@@ -70,6 +71,7 @@ function EndLine({ end, problem, last }: { end: Ending; problem: TurnProblem | n
           {branch && <Button onClick={() => void goOnInBranch()}>Go on in a branch</Button>}
         </span>
       )}
+      {end.said && <SaidDetails text={end.said} />}
     </div>
   );
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ending, failureWords } from './turn_words';
+import { ending } from './turn_words';
 
 test('a turn that ended well says nothing', () => {
   expect(ending(undefined)).toBe(null);
@@ -26,7 +26,15 @@ test('a failure is told in plain words with what was said', () => {
   expect(ending({ status: 'failed', error: { code: 'model_failed', message: '401: the key is not valid' } })).toEqual({
     tone: 'bad',
     words: 'The model could not answer.',
-    detail: '401: the key is not valid.',
+    detail: 'Try again, or choose another model.',
+    said: '401: the key is not valid',
+    next: 'Try again',
+  });
+  expect(ending({ status: 'failed', error: { code: 'model_failed', message: 'x', cause: 'no_key', provider_id: 'openai', key_name: 'OPENAI_API_KEY' } })).toEqual({
+    tone: 'bad',
+    words: 'There is no key for openai.',
+    detail: 'Set OPENAI_API_KEY where clew runs and start it anew, or choose another model.',
+    said: 'x',
     next: 'Try again',
   });
   expect(ending({ status: 'failed' })).toEqual({ tone: 'bad', words: 'This turn failed.', next: 'Try again' });
@@ -42,10 +50,11 @@ test('a server that stopped is told in words for people', () => {
   expect(ending({ status: 'failed', error: { code: 'interrupted', message: 'aborted by host restart; its effects are unknown' } })).toEqual({
     tone: 'bad',
     words: 'Interrupted: the server stopped while this was being written.',
+    detail: 'What was written is kept: go on from there.',
     next: 'Try again',
   });
 });
 
 test('an unknown code is told by its own sentence', () => {
-  expect(failureWords({ code: 'new_thing', message: 'it rains' })).toEqual({ words: 'It rains.' });
+  expect(ending({ status: 'failed', error: { code: 'new_thing', message: 'it rains' } })).toEqual({ tone: 'bad', words: 'It rains.', next: 'Try again' });
 });

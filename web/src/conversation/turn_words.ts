@@ -1,44 +1,33 @@
 /** How a turn ended, when it did not end well: what to say, and what can be done next. */
 
+import { type Failure, failureWords, sentence } from '../api/failure';
 import type { Metadata } from '../api/types';
 
 export interface Ending {
   tone: 'bad' | 'quiet';
   words: string;
-  /** What the provider or the engine said, when it adds something. */
+  /** What adds to it: mostly what can be done. */
   detail?: string;
+  /** What a provider or a program said. */
+  said?: string;
   /** The label of the button that goes on. */
   next: string | null;
 }
 
-export interface TurnProblem {
-  code?: string;
-  message?: string;
+export interface TurnProblem extends Failure {
   /** The prompt that was handed back. */
   text?: string;
   /** The body of a branch in which the turn would fit. */
   branch?: Record<string, unknown> | null;
 }
 
-const CODES: Record<string, string> = {
-  model_failed: 'The model could not answer.',
-  context_too_large: 'This does not fit into the model’s window.',
-  compaction_failed: 'The earlier turns could not be summarised.',
-  storage_full: 'There is no room left where the sessions are kept.',
-  store_unavailable: 'The store cannot be reached.',
-  internal_error: 'Something went wrong in the server.',
-};
-
 /** Why a turn was stopped, where the engine's own words are not for people. */
 const REASONS: Record<string, string> = { 'the host is shutting down': 'The server was shut down.' };
 
-export function failureWords(problem: TurnProblem | null | undefined): { words: string; detail?: string } {
-  // The engine speaks of tools there, each of which says so itself.
-  if (problem?.code === 'interrupted') return { words: 'Interrupted: the server stopped while this was being written.' };
-  const known = CODES[problem?.code ?? ''];
-  const message = problem?.message?.trim();
-  if (known) return message ? { words: known, detail: sentence(message) } : { words: known };
-  return { words: message ? sentence(message) : 'This turn failed.' };
+function failed(error: Failure | null | undefined): Pick<Ending, 'words' | 'detail' | 'said'> {
+  if (!error?.code && !error?.message) return { words: 'This turn failed.' };
+  const { words, then, said } = failureWords(error);
+  return { words, ...(then ? { detail: then } : {}), ...(said ? { said } : {}) };
 }
 
 export function ending(turn: Metadata['turn']): Ending | null {
@@ -52,21 +41,16 @@ export function ending(turn: Metadata['turn']): Ending | null {
     if (turn.stopped === 'doom_loop') return { tone: 'quiet', words: 'Stopped, because it repeated itself.', next: 'Continue' };
     return null;
   }
-  if (turn.status === 'failed') return { tone: 'bad', ...failureWords(turn.error), next: 'Try again' };
-  if (turn.status === 'refused') return { tone: 'bad', ...failureWords(turn.error), next: null };
+  if (turn.status === 'failed') return { tone: 'bad', ...failed(turn.error), next: 'Try again' };
+  if (turn.status === 'refused') return { tone: 'bad', ...failed(turn.error), next: null };
   if (turn.status === 'aborted') {
     const reason = turn.stopped && !['aborted', 'abort', 'aborted by the user'].includes(turn.stopped) ? (REASONS[turn.stopped] ?? sentence(turn.stopped)) : undefined;
     return { tone: 'quiet', words: 'Stopped.', ...(reason ? { detail: reason } : {}), next: 'Continue' };
   }
   if (turn.status === 'unanswered') {
     return turn.error
-      ? { tone: 'bad', ...failureWords(turn.error), next: 'Try again' }
+      ? { tone: 'bad', ...failed(turn.error), next: 'Try again' }
       : { tone: 'quiet', words: 'Not answered yet.', next: 'Continue' };
   }
   return null;
-}
-
-function sentence(text: string): string {
-  const capital = text[0]!.toUpperCase() + text.slice(1);
-  return /[.!?…]$/.test(capital) ? capital : `${capital}.`;
 }

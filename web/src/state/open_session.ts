@@ -4,7 +4,7 @@ import { Chat } from '@ai-sdk/react';
 import { DefaultChatTransport, generateId } from 'ai';
 import type { Client } from '../api/client';
 import type { HostEvent } from '../api/events';
-import { inWords, Problem, Unreachable } from '../api/problem';
+import { failureIn, Problem, Unreachable } from '../api/problem';
 import type { ContextReport, Message, Session, Status, StoredMessage, TreeView } from '../api/types';
 import { Rereading } from './rereading';
 import { Store } from './store';
@@ -48,7 +48,7 @@ export interface ConversationState {
   context: ContextReport | null;
   tree: TreeView | null;
   /** The newest refusal, for people; or what was found not to be needed. */
-  notice: { text: string; bad: boolean } | null;
+  notice: { text: string; bad: boolean; said?: string } | null;
   focus: Focus | null;
   /** A text for the composer: what a rewind handed back, or what could not be sent. */
   draft: Offer | null;
@@ -432,7 +432,8 @@ export class OpenSession {
     }
     // The banner of the connection says that the server is away; one sentence is enough.
     if (error instanceof Unreachable) return;
-    this.store.set({ notice: { text: inWords(error), bad: true } });
+    const { words, then, said } = failureIn(error);
+    this.store.set({ notice: { text: [words, then].filter(Boolean).join(' '), bad: true, said } });
   }
 
   private async quietly(read: () => Promise<void>): Promise<void> {

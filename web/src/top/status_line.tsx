@@ -25,7 +25,7 @@ export function StatusLine() {
         {state === 'idle' ? '' : words}
       </span>
       {detail && (
-        <span dir="auto" className="max-w-32 truncate @2xl:max-w-64" title={status.message ?? detail}>
+        <span dir="auto" className="max-w-32 truncate @2xl:max-w-64" title={detail}>
           {detail}
         </span>
       )}

@@ -1,5 +1,6 @@
 /** What a session is doing, in words. */
 
+import { type Failure, failureWords } from '../api/failure';
 import type { Status } from '../api/types';
 import { STATE_WORDS, type StateName, stateOf } from '../sidebar/session_state';
 
@@ -22,14 +23,8 @@ export function statusWords(status: Status, now: number): StatusWords {
     const at = retryAt(status);
     const seconds = at === null ? null : Math.max(0, Math.ceil((at - now) / 1000));
     const attempt = status.attempt ? `, attempt ${status.attempt}` : '';
-    return { state, words: `Retrying${attempt}`, detail: seconds === null ? (status.message ?? null) : seconds === 0 ? 'now' : `in ${seconds} s` };
+    return { state, words: `Retrying${attempt}`, detail: seconds === null ? null : seconds === 0 ? 'now' : `in ${seconds} s` };
   }
-  if (state === 'error') return { state, words: STATE_WORDS.error, detail: status.message ?? problemOf(status) };
+  if (state === 'error') return { state, words: STATE_WORDS.error, detail: status.problem ? failureWords(status.problem as Failure).words : null };
   return { state, words: STATE_WORDS[state], detail: null };
-}
-
-function problemOf(status: Status): string | null {
-  const problem = status.problem;
-  const text = problem?.detail ?? problem?.message;
-  return typeof text === 'string' ? text : null;
 }

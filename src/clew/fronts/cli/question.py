@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
@@ -90,7 +89,7 @@ class Question:
             for number, option in enumerate(self._options, start=1):
                 terminal.print(f"  {number}. {plain(option)}\n")
         else:
-            change = await asyncio.to_thread(change_lines, self.wait.tool, given, session.workspace_root, look)
+            change = change_lines(self.wait.tool, given, asked, look)
             width = terminal.size[0]
             terminal.print(call_details(self.wait.tool, given, look, call.get("approval"), change, width=width))
             if only_once:

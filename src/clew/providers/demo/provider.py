@@ -56,12 +56,12 @@ class DemoProvider:
         name = request.model.model_id
         if name not in _MODELS:
             what = f"there is no model {DEMO}/{name}; there are {', '.join(_MODELS)}"
-            raise ProviderFailure(what, kind="invalid", status=404)
+            raise ProviderFailure(what, kind="invalid", status=404, provider_id=DEMO)
         window, answer = _MODELS[name]
         sent = sent_tokens(request)
         if sent > window:
             what = f"the prompt is too long: {sent} tokens > {window} maximum"
-            raise ProviderFailure(what, kind="overflow", status=400)
+            raise ProviderFailure(what, kind="overflow", status=400, provider_id=DEMO)
         if name == "fail":
             self._fail(request)
         written = reasoned = calls = 0
@@ -104,6 +104,7 @@ class DemoProvider:
             f"{status}: {text}",
             kind=kind_of_status(status, text),
             status=status,
+            provider_id=DEMO,
             retry_after_ms=usual if match[3] is None else int(match[3]) * 1_000,
         )
 

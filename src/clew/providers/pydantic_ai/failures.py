@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
-from clew.providers.base import FailureKind, ProviderFailure
+from clew.providers.base import FailureCause, FailureKind, ProviderFailure
 from clew.providers.failure import kind_of_status, parse_retry_after, says_account, says_overflow
 
 __all__ = ["raise_failure"]
@@ -51,23 +51,27 @@ def _failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, hi
         if wait_ms is None:
             wait_ms = parse_retry_after(headers.get("retry-after"), now_ms)
         says = f"{says}: {text}" if text else says
-        return failed(says, kind, status=error.status_code, retry_after_ms=wait_ms)
+        cause: FailureCause | None = "no_credit" if kind == "auth" and says_account(text) else None
+        return failed(says, kind, status=error.status_code, retry_after_ms=wait_ms, cause=cause)
     causes = list(_chain(error))
     unreadable = next((cause for cause in causes if isinstance(cause, httpx2.DecodingError)), None)
     if unreadable is not None:
-        return failed(f"sent what cannot be read: {unreadable}", senseless)
+        return failed(f"sent what cannot be read: {unreadable}", senseless, cause="broken_off")
     if isinstance(error, theirs.ModelConnectionError | httpx2.TransportError | OSError):
         # The innermost cause says what happened; the others say that something did.
         reason = str(causes[-1]) or type(causes[-1]).__name__
-        return failed(f"{'broke the connection' if began else 'could not be reached'}: {reason}", "transient")
+        says = f"{'broke the connection' if began else 'could not be reached'}: {reason}"
+        return failed(says, "transient", cause="broken_off" if began else "unreachable")
     if isinstance(error, theirs.ModelAPIError):
         text = _words(error.body) or str(error)
         if says_overflow(text):
             return failed(f"failed while it answered: {text}", "overflow")
-        return failed(f"failed while it answered: {text}", "auth" if says_account(text) else senseless)
+        if says_account(text):
+            return failed(f"failed while it answered: {text}", "auth", cause="no_credit")
+        return failed(f"failed while it answered: {text}", senseless, cause="provider_down")
     if isinstance(error, theirs.UserError):
         return failed(f"cannot take this request: {error}", "invalid")
-    return failed(f"sent what makes no sense: {type(error).__name__}: {error}", senseless)
+    return failed(f"sent what makes no sense: {type(error).__name__}: {error}", senseless, cause="broken_off")
 
 
 def _words(body: object) -> str:

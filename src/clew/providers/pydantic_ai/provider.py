@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, Final, TypeVar
 
 from clew.clock import Clock, SystemClock
-from clew.providers.base import FailureKind, ModelRequest, ProviderFailure, StepEnd, UsageSaid
+from clew.providers.base import FailureCause, FailureKind, ModelRequest, ProviderFailure, StepEnd, UsageSaid
 from clew.providers.pydantic_ai.endpoint import Connection, Endpoint, connect
 from clew.providers.pydantic_ai.failures import raise_failure
 from clew.providers.pydantic_ai.history import sent_calls, translate, translate_tools
@@ -89,7 +89,7 @@ class PydanticAIProvider:
                     for chunk in translator.take(event):
                         yield chunk
                 if not says_end(response):
-                    raise self._failure("ended its stream before the answer was complete")
+                    raise self._failure("ended its stream before the answer was complete", cause="broken_off")
                 for chunk in translator.end(last, refusal=refusal_of(response)):
                     yield chunk
                 yield step_end(response, has_calls=translator.has_calls)
@@ -114,9 +114,11 @@ class PydanticAIProvider:
             if events is not None:
                 await events.aclose()
 
-    def _failure(self, says: str, kind: FailureKind = "transient") -> ProviderFailure:
+    def _failure(
+        self, says: str, kind: FailureKind = "transient", cause: FailureCause | None = None
+    ) -> ProviderFailure:
         name = self.endpoint.provider_id
-        return ProviderFailure(f"{name} {says}", kind=kind, provider_id=name)
+        return ProviderFailure(f"{name} {says}", kind=kind, cause=cause, provider_id=name)
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -130,7 +132,7 @@ class PydanticAIProvider:
                     self._connection = await asyncio.to_thread(connect, self.endpoint, self._connect_limit_ms)
                 except ImportError as error:
                     what = f"needs libraries that are not there ({error.name}): install clew[models]"
-                    raise self._failure(what, "unknown") from error
+                    raise self._failure(what, "unknown", "not_installed") from error
             return self._connection
 
     async def _call(self, connection: Connection, request: ModelRequest) -> Any:
@@ -143,7 +145,7 @@ class PydanticAIProvider:
         except UserError as error:
             # The library reads from the maker in OpenRouter's names how a model is spoken to.
             says = f"has no model {request.model.model_id!r}: its names begin with their maker, as openai/gpt-4o does"
-            raise self._failure(says, "invalid") from error
+            raise self._failure(says, "invalid", "no_model") from error
         return model_request_stream(
             model,
             translate(request, self.endpoint.provider_id, connection.system, marks=self.endpoint.kind == "anthropic"),
@@ -195,7 +197,8 @@ class PydanticAIProvider:
                     timer.cancel()
         except TimeoutError:
             if limit.expired():
-                raise self._failure(f"sent nothing for {self._idle_limit_ms / 1000:g} s") from None
+                says = f"sent nothing for {self._idle_limit_ms / 1000:g} s"
+                raise self._failure(says, cause="provider_down") from None
             raise
 
 

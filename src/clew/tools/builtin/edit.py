@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from clew.errors import ToolFailed
-from clew.tools.base import ToolContext
+from clew.tools.base import Change, ToolContext, ToolOutput
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, read_all, replace
-from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
+from clew.tools.files.change import change_between, may_show, text_at, told_of
+from clew.tools.files.paths import ResolvedPath, judged_path, locate, path_targets
 from clew.tools.files.walk import count
 from clew.tools.media import looks_binary
 from clew.tools.thread import run_in_thread
@@ -29,24 +32,37 @@ class EditPlan(msgspec.Struct, frozen=True):
     lines: tuple[int, ...]
 
 
-@tool(needs_workspace=True, targets=path_targets("edit"))
+def _preview(args: Mapping[str, Any], workspace: Path | None) -> Change | None:
+    before = text_at(locate(args["path"], workspace))
+    every = args.get("all") is True
+    note = "every occurrence" if every else ""
+    try:
+        if before is not None:
+            return change_between(before, plan_edit(before, args["old"], args["new"], every=every).text, note)
+        note = "the file cannot be shown"
+    except ToolFailed as error:
+        note = f"it will fail: {error}"
+    return change_between(args["old"], args["new"], note)
+
+
+@tool(needs_workspace=True, targets=path_targets("edit"), preview=_preview)
 async def edit(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     old: Annotated[str, Meta(description="The text to replace, exactly as it stands in the file.", min_length=1)],
     new: Annotated[str, Meta(description="What to put in its place; empty to delete.")],
     context: ToolContext,
     all: Annotated[bool, Meta(description="Replace every occurrence.")] = False,
-) -> str:
+) -> ToolOutput:
     """Replace a passage of a text file.
 
     The passage must occur exactly once, unless all is true: give enough lines around it. Line endings are kept as the
     file has them.
     """
     place = await judged_path("edit", path, context)
-    return await run_in_thread(_edit, place, old, new, every=all)
+    return await run_in_thread(_edit, place, old, new, every=all, shown=await may_show(place, context))
 
 
-def _edit(place: ResolvedPath, old: str, new: str, *, every: bool) -> str:
+def _edit(place: ResolvedPath, old: str, new: str, *, every: bool, shown: bool) -> ToolOutput:
     with file_errors(place.shown):
         data, version = read_all(place.path, MAX_EDIT_BYTES)
         if looks_binary(data):
@@ -63,7 +79,8 @@ def _edit(place: ResolvedPath, old: str, new: str, *, every: bool) -> str:
         replace(place.path, changed, expected=version)
     lines = ", ".join(map(str, edited.lines[:10])) + (", …" if len(edited.lines) > 10 else "")
     where = "line" if len(edited.lines) == 1 else "lines"
-    return f"replaced {count(len(edited.lines), 'passage')} in {place.shown}, {where} {lines}"
+    said = f"replaced {count(len(edited.lines), 'passage')} in {place.shown}, {where} {lines}"
+    return ToolOutput(said, told_of(change_between(text, edited.text)) if shown else None)
 
 
 def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> EditPlan:

@@ -29,4 +29,4 @@ async def task(
     """
     outcome = await context.spawn_child(prompt, agent)
     text = await fit_text(outcome.text, context, "task")
-    return ToolOutput({"session_id": outcome.session_id, "status": outcome.status, "text": text})
+    return ToolOutput({"session_id": outcome.session_id, "status": outcome.status, "text": text}, outcome.about)

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from clew.errors import ToolFailed
-from clew.tools.base import ToolContext
+from clew.tools.base import Change, ToolContext, ToolOutput
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, replace
-from clew.tools.files.paths import judged_path, path_targets
+from clew.tools.files.change import change_between, may_show, text_at, told_of
+from clew.tools.files.paths import ResolvedPath, judged_path, locate, path_targets
 from clew.tools.files.walk import count
 from clew.tools.thread import run_in_thread
 
 __all__ = ["write"]
 
 
-@tool(needs_workspace=True, targets=path_targets("write"))
+def _preview(args: Mapping[str, Any], workspace: Path | None) -> Change | None:
+    place = locate(args["path"], workspace)
+    before = text_at(place)
+    if before is None and place.path.exists():
+        return None
+    return change_between(before or "", args["content"], "" if before is not None else "a new file")
+
+
+@tool(needs_workspace=True, targets=path_targets("write"), preview=_preview)
 async def write(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     content: Annotated[str, Meta(description="The whole text of the file.")],
     context: ToolContext,
-) -> str:
+) -> ToolOutput:
     """Write a text file, replacing it if it is there; folders on the way are made.
 
     Use edit to change a part of a file.
@@ -34,8 +45,14 @@ async def write(
     except UnicodeEncodeError as error:
         raise ToolFailed("the content holds half of a surrogate pair and cannot be written") from error
     place = await judged_path("write", path, context)
+    return await run_in_thread(_write, place, content, data, shown=await may_show(place, context))
+
+
+def _write(place: ResolvedPath, content: str, data: bytes, *, shown: bool) -> ToolOutput:
+    said = text_at(place) if shown else None
     with file_errors(place.shown):
-        before = await run_in_thread(replace, place.path, data, make_folders=True)
+        before = replace(place.path, data, make_folders=True)
     if before is None:
-        return f"made {place.shown} with {count(len(data), 'byte')}"
-    return f"replaced {place.shown}: {count(len(data), 'byte')}, before {before:,}"
+        return ToolOutput(f"made {place.shown} with {count(len(data), 'byte')}")
+    about = None if said is None else told_of(change_between(said, content))
+    return ToolOutput(f"replaced {place.shown}: {count(len(data), 'byte')}, before {before:,}", about)

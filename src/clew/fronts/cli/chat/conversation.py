@@ -19,7 +19,7 @@ import msgspec
 from clew.errors import ClewError, Conflict, InvalidInput, PermissionDenied, StoreError
 from clew.fronts.cli.attachment import attach_bytes, with_files
 from clew.fronts.cli.chat.act import Act
-from clew.fronts.cli.chat.footer import MODE_WORDS, Footer
+from clew.fronts.cli.chat.footer import MODE_WORDS, Footer, at_work_words
 from clew.fronts.cli.chat.live_reply import LiveReply, find_message
 from clew.fronts.cli.chat.shell import OwnShell
 from clew.fronts.cli.chat.terminal import Terminal
@@ -488,10 +488,7 @@ class Conversation(Voice):
         if (status := self._status) is None or status.state not in AT_WORK:
             paused = None if status is None else pause_reason(status, "/queue go on ends it")
             return f"{len(self._queue)} queued, {paused}" if self._queue and paused else ""
-        doing = status.message or ("working" if status.state == "busy" else "waiting to try again")
-        again = f"attempt {status.attempt}: " if status.state == "retrying" and status.attempt else ""
-        seconds = 0 if status.started_at is None else int(time.time() - status.started_at / 1000)
-        return f"{again}{plain(doing)} {f'{seconds} s ' if seconds > 0 else ''}… Esc stops"
+        return f"{at_work_words(status, time.time())} … Esc stops"
 
     async def _tick(self) -> None:
         """The seconds go on while nothing else happens."""

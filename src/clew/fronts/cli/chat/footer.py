@@ -10,9 +10,11 @@ import msgspec
 from rich.cells import cell_len
 
 from clew.fronts.cli.safe_text import plain
+from clew.fronts.failure_words import words_of
+from clew.live.base import Status
 from clew.transcript.rule import Mode
 
-__all__ = ["MODE_WORDS", "Footer"]
+__all__ = ["MODE_WORDS", "Footer", "at_work_words"]
 
 MODE_WORDS: Final[Mapping[Mode, str]] = {
     "ask": "asks before it changes anything that no rule allows",
@@ -47,3 +49,18 @@ class Footer(msgspec.Struct, frozen=True):
         )
         lines = [" · ".join(plain(" ".join(part.split())) for part in form if part) for form in forms]
         return next((line for line in lines if cell_len(line) <= width), lines[-1])
+
+
+def at_work_words(status: Status, now_s: float) -> str:
+    """What a session that is at work does, and for how long; before another try, why and when."""
+    again = f"attempt {status.attempt}: " if status.state == "retrying" and status.attempt else ""
+    known = words_of(status.problem or {})
+    if status.retry_at is not None and known is not None:
+        left = max(0, round(status.retry_at / 1000 - now_s))
+        return f"{again}{plain(known.happened)} Trying again {f'in {left} s' if left else 'now'}"
+    running = ", ".join(dict.fromkeys(call.tool for call in status.running))
+    doing = status.message or (f"{running} runs" if running else "")
+    doing = doing or ("working" if status.state == "busy" else "waiting to try again")
+    began = min((call.since for call in status.running), default=status.started_at)
+    seconds = 0 if began is None else int(now_s - began / 1000)
+    return f"{again}{plain(doing)}{f' {seconds} s' if seconds > 0 else ''}"

@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-CDt1X9lh.js";

@@ -1,0 +1,56 @@
+"""What a call makes of a text file, line by line: for people, before it runs and after. A model is never told."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Final
+
+import msgspec
+
+from clew.errors import ClewError
+from clew.tools.base import Change, ToolContext
+from clew.tools.files.access import read_all
+from clew.tools.files.paths import ResolvedPath
+
+__all__ = ["change_between", "may_show", "text_at", "told_of"]
+
+_MOST_CHARS: Final = 512 * 1024
+"""Longer texts are not compared: that takes longer than anybody waits."""
+_MOST_SHOWN: Final = 32 * 1024
+
+
+def change_between(before: str, after: str, note: str = "") -> Change | None:
+    """The lines that differ, with three around them; None where that is too much to be shown."""
+    if len(before) + len(after) > _MOST_CHARS:
+        return None
+    old, new = before.splitlines(), after.splitlines()
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
+    diff = "\n".join(lines)
+    if len(diff) > _MOST_SHOWN:
+        return None
+    if old == new and before != after:
+        note = "; ".join(filter(None, (note, "only line ends change")))
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return Change(diff=diff, added=added, removed=removed, note=note)
+
+
+def told_of(change: Change | None) -> dict[str, Any] | None:
+    """What people are told of an output beside its value."""
+    return None if change is None else {"change": msgspec.to_builtins(change)}
+
+
+def text_at(place: ResolvedPath) -> str | None:
+    """What a file says now; None where there is none, or no text that can be compared."""
+    try:
+        return read_all(place.path, _MOST_CHARS)[0].decode()
+    except (ClewError, OSError, ValueError):
+        return None
+
+
+async def may_show(place: ResolvedPath, context: ToolContext) -> bool:
+    """Whether lines of a file that a call changes may be kept with it: not of one that nobody may read here."""
+    try:
+        await context.permit(place.target("read"))
+    except ClewError:
+        return False
+    return True

@@ -1,0 +1,30 @@
+/** A subagent under the call that started it: how far it is while it works, what it took, and the way to all of it. */
+
+import { formatRoute } from '../state/route';
+import { cost, count, tokens } from '../ui/words';
+import { subagentProgress, type ToolPart } from './tool_part';
+
+export function Subagent({ session, part }: { session: string; part: ToolPart }) {
+  const { steps, tokens: used, cost: usd, doing, words } = subagentProgress(part);
+  const figures = [steps && count(steps, 'step'), used && `${tokens(used)} tokens`, usd && cost(usd)].filter(Boolean);
+  return (
+    <div role="group" aria-label="Subagent" className="grid min-w-0 gap-0.5 px-2.5 pb-2 pl-[1.85rem] text-sm">
+      {doing && (
+        <p dir="auto" className="truncate font-mono text-[13px] text-info">
+          {doing}
+        </p>
+      )}
+      {words && (
+        <p dir="auto" className="line-clamp-2 break-words text-quiet">
+          {words}
+        </p>
+      )}
+      <p className="flex flex-wrap items-baseline gap-x-3 text-xs text-quiet tabular-nums">
+        {figures.length > 0 && <span>{figures.join(' · ')}</span>}
+        <a href={formatRoute({ session })} className="rounded text-sm text-thread underline underline-offset-2">
+          Open the subagent’s session
+        </a>
+      </p>
+    </div>
+  );
+}

@@ -1,0 +1,12 @@
+/** What a provider or a program said, for whoever wants to know: behind one press, never in the way. */
+
+export function SaidDetails({ text }: { text: string }) {
+  return (
+    <details className="min-w-0 basis-full text-xs">
+      <summary className="w-fit cursor-pointer rounded px-1 underline underline-offset-2">Details</summary>
+      <pre dir="auto" tabIndex={0} aria-label="Details" role="group" className="mt-1 max-h-48 overflow-auto rounded-md bg-paper px-2.5 py-2 font-mono break-words whitespace-pre-wrap text-ink">
+        {text}
+      </pre>
+    </details>
+  );
+}
