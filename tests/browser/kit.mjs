@@ -179,8 +179,8 @@ class Server extends Replica {
  * server's address, the token's fragment unless said.
  */
 export async function openPage(server, options = {}) {
-  const { width = 1280, height = 800, dark = false, path, context: given, wait = "load", before } = options;
-  const context = given ?? (await newContext({ width, height, dark }));
+  const { width = 1280, height = 800, dark = false, touch = false, path, context: given, wait = "load", before } = options;
+  const context = given ?? (await newContext({ width, height, dark, touch }));
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE_MS);
   await watch(page, server);
@@ -190,10 +190,12 @@ export async function openPage(server, options = {}) {
 }
 
 /** A window's own storage: what one person's browser holds. */
-export async function newContext({ width = 1280, height = 800, dark = false } = {}) {
+export async function newContext({ width = 1280, height = 800, dark = false, touch = false } = {}) {
   browser ??= await launch();
   const context = await browser.newContext({
     viewport: { width, height },
+    hasTouch: touch,
+    isMobile: touch,
     colorScheme: dark ? "dark" : "light",
     reducedMotion: "reduce",
     locale: "en-GB",

@@ -57,7 +57,7 @@ export function Frame() {
           <Landing />
         )}
         {inspector && route.session && (
-          <aside aria-label="Inspector" className="z-20 w-96 shrink-0 border-l border-line bg-panel max-xl:absolute max-xl:inset-y-0 max-xl:right-0 max-xl:w-[min(24rem,100%)] max-xl:shadow-xl">
+          <aside aria-label="Inspector" className="z-20 w-96 shrink-0 border-l border-line bg-panel max-xl:w-80 max-md:absolute max-md:inset-y-0 max-md:right-0 max-md:w-full">
             <Inspector id={route.session} />
           </aside>
         )}

@@ -28,7 +28,7 @@ _SAFE: Final = {
 _NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _OWN: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
-    "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; frame-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 # Where diagrams are drawn, from text that a model wrote: in a frame of the page, of an origin of its own, which runs the
 # one script it holds, loads nothing, and reaches neither the page nor the server.
