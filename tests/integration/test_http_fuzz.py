@@ -26,7 +26,7 @@ from tests.integration.http_values import HOSTILE, bent, fitting
 from tests.rounds import rounds
 
 pytestmark = pytest.mark.slow
-EXAMPLES = rounds(30)
+EXAMPLES = rounds(20)
 FEWER = rounds(10)
 """For routes with little to draw: those of schedules and webhooks."""
 
@@ -96,10 +96,15 @@ def filled(path: str, drawn: Drawn, known: dict[str, str]) -> tuple[str, Any]:
     return path.format(**chosen) + (f"?{drawn.query}" if drawn.query else ""), body
 
 
-@pytest.mark.parametrize("store", ["memory", "file"])
-@pytest.mark.parametrize(("method", "path"), BODIED)
+@pytest.mark.parametrize(
+    ("method", "path", "store"),
+    [(*one, store) for store, routes in (("memory", BODIED), ("file", BODIED[::6])) for one in routes],
+)
 async def test_no_bytes_break_a_route_that_reads_them(method: str, path: str, store: str, tmp_path: Path) -> None:
-    """Each of the corpus: answered as the document says, a refusal writes nothing, and afterwards all works as ever."""
+    """Each of the corpus: answered as the document says, a refusal writes nothing, and afterwards all works as ever.
+
+    What reads a body knows no store: on a file a few routes stand for all.
+    """
     async with fuzzing(tmp_path if store == "file" else None) as made:
         for data in bodies().values():
             chosen = {name: id_of(path, name, made.known) for name in re.findall(r"{(\w+)}", path)}

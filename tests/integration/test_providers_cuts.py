@@ -27,7 +27,7 @@ from tests.integration.wire_server import (
     sse,
 )
 from tests.integration.wire_talk import Items, Talk, anthropic, openai, wire
-from tests.rounds import ROUNDS
+from tests.rounds import ROUNDS, rounds
 
 __all__ = ["anthropic", "openai", "talk", "wire"]
 
@@ -50,7 +50,7 @@ async def test_a_stream_cut_at_any_byte(talk: Talk, ending: str) -> None:
     ends = [index for index, event in enumerate(events) if any(word in event for word in says_why)]
     enough = len(b"".join(events[: ends[-1] + 1]))
     longest = 0
-    cuts = cuts_of(events, 3 if ending == "end" else 7)
+    cuts = cuts_of(events, 10 if ending == "end" else 20)
     for at in cuts:
         piece = whole[:at]
         steps: list[Step] = chunked([piece] if piece else [], end=False) if ending == "chunked" else [*ok(), piece]
@@ -148,7 +148,7 @@ async def test_events_in_any_order_never_make_an_illegal_chunk(talk: Talk) -> No
     """Shuffled, doubled, dropped and bent: a whole answer or a typed failure, and the fold takes every chunk."""
     dice = random.Random(20_261_115)
     outcomes: set[str] = set()
-    for _ in range(250):
+    for _ in range(rounds(100)):
         events = list(answer(talk))
         for _ in range(dice.randint(1, 6)):
             index = dice.randrange(len(events))
