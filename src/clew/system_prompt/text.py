@@ -20,8 +20,9 @@ def mark_unseen(text: str) -> str:
 
 def one_line(text: str, limit: int) -> str:
     """The text as one line of at most ``limit`` characters, so that it cannot pass for a heading or a list."""
-    printable = "".join(character if character.isprintable() else " " for character in text)
-    line = " ".join(printable.split())
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = " ".join("".join(one if one.isprintable() else " " for one in line).split())
     return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
 
 
