@@ -25,7 +25,7 @@ NODE_READY := $(if $(wildcard tests/node/package.json),$(NODE_STAMP))
 # clean of them.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
-TYPED := src tools tests $(wildcard bench)
+TYPED := src tools tests $(wildcard bench) examples
 QUICKLY = export TMPDIR=$$(tools/quick_folder.sh); trap 'rm -rf "$$TMPDIR"' EXIT;
 PYTEST := CLEW_HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from clew.dispatch.events import EventList
     from clew.dispatch.router import Received
     from clew.dispatch.webhooks import Challenge
+    from clew.engine.turn_stream import TurnStream
     from clew.history.compactions import CompactionReport
     from clew.history.files import FileList
     from clew.history.report import RequestReport, StepReport, TurnReport
@@ -71,6 +72,7 @@ _LATER = {
     "clew.dispatch.events": ("EventList",),
     "clew.dispatch.router": ("Received",),
     "clew.dispatch.webhooks": ("Challenge",),
+    "clew.engine.turn_stream": ("TurnStream",),
     "clew.history.compactions": ("CompactionReport",),
     "clew.history.files": ("FileList",),
     "clew.history.report": ("RequestReport", "StepReport", "TurnReport"),
@@ -166,6 +168,7 @@ __all__ = [
     "TreeView",
     "TurnOutcome",
     "TurnReport",
+    "TurnStream",
     "Usage",
     "UsageGroup",
     "UsageReport",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 
 pytestmark = pytest.mark.anyio
 
@@ -203,3 +204,32 @@ async def test_rules_of_a_program_hold_for_its_agents_and_a_pinned_one_is_nobody
         await (await engine.submit(session.id, "Where?")).wait()
         part = (await engine.messages(session.id))[-1].parts[1]
     assert (part["state"], part["errorText"][:7]) == ("output-error", "denied:")
+
+
+@pytest.mark.rule("EM-3")
+async def test_a_prompt_is_refused_before_there_is_a_stream_and_else_its_stream_is_handed_out() -> None:
+    """A second one while the first runs, an agent that is not there; one that is sent again is its own stream again."""
+    gate = Gate()
+    model = ScriptedModel([[say("One "), wait(gate), say("two.")]])
+    async with clew.open("memory:", providers={"test": model}) as engine:
+        session = await engine.create_session()
+        with pytest.raises(clew.InvalidInput, match="there is no agent 'nobody'"):
+            await engine.start(session.id, "Hello", agent="nobody")
+        started = await engine.start(session.id, "Hello", message_id="mine")
+        await gate.reached.wait()
+        with pytest.raises(clew.SessionBusy):
+            await engine.start(session.id, "Me too")
+        newer = engine.attach(session.id, replay=False)
+        waiting = asyncio.ensure_future(anext(aiter(newer)))
+        await asyncio.sleep(0)
+        gate.set()
+        chunks = [chunk async for chunk in started]
+        assert "".join(chunk.get("delta", "") for chunk in chunks) == "One two."
+        assert (await started.wait()).turn_id == started.turn_id
+        await waiting
+        later = [await waiting] + [chunk async for chunk in newer]
+        assert "One " not in [chunk.get("delta") for chunk in later]
+        assert later[-1] == chunks[-1]
+        again = await engine.start(session.id, "Hello", message_id="mine")
+        assert "".join([chunk.get("delta", "") async for chunk in again]) == "One two."
+        assert len(model.requests) == 1

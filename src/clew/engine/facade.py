@@ -18,10 +18,9 @@ from clew.engine.runs import Runs
 from clew.engine.sessions import Sessions
 from clew.engine.settings import Settings
 from clew.engine.transfer import Transfer
-from clew.errors import BlobNotFound, Invalid, InvalidId, InvalidInput, NotFound
+from clew.errors import BlobNotFound, Invalid, InvalidId, InvalidInput, NotFound, SessionBusy
 from clew.live.base import LiveStream, Status
 from clew.store.base import Blob, Damage, Rebuilt
-from clew.transcript.chunk import chunk_dict
 from clew.transcript.session import Model
 from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, parse_bound, report
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from clew.dispatch.events import Events
     from clew.dispatch.schedules import Schedules
     from clew.dispatch.webhooks import Webhooks
+    from clew.engine.turn_stream import TurnStream
     from clew.history.snapshot import SnapshotLayer
     from clew.providers.base import ModelListing, ModelRequest, StepEnd
     from clew.runtime.calls import ToolCallValue
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from clew.runtime.hook_map import Changing, Observing
     from clew.runtime.hooks import Hook, HookName
     from clew.runtime.host import Host
-    from clew.runtime.submission import TurnOutcome
+    from clew.runtime.submission import Submission, TurnOutcome
     from clew.transcript.message import MessageRow
     from clew.transcript.session import Session
 
@@ -179,6 +179,34 @@ class Engine(Operations):
         if snapshots is not None:
             attach(host.hooks, snapshots)
 
+    async def start(
+        self,
+        session_id: str,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        attended: bool = True,
+    ) -> TurnStream:
+        """Send a prompt, which is durable when this returns, and hand out its stream.
+
+        Every refusal raises here, before anything has begun: a busy session, a model or agent that is not there. A
+        prompt that was sent before under its ``message_id`` is not run again; its stream is.
+        """
+        submission = await self.submit(
+            session_id, prompt, model=model, agent=agent, message_id=message_id, on_busy="reject", attended=attended
+        )
+        if submission.queued:
+            raise SessionBusy("this message waits in the queue behind a run", session_id=session_id)
+        return await self.follow(session_id, submission)
+
+    async def follow(self, session_id: str, submission: Submission) -> TurnStream:
+        """The stream of a submission: of what it began, or of what it was when it was sent before."""
+        from clew.engine.turn_stream import TurnStream, follow
+
+        return TurnStream(submission, await follow(self.store, self.find_stream, session_id, submission))
+
     async def run(
         self,
         session_id: str,
@@ -189,17 +217,15 @@ class Engine(Operations):
         message_id: str | None = None,
         attended: bool = True,
     ) -> AsyncIterator[dict[str, Any]]:
-        """Send a prompt and follow its stream: AI SDK chunks as dicts, each already durable.
+        """``start``, and its stream: AI SDK chunks as dicts, each already durable.
 
         Leaving the loop early detaches; the run goes on. Refusals raise before the first chunk.
         """
-        submission = await self.submit(
-            session_id, prompt, model=model, agent=agent, message_id=message_id, on_busy="reject", attended=attended
+        started = await self.start(
+            session_id, prompt, model=model, agent=agent, message_id=message_id, attended=attended
         )
-        if submission.stream is not None:
-            async for batch in submission.stream.follow(replay=False):
-                for chunk in batch:
-                    yield chunk_dict(chunk)
+        async for chunk in started:
+            yield chunk
 
     async def find_stream(self, session_id: str) -> LiveStream | None:
         """What runs on the session, here or elsewhere, in batches as they became durable."""

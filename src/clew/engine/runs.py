@@ -56,12 +56,15 @@ class Runs(EnginePart):
             attended=attended,
         )
 
-    async def attach(self, session_id: str) -> AsyncIterator[dict[str, Any]]:
-        """Follow what runs now, from its message's first part; ends at once when nothing does."""
+    async def attach(self, session_id: str, *, replay: bool = True) -> AsyncIterator[dict[str, Any]]:
+        """Follow what runs now, from its message's first part, or without ``replay`` from what comes next; ends at once
+        when nothing does."""
+        from clew.engine.turn_stream import attached
+
         session = await self._find_own(session_id)
         stream = await self._runtime.streams.find(session.id)
         if stream is not None:
-            async for batch in stream.follow(replay=True):
+            async for batch in attached(stream, replay=replay):
                 for chunk in batch:
                     yield chunk_dict(chunk)
 

@@ -1315,7 +1315,7 @@ export interface Operations {
   /** The live message from its first part, and on. */
   "GET /api/chat/{id}/stream": {
     path: { id: string };
-    query: Record<string, never>;
+    query: { replay?: boolean };
     body: undefined;
     answer: undefined;
     frame: Chunk;

@@ -16,21 +16,21 @@ from starlette.requests import Request
 
 from clew import errors as e
 from clew.engine import Engine
+from clew.engine.turn_stream import attached, find_asked_message
 from clew.fronts.http.answer import nothing
 from clew.fronts.http.log import about_session
 from clew.fronts.http.problem import BadRequest
 from clew.fronts.http.request_body import MAX_CHAT_BODY, parse, parse_raw, read_body
+from clew.fronts.http.request_query import read_query
 from clew.fronts.http.sse import CHAT_HEADERS, EventStream, Streams, chunk_frames
-from clew.fronts.http.turn_stream import find_asked_message, stream_turn
-from clew.fronts.operations.runs import MAX_PARTS, ChatBody
-from clew.runtime.submission import Submission
+from clew.fronts.operations.runs import MAX_PARTS, AttachQuery, ChatBody
 from clew.transcript import chunk as c
 from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow
 from clew.transcript.part import approval_of, call_id_of, is_preliminary, output_of, state_of, steps_in
 from clew.transcript.session import Session, read_model
 
-__all__ = ["Chat"]
+__all__ = ["Chat", "begin_chat"]
 
 Batches = AsyncIterator[Sequence[c.Chunk]]
 _NOTHING_NEW: Final = "the newest message must be the user's, or hold answers to what waits"
@@ -54,13 +54,13 @@ class Chat:
     async def attach(self, request: Request) -> Any:
         session = await self._engine.get_session(request.path_params["id"])
         stream = await self._engine.find_stream(session.id)
-        return nothing() if stream is None else self._stream(stream.follow(replay=True))
+        asked = read_query(request, AttachQuery)
+        return nothing() if stream is None else self._stream(attached(stream, replay=asked.replay))
 
     async def chat(self, request: Request) -> Any:
         body = await read_body(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)
         try:
-            check_value([body.model, body.agent], "the body")
-            batches = await (self._regenerate(body) if body.trigger == "regenerate-message" else self._take(body))
+            batches = await begin_chat(self._engine, body)
         except e.ClewError:
             # Whatever else is wrong, that there is no such session is said first.
             about_session(request, (await self._engine.get_session(body.id)).id)
@@ -68,18 +68,30 @@ class Chat:
         about_session(request, body.id)
         return self._stream(batches)
 
-    async def _take(self, body: ChatBody) -> Batches:
-        newest = _newest(body)
-        if newest.role == "user":
-            return await self._send(body.id, newest, body)
-        if newest.role == "assistant":
-            return await self._answer(await self._engine.get_session(body.id), newest)
-        raise e.InvalidInput(_NOTHING_NEW)
-
     def _stream(self, batches: Batches) -> EventStream:
         return EventStream(chunk_frames(batches), self._streams, finite=True, headers=CHAT_HEADERS)
 
-    async def _send(self, session_id: str, newest: ClientMessage, body: ChatBody) -> Batches:
+
+async def begin_chat(engine: Engine, body: ChatBody) -> Batches:
+    """Take what a client posted; every refusal raises, before anything of an answer is there."""
+    check_value([body.model, body.agent], "the body")
+    taking = _Taking(engine)
+    if body.trigger == "regenerate-message":
+        return await taking.regenerate(body)
+    newest = _newest(body)
+    if newest.role == "user":
+        return await taking.send(body.id, newest, body)
+    if newest.role == "assistant":
+        return await taking.answer(await engine.get_session(body.id), newest)
+    raise e.InvalidInput(_NOTHING_NEW)
+
+
+class _Taking(msgspec.Struct, frozen=True):
+    """The ways a post is taken, each to the stream that comes of it."""
+
+    engine: Engine
+
+    async def send(self, session_id: str, newest: ClientMessage, body: ChatBody) -> Batches:
         """The newest message, at the end or in the place of an earlier one."""
         if len(newest.parts) > MAX_PARTS:
             raise e.InvalidInput(f"a message of a user has at most {MAX_PARTS} parts")
@@ -87,17 +99,12 @@ class Chat:
         if body.message_id is not None:
             asked |= {"mode": "edit", "parts": newest.parts, "client_message_id": newest.id}
             return await self._rewind(session_id, body.message_id, asked)
-        submission = await self._engine.submit(
-            session_id, newest.parts, message_id=newest.id, on_busy="reject", **asked
-        )
-        if submission.queued:
-            raise e.SessionBusy("this message waits in the queue behind a run", session_id=session_id)
-        return await self._follow(session_id, submission)
+        return (await self.engine.start(session_id, newest.parts, message_id=newest.id, **asked)).batches
 
-    async def _regenerate(self, body: ChatBody) -> Batches:
+    async def regenerate(self, body: ChatBody) -> Batches:
         """Another answer to the user message of an answer."""
-        session = await self._engine.get_session(body.id)
-        row = await find_asked_message(self._engine.store, session.id, body.message_id)
+        session = await self.engine.get_session(body.id)
+        row = await find_asked_message(self.engine.store, session.id, body.message_id)
         asked: dict[str, Any] = {}
         if self._differs(body, row, session):
             # Who answers is said in the message, and a message never changes: it is sent again, under the client's id.
@@ -108,25 +115,19 @@ class Chat:
     def _differs(self, body: ChatBody, row: MessageRow, session: Session) -> bool:
         """Whether somebody else is to answer than whoever the message names."""
         named = row.asked_model
-        if body.model is not None and (named is None or self._engine.parse_model(body.model) != read_model(named)):
+        if body.model is not None and (named is None or self.engine.parse_model(body.model) != read_model(named)):
             return True
         return body.agent is not None and body.agent != (row.asked_agent or session.agent)
 
     async def _rewind(self, session_id: str, message_id: str, asked: Mapping[str, Any]) -> Batches:
-        rewound = await self._engine.rewind(session_id, message_id, run=True, **asked)
+        rewound = await self.engine.rewind(session_id, message_id, run=True, **asked)
         if rewound.submission is None:
             raise e.InternalError("a rewind that runs has begun nothing", session_id=session_id)
-        return await self._follow(session_id, rewound.submission)
+        return (await self.engine.follow(session_id, rewound.submission)).batches
 
-    async def _follow(self, session_id: str, submission: Submission) -> Batches:
-        """The stream of what was just sent, or of what it was when it was sent before."""
-        if submission.turn_id is not None and submission.stream is not None:
-            return submission.stream.follow(replay=False)
-        return await stream_turn(self._engine, session_id, submission.message_id)
-
-    async def _answer(self, session: Session, newest: ClientMessage) -> Batches:
+    async def answer(self, session: Session, newest: ClientMessage) -> Batches:
         """Answer what waits as the client's copy of the message says, and follow what comes of it."""
-        engine = self._engine
+        engine = self.engine
         answered, left = False, None
         # Nothing before the last step can wait.
         for part in newest.parts[(steps_in(newest.parts) or [0])[-1] :]:

@@ -21,7 +21,17 @@ from clew.errors import ClewError
 from clew.live.base import Batch
 from clew.transcript.chunk import Chunk, encode_chunk
 
-__all__ = ["BODY_SEND", "CHAT_HEADERS", "HEARTBEAT_S", "EventStream", "Streams", "chunk_frames", "closing", "frame"]
+__all__ = [
+    "BODY_SEND",
+    "CHAT_HEADERS",
+    "HEARTBEAT_S",
+    "SSE_HEADERS",
+    "EventStream",
+    "Streams",
+    "chunk_frames",
+    "closing",
+    "frame",
+]
 
 log = logging.getLogger("clew.http")
 
@@ -34,7 +44,7 @@ _HEAD_S: Final = 0.02
 _LAST_WRITE_S: Final = 0.5
 _COMMENT: Final = b": keep-alive\n\n"
 _DONE: Final = b"data: [DONE]\n\n"
-_HEADERS: Final = {
+SSE_HEADERS: Final = {
     "content-type": "text/event-stream",
     "cache-control": "no-cache",
     "connection": "keep-alive",
@@ -122,7 +132,7 @@ class EventStream:
         self._source = source
         self._streams = streams
         self._finite = finite
-        self._headers = [(k.encode(), v.encode()) for k, v in {**_HEADERS, **(headers or {})}.items()]
+        self._headers = [(k.encode(), v.encode()) for k, v in {**SSE_HEADERS, **(headers or {})}.items()]
         self._turn = asyncio.Lock()
         self._begun = self._over = False
         self._beating: asyncio.Task[None] | None = None

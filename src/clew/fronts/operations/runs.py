@@ -13,7 +13,7 @@ from clew.fronts.operations.operation import Arguments, Operation
 from clew.fronts.operations.results import Aborted, Chunk, ModelName, QueueShape, Remaining, SubmissionShape
 from clew.live.base import Status
 
-__all__ = ["MAX_PARTS", "OPERATIONS", "STREAM_OPERATIONS", "ChatBody", "Parts"]
+__all__ = ["MAX_PARTS", "OPERATIONS", "STREAM_OPERATIONS", "AttachQuery", "ChatBody", "Parts"]
 
 MAX_PARTS: Final = 1_000
 """Of one prompt. Each becomes a row."""
@@ -103,6 +103,12 @@ class AnswerBody(Arguments):
         return super().arguments()
 
 
+class AttachQuery(Arguments):
+    """From the first part of the live message on; without ``replay`` only what comes from now on."""
+
+    replay: bool = True
+
+
 class ChatBody(msgspec.Struct, rename="camel"):
     """What a v6 transport posts. Messages stay raw: they are the client's memory, not ours."""
 
@@ -189,6 +195,7 @@ STREAM_OPERATIONS: Final = (
         "GET /api/chat/{id}/stream",
         "The live message from its first part, and on.",
         {200: None, 204: None},
+        AttachQuery,
         streams=Chunk,
     ),
 )

@@ -1,0 +1,41 @@
+"""For a program with a web server of its own: the chat that ``useChat`` speaks, as frames to send.
+
+``chat`` and ``resume`` refuse by raising, before a response has begun; ``exception_handlers`` are for an app of
+Starlette or FastAPI and make the same problems of that as clew's own server does. Needs the extra ``server``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from clew.engine import Engine
+from clew.engine.turn_stream import attached
+from clew.fronts.http.chat import begin_chat
+from clew.fronts.http.problem import HANDLERS
+from clew.fronts.http.request_body import parse_raw
+from clew.fronts.http.sse import CHAT_HEADERS, SSE_HEADERS, chunk_frames
+from clew.fronts.operations.runs import ChatBody
+
+__all__ = ["chat", "exception_handlers", "headers", "resume"]
+
+headers: Final[Mapping[str, str]] = {**SSE_HEADERS, **CHAT_HEADERS}
+"""Of a response that streams a chat."""
+exception_handlers: Final[Mapping[Any, Any]] = HANDLERS
+
+
+async def chat(engine: Engine, body: bytes | Mapping[str, Any]) -> AsyncIterator[bytes]:
+    """What the AI SDK's transport posts, taken, and the frames of its answer: a prompt, an edit, another answer, or
+    the answers to what waits for a human. Its ``id`` is a session's."""
+    data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    return chunk_frames(await begin_chat(engine, parse_raw(data, ChatBody)))
+
+
+async def resume(engine: Engine, session_id: str, *, replay: bool = True) -> AsyncIterator[bytes] | None:
+    """The frames of what runs, from its message's first part, or only what comes from now on; None when nothing does,
+    for which the AI SDK expects a 204."""
+    await engine.get_session(session_id)
+    stream = await engine.find_stream(session_id)
+    return None if stream is None else chunk_frames(attached(stream, replay=replay))
