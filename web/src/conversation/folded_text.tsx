@@ -23,14 +23,14 @@ export function FoldedText({ id, label, text, tone = 'plain' }: Props) {
         tabIndex={0}
         role="group"
         aria-label={label}
-        className={`max-h-[70vh] overflow-auto rounded-md px-2.5 py-2 font-mono text-[13px] leading-normal break-words whitespace-pre-wrap ${tone === 'bad' ? 'bg-bad-soft text-bad' : 'bg-panel'}`}
+        className={`max-h-[70vh] overflow-auto rounded-md px-2.5 py-2 font-mono pointer-coarse:min-h-11 text-[13px] leading-normal break-words whitespace-pre-wrap ${tone === 'bad' ? 'bg-bad-soft text-bad' : 'bg-panel'}`}
       >
         {open || !folded.folded ? text.replace(/\n+$/, '') : folded.shown}
       </pre>
       <CopyButton
         text={() => text}
         label={`Copy: ${label.toLowerCase()}`}
-        className="absolute top-1 right-1 bg-panel opacity-0 group-focus-within/text:opacity-100 group-hover/text:opacity-100 pointer-coarse:opacity-100"
+        className="absolute top-1 right-1 bg-panel opacity-0 pointer-coarse:top-0 group-focus-within/text:opacity-100 group-hover/text:opacity-100 pointer-coarse:opacity-100"
       />
       {folded.folded && (
         <button type="button" aria-expanded={open} className="mt-1 rounded px-1 text-sm text-thread underline underline-offset-2" onClick={() => setOpen(!open)}>

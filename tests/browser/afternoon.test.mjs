@@ -1,0 +1,138 @@
+/** An afternoon of work by keyboard alone: from the first question to a rule that is taken back, and no pointer. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { openPage, startServer, test } from "./kit.mjs";
+import { becomes, composer, message, openId, stored, textOf, thread, until } from "./session.mjs";
+
+test("an afternoon of work by keyboard alone", async () => {
+  const server = await startServer();
+  const folder = join(server.folder, "work");
+  await mkdir(folder);
+  await writeFile(join(folder, "calc.py"), "def add(a, b):\n    return a - b\n");
+  await writeFile(join(folder, "tests.sh"), "for n in 1 2 3; do echo test $n passed; done; cat gate; echo all passed\n");
+  execFileSync("mkfifo", [join(folder, "gate")]);
+  const page = await openPage(server);
+  const keys = page.keyboard;
+  const field = page.getByRole("textbox", { name: "Message", exact: true });
+  const writing = () => until(() => field.evaluate((one) => one === document.activeElement), "the composer to have the focus");
+  const write = async (text) => {
+    await writing();
+    await keys.type(text);
+    await keys.press("Enter");
+  };
+  /** Until keys answer what waits. */
+  const asked = async (tool) => {
+    const group = thread(page).getByRole("group", { name: `${tool} waits for your word` });
+    await group.locator('[aria-keyshortcuts="y"]').waitFor();
+    return group;
+  };
+  const answered = (text) => thread(page).getByRole("article", { name: "Assistant" }).getByText(text).first().waitFor();
+  const rests = () => page.getByRole("button", { name: "Send", exact: true }).waitFor();
+
+  // Start in a folder, and ask.
+  await writing();
+  for (let back = 0; !(await page.getByLabel("Folder").evaluate((one) => one === document.activeElement)); back += 1) {
+    assert.ok(back < 20, "the folder is reached from the composer");
+    await keys.press("Shift+Tab");
+  }
+  await keys.type(folder);
+  while (!(await field.evaluate((one) => one === document.activeElement))) await keys.press("Tab");
+  await write("/model demo/tools");
+  await write("hello there");
+  await message(thread(page), "Assistant", "hello there").waitFor();
+  await rests();
+
+  // Approve an edit as a diff.
+  await write('!edit {"path": "calc.py", "old": "a - b", "new": "a + b"}');
+  const edit = await asked("edit");
+  assert.match(await edit.getByRole("group", { name: "Change" }).innerText(), /−.*a - b\n.*\+.*a \+ b/s);
+  await keys.press("y");
+  await rests();
+  assert.equal(await readFile(join(folder, "calc.py"), "utf8"), "def add(a, b):\n    return a + b\n");
+
+  // Watch tests run live, allowed for this session.
+  await write("!bash sh tests.sh");
+  await asked("bash");
+  await keys.press("s");
+  await thread(page).getByRole("log").getByText("test 3 passed").waitFor();
+  await writeFile(join(folder, "gate"), "and the last one\n");
+  await answered(/all passed/);
+  await rests();
+
+  // Deny with a reason.
+  await write("!bash touch unwanted");
+  await asked("bash");
+  await keys.press("n");
+  await keys.type("not in this folder");
+  await keys.press("Enter");
+  await page.getByText("Denied: not in this folder", { exact: true }).waitFor();
+  await rests();
+
+  // Queue two, stop: nothing of it begins before it is told to.
+  await write("!bash sh tests.sh");
+  await thread(page).getByRole("log").getByText("test 3 passed").waitFor();
+  await write("first in line");
+  await write("second in line");
+  const queue = page.getByRole("list", { name: "Queued messages" }).getByRole("listitem");
+  await becomes(() => queue.allInnerTexts(), ["first in line", "second in line"]);
+  await keys.press("Escape");
+  await page.getByText("paused since it was stopped").waitFor();
+  assert.equal(await queue.count(), 2);
+  await write("/queue go on");
+  await message(thread(page), "Assistant", "second in line").waitFor();
+  await rests();
+
+  // Edit, and get a second version; compare the two.
+  await writing();
+  await keys.press("ArrowUp");
+  await until(async () => (await field.inputValue()) === "second in line", "one's own words");
+  await keys.press("ControlOrMeta+A");
+  await keys.type("second, in other words");
+  await keys.press("Enter");
+  await message(thread(page), "Assistant", "second, in other words").waitFor();
+  await thread(page).getByRole("group", { name: "Versions" }).getByText("2/2").waitFor();
+  await rests();
+  await write("/compare");
+  const dialog = page.getByRole("dialog", { name: "Two ways it went" });
+  await dialog.getByRole("region", { name: "Version 1" }).getByText("second in line").first().waitFor();
+  await dialog.getByRole("region", { name: "Version 2" }).getByText("second, in other words").first().waitFor();
+  await keys.press("Escape");
+  await dialog.waitFor({ state: "detached" });
+
+  // Rewind, and think better of it.
+  await write("/rewind");
+  await until(async () => (await field.inputValue()) === "second, in other words", "the words handed back");
+  await keys.press("ControlOrMeta+A");
+  await keys.press("Delete");
+  await write("/unrewind");
+  await message(thread(page), "Assistant", "second, in other words").waitFor();
+
+  // Compact, and search.
+  await write(`${"word ".repeat(120)}end`);
+  await answered(/end$/);
+  await rests();
+  await write("/compact");
+  await page.getByRole("button", { name: /^Summarised \d+ earlier turns?/ }).first().waitFor();
+  await keys.press("ControlOrMeta+k");
+  await keys.type("unwanted");
+  await page.getByText(/unwanted/).first().waitFor();
+  await keys.press("Escape");
+  await keys.press("Escape");
+
+  // Revoke the rule.
+  while (!(await field.evaluate((one) => one === document.activeElement))) await keys.press("Tab");
+  await write("/rules");
+  const revoke = page.getByRole("button", { name: /^Revoke/ }).first();
+  await revoke.waitFor();
+  for (let tabs = 0; !(await revoke.evaluate((one) => one === document.activeElement)); tabs += 1) {
+    assert.ok(tabs < 80, "the rule is reached by Tab");
+    await keys.press("Tab");
+  }
+  await keys.press("Enter");
+  await until(async () => (await server.call("GET", `/api/rules?scope=session&session=${openId(page)}`)).rules.length === 0, "the rule to be gone");
+  const said = (await stored(server, openId(page), "?view=all")).map(textOf);
+  assert.deepEqual(["second in line", "second, in other words"].map((words) => said.filter((text) => text === words).length), [2, 2]);
+  assert.ok(!(await readdir(folder)).includes("unwanted"));
+});
