@@ -127,7 +127,8 @@ async def test_a_unit_of_a_process_that_was_stopped_in_it_is_done_when_it_goes_o
         ended: list[int] = []
 
         def count() -> int:
-            return postgres.log().count("terminating connection due to idle-in-transaction timeout")
+            log = (postgres.folder / "log").read_text(errors="replace")
+            return log.count("terminating connection due to idle-in-transaction timeout")
 
         def stopped(point: str) -> None:
             if point == "writer.in_transaction" and not ended:
