@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
@@ -305,6 +306,15 @@ class Engine(Operations):
     async def join(self) -> None:
         """Become one of those who serve the store, where they are several. Called when the engine is opened."""
         await self._runtime.heartbeat.open()
+
+    def figures(self) -> str:
+        """What was done and used here since this was opened, as a page that Prometheus reads."""
+        running = len(self._runtime.sessions.live_ids())
+        now = {
+            "clew_running_sessions": ("Sessions on which something runs here.", float(running)),
+            "process_cpu_seconds_total": ("CPU time of this process.", time.process_time()),
+        }
+        return self.host.telemetry.figures.text(now)
 
     async def check_ready(self) -> None:
         """Raise why nothing can be begun here now: it is ending, has lost its lease, or cannot reach its store."""

@@ -239,7 +239,9 @@ class Caller:
         timer = clock.call_later(_LONG_MS, lambda: self._tell(call, RunningCall(call.id, name, since)))
         about: dict[str, Any] = {}
         try:
-            output = await self._watched(call, live)
+            with self._host.telemetry.tool(name, call.id, call.args) as doing:
+                output = await self._watched(call, live)
+                self._host.telemetry.gave(doing, output.value)
         except (ToolFailed, PermissionDenied) as error:
             result: c.ToolOutputError | c.ToolOutputAvailable = c.ToolOutputError(
                 tool_call_id=call.id, error_text=str(error)

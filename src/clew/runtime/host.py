@@ -19,6 +19,7 @@ from clew.runtime.hooks import Hooks
 from clew.runtime.lease import Lease
 from clew.runtime.places import OwnPlaces
 from clew.store.base import Store
+from clew.telemetry.telemetry import Telemetry
 from clew.tools.base import Tool
 from clew.transcript.rule import Rule
 
@@ -45,3 +46,4 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     choices: Choices = msgspec.field(default_factory=Choices)
     deps: Any = None
     lease: Lease = msgspec.field(default_factory=Lease)
+    telemetry: Telemetry = msgspec.field(default_factory=Telemetry)

@@ -58,10 +58,12 @@ class AskedCall:
         self._said = False
         self._kept: Usage | None = None
         self._call = call
+        self._request: ModelRequest | None = None
         self._note(call.usage)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[c.Chunk | StepEnd, None]:
         """What the model says, up to the limit of a reply, without what the provider says of its usage."""
+        self._request = request
         provider = self._host.providers.get(request.model.provider_id)
         answer = bounded(provider.stream(request), self._host.config.max_reply_bytes)
         try:
@@ -83,9 +85,10 @@ class AskedCall:
 
     def complete(self, end: StepEnd, parts: Sequence[Part]) -> ModelCall:
         """Its row, now that the model has said all: ``parts`` is what. Where nobody counted, it is estimated."""
-        if end.is_counted:
-            return self._closed("completed", end.usage, estimated=False)
-        return self._closed("completed", with_rest(_with_guess(end.usage, self._guess), parts), estimated=True)
+        usage = end.usage if end.is_counted else with_rest(_with_guess(end.usage, self._guess), parts)
+        call = self._closed("completed", usage, estimated=not end.is_counted)
+        self._tell(None, parts, end.finish_reason)
+        return call
 
     def break_off(self, failure: BaseException | None, parts: Sequence[Part]) -> ModelCall:
         """Its row, now that nothing more will come: ``failure`` says why, without one it was an abort.
@@ -94,9 +97,12 @@ class AskedCall:
         """
         begun = self._said or self._call.first_chunk_at is not None
         if failure is not None and not begun:
-            return self._closed("failed", Usage(), estimated=False)
-        ended: CallEnd = "aborted" if failure is None else "cut"
-        return self._closed(ended, with_rest(self._call.usage, parts), estimated=True)
+            call = self._closed("failed", Usage(), estimated=False)
+        else:
+            ended: CallEnd = "aborted" if failure is None else "cut"
+            call = self._closed(ended, with_rest(self._call.usage, parts), estimated=True)
+        self._tell(failure, parts)
+        return call
 
     def _note(self, usage: Usage) -> None:
         cost = self._host.providers.cost(self._call.model, usage) or 0.0
@@ -115,6 +121,10 @@ class AskedCall:
             estimated=estimated,
         )
         return self._call
+
+    def _tell(self, failure: BaseException | None, parts: Sequence[Part], finish_reason: str | None = None) -> None:
+        sent = self._request.messages if self._request is not None else ()
+        self._host.telemetry.called(self._call, failure, sent, parts, finish_reason)
 
 
 async def ask_text(

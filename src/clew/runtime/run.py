@@ -154,10 +154,16 @@ class Run:
 
     async def execute(self) -> TurnOutcome:
         """Do the work and settle the turn. The stream stays open: it is the last to end."""
-        try:
-            return await self._execute()
-        except Exception as error:
-            return self._lost(error, None)
+        setting, is_child = self._setting, self._setting.session.parent_id is not None
+        name, model = setting.agent.name, setting.model.plain
+        with self._host.telemetry.turn(self.session_id, self.turn.id, name, model, subagent=is_child) as doing:
+            try:
+                outcome = await self._execute()
+            except Exception as error:
+                outcome = self._lost(error, None)
+            doing.ended = outcome.status
+            doing.error = (outcome.error or {}).get("code")
+            return outcome
 
     def finish(self, outcome: TurnOutcome) -> None:
         """The very end: everybody who had to be told was told."""

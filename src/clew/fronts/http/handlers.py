@@ -58,6 +58,10 @@ class Handlers:
         await self._engine.check_ready()
         return await self.health(request)
 
+    async def metrics(self, _: Request) -> Any:
+        media = "text/plain; version=0.0.4; charset=utf-8"
+        return InPieces(self._engine.figures().encode(), 200, {**HEADERS, "content-type": media})
+
     async def server(self, _: Request) -> Any:
         store, root = self._engine.store, self._workspace_root
         return answer(

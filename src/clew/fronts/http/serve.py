@@ -47,6 +47,7 @@ from clew.fronts.http.sse import Streams
 from clew.fronts.token import Token, load_token, make_token
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
+from clew.telemetry.export import exporting
 
 __all__ = ["DEFAULT_PORT", "Server", "find_url", "serve"]
 
@@ -128,6 +129,7 @@ async def _serve(
         config = load_config()
         if config.replica.url is None:
             config = replace(config, replica=replace(config.replica, url=base))
+        leaving.enter_context(exporting())
         engine = await leaving.enter_async_context(
             opening.open(
                 store or default_store_url(),

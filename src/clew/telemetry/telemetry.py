@@ -1,0 +1,236 @@
+"""Telemetry: where a run says what it does. Counting is always on and costs a few additions for each thing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from clew.errors import ClewError
+from clew.telemetry.figures import Figures
+from clew.telemetry.spans import Spans, provider_name
+from clew.transcript.message import Message
+from clew.transcript.model_call import ModelCall
+from clew.transcript.part import (
+    Part,
+    call_id_of,
+    input_of,
+    is_call,
+    is_open_call,
+    kind_of,
+    result_text,
+    text_of,
+    tool_name,
+)
+from clew.transcript.session import Model
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+__all__ = ["Doing", "Telemetry"]
+
+
+class Doing:
+    """Something that goes on, and how it ended: ``ended`` is a word such as ``completed``, ``error`` why it failed."""
+
+    def __init__(self, ended: str) -> None:
+        self.ended = ended
+        self.error: str | None = None
+        self.told: dict[str, str | int | float | bool | list[str]] = {}
+
+
+class Telemetry:
+    """One for each engine."""
+
+    def __init__(self) -> None:
+        self.figures = Figures()
+        self._made: Spans | None = None
+
+    @property
+    def _spans(self) -> Spans | None:
+        # Whoever set OpenTelemetry up has imported it; nobody else pays for that.
+        if self._made is None and "opentelemetry.trace" in sys.modules:
+            self._made = Spans()
+        return self._made
+
+    @contextlib.contextmanager
+    def turn(self, session_id: str, turn_id: str, agent: str, model: Model, *, subagent: bool) -> Iterator[Doing]:
+        doing, begun = Doing("failed"), time.perf_counter()
+        with contextlib.ExitStack() as leaving:
+            span: Span | None = None
+            if self._spans is not None and self._spans.traces:
+                attributes = {
+                    "gen_ai.operation.name": "invoke_agent",
+                    "gen_ai.agent.name": agent,
+                    "gen_ai.conversation.id": session_id,
+                    "gen_ai.provider.name": provider_name(model.provider_id),
+                    "gen_ai.request.model": model.model_id,
+                    "clew.turn.id": turn_id,
+                }
+                span = leaving.enter_context(self._spans.turn(f"invoke_agent {agent}", attributes, nested=subagent))
+            try:
+                yield doing
+            finally:
+                self.figures.count("clew_turns_total", doing.ended)
+                self.figures.time("clew_turn_seconds", time.perf_counter() - begun)
+                self._end(span, doing, "clew.turn.status")
+
+    @contextlib.contextmanager
+    def tool(self, name: str, call_id: str, arguments: Mapping[str, Any]) -> Iterator[Doing]:
+        doing, begun = Doing("failed"), time.perf_counter()
+        with contextlib.ExitStack() as leaving:
+            span: Span | None = None
+            if self._spans is not None and self._spans.traces:
+                attributes = {
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": name,
+                    "gen_ai.tool.type": "function",
+                    "gen_ai.tool.call.id": call_id,
+                }
+                if self._spans.shows_content:
+                    attributes["gen_ai.tool.call.arguments"] = _json(arguments)
+                span = leaving.enter_context(self._spans.inner(f"execute_tool {name}", attributes))
+            try:
+                yield doing
+                doing.ended = "completed"
+            except asyncio.CancelledError:
+                doing.ended = "stopped"
+                raise
+            except Exception as error:
+                doing.error = _error_type(error)
+                raise
+            finally:
+                self.figures.count("clew_tool_calls_total", name, doing.ended)
+                self.figures.time("clew_tool_seconds", time.perf_counter() - begun, name)
+                self._end(span, doing, None)
+
+    def gave(self, doing: Doing, result: Any) -> None:
+        """What a tool gave, told only where content is."""
+        if self._spans is not None and self._spans.shows_content and self._spans.traces:
+            doing.told["gen_ai.tool.call.result"] = _json(result)
+
+    @contextlib.contextmanager
+    def compaction(self, session_id: str) -> Iterator[Doing]:
+        doing = Doing("failed")
+        with contextlib.ExitStack() as leaving:
+            span: Span | None = None
+            if self._spans is not None and self._spans.traces:
+                span = leaving.enter_context(self._spans.inner("clew.compact", {"gen_ai.conversation.id": session_id}))
+            try:
+                yield doing
+            except Exception as error:
+                doing.error = _error_type(error)
+                raise
+            finally:
+                self.figures.count("clew_compactions_total", doing.ended)
+                self._end(span, doing, "clew.compaction.strategy")
+
+    def called(
+        self,
+        call: ModelCall,
+        failure: BaseException | None,
+        sent: Sequence[Message],
+        said: Sequence[Part],
+        finish_reason: str | None = None,
+    ) -> None:
+        """A model call has ended, and its row says how; ``sent`` and ``said`` are told only where content is."""
+        provider, model = call.model.provider_id, call.model.model_id
+        took = ((call.ended_at or call.asked_at) - call.asked_at) / 1000
+        first = None if call.first_chunk_at is None else (call.first_chunk_at - call.asked_at) / 1000
+        figures, usage = self.figures, call.usage
+        figures.count("clew_model_calls_total", provider, model, call.purpose, call.ended)
+        figures.time("clew_model_call_seconds", took, provider, model)
+        if first is not None:
+            figures.time("clew_first_chunk_seconds", first, provider, model)
+        for kind in ("input", "output", "reasoning", "cache_read", "cache_write"):
+            if tokens := getattr(usage, kind):
+                figures.count("clew_tokens_total", provider, model, kind, by=tokens)
+        if call.cost_usd:
+            figures.count("clew_cost_usd_total", provider, model, by=call.cost_usd)
+        spans = self._spans
+        if spans is None or not (spans.traces or spans.measures):
+            return
+        error_type = None if failure is None else _error_type(failure)
+        asked = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": provider_name(provider),
+            "gen_ai.request.model": model,
+        }
+        # The conventions' counts are inclusive: what the cache served is input, what was thought is output.
+        taken, given = usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
+        if spans.traces:
+            named = {"gen_ai.conversation.id": call.session_id, "clew.turn.id": call.turn_id}
+            attributes: dict[str, str | int | float | bool | list[str]] = {
+                **asked,
+                **{key: value for key, value in named.items() if value is not None},
+                "gen_ai.request.stream": True,
+                "gen_ai.usage.input_tokens": taken,
+                "gen_ai.usage.output_tokens": given,
+                "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+                "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
+                "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
+                "clew.cost_usd": call.cost_usd,
+                "clew.call.purpose": call.purpose,
+                "clew.call.ended": call.ended,
+                "clew.call.estimated": call.estimated,
+            }
+            if first is not None:
+                attributes["gen_ai.response.time_to_first_chunk"] = first
+            if finish_reason is not None:
+                attributes["gen_ai.response.finish_reasons"] = [finish_reason]
+            if spans.shows_content:
+                told = [{"role": message.role, "parts": _parts(message.parts)} for message in sent]
+                attributes["gen_ai.input.messages"] = _json(told)
+                answer = {"role": "assistant", "parts": _parts(said), "finish_reason": finish_reason or call.ended}
+                attributes["gen_ai.output.messages"] = _json([answer])
+            spans.called(call, attributes, error_type)
+        if spans.measures:
+            failed = {} if error_type is None else {"error.type": error_type}
+            spans.measure("gen_ai.client.operation.duration", "s", took, {**asked, **failed})
+            if first is not None:
+                spans.measure("gen_ai.client.operation.time_to_first_chunk", "s", first, asked)
+            for kind, tokens in (("input", taken), ("output", given)):
+                if tokens:
+                    spans.measure("gen_ai.client.token.usage", "{token}", tokens, {**asked, "gen_ai.token.type": kind})
+            if call.cost_usd:
+                spans.measure("clew.cost", "{USD}", call.cost_usd, asked)
+
+    def _end(self, span: Span | None, doing: Doing, ended: str | None) -> None:
+        if span is None or self._spans is None:
+            return
+        if ended is not None:
+            span.set_attribute(ended, doing.ended)
+        span.set_attributes(doing.told)
+        if doing.error is not None:
+            self._spans.fail(span, doing.error)
+
+
+def _parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """As the conventions write down what was said: texts, thoughts, calls of tools and what came of them."""
+    told: list[dict[str, Any]] = []
+    for part in parts:
+        kind = kind_of(part)
+        if is_call(part):
+            told.append(
+                {"type": "tool_call", "id": call_id_of(part), "name": tool_name(part), "arguments": input_of(part)}
+            )
+            if not is_open_call(part):
+                told.append({"type": "tool_call_response", "id": call_id_of(part), "response": result_text(part)})
+        elif kind in ("text", "reasoning"):
+            told.append({"type": kind, "content": text_of(part)})
+        else:
+            told.append({"type": kind})
+    return told
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _error_type(error: BaseException) -> str:
+    return error.code if isinstance(error, ClewError) else type(error).__name__

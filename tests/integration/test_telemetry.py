@@ -1,0 +1,207 @@
+"""What a run does, told to OpenTelemetry by the names of its conventions, and to Prometheus as a page of plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from prometheus_client.parser import text_string_to_metric_families
+
+import clew
+from clew.telemetry.spans import Spans
+from clew.testing.scripted import FakeProviders, ScriptedModel, call, cut_after, fail, say, then
+from clew.transcript.usage import Usage
+from tests.integration.http_client import served
+
+pytestmark = pytest.mark.rule("OT-1")
+CONVENTION = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """A collector of spans that somebody has set up."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    return exporter
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> InMemoryMetricReader:
+    reader = InMemoryMetricReader()
+    monkeypatch.setattr(metrics._internal, "_METER_PROVIDER", MeterProvider([reader]))
+    return reader
+
+
+@clew.tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    with trace.get_tracer("host").start_as_current_span("the host's own"):
+        return f"{word} opens the door"
+
+
+def shape(spans: Sequence[ReadableSpan]) -> list[tuple[str, str | None]]:
+    """Each span with the one it is a part of."""
+    names = {span.context.span_id: span.name for span in spans}
+    return sorted((span.name, names[span.parent.span_id] if span.parent else None) for span in spans)
+
+
+def attributes(spans: Sequence[ReadableSpan], name: str) -> list[dict[str, Any]]:
+    return [dict(span.attributes or {}) for span in spans if span.name == name]
+
+
+def script() -> ScriptedModel:
+    usage = Usage(input=10, output=3, reasoning=2, cache_read=5, cache_write=1)
+    return ScriptedModel([then(call("look_up", {"word": "swordfish"}, id="call_1"), usage=usage), say("a silver key")])
+
+
+async def talk(model: ScriptedModel, text: str = "say the magic word") -> tuple[str, str]:
+    async with clew.open("memory:", config=clew.Config(), providers=FakeProviders(model), tools=[look_up], rules=[clew.Rule("look_up", "*", "allow")]) as engine:
+        session = await engine.create_session(model="test/wise")
+        submission = await engine.submit(session.id, text)
+        outcome = await submission.wait()
+        return session.id, outcome.turn_id
+
+
+async def test_a_turn_its_model_calls_and_its_tools_are_spans_of_one_another(told: InMemorySpanExporter) -> None:
+    """By the conventions' names; and what a tool does of its own is told as a part of it."""
+    session_id, turn_id = await talk(script())
+    spans = [span for span in told.get_finished_spans() if "title" not in str(span.attributes)]
+    turn, tool = "invoke_agent build", "execute_tool look_up"
+    assert shape(spans) == [
+        ("chat wise", turn),
+        ("chat wise", turn),
+        (tool, turn),
+        ("invoke_agent build", None),
+        ("the host's own", tool),
+    ]
+    assert attributes(spans, turn) == [
+        {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "build",
+            "gen_ai.conversation.id": session_id,
+            "gen_ai.provider.name": "test",
+            "gen_ai.request.model": "wise",
+            "clew.turn.id": turn_id,
+            "clew.turn.status": "completed",
+        }
+    ]
+    assert attributes(spans, tool) == [
+        {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "look_up",
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": "call_1",
+        }
+    ]
+    first, second = attributes(spans, "chat wise")
+    assert first.pop("gen_ai.response.time_to_first_chunk") >= 0
+    assert first == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "test",
+        "gen_ai.request.model": "wise",
+        "gen_ai.conversation.id": session_id,
+        "clew.turn.id": turn_id,
+        "gen_ai.request.stream": True,
+        "gen_ai.usage.input_tokens": 16,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.reasoning.output_tokens": 2,
+        "gen_ai.usage.cache_read.input_tokens": 5,
+        "gen_ai.usage.cache_creation.input_tokens": 1,
+        "gen_ai.response.finish_reasons": ("tool-calls",),
+        "clew.cost_usd": 0.0,
+        "clew.call.purpose": "answer",
+        "clew.call.ended": "completed",
+        "clew.call.estimated": False,
+    }
+    assert second["gen_ai.response.finish_reasons"] == ("stop",)
+    named = {key for span in spans for key in span.attributes or {} if key.startswith("gen_ai.")}
+    assert named <= CONVENTION
+    assert {span.kind.name for span in spans if span.name.startswith("chat")} == {"CLIENT"}
+
+
+async def test_what_was_said_is_told_only_where_somebody_asks_for_it(
+    told: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = ("the magic word", "swordfish", "opens the door", "a silver key")
+    await talk(script())
+    assert not [word for word in secrets for span in told.get_finished_spans() if word in span.to_json()]
+    told.clear()
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    await talk(script())
+    spans = told.get_finished_spans()
+    assert [word for word in secrets if not any(word in span.to_json() for span in spans)] == []
+    [tool] = attributes(spans, "execute_tool look_up")
+    assert (tool["gen_ai.tool.call.arguments"], tool["gen_ai.tool.call.result"]) == (
+        '{"word":"swordfish"}',
+        '"swordfish opens the door"',
+    )
+
+
+async def test_a_call_that_fails_says_why_and_a_turn_that_fails_too(told: InMemorySpanExporter) -> None:
+    await talk(ScriptedModel([cut_after(2, say("half an answer"), by=fail(401, "no such key"))]))
+    spans = told.get_finished_spans()
+    [called] = attributes(spans, "chat wise")
+    [turn] = attributes(spans, "invoke_agent build")
+    assert (called["clew.call.ended"], turn["clew.turn.status"]) == ("cut", "failed")
+    assert called["error.type"] == turn["error.type"] == "auth_failed"
+    assert {span.status.status_code.name for span in spans} == {"ERROR"}
+
+
+async def test_metrics_have_the_conventions_names_and_units(measured: InMemoryMetricReader) -> None:
+    await talk(script())
+    data = measured.get_metrics_data()
+    assert data is not None
+    found = [metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics]
+    units = {metric.name: metric.unit for metric in found}
+    assert units == {
+        "gen_ai.client.operation.duration": "s",
+        "gen_ai.client.operation.time_to_first_chunk": "s",
+        "gen_ai.client.token.usage": "{token}",
+    }
+    [tokens] = [metric for metric in found if metric.name == "gen_ai.client.token.usage"]
+    kinds = {dict(point.attributes or {})["gen_ai.token.type"] for point in tokens.data.data_points}
+    assert kinds == {"input", "output"}
+
+
+async def test_nothing_is_made_where_nobody_has_set_anything_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("nobody listens")
+
+    for name in ("turn", "inner", "called", "measure"):
+        monkeypatch.setattr(Spans, name, never)
+    async with clew.open("memory:", config=clew.Config(), providers=FakeProviders(script()), tools=[look_up], rules=[clew.Rule("look_up", "*", "allow")]) as engine:
+        session = await engine.create_session(model="test/wise")
+        assert (await (await engine.submit(session.id, "go")).wait()).status == "completed"
+
+
+async def test_the_page_of_figures_tells_what_was_done_and_used_to_whoever_has_the_token(tmp_path: Path) -> None:
+    async with served(providers=FakeProviders(script()), tools=[look_up], rules=[clew.Rule("look_up", "*", "allow")]) as client:
+        session_id = await client.session(model="test/wise")
+        await client.chat(session_id, "go")
+        answer = await client.get("/metrics")
+        assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        families = {family.name: family for family in text_string_to_metric_families(answer.body.decode())}
+        assert (await client.get("/metrics", headers={"authorization": None})).status == 401
+    values = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in families.values()
+        for sample in family.samples
+        if "_bucket" not in sample.name and "seconds" not in sample.name
+    }
+    assert values["clew_turns_total", "completed"] == 1
+    assert values["clew_tool_calls_total", "completed", "look_up"] == 1
+    assert values["clew_tokens_total", "cache_read", "test", "wise"] == 5
+    assert values["clew_running_sessions",] == 0
+    assert families["clew_first_chunk_seconds"].type == "histogram"
+    buckets = [one for one in families["clew_first_chunk_seconds"].samples if one.name.endswith("_bucket")]
+    assert (buckets[-1].labels["le"], buckets[-1].value) == ("+Inf", 2)
