@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import clew
 from clew.telemetry.spans import Spans
-from clew.testing.scripted import FakeProviders, ScriptedModel, call, cut_after, fail, say, then
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, cut_after, fail, say, then, wait
 from clew.transcript.usage import Usage
 from tests.integration.http_client import served
+from tests.integration.processes import serving
 
 pytestmark = pytest.mark.rule("OT-1")
+ALLOWED = [clew.Rule("look_up", "*", "allow")]
 CONVENTION = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
 
 
@@ -52,7 +56,8 @@ async def look_up(word: str) -> str:
 def shape(spans: Sequence[ReadableSpan]) -> list[tuple[str, str | None]]:
     """Each span with the one it is a part of."""
     names = {span.context.span_id: span.name for span in spans}
-    return sorted((span.name, names[span.parent.span_id] if span.parent else None) for span in spans)
+    pairs = [(span.name, names[span.parent.span_id] if span.parent else None) for span in spans]
+    return sorted(pairs, key=lambda pair: (pair[0], pair[1] or ""))
 
 
 def attributes(spans: Sequence[ReadableSpan], name: str) -> list[dict[str, Any]]:
@@ -65,7 +70,13 @@ def script() -> ScriptedModel:
 
 
 async def talk(model: ScriptedModel, text: str = "say the magic word") -> tuple[str, str]:
-    async with clew.open("memory:", config=clew.Config(), providers=FakeProviders(model), tools=[look_up], rules=[clew.Rule("look_up", "*", "allow")]) as engine:
+    async with clew.open(
+        "memory:",
+        config=clew.Config(),
+        providers=FakeProviders(model),
+        tools=[look_up],
+        rules=[clew.Rule("look_up", "*", "allow")],
+    ) as engine:
         session = await engine.create_session(model="test/wise")
         submission = await engine.submit(session.id, text)
         outcome = await submission.wait()
@@ -76,18 +87,18 @@ async def test_a_turn_its_model_calls_and_its_tools_are_spans_of_one_another(tol
     """By the conventions' names; and what a tool does of its own is told as a part of it."""
     session_id, turn_id = await talk(script())
     spans = [span for span in told.get_finished_spans() if "title" not in str(span.attributes)]
-    turn, tool = "invoke_agent build", "execute_tool look_up"
+    turn, tool = "invoke_agent assistant", "execute_tool look_up"
     assert shape(spans) == [
         ("chat wise", turn),
         ("chat wise", turn),
         (tool, turn),
-        ("invoke_agent build", None),
+        ("invoke_agent assistant", None),
         ("the host's own", tool),
     ]
     assert attributes(spans, turn) == [
         {
             "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": "build",
+            "gen_ai.agent.name": "assistant",
             "gen_ai.conversation.id": session_id,
             "gen_ai.provider.name": "test",
             "gen_ai.request.model": "wise",
@@ -151,9 +162,9 @@ async def test_a_call_that_fails_says_why_and_a_turn_that_fails_too(told: InMemo
     await talk(ScriptedModel([cut_after(2, say("half an answer"), by=fail(401, "no such key"))]))
     spans = told.get_finished_spans()
     [called] = attributes(spans, "chat wise")
-    [turn] = attributes(spans, "invoke_agent build")
+    [turn] = attributes(spans, "invoke_agent assistant")
     assert (called["clew.call.ended"], turn["clew.turn.status"]) == ("cut", "failed")
-    assert called["error.type"] == turn["error.type"] == "auth_failed"
+    assert (called["error.type"], turn["error.type"]) == ("auth", "model_failed")
     assert {span.status.status_code.name for span in spans} == {"ERROR"}
 
 
@@ -179,13 +190,21 @@ async def test_nothing_is_made_where_nobody_has_set_anything_up(monkeypatch: pyt
 
     for name in ("turn", "inner", "called", "measure"):
         monkeypatch.setattr(Spans, name, never)
-    async with clew.open("memory:", config=clew.Config(), providers=FakeProviders(script()), tools=[look_up], rules=[clew.Rule("look_up", "*", "allow")]) as engine:
+    async with clew.open(
+        "memory:",
+        config=clew.Config(),
+        providers=FakeProviders(script()),
+        tools=[look_up],
+        rules=[clew.Rule("look_up", "*", "allow")],
+    ) as engine:
         session = await engine.create_session(model="test/wise")
         assert (await (await engine.submit(session.id, "go")).wait()).status == "completed"
 
 
-async def test_the_page_of_figures_tells_what_was_done_and_used_to_whoever_has_the_token(tmp_path: Path) -> None:
-    async with served(providers=FakeProviders(script()), tools=[look_up], rules=[clew.Rule("look_up", "*", "allow")]) as client:
+async def test_the_page_of_figures_tells_what_was_done_and_used_to_whoever_has_the_token() -> None:
+    async with served(
+        providers=FakeProviders(script()), tools=[look_up], rules=[clew.Rule("look_up", "*", "allow")]
+    ) as client:
         session_id = await client.session(model="test/wise")
         await client.chat(session_id, "go")
         answer = await client.get("/metrics")
@@ -205,3 +224,55 @@ async def test_the_page_of_figures_tells_what_was_done_and_used_to_whoever_has_t
     assert families["clew_first_chunk_seconds"].type == "histogram"
     buckets = [one for one in families["clew_first_chunk_seconds"].samples if one.name.endswith("_bucket")]
     assert (buckets[-1].labels["le"], buckets[-1].value) == ("+Inf", 2)
+
+
+async def test_a_queued_turn_stands_by_itself_and_a_subagent_is_a_part_of_its_call(told: InMemorySpanExporter) -> None:
+    """Though both are begun by a turn."""
+    gate = Gate()
+    asks = call("task", {"prompt": "look around"}, id="call_1")
+    model = ScriptedModel([(wait(gate), asks), say("found"), say("done"), say("next")])
+    rules = [clew.Rule("task", "*", "allow")]
+    async with clew.open("memory:", config=clew.Config(), providers=FakeProviders(model), rules=rules) as engine:
+        session = await engine.create_session(model="test/wise")
+        first = await engine.submit(session.id, "go")
+        await gate.reached.wait()
+        second = await engine.submit(session.id, "and then?")
+        gate.set()
+        await first.wait()
+        assert (await second.wait()).status == "completed"
+    turns = [pair for pair in shape(told.get_finished_spans()) if pair[0].startswith("invoke_agent")]
+    assert turns == [
+        ("invoke_agent assistant", None),
+        ("invoke_agent assistant", None),
+        ("invoke_agent assistant", "execute_tool task"),
+    ]
+
+
+@pytest.mark.slow
+async def test_a_server_sends_what_it_does_to_the_collector_its_environment_names(tmp_path: Path) -> None:
+    """By OTLP over HTTP, as any other program; and what is left when it ends is sent then."""
+    sent: dict[str, bytes] = {}
+
+    async def collect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        size = int(re.search(r"(?i)content-length: (\d+)", head)[1])  # type: ignore[index]
+        path = head.split(" ")[1]
+        sent[path] = sent.get(path, b"") + await reader.readexactly(size)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(collect, "127.0.0.1", 0) as collector:
+        port = collector.sockets[0].getsockname()[1]
+        told = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+        }
+        async with serving(tmp_path, **told) as server:
+            session_id = await server.client.session(model="demo/echo")
+            await server.client.chat(session_id, "hello")
+            server.process.terminate()
+            await server.process.wait()
+    assert {path for path, data in sent.items() if b"gen_ai" in data} == {"/v1/traces", "/v1/metrics"}
+    assert b"invoke_agent assistant" in sent["/v1/traces"]
+    assert b"hello" not in b"".join(sent.values())

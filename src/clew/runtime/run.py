@@ -154,7 +154,7 @@ class Run:
 
     async def execute(self) -> TurnOutcome:
         """Do the work and settle the turn. The stream stays open: it is the last to end."""
-        setting, is_child = self._setting, self._setting.session.parent_id is not None
+        setting, is_child = self._setting, self._setting.session.kind == "subagent"
         name, model = setting.agent.name, setting.model.plain
         with self._host.telemetry.turn(self.session_id, self.turn.id, name, model, subagent=is_child) as doing:
             try:

@@ -233,4 +233,7 @@ def _json(value: Any) -> str:
 
 
 def _error_type(error: BaseException) -> str:
-    return error.code if isinstance(error, ClewError) else type(error).__name__
+    """A word of which there are few: a provider's kind of failure, or the code of an error."""
+    if isinstance(error, ClewError):
+        return str(getattr(error, "kind", None) or error.code)
+    return type(error).__name__

@@ -897,6 +897,13 @@ export interface Operations {
     body: undefined;
     answer: Health;
   };
+  /** What this server has done and used since it was started, as Prometheus reads it. */
+  "GET /metrics": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: string;
+  };
   /** Who serves the store, and what each runs. */
   "GET /api/replicas": {
     path: Record<string, never>;
