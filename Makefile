@@ -56,7 +56,7 @@ $(BROWSER_STAMP): tests/browser/package.json tests/browser/package-lock.json
 .PHONY: chromium
 chromium:
 	@there() { command -v "$$@" > /dev/null; }; \
-	get() { DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$$1" > /dev/null 2>&1; }; \
+	get() { DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::http::Timeout=20 install -qq -y "$$1" > /dev/null 2>&1; }; \
 	may_get() { [ "$$(id -u)" = 0 ] && there apt-get; }; \
 	if there chromium-headless-shell; then :; \
 	elif there chromium || there chromium-browser || there google-chrome; then \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def test_run_without_a_terminal_denies_what_would_be_asked(tmp_path: Path, run: 
         ([b"\x03"], 130, False),
     ],
 )
-async def test_run_on_a_terminal_asks(tmp_path: Path, answers: list[bytes], code: int, made: bool) -> None:
+async def test_run_on_a_terminal_asks(tmp_path: Path, run: Run, answers: list[bytes], code: int, made: bool) -> None:
     """The exact call is shown; yes runs it, no does not, anything else is asked again; Ctrl-C aborts the turn."""
     words = ("run", "!bash touch made", "--model", "demo/tools")
     ended, seen = await on_a_terminal(tmp_path, *words, answers=answers)
@@ -83,46 +84,46 @@ async def test_run_on_a_terminal_asks(tmp_path: Path, answers: list[bytes], code
     assert ("bash denied" in seen) is (code == 0 and not made)
     assert ("bash denied: not today" in seen) is (b"not today" in answers[0])
     assert (tmp_path / "made").exists() is made
-    [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
+    [session] = json.loads((await asyncio.to_thread(run, "ls", "--json"))[1])["sessions"]
     assert seen.startswith(f"clew: session {session['id']}\n")
     assert (f"kept in {session['id']}; go on with `clew continue {session['id']}`" in seen) is (code == 130)
 
 
 @pytest.mark.parametrize("pause", ["", "sleep 0.2; "])
-async def test_run_on_a_terminal_shows_what_came_after_an_answer(tmp_path: Path, pause: str) -> None:
+async def test_run_on_a_terminal_shows_what_came_after_an_answer(tmp_path: Path, run: Run, pause: str) -> None:
     """Once, however soon the run that goes on ends; and each call is asked for in its turn."""
     prompt = f"!bash {pause}echo one\n!bash {pause}echo two"
     code, seen = await on_a_terminal(tmp_path, "run", prompt, "--model", "demo/tools", answers=[b"y\ny\n", b"n\n\n"])
     assert code == 0, seen
     assert seen.count("allow?") == 2
-    [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
-    said = texts(json.loads((await command(tmp_path, "show", session["id"], "--json"))[1])["messages"][-1])
+    [session] = json.loads((await asyncio.to_thread(run, "ls", "--json"))[1])["sessions"]
+    said = texts(json.loads((await asyncio.to_thread(run, "show", session["id"], "--json"))[1])["messages"][-1])
     assert "bash done: one" in said
     assert seen.count(said) == 1
-    shown = (await command(tmp_path, "show", session["id"]))[1]
+    shown = (await asyncio.to_thread(run, "show", session["id"]))[1]
     assert f'assistant: bash {{"command":"{pause}echo one"}} → one\n' in shown
     assert f'assistant: bash {{"command":"{pause}echo two"}} → [output-denied]\n' in shown
 
 
-async def test_ls_has_a_header_on_a_terminal(tmp_path: Path) -> None:
+async def test_ls_has_a_header_on_a_terminal(tmp_path: Path, run: Run) -> None:
     """And none in a pipe, where a program reads it."""
     await command(tmp_path, "run", "hello", "--model", "demo/echo")
     _, seen = await on_a_terminal(tmp_path, "ls", answers=[])
     header, line = seen.splitlines()
     assert header.split() == ["session", "tokens", "title"]
-    assert (await command(tmp_path, "ls"))[1] == line + "\n"
+    assert (await asyncio.to_thread(run, "ls"))[1] == line + "\n"
 
 
 @pytest.mark.rule("SR-3")
-async def test_ctrl_c_aborts_the_turn_of_a_run(tmp_path: Path) -> None:
+async def test_ctrl_c_aborts_the_turn_of_a_run(tmp_path: Path, run: Run) -> None:
     """Exit 130; what was said so far is stored and the turn is settled."""
     process = await start(tmp_path, "run", "500000 words", "--json", "--model", "demo/long")
     code, out, err = await interrupted(process)
     assert code == 130, err
     chunks = [json.loads(line) for line in out.splitlines()]
     assert types(chunks)[-1] == "abort"
-    [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
-    shown = json.loads((await command(tmp_path, "show", session["id"], "--json"))[1])["messages"]
+    [session] = json.loads((await asyncio.to_thread(run, "ls", "--json"))[1])["sessions"]
+    shown = json.loads((await asyncio.to_thread(run, "show", session["id"], "--json"))[1])["messages"]
     assert texts(shown[1]) == text_of(chunks)
     assert f"kept in {session['id']};" in err
-    assert (await command(tmp_path, "check"))[1] == "1 sessions, 0 problems\n"
+    assert (await asyncio.to_thread(run, "check"))[1] == "1 sessions, 0 problems\n"
