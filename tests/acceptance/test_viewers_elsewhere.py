@@ -9,7 +9,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
+from clew.errors import ViewerLagged
 from clew.live.base import Word
 from clew.live.postgres import PostgresLive
 from clew.live.redis import RedisLive
@@ -17,7 +19,8 @@ from clew.runtime import stream_elsewhere
 from clew.runtime.stream_sight import see_stream
 from clew.store.base import Store
 from clew.testing.scenario import reduced
-from clew.testing.scripted import Gate, ScriptedModel, call, wait
+from clew.testing.scripted import Gate, ScriptedModel, call, chunks, wait
+from clew.transcript import chunk as c
 from tests.acceptance.elsewhere import Pace, Viewer, cluster, see, sentences
 from tests.rounds import rounds
 
@@ -123,6 +126,49 @@ async def test_viewers_see_what_is_stored_whatever_happens_to_valkey(
         stored = (await engines[0].messages(session.id))[-1].parts
         assert [parts_of(one) for one in seen] == [stored] * len(seen)
         assert {one[-1]["type"] for one in seen} <= {"finish"}
+
+
+@pytest.mark.slow
+async def test_a_slow_viewer_elsewhere_of_a_long_run_sees_all_of_it_though_valkey_has_let_go_of_most(
+    tmp_path: Path, valkey: Valkey, valkey_proxy: Proxy
+) -> None:
+    """20,000 chunks go by while he reads none and his process hears nothing. What is kept for him has a bound: he is
+    let go of, or reads the store, and in the end has all."""
+    count, begun, last = 20_000, Gate(), Gate()
+    deltas = [c.TextDelta("t", f"{n:040d} ") for n in range(count)]
+    script = [
+        chunks(c.TextStart("t"), *deltas[:10]),
+        wait(begun),
+        chunks(*deltas[10:]),
+        wait(last),
+        chunks(c.TextEnd("t")),
+    ]
+    urls = iter([valkey.url(), valkey.url(valkey_proxy.address)])
+    async with cluster(f"sqlite:///{tmp_path}/x.db", lambda: RedisLive(next(urls)), ScriptedModel([script])) as (
+        here,
+        there,
+    ):
+        session = await here.create_session()
+        submission = await here.submit(session.id, "go")
+        await begun.reached.wait()
+        slow = aiter(there.attach(session.id))
+        shown = [await anext(slow)]
+        valkey_proxy.stall()
+        begun.set()
+        await last.reached.wait()
+        valkey_proxy.mend()
+        last.set()
+        await submission.wait()
+        try:
+            shown += [chunk async for chunk in slow]
+        except ViewerLagged:
+            shown = await see(there, session.id)
+        stored = (await here.messages(session.id))[-1].parts
+        assert len(stored[-1]["text"]) == 41 * count
+        assert parts_of(shown) == stored
+        with redis.Redis.from_url(valkey.url()) as asking:
+            kept = [asking.memory_usage(key) for key in asking.scan_iter() if asking.type(key) == b"stream"]
+        assert all(size < 1024 * 1024 for size in kept)
 
 
 def _restart(valkey: Valkey) -> None:
