@@ -7,7 +7,7 @@
     │                       RuleNotFound · BlobNotFound
     ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
     │                       DuplicateEvent · TriggerPaused · RoutingConflict · NewerTurns · NothingToUndo ·
-    │                       OwnedByAnotherProcess
+    │                       OwnedByAnotherProcess · AliasTaken
     ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · UnknownVariant · MessageTooLarge
     │                       TooManyFiles · UnsupportedFile · RewindTargetInvalid · BranchPointInvalid
     │                       IllegalChunk · IllegalTransition
@@ -30,6 +30,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AliasTaken",
     "AlreadyAnswered",
     "ApprovalNotFound",
     "BlobNotFound",
@@ -166,6 +167,9 @@ class DuplicateEvent(Conflict, code="duplicate_event"): ...
 
 
 class TriggerPaused(Conflict, code="trigger_paused"): ...
+
+
+class AliasTaken(Conflict, code="alias_taken"): ...
 
 
 class RoutingConflict(Conflict, code="routing_conflict"):

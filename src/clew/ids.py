@@ -28,6 +28,7 @@ __all__ = [
     "EPOCH_MS",
     "Mint",
     "SessionIdForm",
+    "check_alias",
     "check_message_id",
     "check_named_message_id",
     "check_part_id",
@@ -35,6 +36,8 @@ __all__ = [
     "check_session_id",
     "check_shared_id",
     "check_turn_id",
+    "is_alias",
+    "is_session_id",
     "is_shared_id",
     "random_name",
     "stamp_of",
@@ -57,6 +60,7 @@ _CLEW = "[0-9a-f]{12}[0-9A-Za-z]{14}"
 
 
 _SHARED = re.compile("[A-Za-z0-9_-]{1,64}", re.ASCII)
+_ALIAS = re.compile(r"(?!ses_)[\x20-\x7e]{1,128}", re.ASCII)
 
 
 class SessionIdForm(Enum):
@@ -194,6 +198,22 @@ def _check(what: str, pattern: re.Pattern[str], value: object) -> str:
 def check_session_id(value: object, form: SessionIdForm = SessionIdForm.CLEW) -> str:
     """Return ``value`` when it is a session id of ``form``, else raise :class:`InvalidId`."""
     return _check("session", form.value, value)
+
+
+def is_session_id(value: str, form: SessionIdForm = SessionIdForm.CLEW) -> bool:
+    return form.value.fullmatch(value) is not None
+
+
+def is_alias(value: str) -> bool:
+    """Whether a caller may call a session this: none of clew's own names begins like it."""
+    return _ALIAS.fullmatch(value) is not None
+
+
+def check_alias(value: str, form: SessionIdForm) -> str:
+    """A caller's own name for a session; one that could be an id of the store would hide it, or never be found."""
+    if not is_alias(value) or (form is not SessionIdForm.SHARED and is_session_id(value, form)):
+        raise InvalidId("an alias is 1 to 128 printable ASCII characters, and no id of clew's", alias=value[:60])
+    return value
 
 
 def check_shared_id(what: str, value: object) -> str:

@@ -78,6 +78,8 @@ def sample(folder: Path) -> PortableSession:
                 total_tokens=usage.total,
                 cost_usd=0.25,
                 archived_at=98,
+                owner="ada",
+                alias="mine",
             ),
             turns=(
                 Turn(
@@ -160,6 +162,7 @@ def sample(folder: Path) -> PortableSession:
                     ended="completed",
                     estimated=True,
                     workspace=str(folder),
+                    owner="ada",
                 ),
             ),
         )
@@ -282,20 +285,22 @@ CALLS = {"ModelCall": set(ModelCall.__struct_fields__)}
 SUMS = {"prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write"}
 IN_A_FILE = {
     **CALLS,
-    # Permissions and rules count for the host they were given on; sums, seals and the epoch are worked out anew.
-    "Session": {"permissions", *SUMS},
+    # Permissions and rules count for the host they were given on, and so does whose it is; sums, seals and the
+    # epoch are worked out anew.
+    "Session": {"permissions", "owner", "alias", *SUMS},
     "PortableSession": {"exported_at", "seals", "rules", "epoch"},
 }
 IMPORTED = {
     **CALLS,
     # Where it came from is noted in its metadata.
-    "Session": {"permissions", "metadata"},
+    "Session": {"permissions", "metadata", "owner", "alias"},
     "PortableSession": {"epoch", "rules"},
 }
 BRANCHED = {
     **CALLS,
     # A session of its own, named as one, that begins now and was never put away, with rules of its own to come.
-    "Session": {"parent_id", "parent_message_id", "created_at", "updated_at", "archived_at", "permissions", "metadata"},
+    "Session": {"parent_id", "parent_message_id", "created_at", "updated_at", "archived_at", "permissions", "metadata"}
+    | {"alias"},
     "PortableSession": {"epoch"},
     "Turn": {"origin_turn_id"},
     # The head has gone nowhere yet but to the end of the line.
@@ -309,8 +314,8 @@ WAYS: list[tuple[Way, dict[str, set[str]]]] = [
     (by_json, IN_A_FILE),
     (by_jsonl, IN_A_FILE),
     (by_import, IMPORTED),
-    # In the same store the project's rules are there already.
-    (by_second_import, {**IMPORTED, "PortableSession": {"epoch"}}),
+    # In the same store the project's rules are there already, and another owner's.
+    (by_second_import, IMPORTED),
     (by_branch, BRANCHED),
     (by_fork, BRANCHED),
 ]
@@ -346,7 +351,7 @@ READ: dict[type[msgspec.Struct], set[str]] = {
 UNREAD: dict[type[msgspec.Struct], set[str]] = {
     PortableSession: {"steps", "prunes", "prompts", "seals", "epoch", "rules", "calls"},
     Session: {"updated_at", "workspace_root", "parent_id", "parent_message_id", "permissions", "archived_at"}
-    | {*SUMS, "total_tokens", "cost_usd", "spend"},
+    | {*SUMS, "total_tokens", "cost_usd", "spend", "owner", "alias"},
     Turn: {"session_id", "depth", "compaction_turn_id", "origin_turn_id", "data"},
     MessageRow: {"session_id", "updated_at"},
     PartRow: {"id", "index", "created_at", "updated_at"},

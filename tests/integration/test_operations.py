@@ -149,6 +149,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
             metadata={"label": "a"},
             system_prompt="be brief",
             mode="read_only",
+            alias="mine",
         )
         s = made.id
         await walk("get_session", session_id=s)

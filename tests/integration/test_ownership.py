@@ -56,7 +56,7 @@ async def test_no_method_that_takes_a_session_gets_past_its_owner(name: str, mon
     async with clew.open("memory:", config=clew.Config()) as engine:
         session = await engine.create_session(model="demo/echo")
 
-        def refuse(self: clew.Engine, session_id: str) -> str:
+        async def refuse(self: clew.Engine, session_id: str) -> str:
             raise SessionNotFound("not yours", session_id=session_id)
 
         monkeypatch.setattr(clew.Engine, "_own", refuse)
@@ -73,7 +73,7 @@ async def test_no_method_that_takes_a_turn_gets_past_its_owner(name: str, monkey
         head = (await engine.get_session(session.id)).head_turn_id
         assert head is not None
 
-        def refuse(self: clew.Engine, session_id: str) -> str:
+        async def refuse(self: clew.Engine, session_id: str) -> str:
             raise SessionNotFound("not yours", session_id=session_id)
 
         monkeypatch.setattr(clew.Engine, "_own", refuse)
@@ -95,10 +95,10 @@ async def test_no_trigger_gets_past_the_owner_of_a_session(call: Any, monkeypatc
     """Neither an event, a schedule and a webhook for it, nor a look at what came in."""
     own, refused = clew.Engine._own, False
 
-    def gate(self: clew.Engine, session_id: str) -> str:
+    async def gate(self: clew.Engine, session_id: str) -> str:
         if refused:
             raise SessionNotFound("not yours", session_id=session_id)
-        return own(self, session_id)
+        return await own(self, session_id)
 
     monkeypatch.setattr(clew.Engine, "_own", gate)
     async with clew.open("memory:", config=clew.Config()) as engine:

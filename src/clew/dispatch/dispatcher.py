@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from clew.dispatch.events import Events
-from clew.dispatch.router import Draft, Own, Router
-from clew.dispatch.schedules import Schedules
+from clew.dispatch.router import Gate, Router
+from clew.dispatch.schedules import Changes, Schedules
 from clew.dispatch.webhooks import Webhooks
 from clew.runtime.host import Host
 from clew.runtime.runtime import Runtime
@@ -28,16 +28,21 @@ _END_S: Final = 2.0
 class Dispatcher:
     """Begins with ``open``, for the process that owns the store alone; ends with ``close``."""
 
-    def __init__(self, host: Host, runtime: Runtime, own: Own, draft: Draft) -> None:
+    def __init__(self, host: Host, runtime: Runtime, gate: Gate) -> None:
         self._host = host
         self._runtime = runtime
-        self._router = Router(host, runtime, own, draft)
-        self.events = Events(host, self._router, own)
-        self.schedules = Schedules(host, runtime, self._router)
-        self.webhooks = Webhooks(host, self._router)
+        self._router = Router(host, runtime, gate)
+        self._changes, self._hooks = Changes(), asyncio.Lock()
+        self.events, self.schedules, self.webhooks = self.ways(gate)
         self._wake = asyncio.Event()
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    def ways(self, gate: Gate) -> tuple[Events, Schedules, Webhooks]:
+        """The three ways in, for whoever asks."""
+        host, router = self._host, self._router.scoped(gate)
+        schedules = Schedules(host, self._runtime, router, gate, self._changes)
+        return Events(host, router, gate), schedules, Webhooks(host, router, gate, self._hooks)
 
     async def open(self, *, fire: bool, left: Iterable[str] = ()) -> None:
         """Make good what a dead process left of its events; with ``fire``, go on with them and watch the schedules.
@@ -49,7 +54,7 @@ class Dispatcher:
             await self._runtime.continuation.resume(session_id)
         events = await self._runtime.outbound.recover()
         if fire:
-            self.schedules.on_change = self._wake.set
+            self._changes.on_change = self._wake.set
             self._task = asyncio.get_running_loop().create_task(self._watch(events))
 
     async def close(self) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from clew import ids
-from clew.dispatch.router import MAX_CONTENT, Inbound, Own, Received, Router
+from clew.dispatch.router import MAX_CONTENT, Gate, Inbound, Received, Router
 from clew.errors import InvalidInput
 from clew.runtime.host import Host
-from clew.store.base import get_turn
 from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
 from clew.triggers import ledger
@@ -30,10 +30,10 @@ class EventList(msgspec.Struct, frozen=True):
 class Events:
     """``engine.events``: take an event in, and look at the ledger."""
 
-    def __init__(self, host: Host, router: Router, own: Own) -> None:
+    def __init__(self, host: Host, router: Router, gate: Gate) -> None:
         self._host = host
         self._router = router
-        self._own = own
+        self._gate = gate
 
     async def receive(
         self,
@@ -59,7 +59,7 @@ class Events:
             parts.append({"type": "text", "text": ledger.event_text(payload)})
         received, _ = await self._router.receive(
             Inbound(
-                source=ledger.check_source(source),
+                source=ledger.owned_source(self._gate.owner, ledger.check_source(source)),
                 source_id=ledger.check_source_id(source_id),
                 trigger=Trigger(source=source, fired_at=self._host.clock.now_ms(), auth_subject="local"),
                 content={name: value for name, value in (("text", text), ("payload", payload)) if value is not None},
@@ -67,6 +67,7 @@ class Events:
                 routing=check_routing(routing, needed=True),
                 type=type,
                 tags={"source": "api"},
+                owner=self._gate.owner,
             )
         )
         return received
@@ -89,18 +90,27 @@ class Events:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
             raise InvalidInput("this cursor was not made by clew; start again without one")
         check_value([source], "filter")
+        owner = self._gate.owner
         if session_id is not None:
-            self._own(session_id)
+            session_id = await self._gate.own(session_id)
         if turn_id is not None:
             ids.check_turn_id(turn_id)
+        if owner is not None and source is not None and ":" not in source:
+            source = ledger.owned_source(owner, source)
         before = None if cursor is None else int(cursor)
         query = ledger.EventQuery(
-            limit=limit, before=before, session_id=session_id, source=source, turn_id=turn_id, direction=direction
+            limit=limit,
+            before=before,
+            session_id=session_id,
+            source=source,
+            turn_id=turn_id,
+            direction=direction,
+            owner=owner,
         )
         page = await self._host.store.list_events(query)
-        if turn_id is not None:
+        if turn_id is not None and not page.events:
             # The turn of a session that was deleted is known by what went out for it alone.
-            holders = {event.session_id for event in page.events}
-            for holder in holders or {(await get_turn(self._host.store, turn_id)).session_id}:
-                self._own(holder)
-        return EventList(page.events, None if page.next is None else str(page.next))
+            await self._gate.own_turn(turn_id)
+        own = ledger.owned_source(owner, "")
+        events = (replace(event, source=event.source.removeprefix(own)) for event in page.events)
+        return EventList(tuple(events), None if page.next is None else str(page.next))

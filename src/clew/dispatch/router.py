@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -33,7 +34,7 @@ from clew.triggers.envelope import Trigger
 from clew.triggers.ledger import LedgerEvent, digest_event
 from clew.triggers.routing import RouteKind, Routing
 
-__all__ = ["MAX_CONTENT", "Draft", "Inbound", "Own", "Received", "Router"]
+__all__ = ["MAX_CONTENT", "Draft", "Gate", "Inbound", "Received", "Router"]
 
 MAX_CONTENT: Final = 1024 * 1024
 """Bytes of text and payload of one event. Whoever makes an :class:`Inbound` has checked what is in it."""
@@ -41,12 +42,22 @@ MAX_CONTENT: Final = 1024 * 1024
 Draft = Callable[..., Awaitable[Session]]
 """A session as ``create_session`` would make it, not stored."""
 
-Own = Callable[[str], str]
-"""The gate for ids of sessions from outside."""
+
+class Gate(NamedTuple):
+    """Who asks, and the gates of the facade for what they name: sessions and turns that are not theirs are not there.
+
+    ``owner`` is None for whoever sees all there is.
+    """
+
+    owner: str | None
+    own: Callable[[str], Awaitable[str]]
+    own_turn: Callable[[str], Awaitable[str]]
+    draft: Draft
 
 
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that came in. ``content`` decides whether it is the same again; ``tags`` go onto a session it makes."""
+    """Something that came in. ``content`` decides whether it is the same again; ``tags`` go onto a session it makes,
+    which is the ``owner``'s."""
 
     source: str
     source_id: str
@@ -56,6 +67,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     routing: Routing
     type: str | None = None
     tags: dict[str, Any] = msgspec.field(default_factory=dict)
+    owner: str | None = None
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -69,11 +81,10 @@ class Received(msgspec.Struct, frozen=True):
 class Router:
     """Takes events in. ``receive`` is safe to call from any number of tasks."""
 
-    def __init__(self, host: Host, runtime: Runtime, own: Own, draft: Draft) -> None:
+    def __init__(self, host: Host, runtime: Runtime, gate: Gate) -> None:
         self._host = host
         self._runtime = runtime
-        self._own = own
-        self._draft = draft
+        self._gate = gate
         # A lock lives while somebody holds or awaits it.
         self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
 
@@ -100,23 +111,32 @@ class Router:
                     raise
                 return Received(known.id, known.session_id, known.message_id or ""), False
 
-    async def check(self, routing: Routing) -> Routing:
+    def scoped(self, gate: Gate) -> Router:
+        """The same for another who asks: what they name is looked for among their own."""
+        router = copy.copy(self)
+        router._gate = gate
+        return router
+
+    async def check(self, routing: Routing) -> tuple[Routing, str | None]:
         """Refuse now what could not be answered later: a session, an agent, a model or a folder that is not there.
 
-        What comes back says which model and variant its name means, and where the folder is: what is kept must not mean
-        another one in another process.
+        What comes back says which model and variant its name means, which session an alias, and where the folder is:
+        what is kept must not mean another one in another process. With it, whose it is: the session's, or who asks.
         """
+        owner = self._gate.owner
         if routing.session_id is not None:
-            await get_session(self._host.store, self._own(routing.session_id))
+            session = await get_session(self._host.store, await self._gate.own(routing.session_id))
+            routing, owner = msgspec.structs.replace(routing, session_id=session.id), session.owner
         elif routing.name is not None:
-            await self._find_named(*routing.name)
+            await self._find_named(*routing.name, owner)
         if routing.session_id is None or routing.model is not None or routing.agent is not None:
-            session = await self._draft_of(routing, {})
+            session = await self._draft_of(routing, {}, owner)
             if routing.workspace_root is not None:
                 routing = msgspec.structs.replace(routing, workspace_root=session.workspace_root)
             await admit(self._host, session, "x", model=None, agent=None, attended=False)
-        named = routing.model
-        return routing if named is None else msgspec.structs.replace(routing, model=self._host.providers.parse(named))
+        if routing.model is not None:
+            routing = msgspec.structs.replace(routing, model=self._host.providers.parse(routing.model))
+        return routing, owner
 
     async def _take(self, inbound: Inbound, digest: str, also: Sequence[Write], guards: Sequence[Guard]) -> Received:
         routing = inbound.routing
@@ -142,20 +162,21 @@ class Router:
             return Unit(row.session_id, (AddEvent(known), *also), (guard, *guards))
 
         if routing.session_id is not None:
-            session = await get_session(self._host.store, self._own(routing.session_id))
+            session = await get_session(self._host.store, await self._gate.own(routing.session_id))
             submission = await self._submit(inbound, session, event_unit)
         elif routing.name is None:
             session, submission = await self._begin(inbound, event_unit)
         else:
-            async with self._lock(*routing.name):
+            async with self._lock(*routing.name, inbound.owner or ""):
                 while True:
-                    found = await self._find_named(*routing.name)
+                    found = await self._find_named(*routing.name, inbound.owner)
                     if found is not None:
                         # Deleted under our hands, it is one that has to be made.
                         with contextlib.suppress(SessionNotFound):
                             session, submission = found, await self._submit(inbound, found, event_unit)
                             break
-                    free = RouteIsFree(*routing.name, deleting=None if found is None else found.id)
+                    deleting = None if found is None else found.id
+                    free = RouteIsFree(*routing.name, deleting=deleting, owner=inbound.owner)
                     # Made by another process at this moment, it is there.
                     with contextlib.suppress(RouteTaken):
                         session, submission = await self._begin(inbound, event_unit, free)
@@ -164,9 +185,9 @@ class Router:
         self._runtime.outbound.expect(session.id)
         return Received(event.id, session.id, submission.message_id)
 
-    async def _find_named(self, kind: RouteKind, name: str) -> Session | None:
+    async def _find_named(self, kind: RouteKind, name: str, owner: str | None) -> Session | None:
         """The one session of this label or key. Which of several was meant is not guessed."""
-        found = await self._host.store.load_routed(kind, name)
+        found = await self._host.store.load_routed(kind, name, owner)
         if kind == "routing_key":
             # Branches of older versions kept the key of what they are a branch of; it was never theirs.
             found = tuple(one for one in found if one.parent_id is None) or found[:1]
@@ -193,7 +214,7 @@ class Router:
     async def _begin(self, inbound: Inbound, also: UnitFor, *guards: Guard) -> tuple[Session, Submission]:
         """A session of its own for the event; its first turn is in the unit that makes it."""
         runtime, host = self._runtime, self._host
-        session = await self._draft_of(inbound.routing, inbound.tags)
+        session = await self._draft_of(inbound.routing, inbound.tags, inbound.owner)
         async with runtime.sessions.lock(session.id):
             runtime.sessions.check_open(session.id)
             setting, content = await admit(
@@ -208,13 +229,14 @@ class Router:
         host.hooks.observe("session_create", session, session)
         return session, submission
 
-    async def _draft_of(self, routing: Routing, tags: dict[str, Any]) -> Session:
-        return await self._draft(
+    async def _draft_of(self, routing: Routing, tags: dict[str, Any], owner: str | None) -> Session:
+        return await self._gate.draft(
             model=routing.model,
             agent=routing.agent,
             workspace_root=routing.workspace_root,
             title=routing.title,
             metadata={**tags, **(dict([routing.name]) if routing.name is not None else {})},
+            owner=owner,
         )
 
     def _lock(self, *name: str) -> asyncio.Lock:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from clew import ids
-from clew.dispatch.router import Inbound, Received, Router
+from clew.dispatch.router import Gate, Inbound, Received, Router
 from clew.errors import (
     ClewError,
     Conflict,
@@ -46,7 +46,7 @@ from clew.triggers.schedule import (
     read_moment,
 )
 
-__all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "Schedules", "check_prompt"]
+__all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "Changes", "Schedules", "check_prompt"]
 
 log = logging.getLogger("clew.dispatch")
 
@@ -57,20 +57,29 @@ _LONG_MS: Final = 7 * 86_400_000
 _AGAIN_MS: Final = 100
 
 
+class Changes:
+    """What all who look at schedules share: one changes them at a time, and the loop that fires them is told."""
+
+    def __init__(self) -> None:
+        # Firing and changing read a schedule and write it back.
+        self.lock = asyncio.Lock()
+        # What was listed before a change is old.
+        self.count = 0
+        self.on_change: Callable[[], None] = lambda: None
+
+
 class Schedules:
     """``engine.schedules``. ``tick`` does what is due now; a loop calls it where the store's owner wants one."""
 
-    def __init__(self, host: Host, runtime: Runtime, router: Router) -> None:
+    def __init__(self, host: Host, runtime: Runtime, router: Router, gate: Gate, changes: Changes) -> None:
         self._host = host
         self._router = router
-        runtime.runner.schedule_turn = self._add_own
-        # Firing and changing read a schedule and write it back: one at a time.
-        self._lock = asyncio.Lock()
-        self.on_change: Callable[[], None] = lambda: None
+        self._owner = gate.owner
+        self._changes = changes
+        if gate.owner is None:
+            runtime.runner.schedule_turn = self._add_own
         # When the last look was. Before the first one nothing is known of the clock.
         self._looked_at: int | None = None
-        # Counts what people changed: what was listed before is old then.
-        self._changes = 0
 
     async def add(
         self,
@@ -105,8 +114,8 @@ class Schedules:
 
     async def _add(self, schedule: Schedule) -> Schedule:
         check_value(msgspec.to_builtins(schedule), "schedule")
-        async with self._lock:
-            known = await self._host.store.list_schedules()
+        async with self._changes.lock:
+            known = await self._own()
             if len(known) >= MAX_SCHEDULES:
                 raise InvalidInput(f"there are {MAX_SCHEDULES} schedules already; remove some first")
             where = schedule.routing.session_id
@@ -118,9 +127,10 @@ class Schedules:
                 check_apart(schedule, own, now)
             schedule = self._checked(schedule, now)
             # Resolved like a session's would be, so that what could never run is refused while somebody is there.
-            schedule = msgspec.structs.replace(schedule, routing=await self._router.check(schedule.routing))
+            routing, owner = await self._router.check(schedule.routing)
+            schedule = msgspec.structs.replace(schedule, routing=routing, owner=owner)
             await self._commit(PutSchedule(schedule))
-        self.on_change()
+        self._changes.on_change()
         return schedule
 
     async def _add_own(self, setting: Setting, wanted: NextTurn) -> dict[str, Any]:
@@ -157,14 +167,17 @@ class Schedules:
 
     async def list(self) -> tuple[Schedule, ...]:
         """All of them. ``last_error`` says why the newest run could not begin, or how it failed."""
-        return tuple([await self._told(schedule) for schedule in await self._host.store.list_schedules()])
+        return tuple([await self._told(schedule) for schedule in await self._own()])
 
     async def get(self, schedule_id: str) -> Schedule:
         return await self._told(await self._stored(schedule_id))
 
+    async def _own(self) -> tuple[Schedule, ...]:
+        return tuple(one for one in await self._host.store.list_schedules() if self._owner in (None, one.owner))
+
     async def _stored(self, schedule_id: str) -> Schedule:
         ids.check_schedule_id(schedule_id)
-        found = next((one for one in await self._host.store.list_schedules() if one.id == schedule_id), None)
+        found = next((one for one in await self._own() if one.id == schedule_id), None)
         if found is None:
             why = f"there is no schedule {schedule_id}; `clew schedule ls` lists those there are"
             raise TriggerNotFound(why, schedule_id=schedule_id)
@@ -194,8 +207,8 @@ class Schedules:
         if not changes:
             return await self.get(schedule_id)
         check_value(changes, "schedule")
-        async with self._lock:
-            self._changes += 1
+        async with self._changes.lock:
+            self._changes.count += 1
             old = await self._stored(schedule_id)
             schedule = msgspec.structs.replace(old, **changes)
             timing = ("cron", "timezone", "paused")
@@ -204,7 +217,7 @@ class Schedules:
             schedule = self._checked(schedule, self._host.clock.now_ms())
             if not await self._keep(schedule, old):
                 raise Conflict("this schedule was fired or changed at this moment; try again", schedule_id=schedule_id)
-        self.on_change()
+        self._changes.on_change()
         return schedule
 
     async def pause(self, schedule_id: str) -> Schedule:
@@ -215,16 +228,16 @@ class Schedules:
 
     async def remove(self, schedule_id: str) -> None:
         """Take it out. What it has run stays."""
-        async with self._lock:
-            self._changes += 1
+        async with self._changes.lock:
+            self._changes.count += 1
             await self._stored(schedule_id)
             await self._commit(DropSchedule(schedule_id))
-        self.on_change()
+        self._changes.on_change()
 
     async def run(self, schedule_id: str) -> Received:
         """Run it now, also while it is paused; its next time stays. ``SessionBusy`` while an earlier run goes on."""
-        async with self._lock:
-            self._changes += 1
+        async with self._changes.lock:
+            self._changes.count += 1
             schedule = await self._stored(schedule_id)
             await self._check_idle(schedule)
             now = self._host.clock.now_ms()
@@ -241,7 +254,7 @@ class Schedules:
         waits: list[int] = []
         now = self._host.clock.now_ms()
         steady = self._looked_at is not None and self._looked_at <= now
-        changes = self._changes
+        changes = self._changes.count
         for known in await self._host.store.list_schedules():
             next_at = known.next_fire_at
             if known.paused:
@@ -255,9 +268,9 @@ class Schedules:
 
     async def _look(self, known: Schedule, changes: int, now: int) -> int | None:
         """Do what one schedule has to do; when it has to do something again."""
-        async with self._lock:
+        async with self._changes.lock:
             schedule: Schedule | None = known
-            if self._changes != changes:
+            if self._changes.count != changes:
                 # Changed or removed while another was fired: what is stored now counts.
                 stored = await self._host.store.list_schedules()
                 schedule = next((one for one in stored if one.id == known.id), None)
@@ -314,6 +327,7 @@ class Schedules:
             parts=(text_part(after.prompt),),
             routing=after.routing if after.routing.title else msgspec.structs.replace(after.routing, title=after.name),
             tags={"source": "cron", "cron_job_id": after.id},
+            owner=after.owner,
         )
         write = DropSchedule(after.id) if _is_over(after) else PutSchedule(after)
         return await self._router.receive(inbound, (write,), (ScheduleIs(before),))

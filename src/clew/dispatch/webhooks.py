@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.dispatch.router import MAX_CONTENT, Inbound, Received, Router
+from clew.dispatch.router import MAX_CONTENT, Gate, Inbound, Received, Router
 from clew.dispatch.schedules import check_prompt
 from clew.errors import ClewError, Conflict, InvalidInput, SignatureInvalid, TriggerNotFound, TriggerPaused
 from clew.runtime.host import Host
@@ -23,7 +23,7 @@ from clew.triggers.envelope import Trigger, safe_headers
 from clew.triggers.ledger import event_text
 from clew.triggers.routing import Routing, check_routing
 from clew.triggers.signature import SCHEMES, Scheme, check_secret, is_signed, new_secret
-from clew.triggers.webhook import Webhook, check_name, delivery_id_of, payload_of, type_of
+from clew.triggers.webhook import Webhook, check_name, delivery_id_of, key_of, payload_of, type_of
 
 __all__ = ["MAX_DELIVERY", "MAX_WEBHOOKS", "Challenge", "Webhooks"]
 
@@ -40,12 +40,13 @@ class Challenge(msgspec.Struct, frozen=True):
 class Webhooks:
     """``engine.webhooks``."""
 
-    def __init__(self, host: Host, router: Router) -> None:
+    def __init__(self, host: Host, router: Router, gate: Gate, lock: asyncio.Lock) -> None:
         self._host = host
         self._router = router
         self._nobodys = new_secret()
+        self._owner = gate.owner
         # Changing reads a webhook and writes it back: one at a time.
-        self._lock = asyncio.Lock()
+        self._lock = lock
 
     async def add(
         self,
@@ -71,10 +72,10 @@ class Webhooks:
         secret = check_secret(scheme, secret)
         if prompt is not None:
             check_prompt(prompt)
-        routing = await self._router.check(routing)
+        routing, owner = await self._router.check(routing)
         async with self._lock:
             known = await self.list()
-            if any(webhook.name == name for webhook in known):
+            if any((webhook.name, webhook.owner) == (name, owner) for webhook in known):
                 why = f"there is a webhook {name} already; take another name, or `clew hook rm {name}` first"
                 raise Conflict(why, webhook=name)
             if len(known) >= MAX_WEBHOOKS:
@@ -88,15 +89,19 @@ class Webhooks:
                 prompt=prompt,
                 paused=paused,
                 routing=routing,
+                owner=owner,
             )
             await self._commit(PutWebhook(webhook))
             return webhook
 
     async def list(self) -> tuple[Webhook, ...]:
-        return await self._host.store.list_webhooks()
+        kept = await self._host.store.list_webhooks()
+        return tuple(one for one in kept if self._owner in (None, one.owner))
 
     async def get(self, name: str) -> Webhook:
-        found = next((one for one in await self.list() if one.name == name), None)
+        """By its name, or by its key, which names it among all owners'."""
+        named = (name, key_of(self._owner, name))
+        found = next((one for one in await self.list() if one.key in named), None)
         if found is None:
             name = name[:80]
             raise TriggerNotFound(f"there is no webhook {name}; `clew hook ls` lists those there are", webhook=name)
@@ -121,8 +126,7 @@ class Webhooks:
     async def remove(self, name: str) -> None:
         """Take it out. What came in stays."""
         async with self._lock:
-            await self.get(name)
-            await self._commit(DropWebhook(name))
+            await self._commit(DropWebhook((await self.get(name)).key))
 
     async def _replace(self, name: str, changes: Callable[[Webhook], dict[str, Any]]) -> Webhook:
         async with self._lock:
@@ -141,7 +145,7 @@ class Webhooks:
         given: dict[str, str] = {}
         for key, value in headers:
             given.setdefault(key.lower(), value)
-        webhook = next((one for one in await self.list() if one.name == name), None)
+        webhook = next((one for one in await self.list() if one.key == name), None)
         scheme, secret = (webhook.scheme, webhook.secret) if webhook is not None else ("standard", self._nobodys)
         signed = is_signed(scheme, secret, body, given, self._host.clock.now_ms())
         if webhook is None or not signed:
@@ -176,6 +180,7 @@ class Webhooks:
             routing=webhook.routing,
             type=type_of(webhook.scheme, payload, headers),
             tags={"source": "webhook", "webhook": webhook.name},
+            owner=webhook.owner,
         )
         return (await self._router.receive(inbound))[0]
 

@@ -22,6 +22,7 @@ from clew.engine.transfer import Transfer
 from clew.errors import BlobNotFound, Invalid, InvalidId, InvalidInput, NotFound, SessionBusy
 from clew.live.base import LiveStream, Status
 from clew.store.base import Blob, Damage, Rebuilt
+from clew.transcript.gate import check_value
 from clew.transcript.session import Model
 from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, parse_bound, report
 
@@ -29,6 +30,7 @@ from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, 
 if TYPE_CHECKING:
     from clew.compaction.plan import Plan
     from clew.dispatch.events import Events
+    from clew.dispatch.router import Gate
     from clew.dispatch.schedules import Schedules
     from clew.dispatch.webhooks import Webhooks
     from clew.engine.turn_stream import TurnStream
@@ -43,8 +45,17 @@ if TYPE_CHECKING:
     from clew.transcript.message import MessageRow
     from clew.transcript.session import Session
 
-__all__ = ["AgentList", "AgentShape", "Engine", "Operations", "ReplicaShape"]
+__all__ = ["WHOLE_STORE", "AgentList", "AgentShape", "Engine", "Operations", "ReplicaShape"]
 
+WHOLE_STORE: Final = frozenset(
+    {
+        *("accept_loss", "backup", "change_settings", "check_ready", "close", "drain", "hook", "is_idle", "join"),
+        *("known_statuses", "losses", "rebuild", "replicas", "scoped", "write_ledger"),
+        *("clock", "config", "dispatcher", "host", "mint", "store"),
+    }
+)
+"""What is about the host and all that it keeps, and so nothing of an owner's."""
+_LONGEST_OWNER: Final = 256
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -102,7 +113,10 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         """The agents a session can have; with a ``workspace``, those of its project too."""
         from clew.compaction.presets import presets
 
-        catalog = await asyncio.to_thread(self._host.agents, Path(workspace) if workspace else None)
+        folder = Path(workspace) if workspace else None
+        if self.roots is not None:
+            folder = await self._place(folder)
+        catalog = await asyncio.to_thread(self._host.agents, folder)
         # The limit of a session that names no preset of its own. The config's may come from the kind of store.
         preset = presets()[self._host.config.compaction.preset or "guide"]
         limit = self._host.choices.max_steps or preset.max_steps
@@ -121,7 +135,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         """The bytes of a file that a message names."""
         if not _SHA256.fullmatch(sha256):
             raise InvalidId("a blob is named by its sha256 in hex")
-        blob = await self._store.find_blob(sha256)
+        blob = await self._store.find_blob(sha256, self.owner)
         if blob is None:
             raise BlobNotFound("there is no such blob", sha256=sha256)
         return blob
@@ -136,7 +150,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         """
         if by not in GROUPINGS:
             raise InvalidInput(f"by must be {', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}, not {by!r}")
-        query = UsageQuery(by, parse_bound(since), parse_bound(until, is_end=True))
+        query = UsageQuery(by, parse_bound(since), parse_bound(until, is_end=True), self.owner)
         # One at a time: over many calls it takes a while, and together they would have every reader of the store.
         async with self._adding_up:
             return report(await self._store.load_usage(query))
@@ -173,7 +187,7 @@ class Engine(Operations):
         self.config = host.config
         self.clock = host.clock
         self.mint = host.mint
-        self.dispatcher = Dispatcher(host, self._runtime, self._own, self._draft)
+        self.dispatcher = Dispatcher(host, self._runtime, self._gate())
         self.events = self.dispatcher.events
         self.schedules = self.dispatcher.schedules
         self.webhooks = self.dispatcher.webhooks
@@ -206,7 +220,27 @@ class Engine(Operations):
         """The stream of a submission: of what it began, or of what it was when it was sent before."""
         from clew.engine.turn_stream import TurnStream, follow
 
-        return TurnStream(submission, await follow(self.store, self.find_stream, session_id, submission))
+        session_id = await self._own(session_id)
+        return TurnStream(submission, await follow(self._store, self.find_stream, session_id, submission))
+
+    def scoped(self, owner: str, *, roots: Iterable[str | Path] = ()) -> Engine:
+        """The same engine as one owner sees it: their sessions alone, and what they make is theirs.
+
+        Whatever belongs to another is not found. ``roots`` are the folders that their sessions may work in, or below;
+        without one they work in none. What is about the whole store, such as a backup, is not there for an owner.
+        """
+        check_value([owner], "owner")
+        if not 1 <= len(owner) <= _LONGEST_OWNER:
+            raise InvalidInput(f"an owner is text of 1 to {_LONGEST_OWNER} characters")
+        scoped = ScopedEngine.__new__(ScopedEngine)
+        vars(scoped).update(vars(self), owner=owner, roots=tuple(Path(root).expanduser().resolve() for root in roots))
+        scoped.events, scoped.schedules, scoped.webhooks = self.dispatcher.ways(scoped._gate())
+        return scoped
+
+    def _gate(self) -> Gate:
+        from clew.dispatch.router import Gate
+
+        return Gate(self.owner, self._own, self._own_turn, self._draft)
 
     async def run(
         self,
@@ -230,11 +264,11 @@ class Engine(Operations):
 
     async def find_stream(self, session_id: str) -> LiveStream | None:
         """What runs on the session, here or elsewhere, in batches as they became durable."""
-        return await self._runtime.streams.find(self._own(session_id))
+        return await self._runtime.streams.find(await self._own(session_id))
 
     def parse_model(self, named: str | Model | dict[str, Any]) -> Model:
         """The model and the variant that a name means here, as every method takes it."""
-        return self.host.providers.parse(named)
+        return self._host.providers.parse(named)
 
     def is_idle(self, session_id: str) -> bool:
         """Nothing runs on the session in this process."""
@@ -245,9 +279,11 @@ class Engine(Operations):
     ) -> dict[str, Status]:
         """What each is doing. Only those that ran here, or have something open (``unsettled``, as a list of sessions
         tells it), can be doing anything."""
-        known = self.known_statuses(session_ids)
+        if self.owner is not None:
+            session_ids = [await self._own(session_id) for session_id in session_ids]
+        known = {session_id: self._host.live.status(session_id) for session_id in session_ids}
         if unsettled is None:
-            unsettled = frozenset(await self.store.unsettled_sessions(known))
+            unsettled = frozenset(await self._store.unsettled_sessions(known))
         return {
             session_id: await self.get_status(session_id) if session_id in unsettled else status or Status("idle")
             for session_id, status in known.items()
@@ -339,3 +375,12 @@ class Engine(Operations):
         await programs_ended()
         await self.host.hooks.drain()
         await self.host.providers.close()
+
+
+class ScopedEngine(Engine):
+    """The engine as one owner sees it: what it refuses stands here; what it shows has passed the gate of each part."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in WHOLE_STORE:
+            raise NotFound(f"{name} is about the whole store; ask the engine that is nobody's")
+        return super().__getattribute__(name)

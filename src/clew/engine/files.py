@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from clew.engine.base import EnginePart
-from clew.engine.workspace import resolve_workspace
 from clew.errors import InvalidInput, ToolFailed
 from clew.transcript.gate import check_value
 
@@ -38,7 +37,7 @@ class Files(EnginePart):
 
     async def _root(self, session_id: str | None, workspace: str | Path | None) -> Path | None:
         if session_id is None:
-            return await asyncio.to_thread(resolve_workspace, workspace) if workspace is not None else None
+            return await self._place(workspace)
         session = await self._find_own(session_id)
         return Path(session.workspace_root) if session.workspace_root else None
 

@@ -59,23 +59,23 @@ class History(EnginePart):
         """
         edit = Edit(text=text, parts=parts, model=model, agent=agent, client_message_id=client_message_id)
         return await self._rewinding().rewind(
-            self._own(session_id), message_id, mode=mode, edit=edit, run=run, restore_files=restore_files
+            await self._own(session_id), message_id, mode=mode, edit=edit, run=run, restore_files=restore_files
         )
 
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind; ``NewerTurns`` once the conversation went on after it."""
-        return await self._rewinding().unrewind(self._own(session_id))
+        return await self._rewinding().unrewind(await self._own(session_id))
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn the conversation has been at; None is its empty beginning."""
-        return await self._rewinding().set_head(self._own(session_id), turn_id)
+        return await self._rewinding().set_head(await self._own(session_id), turn_id)
 
     async def reflog(
         self, session_id: str, *, limit: int | None = None, before: int | None = None
     ) -> list[ReflogEntry]:
         """Every move of the head, newest first; or at most ``limit``, of those before the move ``before``."""
         check_limit(limit)
-        return await load_reflog(self._store, self._own(session_id), limit, before)
+        return await load_reflog(self._store, await self._own(session_id), limit, before)
 
     async def branch(
         self,
@@ -93,7 +93,11 @@ class History(EnginePart):
         from clew.history.branch import Branching
 
         return await Branching(self._host, self._runtime).branch(
-            self._own(session_id), from_message_id, metadata=metadata, model=model, start_message_id=start_message_id
+            await self._own(session_id),
+            from_message_id,
+            metadata=metadata,
+            model=model,
+            start_message_id=start_message_id,
         )
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
@@ -112,7 +116,7 @@ class History(EnginePart):
         """
         check_limit(limit)
         before = None if cursor is None else ids.check_turn_id(cursor)
-        return await load_tree_view(self._store, self._own(session_id), limit, before)
+        return await load_tree_view(self._store, await self._own(session_id), limit, before)
 
     # Room
 
@@ -124,17 +128,17 @@ class History(EnginePart):
         check_value(focus, "focus")
         if focus is not None and len(focus) > 2_000:
             raise InvalidInput("a focus is a sentence or two: at most 2,000 characters")
-        return await self._runtime.runner.compact(self._own(session_id), focus)
+        return await self._runtime.runner.compact(await self._own(session_id), focus)
 
     async def prune(self, session_id: str) -> Compacted:
         """Show the model stubs in place of older tool outputs. What is stored stays whole."""
-        return await self._runtime.prune(self._own(session_id))
+        return await self._runtime.prune(await self._own(session_id))
 
     async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
         """How large the next request would be, and how large it may be; for the session's model, or another."""
         from clew.runtime.context import load_report
 
-        return await load_report(self._host, self._own(session_id), model)
+        return await load_report(self._host, await self._own(session_id), model)
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
         """What the compaction marked by this message summarised."""

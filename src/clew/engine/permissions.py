@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clew.engine.base import EnginePart
-from clew.engine.workspace import resolve_workspace, without_links
+from clew.engine.workspace import without_links
 from clew.errors import InvalidInput, RuleNotFound
 from clew.transcript.gate import check_value
+from clew.transcript.session import folder_of
 
 # Imports inside functions: what reads shell lines is a quarter of what clew loads, and only judging needs it.
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Permissions(EnginePart):
             session = await self._find_own(session_id)
         elif scope == "session":
             raise InvalidInput("say which session: rules of the scope session are one session's own")
-        root = session.workspace_root if session is not None else None
+        root, owner = (session.workspace_root, session.owner) if session is not None else (None, self.owner)
         if workspace is not None:
             root = await asyncio.to_thread(without_links, str(workspace))
         named = agent or (session.agent if session is not None else None)
@@ -66,9 +67,12 @@ class Permissions(EnginePart):
             found += await book.of_session(session)
         if scope in (None, "project"):
             asked_of_all = root is None and session is None and agent is None
-            projects = await self._store.list_projects() if asked_of_all else [root] if root is not None else []
-            for project in projects:
-                found += await book.of_project(project)
+            folders = [root] if root is not None else []
+            if asked_of_all:
+                kept = await self._store.list_projects()
+                folders = [folder for one in kept if (folder := folder_of(owner, one)) is not None]
+            for folder in folders:
+                found += await book.of_project(folder, owner)
         if named is not None and scope in (None, "agent"):
             found += await book.of_agent(named, root)
         return found
@@ -84,15 +88,16 @@ class Permissions(EnginePart):
         workspace: str | Path | None = None,
     ) -> KeptRule:
         """Add a rule to a session's own or to a project's: its folder, or the one the session works in."""
-        of = await self._rules_of(scope, session_id, workspace)
+        of, owner = await self._rules_of(scope, session_id, workspace)
         rule = {"permission": permission, "pattern": pattern, "action": action}
-        return await self._runtime.rule_book.add(scope, of, rule)
+        return await self._runtime.rule_book.add(scope, of, rule, owner)
 
     async def revoke_rule(
         self, rule_id: str, *, session_id: str | None = None, workspace: str | Path | None = None
     ) -> None:
         """Take away a rule of a session or a project, by its id. An agent's are in its file."""
         check_value([rule_id], "rule")
+        owner = (await self._find_own(session_id)).owner if session_id is not None else self.owner
         for rule in await self.rules(session_id=session_id, workspace=workspace):
             if rule.id != rule_id:
                 continue
@@ -100,25 +105,25 @@ class Permissions(EnginePart):
                 raise InvalidInput(
                     f"this rule is the agent's own; change it in the manifest of {rule.of}, or add another"
                 )
-            await self._runtime.rule_book.revoke(rule.scope, rule.of, rule_id)
+            await self._runtime.rule_book.revoke(rule.scope, rule.of, rule_id, owner)
             return
         raise RuleNotFound(f"there is no rule {rule_id} here; list them to see which there are", rule_id=rule_id)
 
     async def _rules_of(
         self, scope: Literal["session", "project"], session_id: str | None, workspace: str | Path | None
-    ) -> str:
-        """Whose rules are meant: a session's id, or a project's folder without links."""
+    ) -> tuple[str, str | None]:
+        """Whose rules are meant: a session's id, or a project's folder without links; and the owner of either."""
         _check_scope(scope, ("session", "project"))
         session = await self._find_own(session_id) if session_id is not None else None
         if scope == "session":
             if session is None:
                 raise InvalidInput("say which session the rule is for")
-            return session.id
+            return session.id, session.owner
         if workspace is not None:
-            return str(await asyncio.to_thread(resolve_workspace, workspace))
+            return str(await self._place(workspace)), self.owner if session is None else session.owner
         if session is None or session.workspace_root is None:
             raise InvalidInput("say which folder the rule is for: a project is a folder that sessions work in")
-        return session.workspace_root
+        return session.workspace_root, session.owner
 
     async def explain_permission(self, session_id: str, tool: str, target: str = "") -> Explanation:
         """What would be decided about a call: ``action``, ``rule``, ``scope``, what else was ``considered``."""

@@ -14,6 +14,7 @@ import msgspec
 from clew.engine.base import EnginePart
 from clew.errors import InvalidInput, NotFound, NotSupported
 from clew.transcript.gate import check_value
+from clew.triggers.ledger import tag_of
 
 __all__ = ["SavedPrompt", "SavedPrompts"]
 
@@ -23,7 +24,8 @@ _LONGEST: Final = 20_000
 
 
 class SavedPrompt(msgspec.Struct, frozen=True):
-    """Words under a name; in the folder of settings it is the file ``prompts/NAME.md``."""
+    """Words under a name; in the folder of settings it is the file ``prompts/NAME.md``, an owner's in a
+    folder of their own below."""
 
     name: str
     text: str
@@ -34,8 +36,7 @@ class SavedPrompts(EnginePart):
 
     async def prompts(self) -> list[SavedPrompt]:
         """The saved prompts, by their names. A file that cannot be read is none."""
-        folder = self._host.config_folder
-        return await asyncio.to_thread(_load, folder / "prompts") if folder is not None else []
+        return await asyncio.to_thread(_load, self._prompts_folder()) if self._host.config_folder is not None else []
 
     async def save_prompt(self, name: str, text: str) -> SavedPrompt:
         """Keep words under a name, in the place of what had it."""
@@ -59,7 +60,8 @@ class SavedPrompts(EnginePart):
     def _prompts_folder(self) -> Path:
         if self._host.config_folder is None:
             raise NotSupported("this engine has no folder of settings to keep prompts in")
-        return self._host.config_folder / "prompts"
+        folder = self._host.config_folder / "prompts"
+        return folder if self.owner is None else folder / tag_of(self.owner)
 
 
 def _load(folder: Path) -> list[SavedPrompt]:

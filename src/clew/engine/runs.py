@@ -47,7 +47,7 @@ class Runs(EnginePart):
         if message_id is not None:
             ids.check_named_message_id(message_id)
         return await self._runtime.prompts.submit(
-            self._own(session_id),
+            await self._own(session_id),
             prompt,
             model=model,
             agent=agent,
@@ -86,14 +86,15 @@ class Runs(EnginePart):
         ``mode="again"`` has the same prompt answered anew, in a turn beside that one. With ``queue`` a paused queue is
         started and nothing else.
         """
-        return await self._runtime.continuation.go_on(self._own(session_id), mode, queue=queue)
+        return await self._runtime.continuation.go_on(await self._own(session_id), mode, queue=queue)
 
     async def get_status(self, session_id: str) -> Status:
         return await self._runtime.status(await self._find_own(session_id))
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """The present status, then each change."""
-        changes = self._host.live.watch_status(self._own(session_id))
+        session_id = await self._own(session_id)
+        changes = self._host.live.watch_status(session_id)
         last = await self.get_status(session_id)
         yield last
         async for change in changes:
@@ -119,7 +120,7 @@ class Runs(EnginePart):
         it, the rule covers this call and no other.
         """
         check_value([approval_id, reason, pattern], "answer")
-        return await self._runtime.answers.answer(self._own(session_id), approval_id, decision, reason, pattern)
+        return await self._runtime.answers.answer(await self._own(session_id), approval_id, decision, reason, pattern)
 
     async def answer_all(
         self,
@@ -133,16 +134,16 @@ class Runs(EnginePart):
         ``approval_ids`` are those that were seen: none but these is answered.
         """
         check_value([reason, approval_ids], "answer")
-        return await self._runtime.answers.answer_all(self._own(session_id), decision, reason, approval_ids)
+        return await self._runtime.answers.answer_all(await self._own(session_id), decision, reason, approval_ids)
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question the model asked."""
         check_value([tool_call_id, output], "answer")
-        return await self._runtime.answers.answer_question(self._own(session_id), tool_call_id, output)
+        return await self._runtime.answers.answer_question(await self._own(session_id), tool_call_id, output)
 
     async def queue(self, session_id: str) -> list[Message]:
         """The messages that wait, in the order they will be fired."""
-        waiting = await self._runtime.queue.load(self._own(session_id))
+        waiting = await self._runtime.queue.load(await self._own(session_id))
         return [shown_message(entry.message, None) for entry in waiting]
 
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
@@ -193,14 +194,23 @@ class Runs(EnginePart):
 
     def subscribe(self) -> AsyncIterator[Event]:
         """What happens on this host, from now on."""
-        return self._with_pauses(cast(AsyncGenerator[Event, None], self._host.live.subscribe()))
+        return self._shown(cast(AsyncGenerator[Event, None], self._host.live.subscribe()))
 
-    async def _with_pauses(self, events: AsyncGenerator[Event, None]) -> AsyncIterator[Event]:
-        """The events as they are shown: a run's own status knows nothing of the queue."""
+    async def _shown(self, events: AsyncGenerator[Event, None]) -> AsyncIterator[Event]:
+        """The events as they are shown, an owner's alone: a run's own status knows nothing of the queue."""
         async with contextlib.aclosing(events):
             async for event in events:
+                if self.owner is not None and not await self._is_own(event):
+                    continue
                 if event.type == "status":
                     told = msgspec.convert(event.data["status"], Status)
                     shown = await self._runtime.with_pause(event.data["session_id"], told)
                     event = Event("status", {**event.data, "status": msgspec.to_builtins(shown)})
                 yield event
+
+    async def _is_own(self, event: Event) -> bool:
+        """Whether the owner may be told. An event of no session is the host's; that one is gone says whose it was."""
+        session_id = event.data.get("session_id")
+        if event.type == "session_deleted":
+            return event.data.get("owner") == self.owner
+        return isinstance(session_id, str) and await self._store.find_named(session_id, self.owner) is not None

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from clew import ids
 from clew.engine.base import EnginePart, check_limit
-from clew.engine.workspace import resolve_workspace, without_links
+from clew.engine.workspace import without_links
 from clew.errors import InvalidInput, SessionBusy
 from clew.history.repair import plan_accept
 from clew.history.views import View, load_messages
 from clew.store.base import Cursor, SessionQuery
-from clew.store.unit import DeleteSession, InsertSession, PatchSession, Unit, Write
+from clew.store.unit import AliasIsFree, DeleteSession, Guard, InsertSession, PatchSession, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
 from clew.transcript.metadata import MODE_KEY, NAMING_KEY, PINNED_KEY, local_place
@@ -65,12 +66,14 @@ class Sessions(EnginePart):
         metadata: Mapping[str, Any] | None = None,
         system_prompt: str | None = None,
         mode: Mode | None = None,
+        alias: str | None = None,
     ) -> Session:
         """A new, empty session.
 
         ``workspace_root`` must be a folder; it is kept as an absolute path without links. The model is the one given,
         else the agent's, else the workspace's own (``.clew/config.toml``), else the default. A variant given here is
-        for the first turn. A ``json:`` store needs ``workerId`` and ``workspaceId`` in ``metadata``.
+        for the first turn. ``alias`` is the caller's own name for it, good wherever an id is. A ``json:`` store needs
+        ``workerId`` and ``workspaceId`` in ``metadata``.
         """
         if system_prompt is not None:
             metadata = {**(metadata or {}), "system_prompt": system_prompt}
@@ -78,9 +81,13 @@ class Sessions(EnginePart):
             metadata = {**(metadata or {}), MODE_KEY: mode}
         self._check_required(metadata or {}, self._store.capabilities.required_metadata)
         session = await self._draft(
-            model=model, agent=agent, workspace_root=workspace_root, title=title, metadata=metadata
+            model=model, agent=agent, workspace_root=workspace_root, title=title, metadata=metadata, owner=self.owner
         )
-        await self._commit(session.id, InsertSession(session))
+        guards: tuple[Guard, ...] = ()
+        if alias is not None:
+            session = replace(session, alias=ids.check_alias(alias, self._store.capabilities.session_ids))
+            guards = (AliasIsFree(alias, self.owner),)
+        await self._runtime.sessions.commit(Unit(session.id, (InsertSession(session),), guards, sync="power"))
         self._runtime.sessions.publish("session_created", session.id)
         self._host.hooks.observe("session_create", session, session)
         return session
@@ -108,7 +115,7 @@ class Sessions(EnginePart):
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
         if kind not in ("chat", "subagent", "any"):
             raise InvalidInput(f"kind must be chat, subagent or any, not {kind!r}")
-        parent = None if parent is None else self._own(parent)
+        parent = None if parent is None else await self._own(parent)
         folder = None if workspace is None else str(workspace)
         check_value([agent, folder, q], "filter")
         folder = await asyncio.to_thread(without_links, folder) if folder else folder
@@ -123,6 +130,7 @@ class Sessions(EnginePart):
             archived=archived,
             ephemeral=ephemeral,
             pinned=pinned,
+            owner=self.owner,
         )
         page = await self._store.list_shown(query)
         return SessionList(page.sessions, _format_cursor(page.next), page.unsettled)
@@ -177,7 +185,8 @@ class Sessions(EnginePart):
         stamp = self._host.clock.now_ms() if archived else None
         archived_at = UNSET if archived is None else stamp
         patch = PatchSession(metadata=merged, drop=drop, archived_at=archived_at, model=picked)
-        await self._commit(self._own(session_id), patch)
+        session_id = await self._own(session_id)
+        await self._commit(session_id, patch)
         self._runtime.sessions.publish("session_updated", session_id)
         if MODE_KEY in (metadata or {}):
             await self._runtime.answers.judge_again(session_id)
@@ -202,7 +211,9 @@ class Sessions(EnginePart):
         finally:
             self._runtime.end_deletion(session.id, gone=gone)
         await asyncio.to_thread(shutil.rmtree, self._host.spill / session.id, ignore_errors=True)
-        self._runtime.sessions.publish("session_deleted", session.id)
+        # Whose it was nobody could ask any more.
+        owned = {} if session.owner is None else {"owner": session.owner}
+        self._runtime.sessions.publish("session_deleted", session.id, **owned)
         self._host.hooks.observe("session_delete", session, session)
 
     async def _is_live(self, session_id: str) -> bool:
@@ -221,7 +232,7 @@ class Sessions(EnginePart):
         would send, the summary first. ``all``: every row. ``limit`` takes that many from the end, ``before`` pages
         back from a message.
         """
-        session_id = self._own(session_id)
+        session_id = await self._own(session_id)
         if view not in ("visible", "all", "model"):
             raise InvalidInput(f"view must be visible, all or model, not {view!r}")
         check_limit(limit)
@@ -262,13 +273,14 @@ class Sessions(EnginePart):
         workspace_root: str | Path | None,
         title: str | None,
         metadata: Mapping[str, Any] | None,
+        owner: str | None,
     ) -> Session:
         """A session as it would be stored."""
         from clew.runtime.setting import usual_model
 
         now = self._host.clock.now_ms()
         check_value([agent, title, dict(metadata or {})], "session")
-        workspace = await asyncio.to_thread(resolve_workspace, workspace_root) if workspace_root is not None else None
+        workspace = await self._place(workspace_root)
         catalog = await asyncio.to_thread(self._host.agents, workspace)
         manifest = catalog.get(agent or self._host.choices.default_agent)
         bag = dict(metadata or {})
@@ -288,6 +300,7 @@ class Sessions(EnginePart):
             metadata=bag,
             created_at=now,
             updated_at=now,
+            owner=owner,
         )
         check_value(msgspec.to_builtins(session.model), "model")
         _check_title(bag.get("title"))

@@ -32,7 +32,8 @@ class Settings(EnginePart):
         """What is in force now for whoever says nothing else."""
         chosen, folder = self._host.choices, self._host.config_folder
         model = str(chosen.default_model) if chosen.default_model is not None else None
-        file = str(folder / "config.toml") if folder is not None else None
+        # Where the host keeps them is not an owner's to know, who cannot change them.
+        file = str(folder / "config.toml") if folder is not None and self.owner is None else None
         return SettingsShape(model, chosen.default_agent, chosen.max_steps, file)
 
     async def change_settings(

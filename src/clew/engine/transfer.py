@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Literal
 
 from clew.config import secret_values
 from clew.engine.base import EnginePart
-from clew.engine.workspace import resolve_workspace
 from clew.errors import InvalidInput
 from clew.long_work import giving_way, let_go, run_long
 from clew.store.base import SearchPage, SearchQuery
@@ -41,7 +39,9 @@ class Transfer(EnginePart):
         """
         within = None if session_id is None else (await self._find_own(session_id)).id
         check_value([q, cursor], "search")
-        return await self._store.search(SearchQuery(q, limit=limit, cursor=cursor, session_id=within, wait=wait))
+        return await self._store.search(
+            SearchQuery(q, limit=limit, cursor=cursor, session_id=within, wait=wait, owner=self.owner)
+        )
 
     async def export(
         self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
@@ -72,6 +72,7 @@ class Transfer(EnginePart):
         from clew.history import transfer
         from clew.interop.session_file import parse_session
 
-        workspace = await asyncio.to_thread(resolve_workspace, workspace_root) if workspace_root is not None else None
+        workspace = await self._place(workspace_root)
         with giving_way():
-            return await transfer.import_session(self._host, await run_long(parse_session, data), workspace)
+            portable = await run_long(parse_session, data)
+            return await transfer.import_session(self._host, portable, workspace, self.owner)

@@ -130,6 +130,7 @@ class Branching:
             model=model or source.model,
             workspace_root=source.workspace_root,
             parent_id=source.id,
+            owner=source.owner,
             parent_message_id=point_id,
             metadata={key: value for key, value in {**bag, **changes}.items() if value is not None},
             created_at=now,

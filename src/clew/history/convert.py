@@ -140,9 +140,9 @@ async def _move(
         # Its parent is gone, and what it was called is no name here.
         came["parent_id"] = parent
         session = replace(session, parent_id=None, parent_message_id=None)
-    if given.rules and session.workspace_root is not None:
+    if given.rules and session.project is not None:
         # What a human has allowed or denied there stays; that it differs is told with the rules of projects.
-        given = replace(given, rules=await target.load_project_rules(session.workspace_root) or given.rules)
+        given = replace(given, rules=await target.load_project_rules(session.project) or given.rules)
     written = rename_session(replace(given, session=session), rename, mint, new_parts=is_taken)
     metadata = {**written.session.metadata, ORIGIN_KEY: came}
     written = replace(written, session=replace(written.session, metadata=metadata))

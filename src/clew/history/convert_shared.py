@@ -85,14 +85,14 @@ async def carry_shared(
             tally.know("schedules")
         else:
             await _put(target, PutSchedule(routed), "schedules", schedule.id, tally)
-    secrets = {one.name: one.secret for one in await target.list_webhooks()}
+    secrets = {one.key: one.secret for one in await target.list_webhooks()}
     for webhook in await source.list_webhooks():
         routed_hook = replace(webhook, routing=_renamed(webhook.routing, names))
         if webhook.routing.session_id in lost:
             tally.leave("webhooks", "their session was left", webhook.name)
-        elif webhook.name not in secrets:
+        elif webhook.key not in secrets:
             await _put(target, PutWebhook(routed_hook), "webhooks", webhook.name, tally)
-        elif secrets[webhook.name] == webhook.secret:
+        elif secrets[webhook.key] == webhook.secret:
             tally.know("webhooks")
         else:
             tally.leave("webhooks", "there is another one of that name, with a secret of its own", webhook.name)

@@ -48,7 +48,9 @@ async def export_session(store: Store, session_id: str, now: int) -> PortableSes
     return await run_long(for_export, await load_portable(store, session_id, keep_damaged=True), now)
 
 
-async def import_session(host: Host, portable: PortableSession, workspace: Path | None = None) -> Session:
+async def import_session(
+    host: Host, portable: PortableSession, workspace: Path | None = None, owner: str | None = None
+) -> Session:
     """Write it as a session of this host's store; what it became.
 
     It works in ``workspace``, never in the folder it names: what waits in its queue would be run there, by the
@@ -61,11 +63,11 @@ async def import_session(host: Host, portable: PortableSession, workspace: Path 
         policy_for(host.config.compaction, host.config.pruning, portable.session.compaction)
     store, mint, now = host.store, host.mint, host.clock.now_ms()
     arriving = await run_long(lambda: _close_open(for_export(portable, portable.exported_at), now, mint))
-    session = await _session_here(host, arriving, workspace, now)
+    session = replace(await _session_here(host, arriving, workspace, now, owner), owner=owner)
     # Files that it names and does not bring, and that are here: they must stay as long as it does.
     named = await run_long(named_blobs, arriving.messages)
     missing = sorted(named - {blob.sha256 for blob in arriving.blobs})
-    links = tuple([LinkBlob(sha256) for sha256 in missing if await store.find_blob(sha256) is not None])
+    links = tuple([LinkBlob(sha256) for sha256 in missing if await store.find_blob(sha256, owner) is not None])
     outcome: Outcome | None = None
     writes: tuple[Write, ...] = ()
     if await _is_free(store, arriving):
@@ -107,7 +109,9 @@ async def _is_free(store: Store, portable: PortableSession) -> bool:
     return not any([await store.find_turn(turn.id) is not None for turn in portable.turns])
 
 
-async def _session_here(host: Host, portable: PortableSession, workspace: Path | None, now: int) -> Session:
+async def _session_here(
+    host: Host, portable: PortableSession, workspace: Path | None, now: int, owner: str | None
+) -> Session:
     """The session row as it will be, but for its sums: what this host does not have is noted, not believed."""
     given = portable.session
     metadata = dict(given.metadata)
@@ -131,7 +135,7 @@ async def _session_here(host: Host, portable: PortableSession, workspace: Path |
     if portable.queue and given.paused_by is None:
         # Nobody here has said that it may go on.
         metadata[PAUSED_KEY] = "restart"
-    is_child = given.parent_id is not None and await _may_descend(host.store, given.id, given.parent_id)
+    is_child = given.parent_id is not None and await _may_descend(host.store, given.id, given.parent_id, owner)
     if given.parent_id is not None and not is_child:
         came["parent_id"] = given.parent_id
     return replace(
@@ -144,12 +148,14 @@ async def _session_here(host: Host, portable: PortableSession, workspace: Path |
     )
 
 
-async def _may_descend(store: Store, session_id: str, parent_id: str) -> bool:
+async def _may_descend(store: Store, session_id: str, parent_id: str, owner: str | None) -> bool:
     """Whether the parent could be one here, and nobody above it descends from the session itself.
 
     Rules are looked for upwards and deleting goes downwards; in a circle neither would end.
     """
     if not store.capabilities.session_ids.value.fullmatch(parent_id):
+        return False
+    if owner is not None and await store.find_named(parent_id, owner) is None:
         return False
     seen = {session_id}
     at: str | None = parent_id

@@ -72,7 +72,7 @@ async def admit(
     given: Sequence[object] = () if isinstance(prompt, str) else prompt
     media = any(isinstance(part, Mapping) and kind_of(part) == "file" for part in given)
     setting = await resolve(host, session, model=model, agent=agent, attended=attended, media=media, told=told)
-    kept = await _load_kept(host.store, prompt)
+    kept = await _load_kept(host.store, prompt, session.owner)
     asked = (prompt, setting.workspace, host.clock.now_ms(), setting.info, kept)
     # Off the loop where files are read, or much has to be looked at.
     short = not media and _is_short(prompt)
@@ -119,15 +119,16 @@ def assistant_row(session_id: str, message_id: str, now: int, metadata: dict[str
     return MessageRow(message_id, session_id, "assistant", now, now, metadata)
 
 
-async def _load_kept(store: Store, prompt: str | Sequence[Mapping[str, Any]]) -> dict[str, Blob]:
-    """The blobs that a prompt names as a stored message does, by digest: files of a message that is sent again."""
+async def _load_kept(store: Store, prompt: str | Sequence[Mapping[str, Any]], owner: str | None) -> dict[str, Blob]:
+    """The blobs that a prompt names as a stored message does, by digest: files of a message of the owner's that is sent
+    again."""
     kept: dict[str, Blob] = {}
     parts: Sequence[object] = () if isinstance(prompt, str) else prompt
     for part in parts:
         sha256 = blob_of(part) if isinstance(part, Mapping) else None
         # More than a prompt may hold are refused in a moment; they need not be read for that.
         if sha256 is not None and sha256 not in kept and len(kept) <= MAX_FILES:
-            blob = await store.find_blob(sha256)
+            blob = await store.find_blob(sha256, owner)
             if blob is not None:
                 kept[blob.sha256] = blob
     return kept

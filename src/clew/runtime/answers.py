@@ -324,7 +324,7 @@ class Answers:
             for rule in rules:
                 said = {**msgspec.to_builtins(rule), "source": scope, "added_at": now}
                 new[_said_by(said)] = said
-        project = str(session.workspace_root)
+        project = str(session.project)
         known = session.permissions if scope == "session" else await self._host.store.load_project_rules(project)
         # One that is there already is not kept twice.
         held = (*(rule for rule in known if _said_by(rule) not in new), *new.values())

@@ -322,6 +322,7 @@ class Caller:
             session_id=self._setting.session.id,
             turn_id=self._turn_id,
             metadata=self._setting.session.metadata,
+            owner=self._setting.session.owner,
             deps=self._host.deps,
             call_id=call.id,
             signal=self._signal,

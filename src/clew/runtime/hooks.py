@@ -109,7 +109,9 @@ class Hooks:
     def _context(self, session: Session | str, turn_id: str | None) -> HookContext:
         if isinstance(session, str):
             return HookContext(session_id=session, turn_id=turn_id, deps=self._deps)
-        return HookContext(session_id=session.id, turn_id=turn_id, metadata=session.metadata, deps=self._deps)
+        return HookContext(
+            session_id=session.id, turn_id=turn_id, owner=session.owner, metadata=session.metadata, deps=self._deps
+        )
 
     async def _call(
         self, name: str, hook: Callable[[Any, HookContext], Awaitable[Any]], value: Any, context: HookContext

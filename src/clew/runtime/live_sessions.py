@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from clew.errors import (
+    AliasTaken,
     DuplicateEvent,
     InternalError,
     ReplicaAway,
@@ -238,6 +239,8 @@ class LiveSessions:
                 raise RulesMoved
             if outcome.reason == "route_taken":
                 raise RouteTaken
+            if outcome.reason == "alias_taken":
+                raise AliasTaken("there is a session of that alias already; take another, or use that one")
             if outcome.reason == "sent_meanwhile":
                 raise SentMeanwhile
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)

@@ -295,6 +295,7 @@ class Loop(msgspec.Struct):
             message_id=self.recorder.message.id,
             usage=Usage(input=self.size),
             workspace=session.workspace_root,
+            owner=session.owner,
         )
 
     def _book(self, end: StepEnd) -> None:

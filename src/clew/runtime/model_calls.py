@@ -159,6 +159,7 @@ async def ask_text(
         turn_id=turn_id,
         usage=Usage(input=estimate_tokens(chars)),
         workspace=session.workspace_root,
+        owner=session.owner,
     )
     host.providers.get(request.model.provider_id)  # one that cannot be asked was not asked
     asked = AskedCall(host, row, keep)

@@ -73,6 +73,7 @@ class Permit(msgspec.Struct, frozen=True):
     places: OwnPlaces
     attended: bool
     parent: Permit | None = None
+    project: str | None = None
 
     async def load(self) -> RulesInForce:
         """The rules in force now, the parent's included."""
@@ -86,7 +87,7 @@ class Permit(msgspec.Struct, frozen=True):
 
     async def _read(self) -> _Stored:
         async def ask(store: Moment) -> tuple[Session, tuple[dict[str, object], ...]]:
-            project = () if self.workspace is None else await store.load_project_rules(str(self.workspace))
+            project = () if self.project is None else await store.load_project_rules(self.project)
             return await get_session(store, self.session_id), project
 
         session, project = await self.store.at_once(self.session_id, ask, hot=True)

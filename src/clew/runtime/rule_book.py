@@ -23,7 +23,7 @@ from clew.runtime.permit import stored_rules
 from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, PatchSession, PutProjectRules, RulesAre, Unit
 from clew.transcript.rule import Rule
-from clew.transcript.session import Session
+from clew.transcript.session import Session, project_of
 
 __all__ = ["KeptRule", "RuleBook", "RuleScope"]
 
@@ -54,8 +54,9 @@ class RuleBook:
     async def of_session(self, session: Session) -> list[KeptRule]:
         return _kept(stored_rules(session.permissions, "session"), "session", session.id)
 
-    async def of_project(self, project: str) -> list[KeptRule]:
-        return _kept(stored_rules(await self._host.store.load_project_rules(project), "project"), "project", project)
+    async def of_project(self, folder: str, owner: str | None = None) -> list[KeptRule]:
+        stored = await self._host.store.load_project_rules(project_of(owner, folder))
+        return _kept(stored_rules(stored, "project"), "project", folder)
 
     async def of_agent(self, name: str, workspace: str | None) -> list[KeptRule]:
         """An agent's own, and those every agent has. Clew's places are closed to all of them besides."""
@@ -72,32 +73,42 @@ class RuleBook:
             await self._sessions.commit(Unit(session_id, (new,), sync="power"))
         await self._judge_session(session_id)
 
-    async def add(self, scope: Literal["session", "project"], of: str, rule: Mapping[str, Any]) -> KeptRule:
-        """Add one rule, the newest of its list. One that is there already is moved there."""
+    async def add(
+        self, scope: Literal["session", "project"], of: str, rule: Mapping[str, Any], owner: str | None = None
+    ) -> KeptRule:
+        """Add one rule, the newest of its list. One that is there already is moved there. A project's rules are its
+        ``owner``'s."""
         [parsed] = parse_rules([rule], scope, added_at=self._host.clock.now_ms())
         [new] = _kept((parsed,), scope, of)
-        await self._change(scope, of, new.id, _as_stored(parsed))
+        await self._change(scope, of, new.id, _as_stored(parsed), owner)
         return new
 
-    async def revoke(self, scope: Literal["session", "project"], of: str, rule_id: str) -> None:
+    async def revoke(
+        self, scope: Literal["session", "project"], of: str, rule_id: str, owner: str | None = None
+    ) -> None:
         """Take a rule away."""
-        await self._change(scope, of, rule_id, None)
+        await self._change(scope, of, rule_id, None, owner)
 
     async def _change(
-        self, scope: Literal["session", "project"], of: str, rule_id: str, new: dict[str, Any] | None
+        self,
+        scope: Literal["session", "project"],
+        of: str,
+        rule_id: str,
+        new: dict[str, Any] | None,
+        owner: str | None,
     ) -> None:
         """Take the rule of that id out of its list and put ``new`` at the end of it."""
-        store = self._host.store
+        store, project = self._host.store, project_of(owner, of)
         while True:
             if scope == "session":
                 known = tuple((await get_session(store, of)).permissions)
                 put = PatchSession(permissions=_changed(known, scope, of, rule_id, new))
                 unit = Unit(of, (put,), (RulesAre(None, known),), sync="power")
             else:
-                known = await store.load_project_rules(of)
+                known = await store.load_project_rules(project)
                 rules = _changed(known, scope, of, rule_id, new)
-                replaced = PutProjectRules(of, rules, self._host.clock.now_ms())
-                unit = Unit(STORE_WIDE, (replaced,), (RulesAre(of, known),), sync="power")
+                replaced = PutProjectRules(project, rules, self._host.clock.now_ms())
+                unit = Unit(STORE_WIDE, (replaced,), (RulesAre(project, known),), sync="power")
             try:
                 await self._sessions.commit(unit)
                 break
@@ -109,7 +120,7 @@ class RuleBook:
             return
         for session_id in await store.unsettled_sessions():
             session = await store.find_session(session_id)
-            if session is not None and session.workspace_root == of:
+            if session is not None and session.project == project:
                 await self._judge_session(session_id)
 
     async def _judge_session(self, session_id: str) -> None:

@@ -312,7 +312,7 @@ async def load_permit(
             catalog = await asyncio.to_thread(host.agents, _workspace(above))
             parent = await load_permit(host, above, catalog.get(above.agent).rules, attended=False)
     own = (*host.base_rules, *rules)
-    return Permit(host.store, session.id, own, _workspace(session), host.places, attended, parent)
+    return Permit(host.store, session.id, own, _workspace(session), host.places, attended, parent, session.project)
 
 
 def _workspace(session: Session) -> Path | None:

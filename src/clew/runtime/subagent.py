@@ -74,6 +74,7 @@ class Subagents:
             model=model.plain,
             workspace_root=setting.session.workspace_root,
             parent_id=setting.session.id,
+            owner=setting.session.owner,
             metadata={"kind": "subagent", "depth": setting.depth + 1, **place},
             created_at=now,
             updated_at=now,

@@ -274,7 +274,9 @@ class Conversations(Protocol):
         """A system prompt, or a list of tools as JSON, by its digest; what a person sends is a message."""
         ...
 
-    async def find_blob(self, sha256: str) -> Blob | None: ...
+    async def find_blob(self, sha256: str, owner: str | None = None) -> Blob | None:
+        """With an ``owner``, only where a session of theirs names it."""
+        ...
 
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]: ...
 
@@ -311,12 +313,19 @@ class Moment(Conversations, Looks, Paths, Replicas, Protocol):
 
 
 class Triggers(Protocol):
-    """Reading what no human typed: the events ledger, schedules, webhooks, and whom they are for."""
+    """Reading what no human typed: the events ledger, schedules, webhooks, and whom they are for, by whatever name."""
 
-    async def load_routed(self, kind: RouteKind, name: str) -> tuple[Session, ...]:
+    async def find_named(self, name: str, owner: str | None) -> str | None:
+        """The id of the session that a name means to an owner: its id, else the alias that owner gave it.
+
+        Nobody (None) knows every session by its id, and by alias those without an owner.
+        """
+        ...
+
+    async def load_routed(self, kind: RouteKind, name: str, owner: str | None = None) -> tuple[Session, ...]:
         """The sessions whose metadata has this name under that key, oldest first by (created_at, id), 20 at most.
 
-        Archived ones and those of subagents are passed over.
+        Archived ones and those of subagents are passed over. Names are an owner's own: None finds those without one.
         """
         ...
 

@@ -22,6 +22,7 @@ def refusal(
     count_sent: Callable[[str], int],
     find_routed: Callable[[u.RouteIsFree], Sequence[Session]],
     load_rules: Callable[[str | None], Sequence[Mapping[str, Any]]],
+    find_named: Callable[[str, str | None], str | None],
 ) -> u.Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
     for guard in unit.guards:
@@ -30,6 +31,8 @@ def refusal(
                 return u.Refused("event_exists")
             case u.RouteIsFree(_, _, deleting) if any(one.id != deleting for one in find_routed(guard)):
                 return u.Refused("route_taken")
+            case u.AliasIsFree(alias, owner) if find_named(alias, owner) is not None:
+                return u.Refused("alias_taken")
             case u.LeaseHolds(replica_id) if not is_alive(replica_id):
                 return u.Refused("lease_lapsed")
             case u.ScheduleIs(schedule) if find_schedule(schedule.id) != schedule:

@@ -50,8 +50,8 @@ async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = F
             blobs += [blob] if blob is not None else []
         except RowUndecodable as error:
             _leave_out(error, keep_damaged)
-    root = whole.session.workspace_root
-    rules = tuple(await store.load_project_rules(root)) if root is not None else ()
+    project = whole.session.project
+    rules = tuple(await store.load_project_rules(project)) if project is not None else ()
     epoch = (await store.load_state(session_id)).epoch
     return await run_long(_portable, whole, tuple(prompts), tuple(blobs), epoch, rules)
 
@@ -99,8 +99,8 @@ def plan_insert(portable: PortableSession, now: int) -> tuple[u.Write, ...]:
     writes: list[u.Write] = [u.InsertSession(msgspec.structs.replace(session, head_turn_id=None))]
     writes += [u.PutPrompt(prompt.digest, prompt.body, now) for prompt in portable.prompts]
     writes += [u.PutBlob(blob.sha256, blob.media_type, blob.data, now) for blob in portable.blobs]
-    if portable.rules and session.workspace_root is not None:
-        writes.append(u.PutProjectRules(session.workspace_root, portable.rules, now))
+    if portable.rules and session.project is not None:
+        writes.append(u.PutProjectRules(session.project, portable.rules, now))
     for row in rows.values():
         # What other writes set, they set: the queue, the projections, the steps.
         bare = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, (*_set_by_writes(row), "usage")))

@@ -56,6 +56,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
     cursor: str | None = None
     session_id: str | None = None
     wait: bool = True
+    owner: str | None = None
 
 
 class SearchHit(msgspec.Struct, frozen=True):
@@ -97,6 +98,7 @@ class SearchPlan(msgspec.Struct, frozen=True):
     offset: int
     session_id: str | None
     key: str
+    owner: str | None = None
 
 
 def plan_search(query: SearchQuery) -> SearchPlan:
@@ -123,7 +125,7 @@ def plan_search(query: SearchQuery) -> SearchPlan:
     prefix = "*" if is_word and _belongs(last[-1]) else ""
     match = None if _UNSPACED.search(text) else " AND ".join(quoted) + prefix
     words = tuple(_bare(piece) for piece, _ in pieces)
-    return SearchPlan(match, words, query.limit, int(place[1]) if place else 0, query.session_id, key)
+    return SearchPlan(match, words, query.limit, int(place[1]) if place else 0, query.session_id, key, query.owner)
 
 
 def next_cursor(plan: SearchPlan) -> str:

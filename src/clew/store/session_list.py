@@ -32,6 +32,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     archived: bool = False
     ephemeral: bool = False
     pinned: bool = False
+    owner: str | None = None
 
 
 class SessionPage(msgspec.Struct, frozen=True):

@@ -95,11 +95,19 @@ class EventIsNew(Guard, frozen=True):
 
 
 class RouteIsFree(Guard, frozen=True):
-    """No session has this label or routing key, but for one that is being deleted. ``route_taken`` otherwise."""
+    """No session of the owner has this label or routing key, but one that is being deleted; else ``route_taken``."""
 
     kind: RouteKind
     name: str
     deleting: str | None = None
+    owner: str | None = None
+
+
+class AliasIsFree(Guard, frozen=True):
+    """The owner has no session that this name means already. ``alias_taken`` otherwise."""
+
+    alias: str
+    owner: str | None
 
 
 class NotRunElsewhere(Guard, frozen=True):
@@ -426,7 +434,7 @@ class PutWebhook(SharedWrite, frozen=True):
 
 
 class DropWebhook(SharedWrite, frozen=True):
-    name: str
+    key: str
 
 
 class JoinReplica(SharedWrite, frozen=True):
@@ -479,6 +487,7 @@ class Refused(msgspec.Struct, frozen=True):
         "session_exists",
         "event_exists",
         "route_taken",
+        "alias_taken",
         "runs_elsewhere",
         "lease_lapsed",
         "schedule_changed",

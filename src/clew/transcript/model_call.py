@@ -43,6 +43,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended: CallEnd = "asked"
     estimated: bool = False
     workspace: str | None = None
+    owner: str | None = None
 
     @property
     def is_open(self) -> bool:

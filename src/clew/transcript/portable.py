@@ -99,9 +99,11 @@ class PortableSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AT_HOME: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
-    # Permissions count for the host they were given on alone. Sums are added up again; one is there for people.
+    # Permissions count for the host they were given on alone, and so does whose it is. Sums are added up again; one
+    # is there for people.
     Session: frozenset(
         {"permissions", "prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "spend"}
+        | {"owner", "alias"}
     ),
     Turn: frozenset({"session_id", "depth", "compaction_turn_id"}),
     MessageRow: frozenset({"session_id"}),

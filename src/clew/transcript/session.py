@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -10,7 +11,7 @@ from clew.errors import InvalidInput
 from clew.transcript.metadata import SessionMetadata
 from clew.transcript.usage import Usage
 
-__all__ = ["Model", "Session", "SessionState", "Spend", "read_model"]
+__all__ = ["Model", "Session", "SessionState", "Spend", "folder_of", "project_of", "read_model"]
 
 
 class Model(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -45,6 +46,18 @@ def read_model(value: str | Model | dict[str, Any]) -> Model:
         raise InvalidInput(f"not a model: {error}") from error
 
 
+def project_of(owner: str | None, folder: str) -> str:
+    """What a folder's rules are kept under: an owner's own are nobody else's. A folder's name begins with a slash."""
+    return folder if owner is None else f"{quote(owner, safe='')}:{folder}"
+
+
+def folder_of(owner: str | None, project: str) -> str | None:
+    """The folder of a project of this owner; None where it is another's."""
+    of = project_of(owner, "")
+    is_own = project.startswith(of) if owner is not None else project.startswith("/")
+    return project.removeprefix(of) if is_own else None
+
+
 class Spend(msgspec.Struct, frozen=True):
     """What a session has spent, with its subagents, of which ``subagents`` there are. A branch's is its own alone."""
 
@@ -59,7 +72,8 @@ class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
 
     ``agent`` never changes. ``permissions`` holds the session's own rules as they were stored, unknown keys
     included. The token counts are the sums over the session's assistant messages. ``spend`` is over all its model
-    calls; the facade adds it up for whoever looks at a session, and it is never stored.
+    calls; the facade adds it up for whoever looks at a session, and it is never stored. ``owner``, opaque text, never
+    changes; ``alias`` is the owner's own name for it.
     """
 
     id: str
@@ -81,7 +95,14 @@ class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
     total_tokens: int = 0
     cost_usd: float = 0.0
     archived_at: int | None = None
+    owner: str | None = None
+    alias: str | None = None
     spend: Spend = Spend(0, 0, 0.0, 0)
+
+    @property
+    def project(self) -> str | None:
+        """What the rules of its project are kept under; None where it works in no folder."""
+        return None if self.workspace_root is None else project_of(self.owner, self.workspace_root)
 
     @property
     def usage(self) -> Usage:

@@ -65,20 +65,22 @@ class UsageReport(msgspec.Struct, frozen=True):
 
 
 class UsageQuery(msgspec.Struct, frozen=True):
-    """Which calls are added up: those asked from ``since`` on and before ``until``."""
+    """Which calls are added up: those asked from ``since`` on and before ``until``; of one owner where it is named."""
 
     by: Grouping
     since: int | None = None
     until: int | None = None
+    owner: str | None = None
 
 
 def sum_calls(calls: Iterable[ModelCall], query: UsageQuery) -> tuple[UsageGroup, ...]:
     """The calls that a query asks for, in groups by their keys; the one without a key comes last."""
     groups: dict[str | None, list[ModelCall]] = {}
     for call in calls:
-        if (query.since is None or call.asked_at >= query.since) and (
+        in_time = (query.since is None or call.asked_at >= query.since) and (
             query.until is None or call.asked_at < query.until
-        ):
+        )
+        if in_time and query.owner in (None, call.owner):
             groups.setdefault(_key(call, query.by), []).append(call)
     return tuple(
         UsageGroup(
@@ -133,4 +135,4 @@ def _key(call: ModelCall, by: Grouping) -> str | None:
         case "workspace":
             return call.workspace
         case "owner":
-            return None  # there is one owner today, who owns all there is
+            return call.owner

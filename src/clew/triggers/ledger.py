@@ -29,6 +29,8 @@ __all__ = [
     "check_type",
     "digest_event",
     "event_text",
+    "owned_source",
+    "tag_of",
     "without_content",
 ]
 
@@ -46,6 +48,7 @@ class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     ``turn_id`` is stored with outbound events and looked up for inbound ones. ``digest`` is of what came in;
     ``routing`` says how it found its session. ``attempt`` counts from 1; the rows of later ones name their turn.
+    ``owner`` is the session's, which the store fills in.
     """
 
     id: str
@@ -62,6 +65,7 @@ class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None = None
     routing: dict[str, Any] = msgspec.field(default_factory=dict)
     data: dict[str, Any] = msgspec.field(default_factory=dict)
+    owner: str | None = None
     seq: int = 0
 
 
@@ -79,6 +83,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
     turn_id: str | None = None
     direction: Direction | None = None
+    owner: str | None = None
 
 
 class EventPage(msgspec.Struct, frozen=True):
@@ -86,6 +91,16 @@ class EventPage(msgspec.Struct, frozen=True):
 
     events: tuple[LedgerEvent, ...]
     next: int | None
+
+
+def tag_of(owner: str) -> str:
+    """An owner in a name that others may see: it says who is whose, and not who they are."""
+    return sha256(owner.encode()).hexdigest()[:16]
+
+
+def owned_source(owner: str | None, source: str) -> str:
+    """A source as it is stored: event identities are an owner's own. Nobody outside can choose a name with a colon."""
+    return source if owner is None else f"owner:{tag_of(owner)}:{source}"
 
 
 def check_source(source: str) -> str:

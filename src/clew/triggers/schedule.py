@@ -77,6 +77,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     last_id: str | None = None
     last_error: str | None = None
     skipped: int = 0
+    owner: str | None = None
 
     @property
     def source(self) -> str:

@@ -11,11 +11,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from clew.errors import InvalidInput
-from clew.triggers.ledger import check_source_id, check_type
+from clew.triggers.ledger import check_source_id, check_type, tag_of
 from clew.triggers.routing import Routing
 from clew.triggers.signature import Scheme, signed_bytes
 
-__all__ = ["Webhook", "check_name", "delivery_id_of", "payload_of", "type_of"]
+__all__ = ["Webhook", "check_name", "delivery_id_of", "key_of", "payload_of", "type_of"]
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -31,15 +31,25 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None = None
     paused: bool = False
     routing: Routing = Routing()
+    owner: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What it is kept under, and delivered to: the name is the owner's own, and another may have the same."""
+        return key_of(self.owner, self.name)
 
     @property
     def source(self) -> str:
         """What its events have as their source."""
-        return f"hook:{self.name}"
+        return f"hook:{self.key}"
 
     def __repr__(self) -> str:
         # A value in a log or a traceback must not give the secret away.
         return f"Webhook(name={self.name!r})"
+
+
+def key_of(owner: str | None, name: str) -> str:
+    return name if owner is None else f"{tag_of(owner)}.{name}"
 
 
 def check_name(name: str) -> str:

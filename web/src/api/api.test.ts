@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { Client } from './client';
+import { Client, mountPath } from './client';
 import { inWords, Problem, Unreachable } from './problem';
 import { readEvents } from './sse';
 import { takeToken } from './token';
@@ -63,6 +63,15 @@ describe('Client', () => {
     const client = new Client('t', '', vi.fn(async () => new Response('<html>', { status: 502 })) as never);
     await expect(client.call('GET /api/health', {})).rejects.toMatchObject({ status: 502, code: 'http_502' });
   });
+});
+
+describe('mountPath', () => {
+  it.each([
+    ['http://h/', ''],
+    ['http://h/#token=x', ''],
+    ['http://h/x/', '/x'],
+    ['http://h/x/y/?q#s', '/x/y'],
+  ])('of %s', (base, path) => expect(mountPath(base)).toBe(path));
 });
 
 describe('the token', () => {

@@ -68,3 +68,8 @@ export class Client {
 export function isProblem(error: unknown, code: string): boolean {
   return error instanceof Problem && error.code === code;
 }
+
+/** Where the page lies on its server, which may be below any path: what every address of the API begins with. */
+export function mountPath(base: string = document.baseURI): string {
+  return new URL('.', base).pathname.replace(/\/$/, '');
+}

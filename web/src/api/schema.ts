@@ -216,7 +216,7 @@ export interface KeptRules {
   rules: KeptRule[];
 }
 
-/** A row of the ledger. `seq` is given by the store; `status` is the turn's, of outbound ones alone. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is of what came in; `routing` says how it found its session. `attempt` counts from 1; the rows of later ones name their turn. */
+/** A row of the ledger. `seq` is given by the store; `status` is the turn's, of outbound ones alone. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is of what came in; `routing` says how it found its session. `attempt` counts from 1; the rows of later ones name their turn. `owner` is the session's, which the store fills in. */
 export interface LedgerEvent {
   id: string;
   direction: "in" | "out";
@@ -232,6 +232,7 @@ export interface LedgerEvent {
   digest?: string | null;
   routing?: Record<string, unknown>;
   data?: Record<string, unknown>;
+  owner?: string | null;
   seq?: number;
 }
 
@@ -334,6 +335,7 @@ export interface NewSession {
   metadata?: Record<string, unknown> | null;
   system_prompt?: string | null;
   mode?: "accept_edits" | "ask" | "read_only" | null;
+  alias?: string | null;
 }
 
 /** A door and where it leads. Without a routing each delivery has a session of its own. */
@@ -529,7 +531,7 @@ export interface RunningCall {
   since: number;
 }
 
-/** Words under a name; in the folder of settings it is the file `prompts/NAME.md`. */
+/** Words under a name; in the folder of settings it is the file `prompts/NAME.md`, an owner's in a folder of their own below. */
 export interface SavedPrompt {
   name: string;
   text: string;
@@ -553,6 +555,7 @@ export interface Schedule {
   last_id?: string | null;
   last_error?: string | null;
   skipped?: number;
+  owner?: string | null;
 }
 
 /** All schedules, by their ids. */
@@ -651,6 +654,8 @@ export interface SessionShape {
   created_at: number;
   updated_at: number;
   archived_at: number | null;
+  owner: string | null;
+  alias: string | null;
   status: Status;
   mode: "accept_edits" | "ask" | "read_only";
   spend: Spend;
@@ -856,9 +861,11 @@ export interface WebhookPatch {
   prompt?: string | null;
 }
 
-/** A webhook as clients see it. The secret is there once, when it was made. */
+/** A webhook as clients see it. The secret is there once, when it was made. Deliveries go to its `key`, which is its name where it has no owner. */
 export interface WebhookShape {
   name: string;
+  key: string;
+  owner: string | null;
   scheme: "github" | "slack" | "standard" | "stripe";
   prompt: string | null;
   paused: boolean;

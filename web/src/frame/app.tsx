@@ -1,7 +1,7 @@
 /** The page: a gate for the token, then everything over one host. */
 
 import { useEffect, useState } from 'react';
-import { Client } from '../api/client';
+import { Client, mountPath } from '../api/client';
 import { forgetToken, keepToken, takeToken } from '../api/token';
 import { Host, HostContext } from '../state/host';
 import { useStore } from '../state/store';
@@ -49,7 +49,7 @@ export function App() {
 function Hosted({ token, onRefused }: { token: string; onRefused: () => void }) {
   const [host, setHost] = useState<Host | null>(null);
   useEffect(() => {
-    const made = new Host(new Client(token));
+    const made = new Host(new Client(token, mountPath()));
     made.start();
     setHost(made);
     return () => made.stop();

@@ -14,14 +14,14 @@ export function Webhooks() {
   const host = useHost();
   const { version, error, act } = useActing();
   const { answer, error: unread } = useAnswer('GET /api/hooks', {}, version);
-  const [secret, setSecret] = useState<{ name: string; secret: string } | null>(null);
+  const [secret, setSecret] = useState<{ name: string; key: string; secret: string } | null>(null);
   const [name, setName] = useState('');
-  const show = (made: WebhookShape) => setSecret(made.secret ? { name: made.name, secret: made.secret } : null);
+  const show = (made: WebhookShape) => setSecret(made.secret ? { name: made.name, key: made.key, secret: made.secret } : null);
   return (
     <Section title="Webhooks" error={error ?? unread}>
       {secret && (
         <div role="status" className="grid grid-cols-1 gap-1 rounded-md bg-warn-soft p-3 text-sm text-warn">
-          <p>The secret of {secret.name}, shown this once. Deliveries to /api/hooks/{secret.name} are signed with it.</p>
+          <p>The secret of {secret.name}, shown this once. Deliveries to /api/hooks/{secret.key} are signed with it.</p>
           <code className="font-mono text-xs [overflow-wrap:anywhere] text-ink select-all">{secret.secret}</code>
           <Button className="justify-self-start" onClick={() => setSecret(null)}>
             I have kept it
@@ -41,16 +41,16 @@ export function Webhooks() {
               </p>
             </div>
             <div className="flex gap-1">
-              <Button onClick={() => void act(async () => show(await host.client.call('POST /api/hooks/{name}/rotate', { path: { name: hook.name } })))}>
+              <Button onClick={() => void act(async () => show(await host.client.call('POST /api/hooks/{name}/rotate', { path: { name: hook.key } })))}>
                 New secret
               </Button>
-              <Button onClick={() => void act(() => host.client.call('PATCH /api/hooks/{name}', { path: { name: hook.name }, body: { paused: !hook.paused } }))}>
+              <Button onClick={() => void act(() => host.client.call('PATCH /api/hooks/{name}', { path: { name: hook.key }, body: { paused: !hook.paused } }))}>
                 {hook.paused ? 'Resume' : 'Pause'}
               </Button>
               <Button
                 look="danger"
                 aria-label={`Remove the webhook ${hook.name}`}
-                onClick={() => void act(() => host.client.call('DELETE /api/hooks/{name}', { path: { name: hook.name } }))}
+                onClick={() => void act(() => host.client.call('DELETE /api/hooks/{name}', { path: { name: hook.key } }))}
               >
                 Remove
               </Button>

@@ -131,6 +131,8 @@ class SessionShape(msgspec.Struct, frozen=True):
     created_at: int
     updated_at: int
     archived_at: int | None
+    owner: str | None
+    alias: str | None
     status: Status
     mode: Mode
     spend: Spend
@@ -257,9 +259,12 @@ class ScheduleList(msgspec.Struct, frozen=True):
 
 
 class WebhookShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook as clients see it. The secret is there once, when it was made."""
+    """A webhook as clients see it. The secret is there once, when it was made. Deliveries go to its ``key``, which is
+    its name where it has no owner."""
 
     name: str
+    key: str
+    owner: str | None
     scheme: Scheme
     prompt: str | None
     paused: bool

@@ -42,6 +42,7 @@ class NewSession(Arguments):
     metadata: dict[str, Any] | None = None
     system_prompt: str | None = None
     mode: Mode | None = None
+    alias: str | None = None
 
 
 class SessionPatch(Arguments):

@@ -275,6 +275,16 @@ class Residence(MemoryStore):
         yield from super()._sessions()
         yield from (header.session for header in self._headers.values())
 
+    def _session_at(self, session_id: str) -> Session | None:
+        if self._lock is None:
+            return self._heads[session_id][1] if session_id in self._heads else None
+        header = self._headers.get(session_id)
+        return header.session if header is not None else super()._session_at(session_id)
+
+    def _names_blob(self, owner: str, sha256: str) -> bool:
+        away = (one for one in self._headers.values() if one.session.owner == owner)
+        return super()._names_blob(owner, sha256) or any(sha256 in one.blobs for one in away)
+
     async def _list_all(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed")

@@ -277,6 +277,7 @@ def _begin(session: Session, look: Look) -> tuple[u.Write, ...]:
         model=session.model,
         created_at=session.created_at,
         updated_at=session.updated_at,
+        owner=session.owner,
         metadata={**look._asdict(), **title},
     )
     return u.InsertSession(bare), u.OpenTurn(turn)

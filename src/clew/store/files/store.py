@@ -271,8 +271,12 @@ class FileStore(Residence):
         went = (event_key("out", one.source, one.source_id, one.attempt) for one in found)
         return tuple(one for one, key in zip(found, went, strict=True) if not self._files.is_unread("events", key))
 
-    async def find_blob(self, sha256: str) -> Blob | None:
+    async def find_blob(self, sha256: str, owner: str | None = None) -> Blob | None:
         await self._reload("blobs")
+        if owner is not None:
+            await self._bring_unsettled()
+            if not self._names_blob(owner, sha256):
+                return None
         known = self._shared.blobs.get(sha256)
         data = None if known is None else await asyncio.to_thread(self._files.read_blob, sha256)
         if known is not None and data is not None:

@@ -156,8 +156,9 @@ class MemoryConversations(MemoryTables):
     async def find_prompt(self, digest: str) -> str | None:
         return self._shared.prompts.get(digest)
 
-    async def find_blob(self, sha256: str) -> Blob | None:
-        return self._shared.blobs.get(sha256)
+    async def find_blob(self, sha256: str, owner: str | None = None) -> Blob | None:
+        blob = self._shared.blobs.get(sha256)
+        return blob if owner is None or self._names_blob(owner, sha256) else None
 
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
         return self._shared.rules.get(project, ())
@@ -206,6 +207,7 @@ def _matches(session: Session, query: SessionQuery) -> bool:
         and query.agent in (None, session.agent)
         and query.workspace in (None, session.workspace_root)
         and query.parent in (None, session.parent_id)
+        and query.owner in (None, session.owner)
         and (query.title is None or query.title.casefold() in (session.title or "").casefold())
         and (cursor is None or (session.updated_at, session.id) < (cursor.updated_at, cursor.id))
     )

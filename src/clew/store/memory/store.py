@@ -83,7 +83,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             self._is_alive,
             self._shared.schedules.get,
             lambda id_: 0 if value is None else sum(row.client_message_id == id_ for row in value.messages.values()),
-            lambda guard: self._routed(guard.kind, guard.name),
+            lambda guard: self._routed(guard.kind, guard.name, guard.owner),
             lambda project: (
                 self._shared.rules.get(project, ())
                 if project is not None
@@ -91,6 +91,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
                 if value
                 else ()
             ),
+            self._named,
         )
         if refused is not None:
             return refused
@@ -136,11 +137,12 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
                 change.put(shared.rules, project, rules)
             case u.AddEvent(event):
                 key = event_key(event.direction, event.source, event.source_id, event.attempt)
-                owner = event.session_id if self._is_there(event.session_id) else u.STORE_WIDE
-                if key in shared.events or owner != session_id:
+                holder = event.session_id if self._is_there(event.session_id) else u.STORE_WIDE
+                if key in shared.events or holder != session_id:
                     raise InternalError("an event is in the ledger already, or of another session", event_id=event.id)
                 seq = max((held.seq for held in shared.events.values()), default=0) + 1
-                change.put(shared.events, key, replace(event, seq=seq))
+                owner = self._values[session_id].session.owner if session_id in self._values else event.owner
+                change.put(shared.events, key, replace(event, seq=seq, owner=owner))
             case u.PutSchedule(schedule):
                 known = shared.schedules.get(schedule.id)
                 if known is None or known.routing != schedule.routing:
@@ -150,12 +152,12 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             case u.DropSchedule(schedule_id):
                 change.drop(shared.schedules, schedule_id)
             case u.PutWebhook(webhook):
-                door = shared.webhooks.get(webhook.name)
+                door = shared.webhooks.get(webhook.key)
                 if door is None or door.routing != webhook.routing:
                     self._must_be_there(webhook.routing.session_id)
-                change.put(shared.webhooks, webhook.name, webhook)
-            case u.DropWebhook(name):
-                change.drop(shared.webhooks, name)
+                change.put(shared.webhooks, webhook.key, webhook)
+            case u.DropWebhook(key):
+                change.drop(shared.webhooks, key)
             case u.JoinReplica() | u.BeatReplica() | u.LeaveReplica():
                 self._write_replica(change, write)
             case u.PutCall(call) if session_id == u.STORE_WIDE:

@@ -78,5 +78,18 @@ class MemoryTables(Watched):
         value = self._values.get(session_id)
         return value.spend if value is not None else Spend(0, 0, 0.0, 0)
 
+    def _named(self, name: str, owner: str | None) -> str | None:
+        known = self._session_at(name)
+        if known is not None and owner in (None, known.owner):
+            return name
+        return next((one.id for one in self._sessions() if (one.alias, one.owner) == (name, owner)), None)
+
+    def _session_at(self, session_id: str) -> Session | None:
+        value = self._values.get(session_id)
+        return value.session if value is not None else None
+
+    def _names_blob(self, owner: str, sha256: str) -> bool:
+        return any(sha256 in value.blobs for value in self._values.values() if value.session.owner == owner)
+
     def _sessions(self) -> Iterable[Session]:
         return (value.session for value in self._values.values())

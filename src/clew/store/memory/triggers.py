@@ -17,11 +17,16 @@ __all__ = ["MemoryTriggers"]
 class MemoryTriggers(MemoryTables):
     """See :class:`clew.store.base.Triggers` for what each method promises."""
 
-    async def load_routed(self, kind: RouteKind, name: str) -> tuple[Session, ...]:
-        return self._routed(kind, name)
+    async def find_named(self, name: str, owner: str | None) -> str | None:
+        await self._list_all()
+        return self._named(name, owner)
 
-    def _routed(self, kind: RouteKind, name: str) -> tuple[Session, ...]:
-        found = [session for session in self._sessions() if session.metadata.get(kind) == name]
+    async def load_routed(self, kind: RouteKind, name: str, owner: str | None = None) -> tuple[Session, ...]:
+        return self._routed(kind, name, owner)
+
+    def _routed(self, kind: RouteKind, name: str, owner: str | None) -> tuple[Session, ...]:
+        own = (session for session in self._sessions() if session.owner == owner)
+        found = [session for session in own if session.metadata.get(kind) == name]
         named = [session for session in found if session.archived_at is None and session.kind == "chat"]
         return tuple(sorted(named, key=lambda session: (session.created_at, session.id))[:20])
 
@@ -82,4 +87,5 @@ def _is_asked_for(event: LedgerEvent, query: EventQuery) -> bool:
         and query.source in (None, event.source)
         and query.turn_id in (None, event.turn_id)
         and query.direction in (None, event.direction)
+        and query.owner in (None, event.owner)
     )

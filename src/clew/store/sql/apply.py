@@ -136,8 +136,9 @@ class UnitWriter:
             self._is_alive,
             self._find_schedule,
             lambda id_: self._count_sent(unit.session_id, id_),
-            lambda guard: triggers.load_routed(self._sql, guard.kind, guard.name),
+            lambda guard: triggers.load_routed(self._sql, guard.kind, guard.name, guard.owner),
             lambda project: self._load_rules(unit.session_id, project),
+            lambda name, owner: triggers.find_named(self._sql, name, owner),
         )
         if refused is not None:
             return refused
@@ -154,7 +155,7 @@ class UnitWriter:
         """Carry out the writes by which a session takes in what another program wrote; the log is told all of it."""
         self._wrote = True
         if is_new:
-            self._sql.run("insert_state", {"id": session_id})
+            self._sql.run("insert_state", {"id": session_id, "owner": None, "alias": None})
             self._states[session_id] = SessionState()
         for write in writes:
             self._write(session_id, write)
@@ -314,7 +315,7 @@ class UnitWriter:
                     self._must("add_pruned", {**msgspec.structs.asdict(one), "session_id": session_id, "seq": seq})
             case u.InsertSession(session):
                 sql.run("insert_session", rows.session_params(session))
-                sql.run("insert_state", {"id": session_id})
+                sql.run("insert_state", {"id": session_id, "owner": session.owner, "alias": session.alias})
                 self._states[session_id] = SessionState()
             case u.NameSession(title, by, tries):
                 told = named(self._session_metadata(session_id), title, by, tries)
@@ -353,8 +354,8 @@ class UnitWriter:
             case u.PutWebhook(webhook):
                 if not sql.run("change_webhook", triggers.webhook_params(webhook)):
                     sql.run("put_webhook", triggers.webhook_params(webhook))
-            case u.DropWebhook(name):
-                sql.run("drop_webhook", {"name": name})
+            case u.DropWebhook(key):
+                sql.run("drop_webhook", {"name": key})
             case u.JoinReplica():
                 self._must("join_replica", msgspec.structs.asdict(write))
             case u.BeatReplica():

@@ -68,7 +68,9 @@ class SqlCare(SqlReader):
     @reading_store
     def load_usage(self, sql: Statements, query: UsageQuery) -> tuple[UsageGroup, ...]:
         until = query.until if query.until is not None else 2**63 - 1
-        found = sql.rows("load_usage", {"by": query.by, "since": query.since or 0, "until": until})
+        found = sql.rows(
+            "load_usage", {"by": query.by, "since": query.since or 0, "until": until, "owner": query.owner}
+        )
         sums = ((row[0], dict(zip(UsageSums.__struct_fields__, row[1:], strict=True))) for row in found)
         return tuple(UsageGroup(key=key, **{**known, "cost_usd": known["cost_usd"] / NANO}) for key, known in sums)
 

@@ -179,7 +179,9 @@ class SqlConversations(SqlLists):
         return row[0] if row else None
 
     @reading
-    def find_blob(self, sql: Statements, sha256: str) -> Blob | None:
+    def find_blob(self, sql: Statements, sha256: str, owner: str | None = None) -> Blob | None:
+        if owner is not None and sql.first("is_blob_of", {"sha256": sha256, "owner": owner}) is None:
+            return None
         row = sql.first("find_blob", {"sha256": sha256})
         if row is not None and hashlib.sha256(row[2]).hexdigest() != sha256:
             raise RowUndecodable("a blob is damaged: it is not what its digest says", sha256=sha256)

@@ -54,6 +54,8 @@ def _find(sql: Statements, query: SessionQuery) -> tuple[list[tuple[Any, ...]], 
     # The narrowest index first: what else is asked for is looked at row by row.
     if query.parent is not None:
         name = "list_sessions_of_parent"
+    elif query.owner is not None:
+        name = "list_sessions_of_owner"
     elif query.agent is not None:
         name = "list_sessions_of_agent"
     elif query.workspace is not None:

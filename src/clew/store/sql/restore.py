@@ -30,7 +30,8 @@ def restore(sql: Statements, fact: Fact) -> None:
             if fact.type == "session.restated":
                 sql.run("delete_session", {"id": id_})
             sql.run("restore_session", rows.session_params(msgspec.convert(data, Session)))
-            sql.run("restore_epoch", {"id": id_, "epoch": data["epoch"]})
+            named = {"owner": data.get("owner"), "alias": data.get("alias")}
+            sql.run("restore_epoch", {"id": id_, "epoch": data["epoch"], **named})
         case "session.deleted":
             sql.run("delete_session", {"id": id_})
         case "message.added" | "message.changed":

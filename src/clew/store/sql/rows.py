@@ -37,7 +37,7 @@ _TURN: Final = (
 """The order of ``turn_columns``."""
 _CALL: Final = (
     *("id", "session_id", "turn_id", "step", "message_id", "purpose", "model", "usage", "cost_usd", "asked_at"),
-    *("first_chunk_at", "ended_at", "tools_ms", "ended", "estimated", "workspace"),
+    *("first_chunk_at", "ended_at", "tools_ms", "ended", "estimated", "workspace", "owner"),
 )
 """The order of ``call_columns``, with what a model and a usage are made of as one."""
 
@@ -116,6 +116,8 @@ def to_session(row: Row, *, keep_damaged: bool = False, spend: Spend = _NOTHING)
         updated_at=row[16],
         archived_at=row[17],
         head_turn_id=row[18],
+        owner=row[19],
+        alias=row[20],
         spend=spend,
     )
 
@@ -246,5 +248,5 @@ def to_call(row: Row) -> ModelCall:
     """A model call, from ``call_columns``."""
     if row[5] not in _PURPOSES or row[19] not in _ENDS:
         raise RowUndecodable(f"a model call reads as {row[5]!r}, {row[19]!r}", session_id=row[1], call_id=row[0])
-    values = (*row[:6], Model(*row[6:9]), Usage(*row[9:14]), *row[14:20], bool(row[20]), row[21])
+    values = (*row[:6], Model(*row[6:9]), Usage(*row[9:14]), *row[14:20], bool(row[20]), row[21], row[22])
     return ModelCall(**dict(zip(_CALL, values, strict=True)))

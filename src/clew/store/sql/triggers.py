@@ -20,6 +20,7 @@ from clew.triggers.webhook import Webhook
 __all__ = [
     "SqlTriggers",
     "event_params",
+    "find_named",
     "load_routed",
     "schedule_params",
     "to_event",
@@ -33,7 +34,7 @@ log = logging.getLogger("clew.store")
 _LAST: Final = 2**63 - 1
 _EVENT: Final = (
     *("seq", "id", "direction", "source", "source_id", "session_id", "message_id", "turn_id"),
-    *("attempt", "type", "status", "digest", "routing", "data", "at"),
+    *("attempt", "type", "status", "digest", "routing", "data", "at", "owner"),
 )
 T = TypeVar("T", Schedule, Webhook)
 
@@ -77,7 +78,7 @@ def to_schedule(row: Row) -> Schedule:
 def webhook_params(webhook: Webhook) -> Params:
     data = {name: value for name, value in msgspec.to_builtins(webhook).items() if name != "secret"}
     return {
-        "name": webhook.name,
+        "name": webhook.key,
         "session_id": webhook.routing.session_id,
         "secret": webhook.secret,
         "data_json": encode(data),
@@ -97,16 +98,26 @@ def _convert(value: Any, type_: type[T], **ids: object) -> T:
         raise RowUndecodable(f"a {type_.__name__.lower()} is not readable: {error}", **ids) from error
 
 
-def load_routed(sql: Statements, kind: RouteKind, name: str) -> tuple[Session, ...]:
-    return tuple(map(to_session, sql.rows("load_labelled" if kind == "label" else "load_keyed", {"name": name})))
+def load_routed(sql: Statements, kind: RouteKind, name: str, owner: str | None) -> tuple[Session, ...]:
+    asked = "load_labelled" if kind == "label" else "load_keyed"
+    return tuple(map(to_session, sql.rows(asked, {"name": name, "owner": owner})))
+
+
+def find_named(sql: Statements, name: str, owner: str | None) -> str | None:
+    row = sql.first("find_named", {"name": name, "owner": owner})
+    return row[0] if row else None
 
 
 class SqlTriggers(SqlReader):
     """See :class:`clew.store.base.Triggers` for what each method promises."""
 
     @reading
-    def load_routed(self, sql: Statements, kind: RouteKind, name: str) -> tuple[Session, ...]:
-        return load_routed(sql, kind, name)
+    def find_named(self, sql: Statements, name: str, owner: str | None) -> str | None:
+        return find_named(sql, name, owner)
+
+    @reading
+    def load_routed(self, sql: Statements, kind: RouteKind, name: str, owner: str | None = None) -> tuple[Session, ...]:
+        return load_routed(sql, kind, name, owner)
 
     @reading
     def find_event(self, sql: Statements, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:

@@ -19,11 +19,12 @@ from __future__ import annotations
 import pytest
 
 # So that a test that fails says what it compared; before the modules are imported, or it has no effect.
-_PARTS = ("messages", "pages", "replicas", "sessions", "spend", "triggers", "units", "views")
+_PARTS = ("messages", "owners", "pages", "replicas", "sessions", "spend", "triggers", "units", "views")
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _PARTS))
 
 from clew.testing.store_suite.fixtures import *
 from clew.testing.store_suite.messages import *
+from clew.testing.store_suite.owners import *
 from clew.testing.store_suite.pages import *
 from clew.testing.store_suite.replicas import *
 from clew.testing.store_suite.sessions import *

@@ -229,7 +229,7 @@ def _show_secret(made: Webhook, file: Path | None, json: bool) -> None:
     show(json, show_webhook(made, secret=file is None), [made.secret if file is None else f"{made.name} is kept"])
     if not json:
         # Beside what a script reads: where the deliveries go.
-        print(f"clew: deliveries go to POST /api/hooks/{plain(made.name)} of `clew serve`", file=sys.stderr)
+        print(f"clew: deliveries go to POST /api/hooks/{plain(made.key)} of `clew serve`", file=sys.stderr)
 
 
 @hooks.command(name="add")
@@ -333,7 +333,7 @@ def _show_hook(webhook: Webhook, json: bool) -> None:
         "state": _state(webhook),
         "scheme": webhook.scheme,
         "where": _where(webhook.routing),
-        "path": f"/api/hooks/{webhook.name}",
+        "path": f"/api/hooks/{webhook.key}",
         "prompt": webhook.prompt,
     }
     show(json, show_webhook(webhook), _rows(rows))

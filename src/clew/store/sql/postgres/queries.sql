@@ -9,7 +9,7 @@ SELECT 1 / (count(*) = 1)::integer FROM done
 -- fragment: session_columns
 s.id, s.agent, s.workspace_root, s.model_json, s.parent_id, s.parent_message_id, s.permissions_json, s.metadata_json,
 s.prompt_tokens, s.completion_tokens, s.reasoning_tokens, s.cache_read, s.cache_write, s.total_tokens, s.cost_usd,
-s.created_at, s.updated_at, s.archived_at, t.head_turn_id
+s.created_at, s.updated_at, s.archived_at, t.head_turn_id, t.owner, t.alias
 
 -- fragment: is_ephemeral
 coalesce(metadata_json -> 'ephemeral' IN ('true', '1'), false)
@@ -30,6 +30,7 @@ AND (:agent::text IS NULL OR s.agent = :agent::text)
 AND (:workspace::text IS NULL OR s.workspace_root = :workspace::text)
 AND (:parent::text IS NULL OR s.parent_id = :parent::text)
 AND (NOT :pinned::boolean OR metadata_json -> 'pinned' = 'true')
+AND (:owner::text IS NULL OR t.owner = :owner::text)
 AND (s.updated_at, s.id) < (:updated_at, :id)
 AND {is_taken_in}
 
@@ -50,7 +51,7 @@ AND (:kind::text = 'any' OR (:kind::text = 'subagent') = ({kind} = 'subagent'))
 -- fragment: call_columns
 id, session_id, turn_id, step, message_id, purpose, provider_id, model_id, variant,
 input, output, reasoning, cache_read, cache_write, cost_usd,
-asked_at, first_chunk_at, ended_at, tools_ms, ended, estimated, workspace
+asked_at, first_chunk_at, ended_at, tools_ms, ended, estimated, workspace, owner
 
 -- fragment: is_plain
 -- See the function of that name in store/copies.
@@ -87,7 +88,7 @@ INSERT INTO chat_sessions (
 
 -- name: insert_state
 -- sent
-INSERT INTO session_state (session_id) VALUES (:id)
+INSERT INTO session_state (session_id, owner, alias) VALUES (:id, :owner, :alias)
 
 -- name: get_session_metadata
 SELECT metadata_json FROM chat_sessions WHERE id = :id
@@ -189,6 +190,22 @@ SELECT {session_columns}
 FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
 WHERE s.parent_id = :parent AND {flags}
 {page}
+
+-- name: list_sessions_of_owner
+-- All of theirs are put in order; nobody else's is looked at.
+SELECT {session_columns}
+FROM session_state t JOIN chat_sessions s ON s.id = t.session_id
+WHERE t.owner = :owner AND {flags}
+{page}
+
+-- name: find_named
+-- Its id comes first: no alias hides it.
+SELECT session_id FROM (
+    SELECT session_id, 0 AS rank FROM session_state
+    WHERE session_id = :name AND (:owner::text IS NULL OR owner = :owner::text)
+    UNION ALL
+    SELECT session_id, 1 FROM session_state WHERE alias = :name AND coalesce(owner, '') = coalesce(:owner::text, '')
+) named ORDER BY rank LIMIT 1
 
 -- name: all_session_ids
 SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE {is_taken_in} ORDER BY s.id
@@ -620,7 +637,7 @@ FROM chat_turns t JOIN turn_steps s ON s.turn_id = t.id WHERE t.session_id = :id
 INSERT INTO model_calls ({call_columns}) VALUES (
     :id, :session_id, :turn_id, :step, :message_id, :purpose, :provider_id, :model_id, :variant,
     :input, :output, :reasoning, :cache_read, :cache_write, :cost_usd,
-    :asked_at, :first_chunk_at, :ended_at, :tools_ms, :ended, :estimated, :workspace
+    :asked_at, :first_chunk_at, :ended_at, :tools_ms, :ended, :estimated, :workspace, :owner
 )
 ON CONFLICT (id) DO UPDATE SET
     session_id = excluded.session_id, turn_id = excluded.turn_id, step = excluded.step,
@@ -629,7 +646,7 @@ ON CONFLICT (id) DO UPDATE SET
     reasoning = excluded.reasoning, cache_read = excluded.cache_read, cache_write = excluded.cache_write,
     cost_usd = excluded.cost_usd, asked_at = excluded.asked_at, first_chunk_at = excluded.first_chunk_at,
     ended_at = excluded.ended_at, tools_ms = excluded.tools_ms, ended = excluded.ended,
-    estimated = excluded.estimated, workspace = excluded.workspace
+    estimated = excluded.estimated, workspace = excluded.workspace, owner = excluded.owner
 
 -- name: change_call
 -- sent
@@ -639,7 +656,7 @@ UPDATE model_calls SET
     provider_id = :provider_id, model_id = :model_id, variant = :variant, input = :input, output = :output,
     reasoning = :reasoning, cache_read = :cache_read, cache_write = :cache_write, cost_usd = :cost_usd,
     first_chunk_at = :first_chunk_at, ended_at = :ended_at, tools_ms = :tools_ms, ended = :ended,
-    estimated = :estimated, workspace = :workspace
+    estimated = :estimated, workspace = :workspace, owner = :owner
 WHERE id = :id
 
 -- name: set_tools_ms
@@ -665,12 +682,13 @@ SELECT CASE :by::text
         WHEN 'model' THEN provider_id || '/' || model_id
         WHEN 'session' THEN session_id
         WHEN 'workspace' THEN workspace
+        WHEN 'owner' THEN owner
     END AS key,
     count(*), sum(input)::bigint, sum(output)::bigint, sum(reasoning)::bigint, sum(cache_read)::bigint,
     sum(cache_write)::bigint, sum(floor(cost_usd * 1e9 + 0.5)::bigint)::bigint, count(*) FILTER (WHERE estimated),
     count(*) FILTER (WHERE cost_usd = 0 AND input + output + reasoning + cache_read + cache_write > 0)
 FROM model_calls
-WHERE asked_at >= :since AND asked_at < :until
+WHERE asked_at >= :since AND asked_at < :until AND (:owner::text IS NULL OR owner = :owner::text)
 GROUP BY 1 ORDER BY 1 NULLS LAST
 
 -- name: load_spend
@@ -1011,6 +1029,10 @@ AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = blobs.sha256 AND l.s
 -- name: find_blob
 SELECT sha256, media_type, data FROM blobs WHERE sha256 = :sha256
 
+-- name: is_blob_of
+SELECT 1 FROM blob_links l JOIN session_state t ON t.session_id = l.session_id
+WHERE l.sha256 = :sha256 AND t.owner = :owner LIMIT 1
+
 -- name: put_project_rules
 -- sent
 INSERT INTO project_rules (project, rules_json, updated_at) VALUES (:project, :rules_json, :updated_at)
@@ -1090,9 +1112,15 @@ WITH docs AS (
 )
 INSERT INTO search_stale (message_id) SELECT message_id FROM message_seals ON CONFLICT (message_id) DO NOTHING
 
+-- fragment: is_owners
+AND (:owner::text IS NULL OR EXISTS (
+    SELECT 1 FROM session_state o WHERE o.session_id = p.session_id AND o.owner = :owner::text
+))
+
 -- fragment: hits
 FROM search_docs d JOIN chat_parts p ON p.id = d.part_id
 WHERE d.words @@ :match::tsquery AND (:session_id::text IS NULL OR p.session_id = :session_id::text)
+{is_owners}
 
 -- fragment: hit_columns
 p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json, p.type, p.data_json
@@ -1131,6 +1159,7 @@ JOIN chat_parts p ON p.id = d.part_id
 JOIN chat_messages m ON m.id = p.message_id
 JOIN chat_sessions s ON s.id = p.session_id
 WHERE (:session_id::text IS NULL OR p.session_id = :session_id::text) AND d.id < :before
+{is_owners}
 ORDER BY d.id DESC LIMIT :limit
 
 
@@ -1139,7 +1168,7 @@ ORDER BY d.id DESC LIMIT :limit
 -- fragment: event_columns
 e.seq, e.id, e.direction, e.source, e.source_id, e.session_id, e.message_id,
 coalesce(e.turn_id, (SELECT min(l.turn_id) FROM turn_messages l WHERE l.message_id = e.message_id)),
-e.attempt, e.type, e.status, e.digest, e.routing_json, e.data_json, e.at
+e.attempt, e.type, e.status, e.digest, e.routing_json, e.data_json, e.at, e.owner
 
 -- name: load_labelled
 SELECT {session_columns} FROM chat_sessions s
@@ -1147,6 +1176,7 @@ LEFT JOIN session_state t ON t.session_id = s.id
 WHERE (metadata_json ->> 'label') IS NOT NULL
 AND (metadata_json ->> 'label') = :name
 AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
+AND t.owner IS NOT DISTINCT FROM :owner::text
 ORDER BY s.created_at, s.id LIMIT 20
 
 -- name: load_keyed
@@ -1155,6 +1185,7 @@ LEFT JOIN session_state t ON t.session_id = s.id
 WHERE (metadata_json ->> 'routing_key') IS NOT NULL
 AND (metadata_json ->> 'routing_key') = :name
 AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
+AND t.owner IS NOT DISTINCT FROM :owner::text
 ORDER BY s.created_at, s.id LIMIT 20
 
 -- name: has_event
@@ -1164,9 +1195,10 @@ WHERE source = :source AND source_id = :source_id AND direction = :direction AND
 -- name: add_event
 INSERT INTO ledger_events
     (id, direction, source, source_id, session_id, message_id, turn_id, attempt, type, status, digest, routing_json,
-    data_json, at)
+    data_json, at, owner)
 SELECT :id, :direction, :source, :source_id, :session_id::text, :message_id, :turn_id, :attempt, :type, :status,
-    :digest, :routing_json::json, :data_json::json, :at
+    :digest, :routing_json::json, :data_json::json, :at,
+    coalesce((SELECT owner FROM session_state WHERE session_id = :session_id::text), :owner::text)
 WHERE :of_session::text = CASE WHEN EXISTS (SELECT 1 FROM chat_sessions WHERE id = :session_id::text)
     THEN :session_id::text ELSE '' END
 
@@ -1184,12 +1216,14 @@ ORDER BY e.attempt DESC LIMIT 1
 SELECT {event_columns} FROM ledger_events e
 WHERE e.seq < :before
 AND (:direction::text IS NULL OR e.direction = :direction::text)
+AND (:owner::text IS NULL OR e.owner = :owner::text)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: list_events_of_source
 SELECT {event_columns} FROM ledger_events e
 WHERE e.source = :source AND e.seq < :before
 AND (:direction::text IS NULL OR e.direction = :direction::text)
+AND (:owner::text IS NULL OR e.owner = :owner::text)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: list_events_of_session
@@ -1197,6 +1231,7 @@ SELECT {event_columns} FROM ledger_events e
 WHERE e.session_id = :session_id AND e.seq < :before
 AND (:source::text IS NULL OR e.source = :source::text)
 AND (:direction::text IS NULL OR e.direction = :direction::text)
+AND (:owner::text IS NULL OR e.owner = :owner::text)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: list_events_of_turn
@@ -1213,6 +1248,7 @@ AND e.seq < :before
 AND (:session_id::text IS NULL OR e.session_id = :session_id::text)
 AND (:source::text IS NULL OR e.source = :source::text)
 AND (:direction::text IS NULL OR e.direction = :direction::text)
+AND (:owner::text IS NULL OR e.owner = :owner::text)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: open_events

@@ -76,11 +76,16 @@ CREATE TABLE session_state (
     head_turn_id TEXT COLLATE "C",
     open_turn_id TEXT COLLATE "C",
     epoch BIGINT NOT NULL DEFAULT 0,
-    runner TEXT COLLATE "C"
+    runner TEXT COLLATE "C",
+    owner TEXT COLLATE "C",
+    alias TEXT COLLATE "C"
 ) WITH (fillfactor = 70);
 
 CREATE INDEX session_state_by_runner ON session_state (runner) WHERE runner IS NOT NULL;
 CREATE INDEX session_state_open ON session_state (session_id) WHERE open_turn_id IS NOT NULL;
+
+CREATE INDEX session_state_by_owner ON session_state (owner) WHERE owner IS NOT NULL;
+CREATE UNIQUE INDEX session_state_by_alias ON session_state (alias, coalesce(owner, '')) WHERE alias IS NOT NULL;
 
 CREATE TABLE chat_turns (
     id TEXT COLLATE "C" PRIMARY KEY,
@@ -279,12 +284,14 @@ CREATE TABLE ledger_events (
     digest TEXT COLLATE "C",
     routing_json JSON NOT NULL DEFAULT '{}',
     data_json JSON NOT NULL DEFAULT '{}',
-    at BIGINT NOT NULL
+    at BIGINT NOT NULL,
+    owner TEXT COLLATE "C"
 );
 
 CREATE UNIQUE INDEX ledger_events_once ON ledger_events (source, source_id, direction, attempt);
 CREATE INDEX ledger_events_by_session ON ledger_events (session_id, seq);
 CREATE INDEX ledger_events_by_source ON ledger_events (source, seq);
+CREATE INDEX ledger_events_by_owner ON ledger_events (owner, seq) WHERE owner IS NOT NULL;
 CREATE INDEX ledger_events_by_turn ON ledger_events (turn_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX ledger_events_by_message ON ledger_events (message_id) WHERE message_id IS NOT NULL;
 
@@ -384,7 +391,8 @@ CREATE TABLE model_calls (
     tools_ms BIGINT NOT NULL DEFAULT 0,
     ended TEXT COLLATE "C" NOT NULL,
     estimated BOOLEAN NOT NULL DEFAULT false,
-    workspace TEXT COLLATE "C"
+    workspace TEXT COLLATE "C",
+    owner TEXT COLLATE "C"
 );
 
 CREATE INDEX model_calls_by_session ON model_calls (

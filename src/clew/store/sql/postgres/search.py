@@ -31,7 +31,7 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage:
         snippets = [excerpt(_text(row), plan.words) for row in found[: plan.limit]]
     else:
         phrases = parse_match(plan.match)
-        params: dict[str, Any] = {"match": to_tsquery(phrases), "session_id": plan.session_id}
+        params: dict[str, Any] = {"match": to_tsquery(phrases), "session_id": plan.session_id, "owner": plan.owner}
         params |= {"limit": wanted, "offset": plan.offset, "most": search.MOST_RANKED}
         counted = sql.first("count_hits", params) or (0,)
         total, at_least = min(counted[0], search.MOST_RANKED), counted[0] > search.MOST_RANKED
@@ -53,7 +53,7 @@ def _texts(sql: Statements, plan: SearchPlan) -> Iterator[tuple[Any, ...]]:
     """Parts whose text holds all words, the newest first."""
     before, words = _FIRST, [word.casefold() for word in plan.words]
     while True:
-        params = {"session_id": plan.session_id, "before": before, "limit": _LOOK}
+        params = {"session_id": plan.session_id, "owner": plan.owner, "before": before, "limit": _LOOK}
         found = list(sql.rows("search_texts_themselves", params))
         for row in found:
             text = _text(row).casefold()

@@ -42,6 +42,7 @@ from clew.store.sql.postgres.search_index import SearchIndex
 from clew.store.sql.postgres.stream_journal import StreamJournal
 from clew.store.unit import (
     STORE_WIDE,
+    AliasIsFree,
     CopyLine,
     DeleteSession,
     LinkBlob,
@@ -288,6 +289,11 @@ class Writer:
         self._connection = None
 
 
+def _route_of(guard: RouteIsFree | AliasIsFree) -> str:
+    named = f"alias {guard.alias}" if isinstance(guard, AliasIsFree) else f"{guard.kind} {guard.name}"
+    return named if guard.owner is None else f"{named} of {guard.owner}"
+
+
 def _lock(sql: PostgresStatements, units: Sequence[Unit]) -> dict[str, SessionState | None]:
     """Take what these units write to, in one order for everybody; how their sessions stand."""
     writes = [write for unit in units for write in unit.writes]
@@ -296,7 +302,7 @@ def _lock(sql: PostgresStatements, units: Sequence[Unit]) -> dict[str, SessionSt
     elif any(isinstance(write, _NAMING) for write in writes):
         sql.first("share_kept", {"key": KEPT})
     guards = [guard for unit in units for guard in unit.guards]
-    names = {f"{one.kind} {one.name}" for one in guards if isinstance(one, RouteIsFree)}
+    names = {_route_of(one) for one in guards if isinstance(one, RouteIsFree | AliasIsFree)}
     names |= {f"rules {one.project}" for one in guards if isinstance(one, RulesAre) and one.project is not None}
     for name in sorted(names):
         sql.first("hold_name", {"name": name})

@@ -4,7 +4,7 @@
 -- fragment: session_columns
 s.id, s.agent, s.workspace_root, s.model_json, s.parent_id, s.parent_message_id, s.permissions_json, s.metadata_json,
 s.prompt_tokens, s.completion_tokens, s.reasoning_tokens, s.cache_read, s.cache_write, s.total_tokens, s.cost_usd,
-s.created_at, s.updated_at, s.archived_at, t.head_turn_id
+s.created_at, s.updated_at, s.archived_at, t.head_turn_id, t.owner, t.alias
 
 -- fragment: is_ephemeral
 ifnull(iif(json_valid(metadata_json), json_extract(metadata_json, '$.ephemeral'), 0), 0)
@@ -27,6 +27,7 @@ AND (:parent IS NULL OR s.parent_id = :parent)
 -- Few are: most rows are passed over without a look into the JSON.
 AND (NOT :pinned OR (s.metadata_json LIKE '%"pinned"%'
     AND iif(json_valid(metadata_json), json_type(metadata_json, '$.pinned'), NULL) = 'true'))
+AND (:owner IS NULL OR t.owner = :owner)
 AND (s.updated_at, s.id) < (:updated_at, :id)
 AND {is_taken_in}
 
@@ -53,7 +54,7 @@ AND (:kind = 'any' OR (:kind = 'subagent') = ({kind} = 'subagent'))
 -- fragment: call_columns
 id, session_id, turn_id, step, message_id, purpose, provider_id, model_id, variant,
 input, output, reasoning, cache_read, cache_write, cost_usd,
-asked_at, first_chunk_at, ended_at, tools_ms, ended, estimated, workspace
+asked_at, first_chunk_at, ended_at, tools_ms, ended, estimated, workspace, owner
 
 -- fragment: is_plain
 -- See the function of that name in store/copies.
@@ -88,7 +89,7 @@ INSERT INTO chat_sessions (
 )
 
 -- name: insert_state
-INSERT INTO session_state (session_id) VALUES (:id)
+INSERT INTO session_state (session_id, owner, alias) VALUES (:id, :owner, :alias)
 
 -- name: get_session_metadata
 SELECT metadata_json FROM chat_sessions WHERE id = :id
@@ -182,6 +183,22 @@ SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_by_parent LEFT JOIN session_state t ON t.session_id = s.id
 WHERE {may_have_title} AND s.parent_id = :parent AND {flags}
 {page}
+
+-- name: list_sessions_of_owner
+-- All of theirs are put in order; nobody else's is looked at.
+SELECT {session_columns}
+FROM session_state t INDEXED BY session_state_by_owner CROSS JOIN chat_sessions s ON s.id = t.session_id
+WHERE {may_have_title} AND t.owner = :owner AND {flags}
+{page}
+
+-- name: find_named
+-- Its id comes first: no alias hides it.
+SELECT session_id FROM (
+    SELECT session_id, 0 AS rank FROM session_state
+    WHERE session_id = :name AND (:owner IS NULL OR owner = :owner)
+    UNION ALL
+    SELECT session_id, 1 FROM session_state WHERE alias = :name AND ifnull(owner, '') = ifnull(:owner, '')
+) named ORDER BY rank LIMIT 1
 
 -- name: all_session_ids
 SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE {is_taken_in} ORDER BY s.id
@@ -589,7 +606,7 @@ FROM chat_turns t CROSS JOIN turn_steps s ON s.turn_id = t.id WHERE t.session_id
 INSERT OR REPLACE INTO model_calls ({call_columns}) VALUES (
     :id, :session_id, :turn_id, :step, :message_id, :purpose, :provider_id, :model_id, :variant,
     :input, :output, :reasoning, :cache_read, :cache_write, :cost_usd,
-    :asked_at, :first_chunk_at, :ended_at, :tools_ms, :ended, :estimated, :workspace
+    :asked_at, :first_chunk_at, :ended_at, :tools_ms, :ended, :estimated, :workspace, :owner
 )
 
 -- name: change_call
@@ -599,7 +616,7 @@ UPDATE model_calls SET
     provider_id = :provider_id, model_id = :model_id, variant = :variant, input = :input, output = :output,
     reasoning = :reasoning, cache_read = :cache_read, cache_write = :cache_write, cost_usd = :cost_usd,
     first_chunk_at = :first_chunk_at, ended_at = :ended_at, tools_ms = :tools_ms, ended = :ended,
-    estimated = :estimated, workspace = :workspace
+    estimated = :estimated, workspace = :workspace, owner = :owner
 WHERE id = :id
 
 -- name: set_tools_ms
@@ -622,12 +639,13 @@ SELECT CASE :by
         WHEN 'model' THEN provider_id || '/' || model_id
         WHEN 'session' THEN session_id
         WHEN 'workspace' THEN workspace
+        WHEN 'owner' THEN owner
     END AS key,
     count(*), sum(input), sum(output), sum(reasoning), sum(cache_read), sum(cache_write),
     sum(CAST(round(cost_usd * 1e9) AS INTEGER)), sum(estimated),
     sum(cost_usd = 0 AND input + output + reasoning + cache_read + cache_write > 0)
 FROM model_calls
-WHERE asked_at >= :since AND asked_at < :until
+WHERE asked_at >= :since AND asked_at < :until AND (:owner IS NULL OR owner = :owner)
 GROUP BY key ORDER BY key IS NULL, key
 
 -- name: load_spend
@@ -963,6 +981,10 @@ AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = blobs.sha256 AND l.s
 -- name: find_blob
 SELECT sha256, media_type, data FROM blobs WHERE sha256 = :sha256
 
+-- name: is_blob_of
+SELECT 1 FROM blob_links l JOIN session_state t ON t.session_id = l.session_id
+WHERE l.sha256 = :sha256 AND t.owner = :owner LIMIT 1
+
 -- name: put_project_rules
 INSERT INTO project_rules (project, rules_json, updated_at) VALUES (:project, :rules_json, :updated_at)
 ON CONFLICT (project) DO UPDATE SET rules_json = excluded.rules_json, updated_at = excluded.updated_at
@@ -1086,10 +1108,16 @@ DELETE FROM search_docs WHERE part_id IN (
 -- name: delete_search_marks
 DELETE FROM search_marks WHERE message_id IN (SELECT value FROM json_each(:ids))
 
+-- fragment: is_owners
+AND (:owner IS NULL OR EXISTS (
+    SELECT 1 FROM session_state o WHERE o.session_id = p.session_id AND o.owner = :owner
+))
+
 -- fragment: hits
 FROM search_index CROSS JOIN search_docs d ON d.id = search_index.rowid
 CROSS JOIN chat_parts p ON p.id = d.part_id
 WHERE search_index MATCH :match AND (:session_id IS NULL OR p.session_id = :session_id)
+{is_owners}
 
 -- name: count_hits
 SELECT count(*) FROM (SELECT 1 {hits} LIMIT :most + 1)
@@ -1132,6 +1160,7 @@ CROSS JOIN chat_messages m ON m.id = p.message_id
 CROSS JOIN chat_sessions s ON s.id = p.session_id
 WHERE (:session_id IS NULL OR p.session_id = :session_id)
 AND NOT EXISTS (SELECT 1 FROM json_each(:words) w WHERE NOT contains_text(t.text, w.value))
+{is_owners}
 ORDER BY d.id DESC
 LIMIT :limit OFFSET :offset
 
@@ -1141,7 +1170,7 @@ LIMIT :limit OFFSET :offset
 -- fragment: event_columns
 e.seq, e.id, e.direction, e.source, e.source_id, e.session_id, e.message_id,
 ifnull(e.turn_id, (SELECT min(l.turn_id) FROM turn_messages l WHERE l.message_id = e.message_id)),
-e.attempt, e.type, e.status, e.digest, e.routing_json, e.data_json, e.at
+e.attempt, e.type, e.status, e.digest, e.routing_json, e.data_json, e.at, e.owner
 
 -- name: load_labelled
 SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_label
@@ -1149,6 +1178,7 @@ LEFT JOIN session_state t ON t.session_id = s.id
 WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) IS NOT NULL
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) = :name
 AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
+AND t.owner IS :owner
 ORDER BY s.created_at, s.id LIMIT 20
 
 -- name: load_keyed
@@ -1157,6 +1187,7 @@ LEFT JOIN session_state t ON t.session_id = s.id
 WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) IS NOT NULL
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) = :name
 AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
+AND t.owner IS :owner
 ORDER BY s.created_at, s.id LIMIT 20
 
 -- name: has_event
@@ -1166,9 +1197,10 @@ WHERE source = :source AND source_id = :source_id AND direction = :direction AND
 -- name: add_event
 INSERT INTO ledger_events
     (id, direction, source, source_id, session_id, message_id, turn_id, attempt, type, status, digest, routing_json,
-    data_json, at)
+    data_json, at, owner)
 SELECT :id, :direction, :source, :source_id, :session_id, :message_id, :turn_id, :attempt, :type, :status, :digest,
-    :routing_json, :data_json, :at
+    :routing_json, :data_json, :at,
+    ifnull((SELECT owner FROM session_state WHERE session_id = :session_id), :owner)
 WHERE :of_session = iif(EXISTS (SELECT 1 FROM chat_sessions WHERE id = :session_id), :session_id, '')
 
 -- name: find_event
@@ -1185,12 +1217,14 @@ ORDER BY e.attempt DESC LIMIT 1
 SELECT {event_columns} FROM ledger_events e
 WHERE e.seq < :before
 AND (:direction IS NULL OR e.direction = :direction)
+AND (:owner IS NULL OR e.owner = :owner)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: list_events_of_source
 SELECT {event_columns} FROM ledger_events e INDEXED BY ledger_events_by_source
 WHERE e.source = :source AND e.seq < :before
 AND (:direction IS NULL OR e.direction = :direction)
+AND (:owner IS NULL OR e.owner = :owner)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: list_events_of_session
@@ -1198,6 +1232,7 @@ SELECT {event_columns} FROM ledger_events e INDEXED BY ledger_events_by_session
 WHERE e.session_id = :session_id AND e.seq < :before
 AND (:source IS NULL OR e.source = :source)
 AND (:direction IS NULL OR e.direction = :direction)
+AND (:owner IS NULL OR e.owner = :owner)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: list_events_of_turn
@@ -1214,6 +1249,7 @@ AND e.seq < :before
 AND (:session_id IS NULL OR e.session_id = :session_id)
 AND (:source IS NULL OR e.source = :source)
 AND (:direction IS NULL OR e.direction = :direction)
+AND (:owner IS NULL OR e.owner = :owner)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: open_events
@@ -1387,7 +1423,7 @@ ON CONFLICT (id) DO UPDATE SET
     created_at = excluded.created_at, updated_at = excluded.updated_at, archived_at = excluded.archived_at
 
 -- name: restore_epoch
-INSERT INTO session_state (session_id, epoch) VALUES (:id, :epoch)
+INSERT INTO session_state (session_id, epoch, owner, alias) VALUES (:id, :epoch, :owner, :alias)
 ON CONFLICT (session_id) DO UPDATE SET epoch = excluded.epoch
 
 -- name: restore_message

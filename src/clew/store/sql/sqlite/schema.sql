@@ -59,8 +59,13 @@ CREATE TABLE session_state (
     head_turn_id TEXT,
     open_turn_id TEXT,
     epoch INTEGER NOT NULL DEFAULT 0,
-    runner TEXT
+    runner TEXT,
+    owner TEXT,
+    alias TEXT
 ) WITHOUT ROWID;
+
+CREATE INDEX session_state_by_owner ON session_state (owner) WHERE owner IS NOT NULL;
+CREATE UNIQUE INDEX session_state_by_alias ON session_state (alias, ifnull(owner, '')) WHERE alias IS NOT NULL;
 
 CREATE TABLE chat_turns (
     id TEXT PRIMARY KEY NOT NULL,
@@ -234,12 +239,14 @@ CREATE TABLE ledger_events (
     digest TEXT,
     routing_json TEXT NOT NULL DEFAULT '{}',
     data_json TEXT NOT NULL DEFAULT '{}',
-    at INTEGER NOT NULL
+    at INTEGER NOT NULL,
+    owner TEXT
 );
 
 CREATE UNIQUE INDEX ledger_events_once ON ledger_events (source, source_id, direction, attempt);
 CREATE INDEX ledger_events_by_session ON ledger_events (session_id, seq);
 CREATE INDEX ledger_events_by_source ON ledger_events (source, seq);
+CREATE INDEX ledger_events_by_owner ON ledger_events (owner, seq) WHERE owner IS NOT NULL;
 CREATE INDEX ledger_events_by_turn ON ledger_events (turn_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX ledger_events_by_message ON ledger_events (message_id) WHERE message_id IS NOT NULL;
 
@@ -496,7 +503,8 @@ CREATE TABLE model_calls (
     tools_ms INTEGER NOT NULL DEFAULT 0,
     ended TEXT NOT NULL,
     estimated INTEGER NOT NULL DEFAULT 0,
-    workspace TEXT
+    workspace TEXT,
+    owner TEXT
 ) WITHOUT ROWID;
 
 CREATE INDEX model_calls_by_session ON model_calls (

@@ -21,6 +21,7 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
         "match": plan.match,
         "words": rows.encode(plan.words),
         "session_id": plan.session_id,
+        "owner": plan.owner,
         "limit": wanted,
         "offset": plan.offset,
         "most": search.MOST_RANKED,

@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-CSQv-efA.js";
