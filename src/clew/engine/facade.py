@@ -50,7 +50,7 @@ __all__ = ["WHOLE_STORE", "AgentList", "AgentShape", "Engine", "Operations", "Re
 WHOLE_STORE: Final = frozenset(
     {
         *("accept_loss", "backup", "change_settings", "check_ready", "close", "drain", "hook", "is_idle", "join"),
-        *("known_statuses", "losses", "rebuild", "replicas", "scoped", "write_ledger"),
+        *("figures", "known_statuses", "losses", "rebuild", "replicas", "scoped", "write_ledger"),
         *("clock", "config", "dispatcher", "host", "mint", "store"),
     }
 )
