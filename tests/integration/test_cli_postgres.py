@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
+import subprocess
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 import clew
 from clew.store.base import Store, Whole
@@ -16,9 +20,11 @@ from clew.store.unit import PutBlob, PutProjectRules
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.scribe import Scribe
 from tests.integration.command_line import Run, run
+from tests.services.postgres import Postgres
 
 __all__ = ["run"]
 
+DOCS = Path(__file__).parents[2] / "docs"
 BYTES = b"\x00\xff"
 
 pytestmark = [pytest.mark.service, pytest.mark.rule("ST-12")]
@@ -74,6 +80,46 @@ def test_a_store_is_converted_to_postgresql_and_back_and_is_sound_there(
     assert "1 sessions" in out
     code, out, err = run("convert", postgres_store_url, postgres_store_url)
     assert (code, "the same place" in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_dump_is_put_back_by_the_lines_of_the_documentation(
+    run: Run, tmp_path: Path, postgres: Postgres, postgres_store_url: str
+) -> None:
+    """Taken while the store is open; what comes out of it is sound, and is gone on with."""
+    [lines] = re.findall(r"```sh\n(pg_dump.*?)```", (DOCS / "cluster.md").read_text(), re.DOTALL)
+    asyncio.run(fill(postgres_store_url))
+    given = conninfo_to_dict(postgres_store_url)
+    env = {"PGHOST": str(given["host"]), "PGPASSWORD": str(given["password"]), "PGUSER": "postgres"}
+    put_back = postgres_store_url.replace(f"/{given['dbname']}?", "/put_back?")
+
+    async def restore() -> None:
+        async with clew.open(postgres_store_url, config=clew.Config()):
+            for line in lines.splitlines():
+                words = shlex.split(line, comments=True)
+                words = [word.replace("postgresql://clew@db/clew", postgres_store_url) for word in words]
+                words = [word.replace("postgresql://clew@db/empty", put_back) for word in words]
+                words = ["put_back" if word == "empty" else word for word in words]
+                if words[0] == "clew":
+                    checking.append(words[1:])
+                    continue
+                asking = [postgres.program(words[0]), *words[1:]]
+                done = await asyncio.to_thread(
+                    subprocess.run, asking, cwd=tmp_path, env=env, capture_output=True, text=True
+                )
+                assert (done.returncode, done.stderr) == (0, "")
+
+    checking: list[list[str]] = []
+    try:
+        asyncio.run(restore())
+        [check] = checking
+        code, out, err = run(*check)
+        assert (code, err, "1 sessions" in out) == (0, "", True)
+        assert asyncio.run(told(put_back)) == asyncio.run(told(postgres_store_url))
+        asyncio.run(fill(put_back))
+        assert len(asyncio.run(told(put_back))) == 2
+    finally:
+        postgres.drop("put_back")
 
 
 def test_commands_read_a_store_in_postgresql_and_name_what_it_cannot_do(
