@@ -23,6 +23,10 @@ def refusals(path: str, body: Any) -> list[str]:
     """Why the provider at this path would not take the request; empty when it would."""
     if path.partition("?")[0].endswith("/messages"):
         return list(_anthropic(body))
+    if ":streamGenerateContent" in path:
+        return list(_google(body))
+    if path.endswith("/converse-stream"):
+        return list(_bedrock(body))
     return list(_responses(body) if path.endswith("/responses") else _chat(body))
 
 
@@ -236,6 +240,54 @@ def _responses_message(item: Any) -> Iterator[str]:
             ("output_text", "refusal") if item["role"] == "assistant" else ("input_text", "input_image", "input_file")
         )
         yield from (f"content: {part['type']} is not allowed" for part in content if part["type"] not in allowed)
+
+
+# Google's content, Amazon's converse
+
+
+def _google(body: Any) -> Iterator[str]:
+    contents = body.get("contents")
+    if not contents:
+        yield "contents is not specified"
+        return
+    yield from _turns([content["role"] for content in contents], "model")
+    owed = 0
+    for index, content in enumerate(contents):
+        parts, place = content.get("parts"), f"contents[{index}]"
+        if not parts:
+            yield f"{place}.parts must not be empty"
+            continue
+        answered = sum("functionResponse" in part for part in parts)
+        if answered != owed:
+            yield f"{place}: {owed} function calls were followed by {answered} function responses"
+        calls = [part for part in parts if "functionCall" in part]
+        owed = len(calls)
+        if calls and "thoughtSignature" not in calls[0]:
+            yield f"{place}: function call is missing a thought_signature"
+        yield from (f"{place}: empty text" for part in parts if part.get("text") == "")
+
+
+def _bedrock(body: Any) -> Iterator[str]:
+    messages = body.get("messages")
+    if not messages:
+        yield "messages: a conversation must start with a user message"
+        return
+    yield from _turns([message["role"] for message in messages], "assistant")
+    owed: list[str] = []
+    for index, message in enumerate(messages):
+        content, place = message["content"], f"messages.{index}"
+        answered = [block["toolResult"]["toolUseId"] for block in content if "toolResult" in block]
+        if Counter(answered) != Counter(owed):
+            yield f"{place}: toolUse {owed} without their toolResult blocks, which are {answered}"
+        owed = [block["toolUse"]["toolUseId"] for block in content if "toolUse" in block]
+        yield from (f"{place}: blank text" for block in content if not block.get("text", "x").strip())
+        if message["role"] == "assistant" and "reasoningContent" in content[-1]:
+            yield f"{place}: the final block cannot be reasoning"
+
+
+def _turns(roles: list[str], other: str) -> Iterator[str]:
+    if roles != [("user", other)[place % 2] for place in range(len(roles))] or roles[-1] != "user":
+        yield f"roles must alternate between user and {other}, and end with user: {roles}"
 
 
 # What they share

@@ -6,20 +6,23 @@ import json
 import logging
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from clew.errors import InvalidInput
+from clew.errors import InvalidInput, UnknownVariant
 from clew.providers import registry as registry_module
-from clew.providers.base import ModelInfo, ModelListing, ProviderFailure, Providers
+from clew.providers.base import EndpointKind, ModelInfo, ModelListing, ProviderFailure, Providers
 from clew.providers.catalog import GUESSED_OUTPUT, GUESSED_WINDOW, Catalog, ModelFacts, Prices, families
 from clew.providers.demo import DEMO_MODELS, DemoProvider
-from clew.providers.pydantic_ai import EFFORTS, Endpoint, PydanticAIProvider
+from clew.providers.pydantic_ai import EFFORTS, Endpoint, PydanticAIProvider, what_to_install
 from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
+INSTALL = 'run pip install "clew[models]"'
 SECRET = "sk-very-secret-0123456789"
 LOCAL = ProviderConfig(base_url="http://127.0.0.1:9/v1")
 
@@ -27,7 +30,7 @@ LOCAL = ProviderConfig(base_url="http://127.0.0.1:9/v1")
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The libraries for real models count as installed, whether they are or not."""
-    monkeypatch.setattr(registry_module, "is_installed", lambda: True)
+    monkeypatch.setattr(registry_module, "what_to_install", lambda _: None)
 
 
 def registry(configs: dict[str, ProviderConfig] | None = None, **environ: str) -> ProviderRegistry:
@@ -86,11 +89,11 @@ def test_the_users_own_choice_comes_first() -> None:
 
 def test_a_key_without_the_libraries_is_not_answered_by_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever set a key wants that model: the list and the call say what to install."""
-    monkeypatch.setattr(registry_module, "is_installed", lambda: False)
+    monkeypatch.setattr(registry_module, "what_to_install", lambda _: INSTALL)
     made = registry(OPENAI_API_KEY="k")
     assert made.default_model().provider_id == "openai"
-    assert {line.reason for line in made.models() if line.id.startswith("openai/")} == {"install clew[models]"}
-    with pytest.raises(ProviderFailure, match=r"openai cannot be used: install clew\[models\]") as caught:
+    assert {line.reason for line in made.models() if line.id.startswith("openai/")} == {INSTALL}
+    with pytest.raises(ProviderFailure, match=r'openai cannot be used: run pip install "clew\[models\]"') as caught:
         made.get("openai")
     assert caught.value.kind == "unknown"
 
@@ -124,14 +127,14 @@ def test_a_provider_nobody_configured_is_refused() -> None:
         (
             "google",
             {"GOOGLE_API_KEY": SECRET},
-            ("openai-compatible", "https://generativelanguage.googleapis.com/v1beta/openai/", SECRET),
+            ("google", None, SECRET),
         ),
         (
             "openrouter",
             {"OPENROUTER_API_KEY": SECRET},
             ("openrouter", "https://openrouter.ai/api/v1", SECRET),
         ),
-        ("ollama", {}, ("openai-compatible", "http://127.0.0.1:11434/v1", None)),
+        ("ollama", {}, ("ollama", "http://127.0.0.1:11434/v1", None)),
         ("local", {}, ("openai-compatible", "http://127.0.0.1:9/v1", None)),
         ("keyed", {"MY_KEY": SECRET}, ("anthropic", "https://host/", SECRET)),
         ("written", {"OPENAI_API_KEY": "other"}, ("openai-compatible", "https://host/v1", SECRET)),
@@ -424,3 +427,76 @@ def test_the_price_list_knows_windows_and_prices() -> None:
 def test_without_the_price_list_there_is_no_cost() -> None:
     """And no error."""
     assert Catalog(price_list=no_price_list).cost(Model("openai", "gpt-5"), Usage(input=1)) is None
+
+
+# Whatever pydantic-ai can name
+
+
+@pytest.mark.rule("PV-1")
+@pytest.mark.parametrize("provider_id", list(families()))
+def test_every_provider_is_made_from_its_key_or_account(provider_id: str) -> None:
+    """By its own name, over its own wire, at its own address; without either it says what to set."""
+    family = families()[provider_id]
+    wanted = [*family.keys[:1], *family.accounts[:1]]
+    if wanted:
+        with pytest.raises(ProviderFailure, match=f"{provider_id} cannot be used: set {' or '.join(wanted)}"):
+            registry().get(provider_id)
+    for name in wanted or ["NOTHING"]:
+        endpoint = endpoint_of(ProviderRegistry(environ={name: SECRET}), provider_id)
+        key = SECRET if name in family.keys else None
+        assert (endpoint.kind, endpoint.base_url, endpoint.api_key) == (family.kind, family.base_url, key)
+
+
+@pytest.mark.rule("PV-1")
+@pytest.mark.parametrize(
+    ("kind", "library", "extra"),
+    [
+        ("openai", "pydantic_ai", "models"),
+        ("deepseek", "openai", "models"),
+        ("anthropic", "anthropic", "models"),
+        ("google", "google.genai", "google"),
+        ("google-cloud", "google.genai", "google"),
+        ("bedrock", "boto3", "bedrock"),
+        ("mistral", "mistralai", "mistral"),
+        ("groq", "groq", "groq"),
+        ("xai", "xai_sdk", "xai"),
+    ],
+)
+def test_a_wire_without_its_library_says_which_extra_brings_it(
+    kind: EndpointKind, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so does the call, when a library is there in part."""
+
+    def find(name: str) -> object:
+        if name == library and "." in name:
+            raise ModuleNotFoundError(name)
+        return None if name == library else object()
+
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    assert what_to_install(kind) == f'run pip install "clew[{extra}]"'
+    library = "nothing"
+    assert what_to_install(kind) is None
+
+
+@pytest.mark.rule("PV-1")
+def test_every_extra_that_is_asked_for_is_one_of_the_package() -> None:
+    """What is told to be installed can be."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = set(project["optional-dependencies"])
+    assert {"models", "google", "bedrock", "mistral", "groq", "xai"} <= extras
+    everything = project["optional-dependencies"]["all"][0].removeprefix("clew[").removesuffix("]").split(",")
+    assert sorted(everything) == sorted(extras - {"all"})
+
+
+@pytest.mark.rule("PV-2")
+@pytest.mark.parametrize(
+    "named",
+    ["mistral/codestral-latest", "groq/llama-3.3-70b-versatile", "xai/grok-code-fast-1", "google/gemini-2.0-flash"],
+)
+def test_an_effort_that_a_model_does_not_have_is_refused_with_what_it_has(named: str) -> None:
+    """Before anything is sent; one that has it names the levels."""
+    with pytest.raises(UnknownVariant, match=f"{named} has no variant 'high'; it has none"):
+        registry().parse(f"{named}:high")
+    with pytest.raises(UnknownVariant, match=r"it has none, minimal, low, medium, high, xhigh, max"):
+        registry().parse("google/gemini-3.8-flash:hard")
+    assert registry().parse("xai/grok-4.7:high").variant == "high"

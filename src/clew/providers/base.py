@@ -44,9 +44,39 @@ __all__ = [
     "repr_without_key",
 ]
 
-EndpointKind = Literal["openai", "openai-responses", "openai-compatible", "anthropic", "openrouter"]
+EndpointKind = Literal[
+    "openai",
+    "openai-responses",
+    "openai-compatible",
+    "anthropic",
+    "openrouter",
+    "ollama",
+    "google",
+    "google-cloud",
+    "bedrock",
+    "mistral",
+    "groq",
+    "xai",
+    "alibaba",
+    "cerebras",
+    "crusoe",
+    "deepseek",
+    "fireworks",
+    "github",
+    "heroku",
+    "litellm",
+    "meta",
+    "moonshotai",
+    "nebius",
+    "ovhcloud",
+    "sambanova",
+    "together",
+    "vercel",
+    "vllm",
+    "zai",
+]
 """``openai``, ``openai-responses`` and ``anthropic`` are their makers' own wires, spoken by gateways too; a
-compatible one may know less."""
+compatible one may know less. The others are called what pydantic-ai calls them."""
 
 FailureKind = Literal["transient", "overflow", "auth", "invalid", "unknown"]
 """transient: the same call may work later. overflow: the request is larger than the window. auth: the key or the

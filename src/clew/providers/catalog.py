@@ -16,6 +16,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -36,6 +37,7 @@ GUESSED_WINDOW: Final = 32_000
 GUESSED_OUTPUT: Final = 4_096
 _DATE: Final = re.compile(r"-(?:latest|[0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2})\Z")
 """At the end of a model's name: ``…-20250929``, ``…-2026-03-17``."""
+_REGION: Final = re.compile(r"\A(?:us|eu|apac|au|in|jp|ca|sa|global|us-gov)\.")
 PLANNED_OUTPUT: Final = 20_000
 """Room that is kept for an answer where only the window is known; the model's own limit is not, and none is sent."""
 
@@ -76,7 +78,10 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """A provider clew knows by name: how it is reached, and its models. Without ``keys`` it needs none.
 
     ``cheap`` is the model that summarises and names. ``older`` models are known, for those who name them, and not
-    listed. ``colons``: ids of its models may hold one. ``unthinking`` begin the names of models without variants.
+    listed. ``colons``: ids of its models may hold one. ``unthinking`` are the models without variants; where
+    ``thinking`` is said, only those have them; ``*`` stands for anything. ``accounts`` are variables by which the
+    provider's own library finds an account, in place of a key. ``quiet``: not listed before there is a key.
+    ``like``: its models are those of this family. ``price_list`` is what the price list calls it.
     """
 
     kind: EndpointKind
@@ -88,6 +93,11 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     cheap: str | None = None
     colons: bool = False
     unthinking: tuple[str, ...] = ()
+    thinking: tuple[str, ...] | None = None
+    accounts: tuple[str, ...] = ()
+    quiet: bool = False
+    like: str | None = None
+    price_list: str | None = None
     models: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     older: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
@@ -149,12 +159,16 @@ class Catalog:
             return own.variants
         if model.provider_id == DEMO:
             return DEMO_VARIANTS
-        return () if family is not None and model.model_id.startswith(family.unthinking) else EFFORTS
+        if family is None:
+            return EFFORTS
+        name = _plain_name(model.model_id)
+        thinks = family.thinking is None or any(fnmatchcase(name, one) for one in family.thinking)
+        return EFFORTS if thinks and not any(fnmatchcase(name, one) for one in family.unthinking) else ()
 
     def is_id(self, model: Model) -> bool:
         """Whether a model is known under just this id."""
         family = families().get(model.provider_id)
-        return str(model) in self._facts or (family is not None and model.model_id in {**family.models, **family.older})
+        return str(model) in self._facts or (family is not None and model.model_id in _table(family))
 
     def cost(self, model: Model, usage: Usage) -> float | None:
         """What a call cost in US dollars; None when nobody knows."""
@@ -171,7 +185,7 @@ class Catalog:
         cheap = Model(model.provider_id, family.cheap) if family is not None and family.cheap is not None else None
         # Also of a model that is pinned to a date.
         plain = _DATE.sub("", model.model_id)
-        table = {} if family is None else {**family.models, **family.older}
+        table = {} if family is None else _table(family)
         figures = table.get(model.model_id) or table.get(plain)
         if figures is not None:
             known = ModelInfo(model=model, window=figures[0], max_output=figures[1])
@@ -184,7 +198,7 @@ class Catalog:
 
     def _listed(self, model: Model) -> Any:
         """The price list, when the model's provider is one it may know. A server of one's own never is."""
-        return self._price_list() if model.provider_id in _models().priced else None
+        return self._price_list() if _price_list_name(model.provider_id) is not None else None
 
     @staticmethod
     def guess(model: Model) -> ModelInfo:
@@ -258,7 +272,27 @@ def _listed_cost(prices: Any, model: Model, usage: Usage) -> float | None:
 
 def _listed_names(model: Model) -> Iterable[tuple[str, str]]:
     """How the price list may call a model: by its provider, and for a gateway by whose model it is."""
-    yield model.provider_id, model.model_id
+    yield _price_list_name(model.provider_id) or model.provider_id, model.model_id
     vendor, slash, name = model.model_id.partition("/")
     if slash and model.provider_id == "openrouter":
         yield vendor, name
+
+
+def _price_list_name(provider_id: str) -> str | None:
+    family = families().get(provider_id)
+    if family is not None and family.price_list is not None:
+        return family.price_list
+    return provider_id if provider_id in _models().priced else None
+
+
+# Names
+
+
+def _table(family: Family) -> Mapping[str, tuple[int, int]]:
+    other = families().get(family.like) if family.like is not None else None
+    return {**(_table(other) if other is not None else {}), **family.models, **family.older}
+
+
+def _plain_name(model_id: str) -> str:
+    """A model's name without its maker's, and without the region that Bedrock's names may begin with."""
+    return _REGION.sub("", model_id.rpartition("/")[2].lower())

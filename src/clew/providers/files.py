@@ -42,7 +42,8 @@ def files_taken(kind: EndpointKind, model_id: str) -> tuple[str, ...]:
     """The media types a model takes at an endpoint of this kind."""
     less = [one.without for one in _files().less if _is_of(model_id, one.models)]
     left_out = [pattern for without in less for pattern in without]
-    return tuple(one for one in _files().wires[kind] if not any(fnmatchcase(one, pattern) for pattern in left_out))
+    carried = _files().wires.get(kind) or _files().wires["openai-compatible"]
+    return tuple(one for one in carried if not any(fnmatchcase(one, pattern) for pattern in left_out))
 
 
 def file_rule(model_id: str) -> FileRule:

@@ -21,15 +21,16 @@ from clew.providers.catalog import Catalog, ModelFacts, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
 from clew.providers.files import file_rule, files_taken
 from clew.providers.naming import parse_model
-from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, is_installed
+from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, what_to_install
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
 __all__ = ["ProviderConfig", "ProviderRegistry"]
 
-_INSTALL: Final = "install clew[models]"
-_OWN: Final = ("anthropic", "openai", "openai-responses")
+_OWN: Final = ("anthropic", "openai", "openai-responses", "google", "google-cloud", "bedrock", "mistral", "groq", "xai")
 """Wires with an address of their makers' own."""
+_AMBIENT: Final = ("anthropic", "openai", "openai-responses")
+"""Those whose clients find more than a key in the environment by themselves."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _URL: Final = re.compile(r"https?://[^\s/]+.*")
 
@@ -107,7 +108,7 @@ class ProviderRegistry:
         missing = self._missing(provider_id)
         if missing is not None:
             says = f"{provider_id} cannot be used: {missing}"
-            if missing == _INSTALL:
+            if self._missing_account(provider_id) is None:
                 raise ProviderFailure(says, kind="unknown", cause="not_installed", provider_id=provider_id)
             name = missing.removeprefix("set ")
             raise ProviderFailure(says, kind="auth", cause="no_key", provider_id=provider_id, key_name=name)
@@ -156,7 +157,7 @@ class ProviderRegistry:
             # One that needs no key says nothing about what the user wants. Where only the libraries are missing, the
             # call says so: whoever set a key does not want the demo.
             model_id = self._default_of(provider_id)
-            if model_id and self._key(provider_id) and self._missing(provider_id) in (None, _INSTALL):
+            if model_id and self._key(provider_id):
                 return Model(provider_id, model_id)
         return Model(DEMO, "tour")
 
@@ -196,7 +197,7 @@ class ProviderRegistry:
         if base_url is None and known is not None:
             from_environ = self._environ.get(known.base_url_env) if known.base_url_env else None
             base_url = from_environ or known.base_url
-        own_address = known is not None and known.kind in _OWN and config.base_url is None
+        own_address = known is not None and known.kind in _AMBIENT and config.base_url is None
         return Endpoint(
             provider_id=provider_id,
             kind=kind,
@@ -220,10 +221,17 @@ class ProviderRegistry:
 
     def _missing(self, provider_id: str) -> str | None:
         """What has to be done before the provider can be used."""
-        names = self._key_names(provider_id)
-        if names and not self._key(provider_id):
-            return f"set {names[0]}"
-        return None if is_installed() else _INSTALL
+        return self._missing_account(provider_id) or what_to_install(self._endpoint(provider_id).kind)
+
+    def _missing_account(self, provider_id: str) -> str | None:
+        names, known = self._key_names(provider_id), families().get(provider_id)
+        accounts = known.accounts if known is not None else ()
+        if not (names or accounts) or self._key(provider_id):
+            return None
+        # What a cloud's own library finds; a section in the configuration says that there is something to be found.
+        if accounts and (provider_id in self._configs or any(self._environ.get(name) for name in accounts)):
+            return None
+        return f"set {' or '.join((*names[:1], *accounts[:1]))}"
 
     def _default_of(self, provider_id: str) -> str | None:
         config = self._configs.get(provider_id)
@@ -238,6 +246,8 @@ class ProviderRegistry:
             return
         missing = self._missing(provider_id)
         known, config = families().get(provider_id), self._configs.get(provider_id)
+        if known is not None and known.quiet and config is None and (known.like or self._missing_account(provider_id)):
+            return
         first = self._default_of(provider_id)
         names = [] if first is None else [first]
         names += [*(known.models if known else ()), *(config.facts() if config else ())]

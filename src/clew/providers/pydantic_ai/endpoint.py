@@ -9,15 +9,19 @@ error page without end, does not fill the memory.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-from collections.abc import AsyncIterator, Callable
+import functools
+import importlib
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
 from clew.providers.base import EndpointKind, repr_without_key
+from clew.providers.pydantic_ai.wires import NEWER_LIMIT
 
-__all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "connect", "is_installed"]
+__all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "connect"]
 
 LONGEST_LINE: Final = 32 * 1024 * 1024
 """Bytes of one line of a stream. An image in base64 fits; a hundred megabytes do not."""
@@ -25,6 +29,9 @@ LONGEST_ERROR: Final = 256 * 1024
 """Bytes of the body of a refusal; what is beyond is not read."""
 
 _REMEMBERED: Final = 100
+_LONGEST_READ: Final = 600
+"""Seconds; Amazon's library reads in a thread, which an end of patience cannot interrupt."""
+_REGION: Final = re.compile(r"\bbedrock-runtime[.-]([a-z0-9-]+)\.amazonaws\.")
 _NO_KEY: Final = "no-key"
 """What is sent where a key is not needed but a client insists on one."""
 
@@ -46,18 +53,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return repr_without_key(self)
 
 
-def is_installed() -> bool:
-    """Whether the libraries for real models are there; does not import them."""
-    return all(importlib.util.find_spec(name) is not None for name in ("pydantic_ai", "openai", "anthropic"))
-
-
 class Connection:
-    """An open HTTP client with the models reached through it. ``system`` is what the library calls the provider."""
+    """An open client with the models reached through it. ``system`` is what the library calls the provider."""
 
-    def __init__(self, http: Any, provider: Any, make_model: Callable[[str], Any]) -> None:
+    def __init__(self, close: Callable[[], Awaitable[None]], provider: Any, make_model: Callable[[str], Any]) -> None:
         self.system: str = provider.name
         self.base_url: str = provider.base_url
-        self._http = http
+        self.close = close
         self._make_model = make_model
         self._models: dict[str, Any] = {}
 
@@ -70,9 +72,6 @@ class Connection:
                 self._models.pop(next(iter(self._models)))
         return known
 
-    async def close(self) -> None:
-        await self._http.aclose()
-
     def _made(self, model_id: str) -> Any:
         model = self._make_model(model_id)
         _ = model.profile
@@ -81,24 +80,52 @@ class Connection:
 
 def connect(endpoint: Endpoint, connect_limit_ms: float) -> Connection:
     """Clients for an endpoint. Imports the libraries, which takes seconds: not for the event loop."""
-    import httpx2
     import pydantic_ai.direct  # noqa: F401  loaded here, so that no call waits for it
 
+    if endpoint.kind == "bedrock":
+        return _connect_bedrock(endpoint, connect_limit_ms)
+    if endpoint.kind == "xai":
+        return _connect_xai(endpoint)
+    # Groq's client takes only the older of the two libraries.
+    library = importlib.import_module("httpx" if endpoint.kind == "groq" else "httpx2")
     # Silence is measured by the caller, over content; here only the time to get through counts.
-    timeout = httpx2.Timeout(connect=connect_limit_ms / 1000, read=None, write=60.0, pool=60.0)
-    http = httpx2.AsyncClient(
+    timeout = library.Timeout(connect=connect_limit_ms / 1000, read=None, write=60.0, pool=60.0)
+    http = library.AsyncClient(
         timeout=timeout,
         follow_redirects=False,
-        event_hooks={"response": [_bounded]},
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30.0),
+        event_hooks={"response": [functools.partial(_bounded, library)]},
+        limits=library.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30.0),
     )
-    options = {"api_key": endpoint.api_key or _NO_KEY, "http_client": http, "timeout": timeout, "max_retries": 0}
+    if endpoint.kind in ("google", "google-cloud"):
+        return _connect_google(endpoint, http)
+    key = endpoint.api_key or _NO_KEY
+    if endpoint.kind == "mistral":
+        from pydantic_ai.providers.mistral import MistralProvider
+
+        return _named(endpoint.kind, MistralProvider(api_key=key, base_url=endpoint.base_url, http_client=http), http)
+    options = {"api_key": key, "http_client": http, "timeout": timeout, "max_retries": 0}
+    if endpoint.kind == "groq":
+        from groq import AsyncGroq
+        from pydantic_ai.providers.groq import GroqProvider
+
+        groq = AsyncGroq(base_url=endpoint.base_url or "https://api.groq.com", **options)
+        return _named(endpoint.kind, GroqProvider(groq_client=groq), http)
     return (_connect_anthropic if endpoint.kind == "anthropic" else _connect_openai)(endpoint, http, options)
+
+
+def _named(kind: str, provider: Any, http: Any, profile: Any = None) -> Connection:
+    """The models that the library makes for this name; ``profile`` is what is said better of them."""
+    from pydantic_ai.models import infer_model
+
+    def make(name: str) -> Any:
+        model = infer_model(f"{kind}:{name}", lambda _: provider)
+        return model if profile is None else type(model)(name, provider=provider, profile=profile)
+
+    return Connection(http.aclose, provider, make)
 
 
 def _connect_anthropic(endpoint: Endpoint, http: Any, options: dict[str, Any]) -> Connection:
     from anthropic import AsyncAnthropic
-    from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
     address = endpoint.base_url or "https://api.anthropic.com"
@@ -106,15 +133,14 @@ def _connect_anthropic(endpoint: Endpoint, http: Any, options: dict[str, Any]) -
     if not endpoint.ambient:
         client._custom_headers = {}
     _ = client.beta.messages
-    provider = AnthropicProvider(anthropic_client=client)
-    return Connection(http, provider, lambda name: AnthropicModel(name, provider=provider))
+    return _named("anthropic", AnthropicProvider(anthropic_client=client), http)
 
 
 def _connect_openai(endpoint: Endpoint, http: Any, options: dict[str, Any]) -> Connection:
     from openai import AsyncOpenAI
-    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
-    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.providers import infer_provider_class
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
     client: Any = AsyncOpenAI(base_url=endpoint.base_url or "https://api.openai.com/v1", **options)
@@ -122,26 +148,79 @@ def _connect_openai(endpoint: Endpoint, http: Any, options: dict[str, Any]) -> C
         client._custom_headers = {}
         client.organization = client.project = client.admin_api_key = None
     _ = client.chat.completions, client.responses
-    if endpoint.kind in ("openai", "openai-responses"):
-        own = OpenAIProvider(openai_client=client)
-        speaks = OpenAIChatModel if endpoint.kind == "openai" else OpenAIResponsesModel
-        return Connection(http, own, lambda name: speaks(name, provider=own))
-    if endpoint.kind == "openrouter":
-        from pydantic_ai.models.openrouter import OpenRouterModel
-        from pydantic_ai.providers.openrouter import OpenRouterProvider
-
-        gateway = OpenRouterProvider(openai_client=client)
-        return Connection(http, gateway, lambda name: OpenRouterModel(name, provider=gateway))
-    provider = OpenAICompatibleProvider(endpoint.provider_id, openai_client=client)
     # Servers that speak this dialect know the older name of the limit, and few the newer one.
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
-    return Connection(http, provider, lambda name: OpenAIChatModel(name, provider=provider, profile=profile))
+    if endpoint.kind != "openai-compatible":
+        # The library's own name for a chat is another one: by the plain one it means the responses.
+        kind = "openai-chat" if endpoint.kind == "openai" else endpoint.kind
+        provider: Any = infer_provider_class(kind)
+        return _named(kind, provider(openai_client=client), http, None if endpoint.kind in NEWER_LIMIT else profile)
+    provider = OpenAICompatibleProvider(endpoint.provider_id, openai_client=client)
+    return Connection(http.aclose, provider, lambda name: OpenAIChatModel(name, provider=provider, profile=profile))
 
 
-async def _bounded(response: Any) -> None:
+def _connect_google(endpoint: Endpoint, http: Any) -> Connection:
+    from pydantic_ai.providers.google import GoogleProvider
+    from pydantic_ai.providers.google_cloud import GoogleCloudProvider
+
+    if endpoint.kind == "google":
+        own = GoogleProvider(api_key=endpoint.api_key or _NO_KEY, base_url=endpoint.base_url, http_client=http)
+        return _named(endpoint.kind, own, http)
+    # Without a key its account, project and place are what Google's own library finds.
+    cloud = GoogleCloudProvider(api_key=endpoint.api_key, base_url=endpoint.base_url, http_client=http)
+    return _named(endpoint.kind, cloud, http)
+
+
+def _connect_bedrock(endpoint: Endpoint, connect_limit_ms: float) -> Connection:
+    import boto3
+    from botocore.config import Config
+    from pydantic_ai.models.bedrock import BedrockConverseModel
+    from pydantic_ai.providers.bedrock import BedrockProvider, _BearerTokenSession
+
+    # Without a key the account and its region are what Amazon's own library finds.
+    options: dict[str, Any] = {"signature_version": "bearer"} if endpoint.api_key else {}
+    config = Config(
+        connect_timeout=connect_limit_ms / 1000,
+        read_timeout=_LONGEST_READ,
+        retries={"total_max_attempts": 1},
+        **options,
+    )
+    bearer = _BearerTokenSession(endpoint.api_key) if endpoint.api_key else None
+    # A request is signed for a region; an address of Amazon's names it, and that of a proxy need not.
+    named = _REGION.search(endpoint.base_url) if endpoint.base_url else None
+    region = named[1] if named else os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region is None and endpoint.base_url:
+        region = "us-east-1"
+    client = boto3.Session(botocore_session=bearer, region_name=region).client(
+        "bedrock-runtime", config=config, endpoint_url=endpoint.base_url
+    )
+    provider = BedrockProvider(bedrock_client=client)
+
+    async def close() -> None:
+        await asyncio.to_thread(client.close)
+
+    return Connection(close, provider, lambda name: BedrockConverseModel(name, provider=provider))
+
+
+def _connect_xai(endpoint: Endpoint) -> Connection:
+    from pydantic_ai.models.xai import XaiModel
+    from pydantic_ai.providers.xai import XaiProvider
+
+    scheme, _, host = (endpoint.base_url or "https://api.x.ai").rpartition("://")
+    provider: Any = XaiProvider(api_key=endpoint.api_key or _NO_KEY, api_host=host.rstrip("/"))
+    # Its client is made by the library in the event loop that uses it; it would try again by itself.
+    lazy = provider._lazy_client
+    lazy._kwargs |= {"channel_options": [("grpc.enable_retries", 0)], "use_insecure_channel": scheme == "http"}
+
+    async def close() -> None:
+        if lazy._client is not None:
+            await lazy._client.close()
+
+    return Connection(close, provider, lambda name: XaiModel(name, provider=provider))
+
+
+async def _bounded(library: Any, response: Any) -> None:
     """Put a bound around what a response sends, before anybody reads it."""
-    import httpx2
-
     stream, refused = response.stream, response.status_code >= 400
 
     async def read(_: Any) -> AsyncIterator[bytes]:
@@ -154,11 +233,11 @@ async def _bounded(response: Any) -> None:
                 yield data[: LONGEST_ERROR - total]
                 return
             if line > LONGEST_LINE:
-                raise httpx2.DecodingError(f"a line of the stream is longer than {LONGEST_LINE} bytes")
+                raise library.DecodingError(f"a line of the stream is longer than {LONGEST_LINE} bytes")
             yield data
 
     async def aclose(_: Any) -> None:
         await stream.aclose()
 
     # The client takes nothing but its own kind of stream, and that kind is known only once it is imported.
-    response.stream = type("BoundedStream", (httpx2.AsyncByteStream,), {"__aiter__": read, "aclose": aclose})()
+    response.stream = type("BoundedStream", (library.AsyncByteStream,), {"__aiter__": read, "aclose": aclose})()

@@ -7,6 +7,8 @@ of every sentence, and out of the chain of causes when one of them shows a key.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn
@@ -76,10 +78,16 @@ def _failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, hi
 
 def _words(body: object) -> str:
     """What a provider says in the body of a refusal, in whichever way it wraps it."""
+    if isinstance(body, str) and body.lstrip().startswith("{"):
+        # Mistral's client hands it on as it came.
+        with contextlib.suppress(ValueError):
+            body = json.loads(body)
     for _ in range(4):
         if not isinstance(body, Mapping):
             break
-        inner = next((body[key] for key in ("error", "message", "detail", "errors") if body.get(key)), None)
+        inner = next(
+            (body[key] for key in ("error", "message", "detail", "errors", "Error", "Message") if body.get(key)), None
+        )
         if inner is None:
             break
         code = body.get("code")

@@ -9,6 +9,7 @@ a conversation where one is missing.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -25,17 +26,29 @@ _DENIED: Final = "The user did not allow this call."
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_ID: Final = 40
 """What OpenAI's chat takes; the others take more."""
+_SHORT_ID: Final = re.compile(r"[A-Za-z0-9]{9}")
 _LONGEST_NAME: Final = 64
 
 
-def translate(request: ModelRequest, provider_id: str, system: str, *, marks: bool = False) -> list[Any]:
-    """The request's messages as the library takes them. ``system`` is what the library calls the provider.
+def translate(
+    request: ModelRequest,
+    provider_id: str,
+    system: str,
+    canonical_system: str,
+    *,
+    marks: bool = False,
+    short_ids: bool = False,
+) -> list[Any]:
+    """The request's messages as the library takes them. ``system`` is what the library calls the provider, and
+    ``canonical_system`` whose keys can read what the model sealed.
 
-    ``marks``: the provider keeps what it is told to, so that the end of the settled stretch is marked.
+    ``marks``: the provider keeps what it is told to, so that the end of the settled stretch is marked. ``short_ids``:
+    it takes ids of calls of nine letters and digits only.
     """
     from pydantic_ai import messages as theirs
 
     history = _History(theirs, provider_id, system, str(request.model.model_id))
+    history.canonical_system, history.short_ids = canonical_system, short_ids
     history.settled_call = request.settled_call if marks and not request.once else None
     return history.of(request)
 
@@ -70,6 +83,8 @@ class _History:
         self._ids: dict[str, str] = {}
         self._taken: set[str] = set()
         self.settled_call: str | None = None
+        self.canonical_system = system
+        self.short_ids = False
 
     def of(self, request: ModelRequest) -> list[Any]:
         if request.system:
@@ -115,25 +130,38 @@ class _History:
             text = p.text_of(part)
             # A text of nothing but space is refused by some, and says nothing to any.
             if text is not None and text.strip():
-                said.append(self._theirs.TextPart(content=text))
+                said.append(self._text(part, text))
             elif p.kind_of(part) == "reasoning":
                 said += self._reasoning(part)
             elif p.is_call(part):
                 said.append(self._call(part))
                 returned.append(self._result(part))
-        # Reasoning that nothing follows answers nothing, and no provider takes it so.
+        # Reasoning that nothing follows answers nothing, and no provider takes it so. xAI's seal may come last, and
+        # belongs to what was thought first.
+        last: list[Any] = []
         while said and isinstance(said[-1], self._theirs.ThinkingPart):
-            said.pop()
+            last.append(said.pop())
+        if said and self._system == "xai":
+            said[:0] = last
         if not said:
             return
         self._out.append(
             self._theirs.ModelResponse(
-                parts=said, model_name=self._model_id, provider_name=self._system, canonical_system=self._system
+                parts=said,
+                model_name=self._model_id,
+                provider_name=self._system,
+                canonical_system=self.canonical_system,
             )
         )
         self._ask(returned)
         if self.settled_call is not None and any(p.call_id_of(part) == self.settled_call for part in step):
             self._ask([self._theirs.UserPromptPart(content=[self._theirs.CachePoint()])])
+
+    def _text(self, part: p.Part, text: str) -> Any:
+        details = (p.provider_data(part, self._provider_id) or {}).get("details")
+        if not isinstance(details, dict):
+            return self._theirs.TextPart(content=text)
+        return self._theirs.TextPart(content=text, provider_name=self._system, provider_details=details)
 
     def _reasoning(self, part: p.Part) -> list[Any]:
         own = p.provider_data(part, self._provider_id)
@@ -189,6 +217,8 @@ class _History:
         known = self._ids.get(id_)
         if known is None:
             known = _FORBIDDEN.sub("_", id_)[:_LONGEST_ID] or "call"
+            if self.short_ids and _SHORT_ID.fullmatch(known) is None:
+                known = hashlib.sha256(id_.encode()).hexdigest()[:9]
             count = 2
             plain = known
             while known in self._taken:

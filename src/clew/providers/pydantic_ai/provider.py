@@ -17,6 +17,7 @@ from clew.providers.pydantic_ai.endpoint import Connection, Endpoint, connect
 from clew.providers.pydantic_ai.failures import raise_failure
 from clew.providers.pydantic_ai.history import sent_calls, translate, translate_tools
 from clew.providers.pydantic_ai.stream import Translator, first_usage, refusal_of, says_end, step_end, usage_of
+from clew.providers.pydantic_ai.wires import OPENAI_WIRES, how_to_install
 from clew.transcript.chunk import Chunk
 from clew.transcript.usage import Usage
 
@@ -28,6 +29,8 @@ LEAST_THINKING: Final = 1_024
 """Tokens; Anthropic takes no smaller budget."""
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The variants of a real model: how hard it thinks, for one turn."""
+
+_ASKED_TO_CACHE: Final = frozenset({"anthropic", "bedrock", "openai", "openai-responses", "openrouter"})
 
 T = TypeVar("T")
 
@@ -131,8 +134,11 @@ class PydanticAIProvider:
                 try:
                     self._connection = await asyncio.to_thread(connect, self.endpoint, self._connect_limit_ms)
                 except ImportError as error:
-                    what = f"needs libraries that are not there ({error.name}): install clew[models]"
+                    what = f"needs a library that is not there ({error.name}): {how_to_install(self.endpoint.kind)}"
                     raise self._failure(what, "unknown", "not_installed") from error
+                except Exception as error:
+                    # The libraries of clouds look for an account of their own, and say what they did not find.
+                    raise self._failure(f"cannot be set up: {error}", "auth") from error
             return self._connection
 
     async def _call(self, connection: Connection, request: ModelRequest) -> Any:
@@ -148,7 +154,14 @@ class PydanticAIProvider:
             raise self._failure(says, "invalid", "no_model") from error
         return model_request_stream(
             model,
-            translate(request, self.endpoint.provider_id, connection.system, marks=self.endpoint.kind == "anthropic"),
+            translate(
+                request,
+                self.endpoint.provider_id,
+                connection.system,
+                model.canonical_system,
+                marks=self.endpoint.kind == "anthropic",
+                short_ids=self.endpoint.kind == "mistral",
+            ),
             model_settings=self._settings(model, request),
             model_request_parameters=ModelRequestParameters(function_tools=translate_tools(request)),
             instrument=False,
@@ -165,23 +178,28 @@ class PydanticAIProvider:
                     f"{request.model} has no variant {variant!r}; there are {', '.join(EFFORTS)}", kind="invalid"
                 )
             settings["thinking"] = False if variant == "none" else variant
-            if self.endpoint.kind == "openai-compatible":
-                # The library knows nothing of models behind such a server, and would leave it out without a word.
+            if not model.profile.get("supports_thinking", False):
+                # The library would leave it out without a word. It knows the models of their makers; what is behind
+                # another server knows that server.
+                if self.endpoint.kind not in OPENAI_WIRES or (self.endpoint.ambient and self.endpoint.base_url is None):
+                    raise self._failure(f"has no effort for {request.model.model_id}: leave :{variant} out", "invalid")
                 settings["openai_reasoning_effort"] = variant
             if variant != "none" and self.endpoint.kind == "anthropic":
                 settings.update(_within_output(model.profile, variant, request.max_output_tokens))
         elif request.temperature is not None and _takes_temperature(model.profile):
             settings["temperature"] = request.temperature
-        if self.endpoint.kind != "openai-compatible" and not request.once:
+        if self.endpoint.kind in _ASKED_TO_CACHE and not request.once:
             # A conversation is sent again with every step: worth caching wherever that must be asked for, through a
             # gateway too; to write what nobody reads costs more. A server that merely speaks OpenAI's dialect may
             # refuse a field it does not know.
             settings["cache"] = True
         if not request.tools and sent_calls(request.messages):
             settings["tool_choice"] = "none"
-        if self.endpoint.kind == "openai-responses":
-            # The conversation is kept here and sent whole: reasoning comes sealed, to be handed back.
+        # The conversation is kept here and sent whole: reasoning comes sealed, to be handed back.
+        if self.endpoint.kind in ("openai-responses", "meta"):
             settings["openai_store"] = False
+        elif self.endpoint.kind == "xai":
+            settings["xai_include_encrypted_content"] = True
         return settings
 
     async def _within_limit(self, wait: Awaitable[T]) -> T:

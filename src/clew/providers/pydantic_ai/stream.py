@@ -64,6 +64,8 @@ class Translator:
         self._texts: dict[int, str] = {}
         self._reasonings: dict[int, str] = {}
         self._calls: dict[int, _Call] = {}
+        self._closed: set[int] = set()
+        self._late_seals: dict[int, str] = {}
         self._count = 0
 
     def take(self, event: Any) -> Iterator[Chunk]:
@@ -83,6 +85,9 @@ class Translator:
             yield c.TextEnd(self._texts.pop(index))
         for index in list(self._reasonings):
             yield c.ReasoningEnd(self._reasonings.pop(index))
+        for index, seal in self._late_seals.items():
+            yield from self._opened(index)
+            yield c.ReasoningEnd(self._reasonings.pop(index), provider_metadata=self._metadata(signature=seal))
         for call in self._calls.values():
             yield self._complete(call)
 
@@ -113,6 +118,9 @@ class Translator:
                 case "text":
                     yield from self._text(event.index, delta.content_delta)
                 case "thinking":
+                    if delta.signature_delta and event.index in self._closed:
+                        # xAI may seal a thought after it has gone on to the answer.
+                        self._late_seals[event.index] = delta.signature_delta
                     yield from self._reasoning(event.index, delta.content_delta)
                 case "tool_call" if call is not None:
                     call.name += delta.tool_name_delta or ""
@@ -121,8 +129,9 @@ class Translator:
 
     def _ended(self, index: int, part: Any) -> Iterator[Chunk]:
         if part.part_kind == "text" and index in self._texts:
-            yield c.TextEnd(self._texts.pop(index))
+            yield c.TextEnd(self._texts.pop(index), provider_metadata=self._metadata(details=part.provider_details))
         elif part.part_kind == "thinking":
+            self._closed.add(index)
             metadata = self._metadata(id=part.id, signature=part.signature, details=part.provider_details)
             if index not in self._reasonings:
                 if not part.signature:
@@ -216,7 +225,7 @@ def _no_number(name: str) -> NoReturn:
 
 def says_end(response: Any) -> bool:
     """Whether the provider said why it stopped. A refusal takes the reason's place, and must have come to its end."""
-    if (response.provider_details or {}).get("finish_reason"):
+    if (response.provider_details or {}).get("finish_reason") or response.finish_reason not in (None, "content_filter"):
         return True
     ended = getattr(response, "_has_finish_reason", response.state != "incomplete")
     return bool(response.finish_reason == "content_filter" and ended)
@@ -241,7 +250,8 @@ def usage_of(used: Any) -> Usage:
 
 async def first_usage(response: Any) -> Usage:
     """What the first event of the wire says was used: Anthropic counts the input there, in kinds that are disjoint."""
-    first = await response._response.peek()
+    stream = getattr(response, "_response", None)
+    first = await stream.peek() if stream is not None else None
     said = getattr(getattr(first, "message", None), "usage", None)
     if said is None:
         return Usage()
