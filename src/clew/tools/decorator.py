@@ -1,15 +1,17 @@
 """``@tool``: a plain function becomes a tool.
 
 The description is the docstring, the schema comes from the type hints. A parameter annotated ``ToolContext`` is
-handed in by the run and is no argument. Arguments arrive in the types of the hints. An async function runs on the
-loop, a sync one in a thread; what it raises reaches the model as one sentence, what it returns as JSON.
+handed in by the run and is no argument. Arguments arrive in the types of the hints (``hints``). An async function
+runs on the loop, a sync one in a thread; what it raises reaches the model as one sentence, what it returns as JSON. Of
+a generator people are shown each value in the place of the one before, and the last one is the output.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_type_hints, overload
@@ -17,8 +19,8 @@ from typing import Any, Final, get_type_hints, overload
 import msgspec
 
 from clew.errors import ClewError, ToolFailed
-from clew.misfit import misfit
 from clew.tools.base import DEFAULT_TIMEOUT_MS, PreviewOf, TargetsOf, ToolContext, ToolOutput
+from clew.tools.hints import Misfit, Reader, reader_of, to_plain
 from clew.tools.output import to_output
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
@@ -28,7 +30,6 @@ __all__ = ["FunctionTool", "tool"]
 # What every provider takes as the name of a function.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _KEYWORD: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_EXACT: Final = 2.0**53
 
 
 class FunctionTool:
@@ -58,8 +59,12 @@ class FunctionTool:
             raise TypeError(f"the tool {self.name} needs a docstring: it is what the model is told")
         self._function = function
         self._targets = targets
-        self._hints, self._defaults, self._context = _parameters(function, self.name)
-        self.input_schema: Mapping[str, Any] = _schema(self._hints, self._defaults, self.name)
+        hints, self._defaults, self._context = _parameters(function, self.name)
+        try:
+            self._readers = {parameter: reader_of(hint) for parameter, hint in hints.items()}
+        except TypeError as error:
+            raise TypeError(f"the tool {self.name} has a parameter that JSON cannot carry: {error}") from error
+        self.input_schema: Mapping[str, Any] = _schema(self._readers, self._defaults, self.name)
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
@@ -78,22 +83,28 @@ class FunctionTool:
         return [Target(self.name, "plain", compact)]
 
     async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        if unknown := args.keys() - self._hints.keys():
+        if unknown := args.keys() - self._readers.keys():
             raise ToolFailed(f"{self.name} takes no {', '.join(sorted(map(str, unknown)))}")
-        if missing := self._hints.keys() - args.keys() - self._defaults.keys():
+        if missing := self._readers.keys() - args.keys() - self._defaults.keys():
             raise ToolFailed(f"{self.name} needs {', '.join(sorted(missing))}")
         values: dict[str, Any] = {}
         for name, value in args.items():
             try:
-                values[name] = msgspec.convert(_whole(value), self._hints[name])
-            except (msgspec.ValidationError, RecursionError) as error:
-                why = misfit(error, self._hints[name]) if isinstance(error, msgspec.ValidationError) else error
-                raise ToolFailed(f"{self.name}: {name} does not fit: {why}") from error
+                values[name] = self._readers[name].read(value)
+            except Misfit as error:
+                raise ToolFailed(f"{self.name}: {name} does not fit: {error}") from error
         if self._context is not None:
             values[self._context] = context
         try:
             if inspect.iscoroutinefunction(self._function):
                 result = await self._function(**values)
+            elif inspect.isasyncgenfunction(self._function):
+                result = None
+                async with contextlib.aclosing(self._function(**values)) as given:
+                    async for result in given:
+                        _report(result, context)
+            elif inspect.isgeneratorfunction(self._function):
+                result = await run_in_thread(_drain, self._function(**values), context)
             else:
                 result = await run_in_thread(self._function, **values)
                 if inspect.isawaitable(result):
@@ -103,6 +114,25 @@ class FunctionTool:
         except Exception as error:
             raise ToolFailed(f"{self.name} failed: {type(error).__name__}: {error}") from error
         return await to_output(result, context, self.name)
+
+
+def _drain(given: Generator[Any, Any, Any], context: ToolContext) -> Any:
+    """The last value of a generator, in whose place a value that it returns goes. An abort ends it between two."""
+    result: Any = None
+    with contextlib.closing(given):
+        while not context.signal.aborted:
+            try:
+                result = next(given)
+            except StopIteration as end:
+                return result if end.value is None else end.value
+            _report(result, context)
+    return result
+
+
+def _report(value: Any, context: ToolContext) -> None:
+    # What is not JSON fails as the output, if it is that.
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        context.report(to_plain(value))
 
 
 @overload
@@ -153,49 +183,23 @@ def _parameters(function: Callable[..., Any], name: str) -> tuple[dict[str, Any]
     return taken, defaults, context
 
 
-def _schema(hints: Mapping[str, Any], defaults: Mapping[str, Any], name: str) -> dict[str, Any]:
-    try:
-        schemas, components = msgspec.json.schema_components(list(hints.values()))
-    except TypeError as error:
-        raise TypeError(f"the tool {name} has a parameter that JSON cannot carry: {error}") from error
+def _schema(readers: Mapping[str, Reader], defaults: Mapping[str, Any], name: str) -> dict[str, Any]:
     recursive: dict[str, Any] = {}
     properties: dict[str, Any] = {}
-    for parameter, schema in zip(hints, schemas, strict=True):
-        properties[parameter] = dict(_inlined(schema, components, (), recursive))
+    for parameter, reader in readers.items():
+        properties[parameter] = dict(reader.schema)
+        recursive |= properties[parameter].pop("$defs", {})
         if parameter in defaults:
-            properties[parameter]["default"] = msgspec.to_builtins(defaults[parameter])
+            try:
+                properties[parameter]["default"] = to_plain(defaults[parameter])
+            except TypeError as error:
+                told = (
+                    f"the default of {parameter} of the tool {name} is not JSON: {error}; a Field goes into Annotated"
+                )
+                raise TypeError(told) from error
     whole = {"type": "object", "properties": properties, "additionalProperties": False}
-    if required := [parameter for parameter in hints if parameter not in defaults]:
+    if required := [parameter for parameter in readers if parameter not in defaults]:
         whole["required"] = required
     if recursive:
         whole["$defs"] = recursive
     return whole
-
-
-def _inlined(node: Any, components: Mapping[str, Any], within: tuple[str, ...], recursive: dict[str, Any]) -> Any:
-    """Models follow references badly, so each is replaced by what it names; only a type within itself keeps one."""
-    if isinstance(node, list):
-        return [_inlined(item, components, within, recursive) for item in node]
-    if not isinstance(node, dict):
-        return node
-    reference = node.get("$ref")
-    if not isinstance(reference, str):
-        return {key: _inlined(value, components, within, recursive) for key, value in node.items()}
-    name = reference.rpartition("/")[2]
-    if name not in within:
-        return _inlined(components[name], components, (*within, name), recursive)
-    if name not in recursive:
-        recursive[name] = None  # A place holder, so that the type is not entered a second time.
-        recursive[name] = _inlined(components[name], components, (name,), recursive)
-    return node
-
-
-def _whole(value: Any) -> Any:
-    """1.0 is an integer in JSON Schema, and some providers send all their numbers so; msgspec would refuse it."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_whole(item) for item in value]
-    return value

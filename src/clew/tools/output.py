@@ -18,6 +18,7 @@ import msgspec
 
 from clew.errors import ToolFailed
 from clew.tools.base import MAX_OUTPUT_CHARS, ToolContext, ToolOutput
+from clew.tools.hints import to_plain
 from clew.tools.media import SNIFF_BYTES, describe, looks_binary
 from clew.tools.thread import run_in_thread
 
@@ -166,7 +167,7 @@ async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
     if isinstance(value, str):
         return ToolOutput(await fit_text(value, context, stem))
     try:
-        plain = msgspec.to_builtins(value, str_keys=True)
+        plain = to_plain(value)
         encoded = msgspec.json.encode(plain)
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
         raise ToolFailed(f"{stem} returned something that is not JSON: {error}") from error
