@@ -201,6 +201,8 @@ async def test_everybody_is_told_and_can_look_at_what_was_summarised(tmp_path: P
         again = await s.engine.compact(s.id)
         second = await s.engine.compaction(s.id, again.message_id or "")
         assert (texts(second.messages), second.previous_id) == (pairs(2, 4), done.message_id)
+        # What stands behind both is told, not only what the newer one added.
+        assert (first.data.get("turns_in_all"), second.data["turns"], second.data["turns_in_all"]) == (None, 2, 4)
         with pytest.raises(MessageNotFound):
             await s.engine.compaction(s.id, first.messages[0].id)
 

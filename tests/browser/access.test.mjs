@@ -130,7 +130,7 @@ test("a question", async () => {
 test("a turn that failed", async () => {
   const server = await sharedServer();
   const page = await openSession(server, await told(server, "Failure", ["401"], "demo/fail"));
-  await page.getByRole("main").getByRole("alert").waitFor();
+  await page.getByRole("main").getByRole("alert").getByText("Details").click();
   await sound(page);
 });
 

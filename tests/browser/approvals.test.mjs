@@ -33,7 +33,8 @@ test("a call that no rule covers says so", async () => {
   const group = page.getByRole("group", { name: "write waits for your word" });
   await group.getByText("No rule covers this, so you are asked.").waitFor();
   assert.equal(await group.getByRole("group", { name: "Path" }).innerText(), "notes.txt");
-  assert.equal(await group.getByRole("group", { name: "Content" }).innerText(), '{"a": 1}');
+  assert.equal(await group.getByRole("group", { name: "Change" }).innerText(), '@@ -0,0 +1 @@\n+ {"a": 1}');
+  await group.getByText(": a new file").waitFor();
   await group.getByText("in the workspace").waitFor();
 });
 
@@ -43,13 +44,23 @@ test("an edit is asked about as a difference, and shows afterwards how much it c
   await mkdir(folder);
   await writeFile(join(folder, "menu.txt"), "soup\nbread\n<b>salt</b>\n");
   const page = await openSession(server, await toolSession(server, folder));
-  await say(page, `!edit ${JSON.stringify({ path: "menu.txt", old: "soup\nbread\n<b>salt</b>", new: "soup\nrye bread\nbutter\n<b>salt</b>" })}`);
+  await say(page, `!edit ${JSON.stringify({ path: "menu.txt", old: "bread", new: "rye bread\nbutter" })}`);
   const group = page.getByRole("group", { name: "edit waits for your word" });
   const change = group.getByRole("group", { name: "Change" });
-  assert.equal(await change.innerText(), "  soup\n− bread\n+ rye bread\n+ butter\n  <b>salt</b>");
+  assert.equal(await change.innerText(), "@@ -1,3 +1,4 @@\n  soup\n− bread\n+ rye bread\n+ butter\n  <b>salt</b>");
   await button(group, "Allow once").click();
   await page.getByRole("button", { name: "edit menu.txt +2 −1 done" }).waitFor();
   assert.equal(await readFile(join(folder, "menu.txt"), "utf8"), "soup\nrye bread\nbutter\n<b>salt</b>\n");
+  // A file that is written over is asked about as what differs, too.
+  await say(page, "!write menu.txt soup");
+  const over = page.getByRole("group", { name: "write waits for your word" });
+  assert.equal(await over.getByRole("group", { name: "Change" }).innerText(), "@@ -1,4 +1 @@\n  soup\n− rye bread\n− butter\n− <b>salt</b>");
+  await button(over, "Allow once").click();
+  await page.getByRole("button", { name: "write menu.txt +0 −3 done" }).click();
+  await page.reload();
+  const card = page.locator("[data-tool=write]");
+  await card.getByRole("button", { name: /^write menu.txt/ }).click();
+  await card.getByText("− <b>salt</b>").waitFor();
 });
 
 test("allowed once, a command runs once and is asked about again", async () => {

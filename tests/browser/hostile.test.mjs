@@ -244,6 +244,18 @@ test("as the input and the output of tools it is shown as the text it is", async
   await page.getByRole("button", { name: "Allow once" }).waitFor({ state: "detached" });
   await settled(server, id);
   await say(server, id, "!read corpus.txt");
+  // As what a call would change, what it changed, and what a subagent does.
+  await writeFile(join(root, "over.txt"), text.slice(0, 20_000));
+  await say(server, id, `!write over.txt ${line}`);
+  await page.getByRole("group", { name: "Change" }).getByText(CORPUS[0], { exact: false }).first().waitFor();
+  await harmless(page, server);
+  await page.getByRole("button", { name: "Allow once" }).click();
+  await page.getByRole("button", { name: "Allow once" }).waitFor({ state: "detached" });
+  await settled(server, id);
+  await say(server, id, `!task ${line}`);
+  await page.getByRole("button", { name: "Allow once" }).click();
+  await page.getByRole("button", { name: "Allow once" }).waitFor({ state: "detached" });
+  await settled(server, id);
   await say(server, id, `!read ${line}`);
   await page.getByRole("article", { name: "Assistant" }).getByText("read failed").first().waitFor();
   for (const kind of [page.locator("[data-tool] > button[aria-expanded=false]"), page.getByRole("button", { name: /^Show all/ })]) {

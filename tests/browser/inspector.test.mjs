@@ -247,6 +247,8 @@ test("the reflog tells every move, and each is a place to go to", async () => {
   assert.match((await words())[0], /Went to · now three here$/);
 });
 
+const times = (what, count) => count > 0 && `${what} ${count} time${count === 1 ? "" : "s"}`;
+
 test("the files tab lists what tools read and changed, and leads to the turn", async () => {
   const server = await sharedServer();
   await writeFile(join(server.folder, "read me.txt"), "hello\n");
@@ -258,7 +260,7 @@ test("the files tab lists what tools read and changed, and leads to the turn", a
   await say(server, id, '!read {"path": "read me.txt"}', "!write new.txt something");
   const { files } = await server.call("GET", `/api/sessions/${id}/files`);
   assert.deepEqual(files.map(({ modified }) => modified).sort(), [false, true]);
-  const expected = files.map(({ path, modified, count }) => `${path} ${modified ? "changed" : "read"} · ${count} time${count === 1 ? "" : "s"} · now`);
+  const expected = files.map(({ path, changes, count }) => [path, times("changed", changes), times("read", count - changes), "now"].filter(Boolean).join(" · ").replace(" · ", " "));
   await becomes(async () => (await tab.getByRole("listitem").allInnerTexts()).map((text) => text.replaceAll(/\s+/g, " ").trim()), expected);
   await tab.getByRole("button", { name: /new\.txt/ }).click();
   await tab.getByRole("heading", { name: "!write new.txt something" }).waitFor();

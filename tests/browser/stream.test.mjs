@@ -237,7 +237,7 @@ test("a provider that breaks for a while is tried again with a countdown, and th
   const page = await openSession(server, id);
   // The next attempt is so far away that nobody is too slow to see the seconds.
   await say(page, "500 1 100");
-  await page.getByText(/^demo has a problem of its own\. Trying again, attempt 2 in \d+ s$/).waitFor();
+  await page.getByText(/^demo has a problem of its own\. Trying again in \d+ s, attempt 2$/).waitFor();
   await page.getByRole("main").getByRole("status").getByText(/^Retrying, attempt 2/).waitFor();
   await page.getByRole("main").getByText(/^in \d+ s$/).waitFor();
   await button(page, "Stop").click();

@@ -173,6 +173,7 @@ async def test_the_files_of_the_line_are_listed(tmp_path: Path) -> None:
             "read": True,
             "modified": False,
             "count": 2,
+            "changes": 0,
             "last_turn_id": messages[-1]["metadata"]["turn_id"],
         }
         newest = (await client.get(f"{files}?limit=1")).json()

@@ -24,7 +24,9 @@ def turn(name: str, at: int, *parts: dict[str, Any]) -> LineTurn:
 
 
 def touched(path: str, count: int, last_turn_id: str, last_at: int, *, read: bool, modified: bool) -> TouchedFile:
-    return TouchedFile(path=path, read=read, modified=modified, count=count, last_turn_id=last_turn_id, last_at=last_at)
+    """One that was changed was so once."""
+    told = {"read": read, "modified": modified, "count": count, "changes": int(modified)}
+    return TouchedFile(path=path, **told, last_turn_id=last_turn_id, last_at=last_at)
 
 
 def test_files_come_in_the_order_of_their_last_touch() -> None:

@@ -27,12 +27,14 @@ FILE_TAGS: Final = re.compile(
 
 
 class TouchedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that completed calls of the file tools read or changed. ``count`` is how many of them there were."""
+    """A file that completed calls of the file tools read or changed. ``count`` is how many of them there were,
+    ``changes`` how many of these changed it."""
 
     path: str
     read: bool
     modified: bool
     count: int
+    changes: int
     last_turn_id: str
     last_at: int
 
@@ -139,6 +141,7 @@ def touched_files(line: Iterable[LineTurn], workspace_root: str | None = None) -
                     read=reading or (known is not None and known.read),
                     modified=not reading or (known is not None and known.modified),
                     count=1 + (known.count if known is not None else 0),
+                    changes=(not reading) + (known.changes if known is not None else 0),
                     last_turn_id=entry.turn.id,
                     last_at=part.updated_at,
                 )

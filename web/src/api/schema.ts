@@ -738,12 +738,13 @@ export interface ToolSchema {
   input_schema: Record<string, unknown>;
 }
 
-/** A file that completed calls of the file tools read or changed. `count` is how many of them there were. */
+/** A file that completed calls of the file tools read or changed. `count` is how many of them there were, `changes` how many of these changed it. */
 export interface TouchedFile {
   path: string;
   read: boolean;
   modified: boolean;
   count: number;
+  changes: number;
   last_turn_id: string;
   last_at: number;
 }

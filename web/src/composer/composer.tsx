@@ -10,6 +10,7 @@ import { AttachmentChips } from './attachment_chips';
 import { type Command, completed } from './commands';
 import { ComposerBar } from './composer_bar';
 import { EditingLine } from './editing_line';
+import { unfitFile } from './file_kinds';
 import { GrowingField } from './growing_field';
 import { HelpDialog } from './help_dialog';
 import { Hints } from './hints';
@@ -55,7 +56,17 @@ export function Composer({ main }: { main: boolean }) {
   const submit = useSending({ conversation, draft, attachments, model, around });
   const editing = draft.editing !== null;
   const completion = useCompletion(draft.text, editing);
-  const dropping = useDrop(form, attachments.add);
+  const { add } = attachments;
+  const { listed } = model;
+  const attach = useCallback(
+    async (files: readonly File[]) => {
+      add(files);
+      const unfit = await unfitFile(files, listed);
+      if (unfit !== null) conversation.refuse(unfit);
+    },
+    [add, listed, conversation],
+  );
+  const dropping = useDrop(form, attach);
   const stop = useCallback(() => void conversation.abort().catch(() => undefined), [conversation]);
   useEscape(main && live, stop);
 
@@ -107,7 +118,7 @@ export function Composer({ main }: { main: boolean }) {
     // Some programs copy a picture of the text beside the text; then the text is meant.
     if (files.length === 0 || editing || event.clipboardData.types.includes('text/plain')) return;
     event.preventDefault();
-    attachments.add(files);
+    void attach(files);
   };
 
   return (
@@ -147,7 +158,7 @@ export function Composer({ main }: { main: boolean }) {
           model={model}
           modelsOpen={models}
           onModels={setModels}
-          onFiles={attachments.add}
+          onFiles={attach}
           state={{ live, waiting, editing, empty: !draft.text.trim() && attachments.items.length === 0 }}
           onStop={stop}
         />

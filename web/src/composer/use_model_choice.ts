@@ -2,6 +2,8 @@
 
 import { useCallback, useEffect, useState } from 'react';
 import type { Conversation } from '../state/conversation';
+import { useHost } from '../state/host';
+import { useStore } from '../state/store';
 import { useSession } from '../top/use_session';
 import { afterSend, loadChoice, ownName, saveChoice, standing } from './model_choice';
 
@@ -20,5 +22,8 @@ export function useModelChoice(conversation: Conversation) {
   }, [choice, own, choose]);
   const picked = standing(choice, own);
   const sent = useCallback((name: string | null) => name !== null && choose(afterSend(name)), [choose]);
-  return { own, picked, shown: picked ?? own, choose, sent };
+  const shown = picked ?? own;
+  // A variant of a model is listed under the model.
+  const listed = useStore(useHost().store, ({ models }) => models.find(({ id }) => shown === id || shown?.startsWith(`${id}:`)));
+  return { own, picked, shown, listed, choose, sent };
 }

@@ -6,6 +6,7 @@ import { inWords } from '../api/problem';
 import type { Conversation } from '../state/conversation';
 import { asPart } from './attachments';
 import { readLine } from './commands';
+import { unfitFile } from './file_kinds';
 import { joinDrafts } from './draft';
 import { runCommand, type Surroundings } from './run_command';
 import type { useAttachments } from './use_attachments';
@@ -48,6 +49,12 @@ export function useSending({ conversation, draft, attachments, model, around }: 
     const handed = draft.hand();
     const files = attachments.take();
     try {
+      const unfit = await unfitFile(files.files, model.listed);
+      if (unfit !== null) {
+        conversation.offer(text);
+        conversation.refuse(unfit);
+        throw new Error(unfit);
+      }
       const parts = await Promise.all(files.files.map(asPart)).catch((error: unknown) => {
         conversation.offer(text);
         conversation.say(`${inWords(error)}.`);

@@ -66,12 +66,12 @@ export const AssistantMessage = memo(function AssistantMessage({ message, live =
   );
 });
 
+/** Quieter than what parts two turns. */
 function StepMark({ number }: { number: number }) {
   return (
-    <div role="separator" aria-label={`Step ${number}`} className="my-2.5 flex items-center gap-2 text-xs text-quiet">
-      <span className="h-px flex-1 bg-line" />
+    <div role="separator" aria-label={`Step ${number}`} className="mt-3 mb-1 flex items-center gap-2 text-xs text-quiet">
+      <span className="h-px w-4 bg-line" />
       step {number}
-      <span className="h-px flex-1 bg-line" />
     </div>
   );
 }

@@ -5,8 +5,9 @@ import type { Message, Status } from '../api/types';
 import { useNow } from '../sidebar/now';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
-import { retryAt } from '../top/status_words';
+import { doingWords, retryAt } from '../top/status_words';
 import { Icon } from '../ui/icon';
+import { Pulse } from '../ui/pulse';
 import { saysNothing } from './steps';
 import { StatusEnd, TurnEnd, useTurn } from './turn_end';
 import { ending } from './turn_words';
@@ -15,14 +16,15 @@ export function Foot({ last, busy }: { last: Message | undefined; busy: boolean 
   const conversation = useThis();
   const status = useStore(conversation.store, (state) => state.status);
   const quiet = !last || last.role === 'user' || saysNothing(last);
-  const doing = doingOf(status);
+  const doing = doingWords(status);
   const told = ending(useTurn(last, true)) !== null;
   return (
     <div className="mx-auto w-full max-w-3xl px-4 pb-6">
       {status.state === 'retrying' ? (
         <Retrying status={status} />
       ) : doing ? (
-        <p role="status" className="clew-breath py-1.5 text-sm text-quiet">
+        <p role="status" className="py-1.5 text-sm text-quiet">
+          <Pulse />
           {doing}
         </p>
       ) : (
@@ -50,21 +52,14 @@ function Retrying({ status }: { status: Status }) {
     <p className="flex items-center gap-2 py-1.5 text-sm text-warn">
       <Icon name="retry" className="size-3.5" />
       <span className="min-w-0 break-words">
-        <span role="status">
-          {words} Trying again{status.attempt ? `, attempt ${status.attempt}` : ''}
-        </span>
+        <span role="status">{words} Trying again</span>
         {left !== null && (
           <span aria-hidden="true" className="tabular-nums">
             {left > 0 ? ` in ${left} s` : ' now'}
           </span>
         )}
+        {status.attempt ? `, attempt ${status.attempt}` : ''}
       </span>
     </p>
   );
-}
-
-/** What it does beside answering: "Summarising 5 earlier turns…". */
-function doingOf(status: Status): string | null {
-  if (status.state !== 'busy' || !status.message) return null;
-  return `${status.message[0]!.toUpperCase()}${status.message.slice(1)}…`;
 }

@@ -6,8 +6,8 @@ import { grewAtStart, itemOf } from './landing';
 const message = (id: string, client?: string): Message => ({ id, role: 'user', parts: [], metadata: client ? { client_message_id: client } : {} });
 const items: TimelineItem[] = [
   { kind: 'summary', key: 's', message: message('s') },
-  { kind: 'message', key: 'c1', message: message('m1', 'c1'), startsTurn: true, endsTurn: true },
-  { kind: 'rewound', key: 'r', group: { ways: 1, root: 't', after: null, turns: [{ messages: ['h1', 'h2'] } as unknown as TreeTurn], hidden: 2, tip: 't' } },
+  { kind: 'message', key: 'c1', message: message('m1', 'c1'), startsTurn: true, endsTurn: true, parted: false },
+  { kind: 'rewound', key: 'r', group: { ways: 1, root: 't', after: null, turns: [{ messages: ['h1', 'h2'] } as unknown as TreeTurn], hidden: 2, covered: false, tip: 't' } },
 ];
 
 test('a message is found by its id, by the id it was typed with, and in what a rewind hid', () => {

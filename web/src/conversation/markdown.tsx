@@ -97,7 +97,8 @@ export const Markdown = memo(function Markdown({ text, streaming = false }: { te
     <Streamdown
       mode="streaming"
       parseIncompleteMarkdown={streaming}
-      className="clew-prose space-y-0"
+      // Drawn again when it is complete: it looks at this name, and not at whether what is open is closed for now.
+      className={streaming ? 'clew-prose space-y-0 clew-writing' : 'clew-prose space-y-0'}
       components={COMPONENTS}
       remarkPlugins={REMARK_PLUGINS}
       rehypePlugins={NO_PLUGINS}

@@ -33,6 +33,7 @@ export function RewoundBanner({ id, group }: { id: string; group: RewoundGroup }
       setBusy(false);
     }
   };
+  if (group.covered && !open && landing === 0) return null;
   return (
     <div role="group" aria-label="Hidden by a rewind" className="py-1">
       <div className="flex flex-wrap items-center gap-x-3 gap-y-0.5 rounded-md border border-dashed border-line px-3 py-1 text-sm text-quiet">

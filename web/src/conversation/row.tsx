@@ -18,6 +18,7 @@ export const Row = memo(
     // The list takes no presses while it scrolls, and a press right after a move would be lost: its rows do.
     return (
       <div data-row={item.key} className="pointer-events-auto mx-auto w-full max-w-3xl px-4">
+        {item.kind === 'message' && item.parted && <hr aria-hidden="true" className="mt-3 mb-2 border-line" />}
         {item.kind === 'summary' && <SummaryLine id={item.key} message={item.message} />}
         {item.kind === 'rewound' && <RewoundBanner id={item.key} group={item.group} />}
         {item.kind === 'message' &&
@@ -31,5 +32,6 @@ export const Row = memo(
 function sameThing(before: TimelineItem, after: TimelineItem): boolean {
   if (before.key !== after.key || before.kind !== after.kind) return false;
   if (before.kind === 'rewound') return after.kind === 'rewound' && before.group === after.group;
+  if (before.kind === 'message' && after.kind === 'message' && before.parted !== after.parted) return false;
   return after.kind !== 'rewound' && before.message === after.message;
 }

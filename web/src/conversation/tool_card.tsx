@@ -4,6 +4,7 @@ import { memo, useId } from 'react';
 import { useNow } from '../sidebar/now';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
+import { Pulse } from '../ui/pulse';
 import { duration } from '../ui/words';
 import { Approval } from './approval';
 import { decided } from './approval_words';
@@ -66,7 +67,10 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
         {edit && <Counted added={edit.added} removed={edit.removed} />}
         <span className="shrink-0 text-xs tabular-nums">
           {code === null ? (
-            <span className={`${TONES[state]} ${state === 'running' || state === 'preparing' ? 'clew-breath' : ''}`}>{STATE_WORDS[state]}</span>
+            <span className={TONES[state]}>
+              {(state === 'running' || state === 'preparing') && <Pulse />}
+              {STATE_WORDS[state]}
+            </span>
           ) : (
             <span className={code === 0 ? 'text-quiet' : 'text-bad'}>{code >= 0 ? `exit code ${code}` : `ended by signal ${-code}`}</span>
           )}

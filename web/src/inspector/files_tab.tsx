@@ -55,7 +55,9 @@ export function FilesTab() {
                 {file.path}
               </span>
               <span className="text-xs text-quiet">
-                <span className={file.modified ? 'text-warn' : ''}>{file.modified ? 'changed' : 'read'}</span> · {count(file.count, 'time')} · {age(file.last_at)}
+                {file.changes > 0 && <span className="text-warn">changed {count(file.changes, 'time')} · </span>}
+                {file.count > file.changes && `read ${count(file.count - file.changes, 'time')} · `}
+                {age(file.last_at)}
               </span>
             </button>
           </li>

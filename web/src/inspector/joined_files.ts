@@ -8,7 +8,7 @@ export function joinFiles(newer: TouchedFile[], older: TouchedFile[]): TouchedFi
   const joined = newer.map((file) => {
     const earlier = before.get(file.path);
     before.delete(file.path);
-    return earlier ? { ...file, count: file.count + earlier.count, read: file.read || earlier.read, modified: file.modified || earlier.modified } : file;
+    return earlier ? { ...file, count: file.count + earlier.count, changes: file.changes + earlier.changes, read: file.read || earlier.read, modified: file.modified || earlier.modified } : file;
   });
   return [...joined, ...before.values()];
 }

@@ -233,6 +233,11 @@ export class Conversation extends OpenSession {
     this.store.set({ notice: text === null ? null : { text, bad: false } });
   }
 
+  /** Tell why something was not even tried. */
+  refuse(text: string): void {
+    this.store.set({ notice: { text, bad: true } });
+  }
+
   /** The text of the newest user message, for Up in an empty composer. */
   lastOwn(): { id: string; text: string } | null {
     const message = this.chat.messages.findLast((candidate) => candidate.role === 'user' && !candidate.metadata?.synthetic);

@@ -15,6 +15,8 @@ export interface RewoundGroup {
   hidden: number;
   /** The newest end of it: where an un-rewind leads. */
   tip: string;
+  /** The switch of versions beside it leads to all of it: it is shown only when something in it is looked for. */
+  covered: boolean;
 }
 
 export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
@@ -46,7 +48,7 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
     placeOf.set(root, place);
     const group = groups.get(place);
     if (group) group.turns.push(turn);
-    else groups.set(place, { root, ways: 0, after: place, turns: [turn], hidden: 0, tip: turn.id });
+    else groups.set(place, { root, ways: 0, after: place, turns: [turn], hidden: 0, tip: turn.id, covered: false });
     if (root === turn.id) groups.get(place)!.ways += 1;
   }
   for (const group of groups.values()) {
@@ -58,6 +60,11 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
     }
     group.hidden = hidden.size;
     group.tip = newest.id;
+  }
+  const versions = versionsIn(tree);
+  for (const turn of tree.turns) {
+    const group = turn.on_line ? groups.get(turn.parent_turn_id ?? null) : undefined;
+    if (group && versions.has(turn.messages[0] ?? '')) group.covered = true;
   }
   return [...groups.values()].filter((group) => group.hidden > 0);
 }

@@ -4,7 +4,7 @@ import type { RewoundGroup } from './rewound';
 import { timeline } from './timeline';
 
 const said = (id: string, turn: string | undefined, role: Message['role'] = 'user'): Message => ({ id, role, parts: [{ type: 'text', text: id }], metadata: turn ? { turn_id: turn } : {} });
-const group = (root: string, after: string | null): RewoundGroup => ({ root, after, turns: [], ways: 1, hidden: 2, tip: root });
+const group = (root: string, after: string | null): RewoundGroup => ({ root, after, turns: [], ways: 1, hidden: 2, covered: false, tip: root });
 const keys = (...args: Parameters<typeof timeline>) => timeline(...args).map((item) => item.key);
 
 describe('timeline', () => {

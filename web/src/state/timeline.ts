@@ -3,8 +3,9 @@
 import { keyOf, type Message } from '../api/types';
 import type { RewoundGroup } from './rewound';
 
+/** `parted`: a line stands between it and the turn before. */
 export type TimelineItem =
-  | { kind: 'message'; key: string; message: Message; startsTurn: boolean; endsTurn: boolean }
+  | { kind: 'message'; key: string; message: Message; startsTurn: boolean; endsTurn: boolean; parted: boolean }
   | { kind: 'summary'; key: string; message: Message }
   | { kind: 'rewound'; key: string; group: RewoundGroup };
 
@@ -33,8 +34,9 @@ export function timeline(messages: Message[], groups: RewoundGroup[], whole: boo
     }
     const before = messages[index - 1]?.metadata?.turn_id;
     const after = messages[index + 1]?.metadata?.turn_id;
+    const startsTurn = turn === undefined || before !== turn;
     const endsTurn = turn === undefined ? index === messages.length - 1 : after !== turn;
-    items.push({ kind: 'message', key: keyOf(message), message, startsTurn: turn === undefined || before !== turn, endsTurn });
+    items.push({ kind: 'message', key: keyOf(message), message, startsTurn, endsTurn, parted: startsTurn && message.role === 'user' && items.at(-1)?.kind === 'message' });
     if (turn && endsTurn) banners(turn);
   });
   return items;

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Status } from '../api/types';
-import { retryAt, statusWords } from './status_words';
+import { doingWords, retryAt, statusWords } from './status_words';
 
 const words = (status: object, now = 0) => statusWords(status as Status, now);
 
@@ -24,4 +24,9 @@ test('a retry without a moment says only that', () => {
 test('a failure says what went wrong in words, never as a provider put it', () => {
   expect(words({ state: 'error', message: '401', problem: { code: 'model_failed', message: '401', cause: 'key_refused' } })).toEqual({ state: 'error', words: 'Failed', detail: 'The provider refused the key.' });
   expect(words({ state: 'error' }).detail).toBe(null);
+});
+
+test('what is done beside answering is told as the engine says it', () => {
+  expect(doingWords({ state: 'busy', message: 'summarising 5 earlier turns' } as Status)).toBe('Summarising 5 earlier turns…');
+  expect([doingWords({ state: 'busy' } as Status), doingWords({ state: 'retrying', message: 'x' } as Status)]).toEqual([null, null]);
 });

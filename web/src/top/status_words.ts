@@ -28,3 +28,9 @@ export function statusWords(status: Status, now: number): StatusWords {
   if (state === 'error') return { state, words: STATE_WORDS.error, detail: status.problem ? failureWords(status.problem as Failure).words : null };
   return { state, words: STATE_WORDS[state], detail: null };
 }
+
+/** What it does beside answering: "Summarising 5 earlier turns…". */
+export function doingWords(status: Status): string | null {
+  if (status.state !== 'busy' || !status.message) return null;
+  return `${status.message[0]!.toUpperCase()}${status.message.slice(1)}…`;
+}

@@ -1,0 +1,38 @@
+import { act } from 'react';
+import { createRoot } from 'react-dom/client';
+import { expect, test } from 'vitest';
+import { Markdown } from './markdown';
+
+(globalThis as { IS_REACT_ACT_ENVIRONMENT?: boolean }).IS_REACT_ACT_ENVIRONMENT = true;
+// Colours come later, or never: the text is the same.
+globalThis.Worker = class {
+  postMessage(): void {}
+  terminate(): void {}
+} as unknown as typeof Worker;
+
+/** Pieces of what models write, each of which means something else beside another. */
+const PIECES = ['H~2~O', '~~gone~~', '~', '**bold**', '**', '*', '_a_', '_', '`code`', '`', '```js\n', '\n```\n', '$5', '$$x^2$$', '$$', '[a](https://e.org)', '[', '](', '![p](x.png)', '<b>', '</b>', '&amp;', '\\', '\n', '\n\n', '- ', '1. ', '# ', '> ', '| a | b |\n|--|:-:|\n| 1 | 2 |\n', '---\n', 'word ', 'a*b*c', 'x_y_z', '^1^', ':::', 'https://e.org ', '[^1]', '[^1]: note\n', '    four', '\t'];
+
+/** Numbers that are the same each time. */
+function drawn(seed: number): () => number {
+  let state = seed;
+  return () => (state = (state * 1103515245 + 12345) % 2147483648) / 2147483648;
+}
+
+function shown(steps: { text: string; streaming: boolean }[]): string {
+  const host = document.createElement('div');
+  const root = createRoot(host);
+  for (const { text, streaming } of steps) act(() => root.render(<Markdown text={text} streaming={streaming} />));
+  const html = host.innerHTML;
+  act(() => root.unmount());
+  return html;
+}
+
+test('a text that came in pieces reads as it does when it is read again', () => {
+  const random = drawn(7);
+  const texts = ['H~2~O', 'a ~b~ c ~~d~~', ...Array.from({ length: 24 }, () => Array.from({ length: 1 + Math.floor(random() * 9) }, () => PIECES[Math.floor(random() * PIECES.length)]!).join(''))];
+  for (const text of texts) {
+    const cuts = [0.3, 0.6, 1].map((share) => ({ text: text.slice(0, Math.ceil(text.length * share)), streaming: true }));
+    expect(shown([...cuts, { text, streaming: false }]), JSON.stringify(text)).toBe(shown([{ text, streaming: false }]));
+  }
+}, 30_000);
