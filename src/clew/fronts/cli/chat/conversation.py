@@ -16,9 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.errors import ClewError, Conflict, InvalidInput, PermissionDenied, StoreError
+from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.attachment import attach_bytes, with_files
 from clew.fronts.cli.chat.act import Act
+from clew.fronts.cli.chat.asking import Asking
+from clew.fronts.cli.chat.connection import Connection
 from clew.fronts.cli.chat.footer import MODE_WORDS, Footer, at_work_words
 from clew.fronts.cli.chat.live_reply import LiveReply, find_message
 from clew.fronts.cli.chat.shell import OwnShell
@@ -28,8 +30,6 @@ from clew.fronts.cli.chat.voice import Voice
 from clew.fronts.cli.command import AnyEngine, exit_code, new_session, plural
 from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.failure import failure_words
-from clew.fronts.cli.question import Question
-from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look, history_lines, pause_reason, stop_reason, summary_line, user_lines
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.cli.wire import Gone
@@ -42,8 +42,6 @@ __all__ = ["AT_WORK", "Conversation"]
 
 AT_WORK: Final = frozenset({"busy", "retrying"})
 _SHOWN_BEFORE: Final = 20
-_LOST_S: Final = (0.2, 0.5, 1.0, 2.0)
-"""How long is waited between two looks for a server that is gone; the last one again and again."""
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
 
 
@@ -61,8 +59,7 @@ class Conversation(Voice):
     ) -> None:
         """``reopen`` finds the engine again when it was lost; without it, that ends the conversation."""
         super().__init__(terminal, look)
-        self.engine = engine
-        self._reopen = reopen
+        self._connection = Connection(engine, reopen)
         self.model = model
         self._slash = slash
         self.session: Session | None = None
@@ -73,7 +70,7 @@ class Conversation(Voice):
         self.leaving: int | None = None
         self._code = 0
         self.remember: Callable[[str], None] = lambda _: None
-        self._question: Question | None = None
+        self._asking = Asking(lambda: self.engine, terminal, look)
         self._status: Status | None = None
         self._queue: list[Message] = []
         self._reply = LiveReply(lambda: self.engine, terminal, look, self._draw)
@@ -89,6 +86,10 @@ class Conversation(Voice):
         if self.session is None:
             raise InvalidInput("nothing was said here yet; there is no session to do that with")
         return self.session.id
+
+    @property
+    def engine(self) -> AnyEngine:
+        return self._connection.engine
 
     @property
     def model_name(self) -> str:
@@ -125,13 +126,13 @@ class Conversation(Voice):
 
     @property
     def _waits_for_server(self) -> bool:
-        return self._reopen is not None and self.terminal.attended
+        return self._connection.comes_back and self.terminal.attended
 
     # From the keyboard
 
     async def talk(self, session: Session | None) -> int:
         """Until somebody leaves."""
-        watching = asyncio.get_running_loop().create_task(self._watch(await self._listen()))
+        watching = asyncio.get_running_loop().create_task(self._watch(await self._connection.listen()))
         try:
             listed = await self.engine.models()
             self.models = [model.id for model in listed if model.usable]
@@ -147,13 +148,6 @@ class Conversation(Voice):
             for task in (watching, *self._jobs):
                 task.cancel()
             await asyncio.gather(watching, *self._jobs, return_exceptions=True)
-
-    async def _listen(self) -> AsyncIterator[Event]:
-        events = self.engine.subscribe()
-        if isinstance(self.engine, RemoteEngine):
-            # It greets once nothing can be missed any more.
-            await anext(events)
-        return events
 
     async def _next(self, watching: asyncio.Task[None]) -> Act:
         coming = asyncio.ensure_future(self.terminal.next())
@@ -176,8 +170,7 @@ class Conversation(Voice):
         elif act.kind == "mode":
             await self._report_refusal(self.set_mode(MODES[(MODES.index(self.mode) + 1) % len(MODES)]))
         elif act.asked:
-            if self._question is not None:
-                await self._report_refusal(self._answer(self._question, act.text))
+            await self._report_refusal(self._answer(act.text))
         elif act.kind == "line" and act.text.strip():
             self.remember(act.text)
             await self._report_refusal(self._said(act.text))
@@ -262,8 +255,8 @@ class Conversation(Voice):
         """Go to a session and show where it is; None is a new one, made with its first prompt."""
         self._reply.leave()
         self.session = session
-        self._question, self._status, self._queue, self.running = None, None, [], False
-        self.terminal.ask(None)
+        self._status, self._queue, self.running = None, [], False
+        self._asking.close()
         self.mode = session.mode if session is not None else "ask"
         self._footer = Footer()
         if session is None:
@@ -305,22 +298,11 @@ class Conversation(Voice):
 
     async def _come_back(self) -> AsyncIterator[Event]:
         """Wait for the server, and go on where it was lost: nothing is missing, and nothing is said twice."""
-        assert self._reopen is not None
         self.complain("the server is gone; waiting for it to come back. What was said is stored; Ctrl-D leaves")
         self._status = Status("retrying", message="waiting for the server")
-        if self._question is not None:
-            self._close_question(self._question)
+        self._asking.close()
         self._draw()
-        waits = iter(_LOST_S)
-        wait = next(waits)
-        while True:
-            await asyncio.sleep(wait)
-            wait = next(waits, wait)
-            with contextlib.suppress(StoreError, Conflict, PermissionDenied):
-                self.engine = await self._reopen()
-                events = await self._listen()
-                await self._catch_up()
-                return events
+        return await self._connection.find_again(self._catch_up)
 
     async def _catch_up(self) -> None:
         self.note("the server is back")
@@ -374,10 +356,9 @@ class Conversation(Voice):
             self._queue = queue if self._is_here(data) else self._queue
         elif kind == "context_compacted":
             self.note(summary_line(data))
-        elif kind == "approval_answered" and self._question is not None:
-            if data.get("tool_call_id") == self._question.wait.tool_call_id:
-                # Perhaps elsewhere. What else waits is in the status that follows.
-                self._close_question(self._question)
+        elif kind == "approval_answered":
+            # Perhaps elsewhere. What else waits is in the status that follows.
+            self._asking.close(str(data.get("tool_call_id")))
         elif kind == "session_updated":
             session = await self.engine.get_session(self.need())
             if self._is_here(data):
@@ -411,8 +392,7 @@ class Conversation(Voice):
     async def _on_turn_finished(self, data: Mapping[str, Any]) -> None:
         reason, error = data.get("reason"), data.get("error") or {}
         await self._reply.settle(final=reason != "waiting")
-        if self._question is not None:
-            self._close_question(self._question)  # denied with the turn
+        self._asking.close()  # denied with the turn
         self.running = False
         self._code = _CODES.get(str(reason), 0)
         self._status = await self.engine.get_status(self.need())
@@ -431,7 +411,7 @@ class Conversation(Voice):
         await self._ask_next()
         self._queue = await self.engine.queue(self.need())
         firing = bool(self._queue) and not self._status.paused
-        self.terminal.busy((self._question is not None or firing) and reason in ("finish", "abort"))
+        self.terminal.busy((bool(self._asking) or firing) and reason in ("finish", "abort"))
         if self.terminal.attended and reason != "waiting":
             self.beside(self.refresh())
             self.beside(self._mark_version(str(data.get("turn_id"))))
@@ -444,31 +424,15 @@ class Conversation(Voice):
             self.note(f"‹ {place}/{len(versions)} ›  /versions goes to another, /compare shows what differs")
 
     async def _ask_next(self) -> None:
-        """Ask for the next thing that waits, if there is one and nothing is being asked."""
-        session_id = self.need()
-        waiting = (await self.engine.get_status(session_id)).waiting
-        if self._question is None and waiting and not self.running:
-            self._question = Question(self.engine, session_id, waiting[0])
-            if not await self._question.begin(self.terminal, self.look):
-                self._question = None
-                await self._ask_next()
+        if not self.running:
+            await self._asking.ask_next(self.need())
 
-    async def _answer(self, question: Question, words: str) -> None:
+    async def _answer(self, words: str) -> None:
         try:
-            answered = await question.take(words, self.terminal)
-        except ClewError:
-            # It may have been answered elsewhere; if it was not, it is asked again.
-            self._close_question(question)
-            await self._ask_next()
-            raise
-        if answered:
-            self._close_question(question)
-            await self._ask_next()
-
-    def _close_question(self, question: Question) -> None:
-        if self._question is question:
-            self._question = None
-            self.terminal.ask(None)
+            await self._asking.answer(words)
+        finally:
+            if self.session is not None:
+                await self._ask_next()
 
     # What is shown for now
 

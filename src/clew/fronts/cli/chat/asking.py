@@ -1,0 +1,58 @@
+"""What is being asked on a terminal: of all that waits, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clew.fronts.cli.chat.terminal import Terminal
+from clew.fronts.cli.command import AnyEngine
+from clew.fronts.cli.question import Question
+from clew.fronts.cli.render import Look
+
+__all__ = ["Asking"]
+
+
+class Asking:
+    """At most one question at a time."""
+
+    def __init__(self, engine: Callable[[], AnyEngine], terminal: Terminal, look: Look) -> None:
+        self._engine = engine
+        self._terminal = terminal
+        self._look = look
+        self._question: Question | None = None
+
+    def __bool__(self) -> bool:
+        return self._question is not None
+
+    async def ask_next(self, session_id: str) -> None:
+        """Ask for the next thing that waits, if there is one and nothing is being asked."""
+        waiting = (await self._engine().get_status(session_id)).waiting
+        while self._question is None and waiting:
+            self._question = Question(self._engine(), session_id, waiting[0])
+            if await self._question.begin(self._terminal, self._look):
+                return
+            self._question = None
+            waiting = (await self._engine().get_status(session_id)).waiting
+
+    async def answer(self, words: str) -> None:
+        """Take what was typed, which may not be all of an answer yet."""
+        question, is_over = self._question, True
+        if question is not None:
+            try:
+                is_over = await question.take(words, self._terminal)
+            finally:
+                # Refused, it may have been answered elsewhere; if it was not, it is asked again.
+                if is_over:
+                    self._close(question)
+
+    def close(self, tool_call_id: str | None = None) -> None:
+        """It is asked no more; with ``tool_call_id`` only where it is about that."""
+        question = self._question
+        if question is not None and tool_call_id in (None, question.wait.tool_call_id):
+            self._close(question)
+
+    def _close(self, question: Question) -> None:
+        # Another one may be asked by now.
+        if self._question is question:
+            self._question = None
+            self._terminal.ask(None)
