@@ -25,7 +25,7 @@ def turn(name: str, at: int, *parts: dict[str, Any]) -> LineTurn:
 
 def touched(path: str, count: int, last_turn_id: str, last_at: int, *, read: bool, modified: bool) -> TouchedFile:
     """One that was changed was so once."""
-    told = {"read": read, "modified": modified, "count": count, "changes": int(modified)}
+    told: dict[str, Any] = {"read": read, "modified": modified, "count": count, "changes": int(modified)}
     return TouchedFile(path=path, **told, last_turn_id=last_turn_id, last_at=last_at)
 
 
