@@ -115,15 +115,27 @@ def test_diff_shows_what_two_requests_differ_in(say: Say) -> None:
 
 
 def test_models_says_which_can_be_used(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its variants; the default is marked, the others say what is missing; no store is needed."""
+    """With what it can and its variants; the default is marked, the others say what is missing; no store is needed."""
     for name in [name for name in os.environ if name.endswith("_API_KEY")]:
         monkeypatch.delenv(name)
     code, out, err = say("models")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0].split() == ["*", "demo/tour", "200,000", "tokens", ":slow"]
+    assert " ".join(out.splitlines()[0].split()) == ("* demo/tour 200,000 tokens 400 out images documents tools :slow")
     assert "not usable: set ANTHROPIC_API_KEY\n" in out
     models = json.loads(say("models", "--json")[1])["models"]
-    assert models[1].keys() == {"id", "window", "max_output", "usable", "reason", "default", "variants"}
+    assert models[1] == {
+        "id": "demo/echo",
+        "window": 8000,
+        "max_output": 400,
+        "usable": True,
+        "reason": None,
+        "default": False,
+        "variants": ["slow"],
+        "files": models[0]["files"],
+        "tools": False,
+        "caching": False,
+        "known": True,
+    }
 
 
 @pytest.mark.rule("MS-3")

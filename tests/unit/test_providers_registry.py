@@ -244,6 +244,7 @@ def test_models_are_listed_with_the_reason_why_not() -> None:
             usable=True,
             variants=("slow",),
             files=info.files,
+            tools=info.tools,
         )
         for name, info in DEMO_MODELS.items()
     ]
@@ -256,6 +257,7 @@ def test_models_are_listed_with_the_reason_why_not() -> None:
             default=name == "gpt-6.1-sol",
             variants=() if name.startswith("gpt-4") else EFFORTS,
             files=made.info(Model("openai", name)).files,
+            caching=True,
         )
         for name in families()["openai"].models
     ]
@@ -266,6 +268,7 @@ def test_models_are_listed_with_the_reason_why_not() -> None:
         usable=True,
         variants=EFFORTS,
         files=made.info(Model("local", "a")).files,
+        known=False,
     )
     usable = [line for line in lines if line.usable]
     assert usable == [*demo, *openai, own]
@@ -291,6 +294,7 @@ def test_a_default_model_outside_the_table_is_listed_too() -> None:
             usable=True,
             default=True,
             variants=EFFORTS,
+            known=False,
         )
     ]
 

@@ -60,7 +60,8 @@ FAILURES: Final[Mapping[str, FailureWords]] = {
         "{provider} did not take the request.", "Change what was sent, or choose another model; the details say why."
     ),
     "not_installed": FailureWords(
-        "What speaks with {provider} is not installed.", "Install clew[models] where clew runs, and start it anew."
+        "What speaks with {provider} is not installed.",
+        "The details name the extra of clew that brings it: install that where clew runs, and start it anew.",
     ),
     "unknown": FailureWords("The model could not answer.", "Try again, or choose another model.", again=True),
     # Codes.

@@ -232,7 +232,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the list of models. ``reason`` says why one cannot be used, and what to do about it.
 
-    ``files`` are the media types it takes beside text, as :class:`ModelInfo` has them.
+    ``files`` are the media types it takes beside text, as :class:`ModelInfo` has them. ``caching``: what is sent again
+    costs less there. ``known=False``: the figures are guesses.
     """
 
     id: str
@@ -243,6 +244,9 @@ class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
     default: bool = False
     variants: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    tools: bool = True
+    caching: bool = False
+    known: bool = True
 
 
 class Providers(Protocol):

@@ -29,7 +29,7 @@ from clew.providers.pydantic_ai import EFFORTS
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
-__all__ = ["GUESSED_OUTPUT", "GUESSED_WINDOW", "Catalog", "Family", "ModelFacts", "Prices", "families"]
+__all__ = ["GUESSED_OUTPUT", "GUESSED_WINDOW", "Catalog", "Family", "ModelFacts", "Prices", "does_cache", "families"]
 
 log = logging.getLogger("clew.providers")
 
@@ -103,10 +103,12 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Models(msgspec.Struct, frozen=True):
-    """``models.toml``. ``priced`` are the providers by the names the price list has for them."""
+    """``models.toml``. ``priced`` are the providers by the names the price list has for them, ``caching`` the kinds of
+    endpoint where what is sent again costs less."""
 
     families: dict[str, Family]
     priced: frozenset[str]
+    caching: frozenset[EndpointKind]
 
 
 @cache
@@ -117,6 +119,11 @@ def _models() -> _Models:
 def families() -> Mapping[str, Family]:
     """The providers clew knows by name, in the order in which one is chosen."""
     return _models().families
+
+
+def does_cache(kind: EndpointKind) -> bool:
+    """Whether what is sent again costs less at an endpoint of this kind; a server of one's own is not believed to."""
+    return kind in _models().caching
 
 
 class Catalog:

@@ -17,7 +17,7 @@ import msgspec
 from clew.clock import Clock, SystemClock
 from clew.errors import Invalid, InvalidInput
 from clew.providers.base import EndpointKind, ModelInfo, ModelListing, Provider, ProviderFailure, repr_without_key
-from clew.providers.catalog import Catalog, ModelFacts, families
+from clew.providers.catalog import Catalog, ModelFacts, does_cache, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
 from clew.providers.files import file_rule, files_taken
 from clew.providers.naming import parse_model
@@ -128,7 +128,11 @@ class ProviderRegistry:
     def info(self, model: Model) -> ModelInfo:
         """What is known about a model; raises ``InvalidInput`` for a provider or a demo model nobody knows."""
         self._check_known(model)
-        info = self._catalog.info(model)
+        return self._of_its_wire(self._catalog.info(model))
+
+    def _of_its_wire(self, info: ModelInfo) -> ModelInfo:
+        """With what follows from how it is reached, and from its provider's configuration."""
+        model = info.model
         config = self._configs.get(model.provider_id)
         own = config.facts().get(model.model_id) if config is not None else None
         if model.provider_id != DEMO:
@@ -264,7 +268,7 @@ class ProviderRegistry:
             )
 
     def _line(self, model: Model, default: Model, reason: str | None) -> ModelListing:
-        info = self._catalog.find(model)
+        info = self._of_its_wire(self._catalog.find(model))
         return ModelListing(
             id=str(model),
             window=info.window,
@@ -273,5 +277,8 @@ class ProviderRegistry:
             reason=reason,
             default=model == default.plain,
             variants=info.variants,
-            files=self.info(model).files,
+            files=info.files,
+            tools=info.tools,
+            caching=model.provider_id != DEMO and does_cache(self._endpoint(model.provider_id).kind),
+            known=info.known,
         )

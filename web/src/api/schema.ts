@@ -259,7 +259,7 @@ export interface ModelList {
   models: ModelListing[];
 }
 
-/** A line of the list of models. `reason` says why one cannot be used, and what to do about it. `files` are the media types it takes beside text, as :class:`ModelInfo` has them. */
+/** A line of the list of models. `reason` says why one cannot be used, and what to do about it. `files` are the media types it takes beside text, as :class:`ModelInfo` has them. `caching`: what is sent again costs less there. `known=False`: the figures are guesses. */
 export interface ModelListing {
   id: string;
   window: number;
@@ -269,6 +269,9 @@ export interface ModelListing {
   default?: boolean;
   variants?: string[];
   files?: string[];
+  tools?: boolean;
+  caching?: boolean;
+  known?: boolean;
 }
 
 /** Before which message it is to be fired; null is last. */
@@ -1469,7 +1472,7 @@ export const FAILURES: Record<string, { happened: string; next: string; again: b
   too_large: {"happened": "This is more than the model takes.", "next": "Summarise the conversation, send less, or choose a model with a larger window.", "again": false},
   no_model: {"happened": "{provider} has no model of that name.", "next": "Choose another model.", "again": false},
   request_refused: {"happened": "{provider} did not take the request.", "next": "Change what was sent, or choose another model; the details say why.", "again": false},
-  not_installed: {"happened": "What speaks with {provider} is not installed.", "next": "Install clew[models] where clew runs, and start it anew.", "again": false},
+  not_installed: {"happened": "What speaks with {provider} is not installed.", "next": "The details name the extra of clew that brings it: install that where clew runs, and start it anew.", "again": false},
   unknown: {"happened": "The model could not answer.", "next": "Try again, or choose another model.", "again": true},
   model_failed: {"happened": "The model could not answer.", "next": "Try again, or choose another model.", "again": true},
   context_too_large: {"happened": "This does not fit into the model’s window.", "next": "Summarise the conversation, send less, or choose a model with a larger window.", "again": false},

@@ -21,6 +21,7 @@ from clew.config import Config, config_folder, data_folder, default_store_url, l
 from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.command import Json, Store, show
 from clew.fronts.cli.safe_text import plain
+from clew.providers.base import ModelListing
 from clew.tools.process.sandbox import find_sandbox
 from clew.workspace_config import find_workspace_model
 
@@ -44,7 +45,8 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 async def models(*, store: Store = None, json: Json = False) -> None:
-    """List the models that can be named, with their variants; those that cannot be used say what is missing.
+    """List the models that can be named, with what they can and their variants; those that cannot be used say what is
+    missing.
 
     Example: clew models
     """
@@ -54,11 +56,22 @@ async def models(*, store: Store = None, json: Json = False) -> None:
     width = max((len(model.id) for model in listed), default=0)
     lines = (
         f"{'*' if model.default else ' '} {model.id:<{width}}  "
-        + (f"{model.window:>9,} tokens" if model.usable else f"not usable: {model.reason}")
+        + (f"{model.window:>9,} tokens  {_abilities(model)}" if model.usable else f"not usable: {model.reason}")
         + (f"  :{' :'.join(model.variants)}" if model.usable and model.variants else "")
         for model in listed
     )
     show(json, {"models": listed}, lines)
+
+
+def _abilities(model: ModelListing) -> str:
+    has = {
+        "images": any(one.startswith("image/") for one in model.files),
+        "documents": "application/pdf" in model.files,
+        "tools": model.tools,
+        "cache": model.caching,
+        "(figures are guesses)": not model.known,
+    }
+    return f"{model.max_output:>7,} out  " + " ".join(name for name, is_so in has.items() if is_so)
 
 
 async def config(*, store: Store = None, json: Json = False) -> None:

@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-Cr64uBIX.js";
