@@ -215,7 +215,7 @@ measure-web: $(READY) $(BROWSER_READY) ## how quickly the page opens and scrolls
 .PHONY: lock
 lock: ## write requirements/dev.txt anew
 	test -x .venv-lock/bin/uv || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install -qq uv; }
-	.venv-lock/bin/uv pip compile pyproject.toml requirements/dev.in --extra server --extra models --extra google --extra bedrock --extra mistral --extra groq --extra xai --extra postgres --extra redis --extra otel --output-file requirements/dev.txt \
+	.venv-lock/bin/uv pip compile pyproject.toml requirements/dev.in --extra server --extra models --extra google --extra bedrock --extra mistral --extra groq --extra xai --extra postgres --extra redis --extra otel --extra mcp --output-file requirements/dev.txt \
 		--upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--no-annotate --custom-compile-command "make lock" --quiet
 	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/dev.txt

@@ -22,7 +22,7 @@ import cyclopts
 import clew
 from clew.config import default_store_url
 from clew.errors import ClewError, InvalidInput, NotFound
-from clew.fronts.cli.command import Store, flag, option, print_error
+from clew.fronts.cli.command import Store, flag, open_store, option, print_error
 from clew.fronts.cli.commands import (
     context,
     history,
@@ -43,6 +43,7 @@ from clew.store.owner import read_owner
 
 __all__ = ["app", "main", "run_command"]
 
+_MCP: Final = "clew.fronts.mcp"
 _HTTP: Final = "clew.fronts.http.serve"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -91,6 +92,21 @@ def serve(
     with asyncio.Runner(loop_factory=_find_quicker_loop()) as runner:
         code: int = runner.run(front.serve(store, host=host, port=port, open_page=open, live=live, drain_s=drain))
     return code
+
+
+@app.command
+async def mcp(*, store: Store = None) -> None:
+    """Let other agents search, list and read the sessions: an MCP server on stdin and stdout, which changes nothing.
+
+    Example: clew mcp --store sqlite:///clew.db
+    """
+    try:
+        front = importlib.import_module(_MCP)
+    except ModuleNotFoundError as error:
+        if error.name not in ("mcp", "pydantic"):
+            raise
+        raise InvalidInput("this needs the MCP package: pip install 'clew[mcp]'") from error
+    await front.make_server(lambda write: open_store(store, write=write)).run_stdio_async()
 
 
 @app.command
