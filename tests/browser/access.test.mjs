@@ -229,7 +229,7 @@ test("the question before a session is deleted", async () => {
   const page = await openSession(server, id);
   await composer(page).waitFor();
   // On a narrow screen the list has to be open for it.
-  await page.keyboard.press("Control+k");
+  await page.keyboard.press("Control+Shift+F");
   await page.getByRole("link", { name: /^To be deleted/ }).press("Delete");
   await page.getByRole("dialog", { name: "Delete this session?" }).waitFor();
   await sound(page);
@@ -250,7 +250,7 @@ test("what a search found", async () => {
   const id = await told(server, "Searched", ["a needle in the labyrinth"]);
   const page = await openSession(server, id);
   await answer(page).waitFor();
-  await page.keyboard.press("Control+k");
+  await page.keyboard.press("Control+Shift+F");
   await page.getByRole("textbox", { name: "Search all sessions" }).fill("needle");
   await sidebar(page).getByRole("link", { name: /needle/ }).first().waitFor();
   await sound(page);

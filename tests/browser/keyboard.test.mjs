@@ -225,7 +225,7 @@ test("a search is typed, walked through and landed on", async () => {
   for (let number = 0; number < 3; number += 1) await say(server, id, `${"nothing to see here\n".repeat(30)}${number}`);
   const page = await openSession(server, await newSession(server, "somewhere else"));
   await focusIs(page, "Message");
-  await page.keyboard.press("Control+k");
+  await page.keyboard.press("Control+Shift+F");
   await focusIs(page, "Search all sessions");
   await page.keyboard.type("stairs minotaur");
   await page.getByRole("list", { name: "Places in the text" }).waitFor();

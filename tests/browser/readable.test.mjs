@@ -136,9 +136,9 @@ test("who asked for it is told when a session waits and nobody looks, and the ta
       Object.defineProperty(document, "hidden", { get: () => true });
     },
   });
-  const bell = page.getByRole("button", { name: "Tell me when a session waits or is done" });
-  await bell.click();
-  assert.equal(await bell.getAttribute("aria-pressed"), "true");
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByLabel("Tell me when a session waits or is done").check();
+  await page.keyboard.press("Escape");
   const icon = () => page.locator("link[rel=icon]").getAttribute("href");
   const quiet = await icon();
   await say(server, id, "!bash true");

@@ -147,7 +147,7 @@ test("a search across sessions lands on the message", async () => {
   await say(server, there, "a pomegranate is red", ...Array.from({ length: 12 }, (_, index) => `${"filler ".repeat(60)}${index}`));
   const [asked] = await stored(server, there);
   const page = await openSession(server, here);
-  await page.keyboard.press("Control+k");
+  await page.keyboard.press("Control+Shift+F");
   await searchField(page).fill("pomegranate");
   const hit = results(page).getByRole("link").filter({ hasText: "You" });
   await hit.waitFor();
@@ -215,7 +215,7 @@ test("a search goes by keyboard alone, finds titles too, and Esc gives the list 
   await say(server, id, "nothing about them here");
   const page = await openPage(server);
   await list(page).waitFor();
-  await page.keyboard.press("Control+k");
+  await page.keyboard.press("Control+Shift+F");
   await page.keyboard.type("cucumbers");
   await page.keyboard.press("Enter");
   await until(() => openId(page) === id, "the session to open");

@@ -15,11 +15,13 @@ async function openTriggers(server, options) {
 test("a schedule is made, run now, paused, resumed and removed, and its turn is a click away", async () => {
   const server = await startServer();
   const { page, dialog } = await openTriggers(server);
-  await dialog.getByLabel("When").fill("0 9 * * 1-5");
+  await dialog.getByLabel("How often").selectOption("weekdays");
+  await dialog.getByLabel("At", { exact: true }).fill("09:30");
   await dialog.getByLabel("Time zone").fill("Europe/Vienna");
+  await dialog.getByText(/^Next: .*; .*; /).waitFor();
   await dialog.getByLabel("What to say").fill("good morning");
   await dialog.getByRole("button", { name: "Add a schedule" }).click();
-  await dialog.getByText("Europe/Vienna").waitFor();
+  await dialog.getByText("Monday to Friday at 09:30 in Europe/Vienna").waitFor();
   await dialog.getByRole("button", { name: "Run now" }).click();
   await dialog.getByRole("button", { name: "Pause" }).click();
   await dialog.getByText("paused").waitFor();
@@ -41,6 +43,7 @@ test("a schedule that cannot be is refused in words, and what was typed stays", 
   const server = await startServer();
   const { page, dialog } = await openTriggers(server);
   page.allow(/422/);
+  await dialog.getByLabel("How often").selectOption("cron");
   await dialog.getByLabel("When").fill("every now and then");
   await dialog.getByLabel("What to say").fill("hello");
   await dialog.getByRole("button", { name: "Add a schedule" }).click();

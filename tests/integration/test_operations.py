@@ -310,6 +310,7 @@ async def walk_triggers(walk: Walk, s: str, folder: str) -> None:
         paused=True,
         routing=routing,
     )
+    await walk("schedules.preview", cron="0 9 * * 1-5", timezone="Europe/Vienna")
     await walk("schedules.list")
     await walk("schedules.get", schedule_id=schedule.id)
     changes = {"cron": "1 9 * * *", "prompt": "went", "timezone": "UTC", "name": None, "missed": "skip", "paused": True}

@@ -46,7 +46,7 @@ from clew.triggers.schedule import (
     read_moment,
 )
 
-__all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "Changes", "Schedules", "check_prompt"]
+__all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "Changes", "SchedulePreview", "Schedules", "check_prompt"]
 
 log = logging.getLogger("clew.dispatch")
 
@@ -55,6 +55,14 @@ MAX_SCHEDULES: Final = 1_000
 _FAILED: Final = frozenset({"failed", "refused", "unanswered"})
 _LONG_MS: Final = 7 * 86_400_000
 _AGAIN_MS: Final = 100
+_PREVIEWED: Final = 3
+
+
+class SchedulePreview(msgspec.Struct, frozen=True):
+    """The next moments of a schedule that is not kept yet, and what is wrong with it where it cannot be."""
+
+    times: tuple[int, ...]
+    problem: str | None = None
 
 
 class Changes:
@@ -164,6 +172,18 @@ class Schedules:
             raise ToolFailed(str(error)) from error
         next_at = datetime.fromtimestamp((kept.next_fire_at or now) / 1000, UTC).isoformat(timespec="seconds")
         return {"schedule_id": kept.id, "next": next_at}
+
+    async def preview(self, cron: str, timezone: str = "UTC") -> SchedulePreview:
+        """When a schedule would fire next, without keeping one; or why there can be none like it."""
+        try:
+            check_cron(cron, timezone)
+        except InvalidInput as error:
+            return SchedulePreview((), str(error))
+        times: list[int] = []
+        now = self._host.clock.now_ms()
+        while len(times) < _PREVIEWED and (at := next_fire(cron, timezone, times[-1] if times else now)) is not None:
+            times.append(at)
+        return SchedulePreview(tuple(times))
 
     async def list(self) -> tuple[Schedule, ...]:
         """All of them. ``last_error`` says why the newest run could not begin, or how it failed."""

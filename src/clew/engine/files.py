@@ -33,7 +33,8 @@ class Files(EnginePart):
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
         check_value(q, "q")
         root = await self._root(session_id, workspace)
-        return await asyncio.to_thread(_find, root, q.casefold(), limit, self._host.places.folders) if root else []
+        closed = (*self._host.places.folders, *self._host.places.files)
+        return await asyncio.to_thread(_find, root, q.casefold(), limit, closed) if root else []
 
     async def _root(self, session_id: str | None, workspace: str | Path | None) -> Path | None:
         if session_id is None:
@@ -61,6 +62,9 @@ def _find(root: Path, typed: str, limit: int, closed: tuple[str, ...]) -> list[s
         name = path.rpartition("/")[2]
         if name.startswith(".") or name in _SKIPPED or not path.isprintable() or " " in path:
             return True
+        # clew's own: a store's file, and what lies beside it under the same name.
+        if any(f"{root}/{path}".startswith(place) for place in closed):
+            return True
         # The nearest file that says something of it decides.
         for above in map(str, PurePosixPath(path).parents):
             folder = "" if above == "." else above
@@ -71,7 +75,7 @@ def _find(root: Path, typed: str, limit: int, closed: tuple[str, ...]) -> list[s
         return False
 
     def enter(path: str) -> bool:
-        if left_out(path, is_folder=True) or str(root / path) in closed:
+        if left_out(path, is_folder=True):
             return False
         read_ignored(path)
         return True

@@ -576,6 +576,12 @@ export interface SchedulePatch {
   paused?: boolean;
 }
 
+/** The next moments of a schedule that is not kept yet, and what is wrong with it where it cannot be. */
+export interface SchedulePreview {
+  times: number[];
+  problem?: string | null;
+}
+
 /** A part that matches. `snippet` is plain text with what matched between two `**`, controls and all. `title` is the session's. `hidden` says that the message is not in the conversation any more. */
 export interface SearchHit {
   session_id: string;
@@ -1373,6 +1379,13 @@ export interface Operations {
     query: Record<string, never>;
     body: NewSchedule;
     answer: Schedule;
+  };
+  /** When a schedule would fire next, without keeping one. */
+  "GET /api/schedules/preview": {
+    path: Record<string, never>;
+    query: { cron: string; timezone?: string };
+    body: undefined;
+    answer: SchedulePreview;
   };
   /** Take a schedule out. What it has run stays. */
   "DELETE /api/schedules/{id}": {

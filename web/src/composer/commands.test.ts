@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { COMMANDS, completed, completions, ordinal, readLine } from './commands';
+import { COMMANDS, completions, ordinal, readLine } from './commands';
 
 test('a text without a slash is a text', () => {
   expect(readLine('hello / there')).toEqual({ kind: 'text', text: 'hello / there' });
@@ -24,16 +24,28 @@ test('two slashes send a text that begins with one', () => {
 
 test('a beginning is completed while the name is typed, and not after', () => {
   expect(completions('/').length).toBe(COMMANDS.length);
-  expect(completions('/re').map((command) => command.name)).toEqual(['rewind', 'reflog']);
-  expect(completions('/Con').map((command) => command.name)).toEqual(['continue', 'context']);
+  expect(completions('/re').map((one) => one.key)).toEqual(['rewind', 'reflog']);
+  expect(completions('/Con').map((one) => one.key)).toEqual(['continue', 'context']);
   expect(completions('/title ')).toEqual([]);
   expect(completions('say /re')).toEqual([]);
   expect(completions('/zzz')).toEqual([]);
 });
 
 test('a picked command that takes words leaves room for them', () => {
-  const byName = (name: string) => COMMANDS.find((command) => command.name === name)!;
-  expect([completed(byName('title')), completed(byName('tree'))]).toEqual(['/title ', '/tree']);
+  expect([completions('/title')[0]?.text, completions('/tree')[0]?.text]).toEqual(['/title ', '/tree']);
+  expect([completions('/title')[0]?.ready, completions('/tree')[0]?.ready, completions('/compact')[0]?.ready]).toEqual([false, true, true]);
+});
+
+test('saved prompts are offered behind the commands, under names that no command has', () => {
+  const saved = [
+    { name: 'review', text: 'Look at\nthe diff.' },
+    { name: 'reflog', text: 'never shown' },
+  ];
+  expect(completions('/re', saved).map((one) => [one.key, one.text, one.help])).toEqual([
+    ['rewind', '/rewind ', 'Take back your last message, or your Nth last one'],
+    ['reflog', '/reflog', 'Every move of the conversation, newest first'],
+    ['prompt review', 'Look at\nthe diff.', 'Look at the diff.'],
+  ]);
 });
 
 test('a number counts from one', () => {

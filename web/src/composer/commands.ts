@@ -19,6 +19,10 @@ export const COMMANDS = [
   { name: 'sidecar', usage: '', help: 'Ask beside the conversation, in a copy that is not listed' },
   { name: 'tree', usage: '', help: 'Every turn as a graph' },
   { name: 'reflog', usage: '', help: 'Every move of the conversation, newest first' },
+  { name: 'pin', usage: '', help: 'Keep the session at the top of the list, or no more' },
+  { name: 'save', usage: 'NAME TEXT', help: 'Keep a text as a saved prompt: /NAME brings it back' },
+  { name: 'settings', usage: '', help: 'Models, keys, defaults, look, saved prompts' },
+  { name: 'spend', usage: '', help: 'What was spent, by day, model, session and folder' },
   { name: 'context', usage: '', help: 'How full the window is' },
   { name: 'help', usage: '', help: 'This list, and the keys' },
 ] as const;
@@ -42,17 +46,38 @@ export function readLine(text: string): Line {
   return { kind: 'command', name: command.name, rest: found[2]!.trim() };
 }
 
-/** The commands that a text could become while its name is still being typed. */
-export function completions(text: string): Command[] {
-  const found = /^\/([a-zA-Z]*)$/.exec(text);
-  if (!found) return [];
-  const typed = found[1]!.toLowerCase();
-  return COMMANDS.filter((command) => command.name.startsWith(typed));
+/** Words that were saved under a name. */
+export interface Prompt {
+  name: string;
+  text: string;
 }
 
-/** The text after a command was picked: ready to run, or ready for the words it takes. */
-export function completed(command: Command): string {
-  return command.usage ? `/${command.name} ` : `/${command.name}`;
+/** One thing that what is typed could become. */
+export interface Completion {
+  key: string;
+  /** As it is listed: itself, how it goes on, and a word about it. */
+  head: string;
+  usage: string;
+  help: string;
+  /** The whole text of the field once it is picked, and where the caret is then. */
+  text: string;
+  caret: number;
+  /** Whether it is whole and needs nothing more: then Enter runs it. */
+  ready: boolean;
+}
+
+/** The commands, and the saved prompts, that a text could become while its name is still being typed. */
+export function completions(text: string, prompts: readonly Prompt[] = []): Completion[] {
+  const found = /^\/([a-zA-Z0-9-]*)$/.exec(text);
+  if (!found) return [];
+  const typed = found[1]!.toLowerCase();
+  const commands = COMMANDS.filter((command) => command.name.startsWith(typed)).map((command): Completion => {
+    const whole = command.usage ? `/${command.name} ` : `/${command.name}`;
+    const ready = typed === command.name && (command.usage === '' || command.usage.startsWith('['));
+    return { key: command.name, head: `/${command.name}`, usage: command.usage, help: command.help, text: whole, caret: whole.length, ready };
+  });
+  const saved = prompts.filter((prompt) => prompt.name.startsWith(typed) && !COMMANDS.some((command) => command.name === prompt.name));
+  return [...commands, ...saved.map((prompt): Completion => ({ key: `prompt ${prompt.name}`, head: `/${prompt.name}`, usage: '', help: prompt.text.replace(/\s+/g, ' ').slice(0, 80), text: prompt.text, caret: prompt.text.length, ready: false }))];
 }
 
 /** A number from 1 on, as a command takes it; null when it is none. */

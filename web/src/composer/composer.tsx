@@ -5,17 +5,17 @@ import { isLive } from '../state/open_session';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
 import { useMessages, useThis } from '../state/use_conversation';
+import { view } from '../state/view';
 import { takeFresh } from '../top/sidecar';
 import { AttachmentChips } from './attachment_chips';
-import { type Command, completed } from './commands';
+import type { Completion } from './commands';
+import { CompletionPopup } from './completion_popup';
 import { ComposerBar } from './composer_bar';
 import { EditingLine } from './editing_line';
 import { unfitFile } from './file_kinds';
 import { GrowingField } from './growing_field';
-import { HelpDialog } from './help_dialog';
 import { Hints } from './hints';
 import { QueueChips } from './queue_chips';
-import { SlashPopup } from './slash_popup';
 import { ToldLine } from './told_line';
 import { useAttachments } from './use_attachments';
 import { useCompletion } from './use_completion';
@@ -24,6 +24,8 @@ import { useDrop } from './use_drop';
 import { useEscape } from './use_escape';
 import { useModelChoice } from './use_model_choice';
 import { useSending } from './use_sending';
+import { useWanted } from './use_wanted';
+import { useWhose } from './use_whose';
 
 export function Composer({ main }: { main: boolean }) {
   const conversation = useThis();
@@ -35,9 +37,12 @@ export function Composer({ main }: { main: boolean }) {
   const form = useRef<HTMLFormElement>(null);
   const field = useRef<HTMLTextAreaElement>(null);
   const popup = useId();
-  const [help, setHelp] = useState(false);
   const [models, setModels] = useState(false);
   const [told, setTold] = useState<string | null>(null);
+
+  const [caret, setCaret] = useState(0);
+  const prompts = useStore(host.store, (state) => state.prompts);
+  const whose = useWhose(conversation);
 
   const toEnd = useCallback(() => {
     requestAnimationFrame(() => {
@@ -50,12 +55,13 @@ export function Composer({ main }: { main: boolean }) {
   const model = useModelChoice(conversation);
   const { choose } = model;
   const around = useMemo(
-    () => ({ conversation, host, chooseModel: choose, openModels: () => setModels(true), openHelp: () => setHelp(true), tell: setTold }),
+    () => ({ conversation, host, chooseModel: choose, openModels: () => setModels(true), openHelp: () => view.set({ opened: 'help' }), tell: setTold }),
     [conversation, host, choose],
   );
-  const submit = useSending({ conversation, draft, attachments, model, around });
+  const submit = useSending({ conversation, draft, attachments, model, around, whose });
   const editing = draft.editing !== null;
-  const completion = useCompletion(draft.text, editing);
+  const completion = useCompletion({ text: draft.text, caret, off: editing }, prompts, host.client, whose);
+  useWanted(main, { around, draft, toEnd });
   const { add } = attachments;
   const { listed } = model;
   const attach = useCallback(
@@ -90,20 +96,23 @@ export function Composer({ main }: { main: boolean }) {
     draft.put({ text: last.text, editing: last.id });
     toEnd();
   };
-  const complete = (command: Command) => {
-    type(completed(command));
-    completion.dismiss();
-    toEnd();
+  const complete = ({ text, caret: at }: Completion) => {
+    type(text);
+    requestAnimationFrame(() => {
+      field.current?.focus();
+      field.current?.setSelectionRange(at, at);
+      setCaret(at);
+    });
   };
 
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
     if (event.nativeEvent.isComposing || event.keyCode === 229) return;
-    const { current, commands, selected, select } = completion;
+    const { current, offered, selected, select } = completion;
     const plain = !event.shiftKey && !event.ctrlKey && !event.metaKey && !event.altKey;
     if (current && plain && event.key === 'ArrowDown') select(selected + 1);
     else if (current && plain && event.key === 'ArrowUp') select(selected - 1);
-    else if (current && plain && (event.key === 'Tab' || (event.key === 'Enter' && !completion.ready))) complete(current);
-    else if (commands.length > 0 && event.key === 'Escape') completion.dismiss();
+    else if (current && plain && (event.key === 'Tab' || (event.key === 'Enter' && !current.ready))) complete(current);
+    else if (offered.length > 0 && event.key === 'Escape') completion.dismiss();
     else if (event.key === 'Enter' && !event.shiftKey && !event.altKey) void submit();
     else if (event.key === 'Escape' && editing) cancelEdit();
     else if (event.key === 'Escape' && live) stop();
@@ -140,7 +149,11 @@ export function Composer({ main }: { main: boolean }) {
         <GrowingField
           ref={field}
           value={draft.text}
-          onChange={(event) => type(event.target.value)}
+          onChange={(event) => {
+            setCaret(event.target.selectionEnd);
+            type(event.target.value);
+          }}
+          onSelect={(event) => setCaret(event.currentTarget.selectionEnd)}
           onKeyDown={onKeyDown}
           onPaste={onPaste}
           aria-label="Message"
@@ -152,7 +165,7 @@ export function Composer({ main }: { main: boolean }) {
           className="px-3.5 pt-2.5 pb-1 placeholder:text-quiet focus-visible:outline-none"
         />
         {completion.current && (
-          <SlashPopup id={popup} commands={completion.commands} selected={completion.selected} onSelect={completion.select} onPick={complete} />
+          <CompletionPopup id={popup} offered={completion.offered} selected={completion.selected} onSelect={completion.select} onPick={complete} />
         )}
         <ComposerBar
           model={model}
@@ -164,12 +177,11 @@ export function Composer({ main }: { main: boolean }) {
         />
       </form>
       <Hints live={live} waiting={waiting} editing={editing} />
-      {help && <HelpDialog onClose={() => setHelp(false)} />}
     </div>
   );
 }
 
 function placeholder(live: boolean, waiting: boolean): string {
   if (waiting) return 'Answer above; a message is queued';
-  return live ? 'Write the next message; it is queued' : 'Write a message, or / for commands';
+  return live ? 'Write the next message; it is queued' : 'Write a message, / for commands, @ for files';
 }

@@ -10,9 +10,13 @@ const KEYS = [
   ['Up', 'Edit your last message, in an empty field'],
   ['y s p n', 'Allow what waits once, for this session, in this project; deny it. With Shift, y and n answer all'],
   ['Ctrl J', 'A new session'],
-  ['Ctrl K', 'Search all sessions'],
+  ['Ctrl K', 'The palette: sessions, commands, models, messages, settings'],
+  ['Ctrl Shift F', 'Search all sessions'],
+  ['Ctrl B', 'The list of sessions, in sight or out of it'],
   ['Ctrl I', 'The inspector'],
-  ['F2', 'Rename a session, in the list'],
+  ['Alt ↑ / Alt ↓', 'To your previous or next question'],
+  ['@', 'A file of the folder, sent along'],
+  ['Space, P, F2, Delete', 'In the list: choose, pin, rename, delete a session'],
 ] as const;
 
 export function HelpDialog({ onClose }: { onClose: () => void }) {

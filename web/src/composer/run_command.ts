@@ -1,6 +1,7 @@
 /** What each slash command does. */
 
 import { isProblem } from '../api/client';
+import { inWords } from '../api/problem';
 import type { Conversation } from '../state/conversation';
 import { compareVersions } from '../compare/compare';
 import { isLive } from '../state/open_session';
@@ -105,6 +106,23 @@ const RUNS: Record<CommandName, Run> = {
   sidecar: async ({ conversation }) => openSidecar(conversation),
   tree: () => view.set({ inspector: true, tab: 'tree' }),
   reflog: () => view.set({ inspector: true, tab: 'reflog' }),
+  pin: async ({ conversation, host, tell }) => {
+    const pinned = host.session(conversation.id)?.pinned ?? conversation.store.get().session?.pinned ?? false;
+    await host.pin(conversation.id, !pinned);
+    tell(pinned ? 'Pinned no more.' : 'Pinned: it stands at the top of the list.');
+  },
+  save: async ({ conversation, host, tell }, rest) => {
+    const [, name, text] = /^(\S+)\s+([\s\S]+)$/.exec(rest) ?? [];
+    if (!name || !text) return conversation.say('Write /save, a name, and the text to keep.');
+    await host.client.call('POST /api/prompts', { body: { name: name.toLowerCase(), text } }).catch((error: unknown) => {
+      conversation.say(`${inWords(error)}.`);
+      throw error;
+    });
+    await host.loadPrompts();
+    tell(`Saved: /${name.toLowerCase()} brings it back, here and in the chat of a terminal.`);
+  },
+  settings: () => view.set({ opened: 'settings' }),
+  spend: () => view.set({ opened: 'spend' }),
   context: async ({ conversation, tell }) => {
     await conversation.refreshContext();
     const { context } = conversation.store.get();
@@ -117,7 +135,7 @@ const RUNS: Record<CommandName, Run> = {
 const READING: ReadonlySet<CommandName> = new Set(['rewind', 'compare', 'branch', 'mode', 'queue', 'abort', 'archive', 'sidecar']);
 
 /** What can be done before there is a session. */
-const BEFORE: ReadonlySet<CommandName> = new Set(['model', 'mode', 'new', 'help']);
+const BEFORE: ReadonlySet<CommandName> = new Set(['model', 'mode', 'new', 'save', 'settings', 'spend', 'help']);
 
 /** A refusal has been said by whoever was asked; it is thrown on, so that the caller knows. */
 export async function runCommand(name: CommandName, rest: string, around: Surroundings): Promise<void> {

@@ -1,21 +1,46 @@
-/** The commands offered while a slash and a name are typed, and which of them is selected. */
+/** What is offered while a command or the name of a file is typed, and which of it is selected. */
 
-import { useMemo, useState } from 'react';
-import { type Command, completions } from './commands';
+import { useEffect, useMemo, useState } from 'react';
+import type { Client } from '../api/client';
+import { type Completion, completions, type Prompt } from './commands';
+import { fileCompletions, findFiles, nameAt, type Whose } from './named_files';
 
-export function useCompletion(text: string, off: boolean) {
+const PAUSE_MS = 100;
+
+interface Typed {
+  text: string;
+  caret: number;
+  off: boolean;
+}
+
+export function useCompletion({ text, caret, off }: Typed, prompts: readonly Prompt[], client: Client, whose: Whose | null) {
   const [dismissed, setDismissed] = useState<string | null>(null);
   const [chosen, setChosen] = useState<{ text: string; index: number }>({ text: '', index: 0 });
-  const commands = useMemo(() => (off || dismissed === text ? [] : completions(text)), [text, off, dismissed]);
-  const selected = chosen.text === text ? Math.min(chosen.index, commands.length - 1) : 0;
-  const current: Command | undefined = commands[selected];
+  const [files, setFiles] = useState<readonly string[]>([]);
+  const named = off || dismissed === text ? null : nameAt(text, caret);
+  const asked = whose === null ? null : JSON.stringify(whose);
+  useEffect(() => {
+    if (named === null || asked === null) return setFiles([]);
+    const controller = new AbortController();
+    const timer = setTimeout(() => {
+      findFiles(client, JSON.parse(asked) as Whose, named, controller.signal).then(setFiles, () => undefined);
+    }, PAUSE_MS);
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+    };
+  }, [client, named, asked]);
+  const offered = useMemo<Completion[]>(() => {
+    if (off || dismissed === text) return [];
+    return named === null ? completions(text, prompts) : fileCompletions(text, caret, files.filter((file) => file.toLowerCase().includes(named.toLowerCase())));
+  }, [text, caret, off, dismissed, named, files, prompts]);
+  const selected = chosen.text === text ? Math.min(chosen.index, offered.length - 1) : 0;
+  const current: Completion | undefined = offered[selected];
   return {
-    commands,
+    offered,
     selected,
     current,
-    select: (index: number) => setChosen({ text, index: (index + commands.length) % commands.length }),
+    select: (index: number) => setChosen({ text, index: (index + offered.length) % offered.length }),
     dismiss: () => setDismissed(text),
-    /** Whether the name is whole and needs nothing more: then Enter runs it. */
-    ready: current !== undefined && text.toLowerCase() === `/${current.name}` && (current.usage === '' || current.usage.startsWith('[')),
   };
 }

@@ -4,6 +4,7 @@ import { useCallback, useEffect, useState } from 'react';
 import type { Conversation } from '../state/conversation';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
+import { UNBEGUN } from '../state/unbegun';
 import { useSession } from '../top/use_session';
 import { afterSend, loadChoice, ownName, saveChoice, standing } from './model_choice';
 
@@ -21,6 +22,9 @@ export function useModelChoice(conversation: Conversation) {
     if (choice !== null && own && standing(choice, own) === null) choose(null);
   }, [choice, own, choose]);
   const picked = standing(choice, own);
+  useEffect(() => {
+    if (conversation.id !== UNBEGUN) conversation.measureFor(picked);
+  }, [conversation, picked]);
   const sent = useCallback((name: string | null) => name !== null && choose(afterSend(name)), [choose]);
   const shown = picked ?? own;
   // A variant of a model is listed under the model.

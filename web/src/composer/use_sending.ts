@@ -8,6 +8,7 @@ import { asPart } from './attachments';
 import { readLine } from './commands';
 import { unfitFile } from './file_kinds';
 import { joinDrafts } from './draft';
+import { namedParts, type Whose } from './named_files';
 import { runCommand, type Surroundings } from './run_command';
 import type { useAttachments } from './use_attachments';
 import type { DraftField } from './use_draft';
@@ -21,9 +22,10 @@ interface Parts {
   attachments: ReturnType<typeof useAttachments>;
   model: ReturnType<typeof useModelChoice>;
   around: Surroundings;
+  whose: Whose | null;
 }
 
-export function useSending({ conversation, draft, attachments, model, around }: Parts): () => Promise<void> {
+export function useSending({ conversation, draft, attachments, model, around, whose }: Parts): () => Promise<void> {
   const { picked, sent } = model;
 
   const edit = async (messageId: string) => {
@@ -55,12 +57,12 @@ export function useSending({ conversation, draft, attachments, model, around }: 
         conversation.refuse(unfit);
         throw new Error(unfit);
       }
-      const parts = await Promise.all(files.files.map(asPart)).catch((error: unknown) => {
+      const parts = await Promise.all([Promise.all(files.files.map(asPart)), namedParts(around.host.client, whose, text)]).catch((error: unknown) => {
         conversation.offer(text);
         conversation.say(`${inWords(error)}.`);
         throw error;
       });
-      await conversation.send({ text, files: parts, model: picked ?? undefined });
+      await conversation.send({ text, files: parts.flat(), model: picked ?? undefined });
       sent(picked);
     } catch {
       // The conversation has handed the text back and says why; the files are ours to keep.
@@ -75,7 +77,11 @@ export function useSending({ conversation, draft, attachments, model, around }: 
     around.tell(null);
     if (editing !== null) return edit(editing);
     const line = readLine(text.trim());
-    if (line.kind === 'unknown') {
+    const saved = line.kind === 'unknown' ? around.host.store.get().prompts.find((prompt) => prompt.name === line.name) : undefined;
+    if (saved) {
+      // Its words are put where one writes, to be looked at and changed before they are sent.
+      draft.put({ text: saved.text, editing: null });
+    } else if (line.kind === 'unknown') {
       conversation.say(`There is no command /${line.name}; /help lists what there is. To send a text that begins with a slash, write two.`);
     } else if (line.kind === 'command') {
       const handed = draft.hand();
@@ -86,5 +92,5 @@ export function useSending({ conversation, draft, attachments, model, around }: 
       await send(line.text);
     }
   };
-  return useCallback(submit, [conversation, draft, attachments, picked, sent, around]);
+  return useCallback(submit, [conversation, draft, attachments, picked, sent, around, whose]);
 }

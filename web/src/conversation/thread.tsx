@@ -16,6 +16,7 @@ import { Memory, MemoryContext } from './memory';
 import { Notice } from './notice';
 import { Row } from './row';
 import { useEnd } from './use_end';
+import { useJumps } from './use_jumps';
 
 /** Earlier messages are read when so many screens are left above. */
 const AHEAD = 3;
@@ -40,6 +41,7 @@ export function Thread() {
   const content = useRef<HTMLDivElement>(null);
   const list = useRef<VirtualizerHandle>(null);
   const { away, toEnd, leave } = useEnd(scroller, content, memory);
+  useJumps(conversation, items, list, scroller);
   const busy = streaming || live;
   const last = messages.at(-1);
 

@@ -7,10 +7,11 @@ import { Host, HostContext } from '../state/host';
 import { useStore } from '../state/store';
 import { Frame } from './frame';
 import { Gate } from './gate';
-import { useTheme } from './theme';
+import { useDensity, useTheme } from './theme';
 
 export function App() {
   useTheme();
+  useDensity();
   const [token, setToken] = useState(() => takeToken());
   const [refused, setRefused] = useState(false);
 

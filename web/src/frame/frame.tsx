@@ -1,25 +1,32 @@
 /** The frame: sessions on the left, the conversation in the middle, the inspector on the right. */
 
-import { useEffect, useMemo, useRef } from 'react';
+import { type CSSProperties, lazy, Suspense, useEffect, useMemo, useRef } from 'react';
 import { Inspector } from '../inspector/inspector';
 import { Sidebar } from '../sidebar/sidebar';
 import { useHost } from '../state/host';
 import { goTo, useRoute } from '../state/route';
 import { useStore } from '../state/store';
-import { view } from '../state/view';
+import { fittingWidth, view } from '../state/view';
 import { Banner } from './banner';
 import { useDrawerFocus } from './drawer_focus';
 import { useFocusKeeper } from './focus_keeper';
 import { Landing } from './landing';
 import { Pane } from './pane';
+import { Resizer } from './resizer';
 import { useShortcuts } from './shortcuts';
 import { useNotices } from './notices';
 import { useTabTitle } from './tab_title';
+
+// Behind a key or a button: what is never opened is never loaded.
+const Dialogs = lazy(() => import('./dialogs').then((module) => ({ default: module.Dialogs })));
 
 export function Frame() {
   const host = useHost();
   const route = useRoute();
   const sidebar = useStore(view, (state) => state.sidebar);
+  const collapsed = useStore(view, (state) => state.collapsed);
+  const width = useStore(view, (state) => fittingWidth(state.width));
+  const opened = useStore(view, (state) => state.opened);
   const inspector = useStore(view, (state) => state.inspector);
   const sessions = useStore(host.store, (state) => state.sessions);
   const session = useMemo(() => sessions.find((candidate) => candidate.id === route.session), [sessions, route.session]);
@@ -39,9 +46,11 @@ export function Frame() {
         <aside
           ref={drawer}
           aria-label="Sessions"
-          className={`z-20 w-72 shrink-0 border-r border-line bg-panel max-lg:absolute max-lg:inset-y-0 max-lg:left-0 max-lg:shadow-xl ${sidebar ? '' : 'max-lg:hidden'}`}
+          style={{ '--list': `${width}px` } as CSSProperties}
+          className={`relative z-20 shrink-0 border-r border-line bg-panel max-lg:absolute max-lg:inset-y-0 max-lg:left-0 max-lg:w-72 max-lg:shadow-xl lg:w-(--list) ${sidebar ? '' : 'max-lg:hidden'} ${collapsed ? 'lg:hidden' : ''}`}
         >
           <Sidebar />
+          <Resizer />
         </aside>
         {sidebar && (
           <button type="button" aria-label="Close the list of sessions" className="absolute inset-0 z-10 bg-shade lg:hidden" onClick={() => view.set({ sidebar: false })} />
@@ -62,6 +71,11 @@ export function Frame() {
           </aside>
         )}
       </div>
+      {opened && (
+        <Suspense>
+          <Dialogs opened={opened} />
+        </Suspense>
+      )}
     </div>
   );
 }

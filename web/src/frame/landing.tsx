@@ -9,7 +9,7 @@ import { goTo } from '../state/route';
 import { useStore } from '../state/store';
 import { Unbegun } from '../state/unbegun';
 import { ConversationContext } from '../state/use_conversation';
-import { view } from '../state/view';
+import { toggleList, view } from '../state/view';
 import { Button, IconButton } from '../ui/button';
 import { Place } from './place';
 
@@ -19,6 +19,7 @@ export function Landing() {
   const listed = useStore(host.store, (state) => state.listed);
   const empty = useStore(host.store, (state) => state.sessions.length === 0);
   const chosen = useStore(host.store, (state) => state.models.find((model) => model.default)?.id);
+  const collapsed = useStore(view, (state) => state.collapsed);
   const [loading, setLoading] = useState(false);
 
   useEffect(() => {
@@ -38,7 +39,7 @@ export function Landing() {
 
   return (
     <main aria-label="New conversation" className="relative flex min-w-0 flex-1 flex-col">
-      <IconButton label="Sessions" icon="menu" className="absolute top-2 left-2 lg:hidden" onClick={() => view.set({ sidebar: true })} />
+      <IconButton label="Sessions" icon="menu" title="Sessions (Ctrl B)" className={`absolute top-2 left-2 ${collapsed ? '' : 'lg:hidden'}`} onClick={toggleList} />
       <ConversationContext value={conversation}>
         <div className="min-h-0 flex-1 overflow-auto pt-12">
           {listed && (

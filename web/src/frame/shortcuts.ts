@@ -1,8 +1,8 @@
-/** Keys that work everywhere: Ctrl or Cmd with K searches, with J is a new session, with I the inspector. */
+/** Keys that work everywhere: Ctrl or Cmd with K is the palette, with B the list, with J a new session, with I the inspector. */
 
 import { useEffect } from 'react';
 import { goTo } from '../state/route';
-import { view } from '../state/view';
+import { toggleList, view } from '../state/view';
 
 export const SEARCH_FIELD = 'clew-search';
 
@@ -13,21 +13,28 @@ export function beginNew(): void {
   requestAnimationFrame(() => document.querySelector<HTMLElement>('main form textarea')?.focus());
 }
 
+/** To the field that searches all sessions, wherever the list is. */
+export function beginSearch(): void {
+  view.set({ sidebar: true, collapsed: false });
+  requestAnimationFrame(() => document.getElementById(SEARCH_FIELD)?.focus());
+}
+
+const KEYS: Record<string, () => void> = {
+  k: () => view.set(({ opened }) => ({ opened: opened === 'palette' ? null : 'palette' })),
+  'shift f': beginSearch,
+  b: toggleList,
+  j: beginNew,
+  i: () => view.set(({ inspector }) => ({ inspector: !inspector })),
+};
+
 export function useShortcuts(): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
-      if (!(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
-      if (event.key === 'k') {
-        event.preventDefault();
-        view.set({ sidebar: true });
-        requestAnimationFrame(() => document.getElementById(SEARCH_FIELD)?.focus());
-      } else if (event.key === 'j') {
-        event.preventDefault();
-        beginNew();
-      } else if (event.key === 'i') {
-        event.preventDefault();
-        view.set(({ inspector }) => ({ inspector: !inspector }));
-      }
+      if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
+      const act = KEYS[`${event.shiftKey ? 'shift ' : ''}${event.key.toLowerCase()}`];
+      if (!act) return;
+      event.preventDefault();
+      act();
     };
     window.addEventListener('keydown', onKey);
     return () => window.removeEventListener('keydown', onKey);

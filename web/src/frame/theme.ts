@@ -19,6 +19,14 @@ export function useTheme(): void {
   }, [theme]);
 }
 
+/** How close everything stands together. */
+export function useDensity(): void {
+  const density = useStore(view, (state) => state.density);
+  useEffect(() => {
+    document.documentElement.dataset.density = density;
+  }, [density]);
+}
+
 /** Whether the page is dark now, for what brings colours of its own. */
 export function useDark(): boolean {
   const theme = useStore(view, (state) => state.theme);

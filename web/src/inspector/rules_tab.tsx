@@ -1,6 +1,6 @@
 /** What is allowed here and by whom: the rules of the session, the project and the agent; revoked, added, explained. */
 
-import { type FormEvent, useState } from 'react';
+import { type FormEvent, useRef, useState } from 'react';
 import type { KeptRule } from '../api/schema';
 import { inWords } from '../api/problem';
 import { useHost } from '../state/host';
@@ -33,10 +33,15 @@ export function RulesTab() {
       },
       (problem: unknown) => setFailed(inWords(problem)),
     );
-  const revoke = (rule: KeptRule) => void acting(host.client.call('DELETE /api/rules', { query: { id: rule.id, session: conversation.id } }));
+  const heading = useRef<HTMLDivElement>(null);
+  const revoke = (rule: KeptRule) => {
+    // The button goes with its rule: the focus stays among the rules.
+    heading.current?.focus({ preventScroll: true });
+    void acting(host.client.call('DELETE /api/rules', { query: { id: rule.id, session: conversation.id } }));
+  };
   if (error) return <p className="p-4 text-sm text-bad">{error}</p>;
   return (
-    <div className="grid gap-5 p-4 text-sm">
+    <div ref={heading} tabIndex={-1} aria-label="Rules in force" role="region" className="grid gap-5 p-4 text-sm">
       {failed && <p role="alert" className="break-words text-bad">{failed}</p>}
       {SCOPES.map(({ scope, title, none }) => {
         const rules = (answer?.rules ?? []).filter((rule) => rule.scope === scope);

@@ -26,7 +26,8 @@ export function SearchField({ ref, text, onText, onDown }: Props) {
         spellCheck={false}
         dir="auto"
         aria-label="Search all sessions"
-        placeholder="Search  Ctrl K"
+        placeholder="Search"
+        title="Search all sessions (Ctrl Shift F)"
         maxLength={1000}
         value={text}
         onChange={(event) => onText(event.target.value)}

@@ -21,7 +21,7 @@ export function groupsOf(lines: readonly SessionLine[], by: GroupBy, now: number
   lines.forEach((line, index) => {
     if (line.depth === 0) {
       const fresh = by === 'date' ? freshest(lines, index) : 0;
-      const { name, title } = by === 'date' ? { name: dayOf(fresh, now) } : folderOf(line.session);
+      const { name, title }: { name: string; title?: string } = line.session.pinned ? { name: 'Pinned' } : by === 'date' ? { name: dayOf(fresh, now) } : folderOf(line.session);
       const key = title ?? name;
       current = groups.get(key) ?? { name, ...(title ? { title } : {}), lines: [] };
       groups.set(key, current);

@@ -1,4 +1,4 @@
-/** All sessions, branches under their parents. Arrows move, Enter opens, F2 renames, Delete asks. */
+/** All sessions, branches under their parents. Arrows move, Enter opens, Space chooses, P pins, F2 renames, Delete asks. */
 
 import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from 'react';
 import { forgetDraft } from '../composer/draft';
@@ -8,6 +8,8 @@ import { goTo, useRoute } from '../state/route';
 import { useStore } from '../state/store';
 import { view } from '../state/view';
 import { Button } from '../ui/button';
+import { ArchivedLine } from './archived_line';
+import { ChosenBar } from './chosen_bar';
 import { DeleteDialog } from './delete_dialog';
 import { useNow } from './now';
 import { type RowActions, SessionRow } from './session_row';
@@ -31,9 +33,25 @@ export function SessionList() {
   const [renaming, setRenaming] = useState<string | null>(null);
   const [deleting, setDeleting] = useState<Session | null>(null);
   const [loading, setLoading] = useState(false);
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(NONE);
+  const [archived, setArchived] = useState<{ ids: string[]; archived: boolean } | null>(null);
 
   const rows = () => [...(list.current?.querySelectorAll<HTMLAnchorElement>('a[data-session]') ?? [])];
   const focusRow = (id: string) => requestAnimationFrame(() => rows().find((row) => row.dataset.session === id)?.focus());
+  const putAway = async (ids: string[], away: boolean) => {
+    setChosen(NONE);
+    const done = await host.archiveAll(ids, away).catch(() => []);
+    if (done.length) setArchived({ ids: done, archived: away });
+  };
+
+  const undoArchive = async ({ ids, archived: away }: { ids: string[]; archived: boolean }) => {
+    await host.archiveAll(ids, !away).catch(() => undefined);
+    setArchived(null);
+    focusRow(ids[0]!);
+  };
+  // Whoever goes on to something else has seen it.
+  useEffect(() => setArchived(null), [route.session]);
+
   const actions = useMemo<RowActions>(
     () => ({
       startRename: setRenaming,
@@ -42,7 +60,12 @@ export function SessionList() {
         focusRow(id);
         if (title !== null) void host.rename(id, title).catch(() => undefined);
       },
-      archive: (session) => void host.archive(session.id, session.archived_at === null).catch(() => undefined),
+      archive: (session) => void putAway([session.id], session.archived_at === null),
+      pin: (session) => {
+        focusRow(session.id);
+        void host.pin(session.id, !session.pinned).catch(() => undefined);
+      },
+      choose: (id) => setChosen((before) => new Set(before.has(id) ? [...before].filter((one) => one !== id) : [...before, id])),
       askDelete: setDeleting,
       setActive,
     }),
@@ -76,6 +99,9 @@ export function SessionList() {
     if (step !== undefined) all[Math.max(0, Math.min(step, all.length - 1))]?.focus();
     else if (event.key === 'F2' && session) setRenaming(session.id);
     else if (event.key === 'Delete' && session) setDeleting(session);
+    else if (event.key === ' ' && session) actions.choose(session.id);
+    else if (event.key.toLowerCase() === 'p' && session) actions.pin(session);
+    else if (event.key === 'Escape' && chosen.size > 0) setChosen(NONE);
     else return;
     event.preventDefault();
   };
@@ -102,9 +128,28 @@ export function SessionList() {
   };
 
   const reachable = lines.some((line) => line.session.id === active) ? active : (lines.find((line) => line.session.id === route.session) ?? lines[0])?.session.id;
-  if (listed && lines.length === 0) return <p className="px-4 py-6 text-sm text-quiet">No sessions yet. Begin one, and it is kept here.</p>;
+  const undo = archived && <ArchivedLine what={archived} onUndo={() => void undoArchive(archived)} onDone={() => setArchived(null)} />;
+
+  if (listed && lines.length === 0)
+    return (
+      <>
+        {undo}
+        <p className="px-4 py-6 text-sm text-quiet">No sessions yet. Begin one, and it is kept here.</p>
+      </>
+    );
   return (
     <>
+      {undo}
+      {chosen.size > 0 && (
+        <ChosenBar
+          sessions={sessions.filter((session) => chosen.has(session.id))}
+          onArchive={(ids, away) => void putAway(ids, away)}
+          onCancel={() => {
+            setChosen(NONE);
+            rows().find((row) => row.tabIndex === 0)?.focus();
+          }}
+        />
+      )}
       <ul id={LIST_ID} ref={list} aria-label="List of sessions" className="grid grid-cols-1 content-start gap-0.5 px-2 pb-2" onKeyDown={onKeyDown}>
         {groups.map(({ name, title, lines: some }) => (
           <li key={title ?? name}>
@@ -121,6 +166,7 @@ export function SessionList() {
                   current={session.id === route.session}
                   active={session.id === reachable}
                   renaming={session.id === renaming}
+                  chosen={chosen.size > 0 ? chosen.has(session.id) : null}
                   actions={actions}
                 />
               ))}
@@ -145,6 +191,8 @@ export function SessionList() {
     </>
   );
 }
+
+const NONE: ReadonlySet<string> = new Set();
 
 /** Once, when the end of the list comes into sight: the rest is there before it is looked for. */
 function whenSeen(end: HTMLElement | null, then: () => void): (() => void) | undefined {

@@ -13,6 +13,9 @@ export interface RowActions {
   startRename: (id: string) => void;
   rename: (id: string, title: string | null) => void;
   archive: (session: Session) => void;
+  pin: (session: Session) => void;
+  /** Taken among those that something is done with at once, or left out again. */
+  choose: (id: string) => void;
   askDelete: (session: Session) => void;
   /** The row that Tab reaches. */
   setActive: (id: string) => void;
@@ -25,14 +28,16 @@ interface Props {
   current: boolean;
   active: boolean;
   renaming: boolean;
+  /** Null while nothing is being chosen. */
+  chosen: boolean | null;
   actions: RowActions;
 }
 
 /** Where nothing hovers, a menu that waits for it would never be seen. */
 const TOUCH = typeof window !== 'undefined' && window.matchMedia?.('(hover: none)').matches;
-const MENU_ROOM = 160;
+const MENU_ROOM = 200;
 
-export const SessionRow = memo(function SessionRow({ session, depth, now, current, active, renaming, actions }: Props) {
+export const SessionRow = memo(function SessionRow({ session, depth, now, current, active, renaming, chosen, actions }: Props) {
   const [hot, setHot] = useState(false);
   const [up, setUp] = useState(false);
   const place = (row: HTMLElement) => setUp(row.getBoundingClientRect().bottom > window.innerHeight - MENU_ROOM - 60);
@@ -41,7 +46,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
   return (
     <li
       data-row
-      className={`group relative rounded-md ${current ? 'bg-thread-soft' : 'hover:bg-raised'}`}
+      className={`group relative rounded-md ${current || chosen ? 'bg-thread-soft' : 'hover:bg-raised'} ${chosen === null ? '' : 'ps-7'}`}
       style={{ marginInlineStart: `${Math.min(depth, 4) * 0.875}rem` }}
       onPointerEnter={(event) => {
         setHot(true);
@@ -54,6 +59,16 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
       }}
     >
       {depth > 0 && <span aria-hidden="true" className="absolute -left-2 top-0 h-4 w-1.5 rounded-bl border-b border-l border-line" />}
+      {chosen !== null && (
+        <input
+          type="checkbox"
+          tabIndex={-1}
+          aria-label={`Choose ${title}`}
+          checked={chosen}
+          onChange={() => actions.choose(session.id)}
+          className="absolute top-2 left-2 size-3.5 accent-thread"
+        />
+      )}
       {renaming ? (
         <div className="px-1 py-2">
           <RenameField title={session.title} onDone={(given) => actions.rename(session.id, given)} className="text-sm" />
@@ -67,12 +82,24 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
           aria-current={current ? 'page' : undefined}
           className={`block rounded-md px-2 py-1.5 ${archived ? 'italic' : ''}`}
           title={session.title ?? undefined}
+          onClick={(event) => {
+            if (chosen === null && !event.shiftKey) return;
+            // While one chooses, a press chooses; Shift begins it.
+            event.preventDefault();
+            actions.choose(session.id);
+          }}
         >
           <span className="flex items-center gap-1.5">
             <StateDot status={session.status} />
             <bdi dir="auto" className={`min-w-0 flex-1 truncate text-sm ${session.title ? '' : 'text-quiet'} ${current ? 'font-medium' : ''}`}>
               {title}
             </bdi>
+            {session.pinned && (
+              <span className="text-quiet" title="Pinned">
+                <Icon name="pin" className="size-3" />
+                <span className="sr-only">Pinned</span>
+              </span>
+            )}
             <time className="shrink-0 text-xs text-quiet" dateTime={new Date(session.updated_at).toISOString()} title={moment(session.updated_at)}>
               {age(session.updated_at, now)}
             </time>
@@ -102,6 +129,8 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
             up={up}
             className="inline-flex size-6 items-center justify-center rounded text-quiet hover:bg-panel hover:text-ink"
             items={[
+              { label: session.pinned ? 'Unpin' : 'Pin', icon: 'pin', pick: () => actions.pin(session) },
+              { label: 'Choose', icon: 'check', pick: () => actions.choose(session.id) },
               { label: 'Rename', icon: 'edit', pick: () => actions.startRename(session.id) },
               { label: archived ? 'Unarchive' : 'Archive', icon: 'archive', pick: () => actions.archive(session) },
               { label: 'Delete…', icon: 'trash', danger: true, pick: () => actions.askDelete(session) },

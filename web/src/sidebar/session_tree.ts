@@ -8,16 +8,16 @@ export interface SessionLine {
   depth: number;
 }
 
-type Known = Pick<Session, 'id' | 'parent_id' | 'updated_at'>;
+type Known = Pick<Session, 'id' | 'parent_id' | 'updated_at'> & { pinned?: boolean };
 
-/** A branch whose parent is not listed stands by itself. A tree is as new as the newest session in it. */
+/** A branch whose parent is not listed stands by itself, and so does one that is pinned, above all others. A tree is as new as the newest session in it. */
 export function arrange<S extends Known>(sessions: readonly S[]): { session: S; depth: number }[] {
   const byId = new Map(sessions.map((session) => [session.id, session]));
   const children = new Map<string, S[]>();
   const roots: S[] = [];
   for (const session of byId.values()) {
     const parent = session.parent_id;
-    if (parent === null || !byId.has(parent) || leadsBack(session, byId)) roots.push(session);
+    if (parent === null || session.pinned || !byId.has(parent) || leadsBack(session, byId)) roots.push(session);
     else children.set(parent, [...(children.get(parent) ?? []), session]);
   }
   const newest = new Map<string, number>();
@@ -28,7 +28,7 @@ export function arrange<S extends Known>(sessions: readonly S[]): { session: S; 
     newest.set(session.id, at);
     return at;
   };
-  const inOrder = (some: S[]) => [...some].sort((a, b) => freshness(b) - freshness(a) || (a.id < b.id ? -1 : 1));
+  const inOrder = (some: S[]) => [...some].sort((a, b) => Number(b.pinned ?? false) - Number(a.pinned ?? false) || freshness(b) - freshness(a) || (a.id < b.id ? -1 : 1));
   const lines: { session: S; depth: number }[] = [];
   const walk = (some: S[], depth: number) => {
     for (const session of inOrder(some)) {

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from 'react';
 import { beginNew } from '../frame/shortcuts';
-import { view } from '../state/view';
+import { toggleList, view } from '../state/view';
 import { Button, IconButton } from '../ui/button';
 import { ListFilters } from './list_filters';
 import { SearchField } from './search_field';
@@ -61,7 +61,7 @@ export function Sidebar() {
         <Button data-home icon="plus" title="New session (Ctrl J)" aria-keyshortcuts="Control+J Meta+J" onClick={beginNew}>
           New session
         </Button>
-        <IconButton label="Close the list" icon="close" className="lg:hidden" onClick={() => view.set({ sidebar: false })} />
+        <IconButton label="Close the list" title="Close the list (Ctrl B)" icon="back" onClick={toggleList} />
       </header>
       <SearchField ref={field} text={text} onText={type} onDown={down} />
       {!asking && <ListFilters />}

@@ -4,7 +4,7 @@ import { createContext, useContext } from 'react';
 import { Client } from '../api/client';
 import type { HostEvent } from '../api/events';
 import { inWords, Unreachable } from '../api/problem';
-import type { ServerShape } from '../api/schema';
+import type { SavedPrompt, ServerShape } from '../api/schema';
 import { SharedFeed } from '../api/shared_feed';
 import type { ModelListing, Session, Status } from '../api/types';
 import { Conversation, type Mode } from './conversation';
@@ -22,6 +22,7 @@ export interface HostState {
   archived: boolean;
   ephemeral: boolean;
   models: ModelListing[];
+  prompts: readonly SavedPrompt[];
   server: ServerShape | null;
   notice: string | null;
 }
@@ -38,6 +39,7 @@ export class Host {
     archived: false,
     ephemeral: false,
     models: [],
+    prompts: [],
     server: null,
     notice: null,
   });
@@ -75,14 +77,17 @@ export class Host {
     const missed: (() => void)[] = [];
     this.lists.add(missed);
     await this.trying(async () => {
-      const page = await this.client.call('GET /api/sessions', {
-        query: { limit: PAGE, kind: 'chat', archived, ephemeral, ...(more && nextCursor ? { cursor: nextCursor } : {}) },
-      });
+      const shown = { kind: 'chat', archived, ephemeral } as const;
+      // What is pinned stands on top, however long ago it was last used.
+      const [page, pinned] = await Promise.all([
+        this.client.call('GET /api/sessions', { query: { ...shown, limit: PAGE, ...(more && nextCursor ? { cursor: nextCursor } : {}) } }),
+        more ? null : this.client.call('GET /api/sessions', { query: { ...shown, limit: PAGE, pinned: true } }),
+      ]);
       const now = this.store.get();
       // Another list has been asked for since.
       if (now.archived !== archived || now.ephemeral !== ephemeral) return;
       this.store.set({
-        sessions: more ? merge(now.sessions, page.sessions) : [...page.sessions],
+        sessions: more ? merge(now.sessions, page.sessions) : merge(page.sessions, pinned?.sessions ?? []),
         nextCursor: page.next_cursor,
         listed: true,
       });
@@ -120,6 +125,28 @@ export class Host {
 
   async archive(id: string, archived: boolean): Promise<void> {
     await this.trying(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { archived } })));
+  }
+
+  async pin(id: string, pinned: boolean): Promise<void> {
+    await this.trying(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { pinned } })));
+  }
+
+  /** Each by itself: those that could not be changed stay as they are, and why is said. */
+  async archiveAll(ids: readonly string[], archived: boolean): Promise<string[]> {
+    const done: string[] = [];
+    for (const id of ids) {
+      await this.archive(id, archived);
+      done.push(id);
+    }
+    return done;
+  }
+
+  async loadPrompts(): Promise<void> {
+    await this.trying(async () => this.store.set({ prompts: (await this.client.call('GET /api/prompts', {})).prompts }));
+  }
+
+  async loadModels(): Promise<void> {
+    await this.trying(async () => this.store.set({ models: [...(await this.client.call('GET /api/models', {})).models] }));
   }
 
   async remove(id: string): Promise<void> {
@@ -181,7 +208,8 @@ export class Host {
     // Each by itself: a page without the one can still show the other.
     await Promise.allSettled([
       this.trying(async () => this.store.set({ server: await this.client.call('GET /api/server', {}) })),
-      this.trying(async () => this.store.set({ models: [...(await this.client.call('GET /api/models', {})).models] })),
+      this.loadModels(),
+      this.loadPrompts(),
     ]);
   }
 

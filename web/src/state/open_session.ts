@@ -85,6 +85,7 @@ export class OpenSession {
   private joining = false;
   private readonly tail = new Rereading(() => this.readTail());
   private readonly queued = new Rereading(() => this.readQueue());
+  private nextModel: string | null = null;
   private readonly room = new Rereading(() => this.readContext());
   /** Trees that were asked for, and which of them is shown: one that comes late does not replace a newer one. */
   private treesAsked = 0;
@@ -279,6 +280,13 @@ export class OpenSession {
     });
   }
 
+  /** The model that the next message goes to, where that is not the session's own: its window counts. */
+  measureFor(model: string | null): void {
+    if (model === this.nextModel) return;
+    this.nextModel = model;
+    void this.refreshContext();
+  }
+
   private async readQueue(): Promise<void> {
     await this.quietly(async () => {
       const { messages } = await this.client.call('GET /api/sessions/{id}/queue', { path: { id: this.id } });
@@ -288,7 +296,9 @@ export class OpenSession {
 
   private async readContext(): Promise<void> {
     await this.quietly(async () => {
-      this.store.set({ context: await this.client.call('GET /api/sessions/{id}/context', { path: { id: this.id } }) });
+      const model = this.nextModel;
+      const context = await this.client.call('GET /api/sessions/{id}/context', { path: { id: this.id }, query: model ? { model } : {} });
+      this.store.set({ context });
     });
   }
 

@@ -29,6 +29,7 @@ export class Unbegun extends Conversation {
 
   wish(wishes: Partial<Wishes>): void {
     this.wishes = { ...this.wishes, ...wishes };
+    this.store.set(({ session }) => ({ session: { ...session, workspace_root: this.wishes.folder } as Session }));
   }
 
   override async setMode(mode: Mode): Promise<void> {

@@ -5,10 +5,21 @@ import { Store } from './store';
 
 export type Tab = 'turn' | 'tree' | 'reflog' | 'files' | 'rules';
 export type Theme = 'system' | 'light' | 'dark';
+export type Density = 'comfortable' | 'compact';
+/** A dialog that can be opened from anywhere. */
+export type Opened = 'palette' | 'settings' | 'spend' | 'triggers' | 'help';
+
+/** How wide the list of sessions may be drawn, in pixels. */
+export const WIDTH = { least: 208, usual: 288, most: 560 } as const;
 
 export interface ViewState {
   /** The list of sessions on a narrow screen; it is always there on a wide one. */
   sidebar: boolean;
+  /** The list put out of sight on a wide screen, and how wide it is there. */
+  collapsed: boolean;
+  width: number;
+  opened: Opened | null;
+  density: Density;
   inspector: boolean;
   tab: Tab;
   /** The turn the inspector shows; null is the newest. */
@@ -26,21 +37,34 @@ export interface ViewState {
 
 const KEY = 'clew.view';
 
-function remembered(): Pick<ViewState, 'inspector' | 'tab' | 'theme' | 'notices' | 'group'> {
-  const known = { inspector: false, tab: 'turn' as Tab, theme: 'system' as Theme, notices: false, group: 'date' as const };
+type Kept = Pick<ViewState, 'inspector' | 'tab' | 'theme' | 'notices' | 'group' | 'collapsed' | 'width' | 'density'>;
+
+function remembered(): Kept {
+  const known: Kept = { inspector: false, tab: 'turn', theme: 'system', notices: false, group: 'date', collapsed: false, width: WIDTH.usual, density: 'comfortable' };
   try {
-    return { ...known, ...(JSON.parse(window.localStorage.getItem(KEY) ?? '{}') as object) };
+    return { ...known, ...(JSON.parse(window.localStorage.getItem(KEY) ?? '{}') as Partial<Kept>) };
   } catch {
     return known;
   }
 }
 
-export const view = new Store<ViewState>({ sidebar: false, turn: null, against: null, compared: null, ...remembered() });
+export const view = new Store<ViewState>({ sidebar: false, opened: null, turn: null, against: null, compared: null, ...remembered() });
 
 view.subscribe(() => {
-  const { inspector, tab, theme, notices, group } = view.get();
-  window.localStorage.setItem(KEY, JSON.stringify({ inspector, tab, theme, notices, group }));
+  const { inspector, tab, theme, notices, group, collapsed, width, density } = view.get();
+  window.localStorage.setItem(KEY, JSON.stringify({ inspector, tab, theme, notices, group, collapsed, width, density }));
 });
+
+/** What is drawn: whatever was kept, a list can be grasped and leaves room for the rest. */
+export function fittingWidth(wanted: number): number {
+  return Math.round(Math.max(WIDTH.least, Math.min(Number.isFinite(wanted) ? wanted : WIDTH.usual, WIDTH.most)));
+}
+
+/** The list of sessions, in sight or out of it, on whatever screen this is. */
+export function toggleList(): void {
+  if (window.matchMedia('(min-width: 64rem)').matches) view.set(({ collapsed }) => ({ collapsed: !collapsed }));
+  else view.set(({ sidebar }) => ({ sidebar: !sidebar }));
+}
 
 export function inspectTurn(turn: string | null): void {
   view.set({ inspector: true, tab: 'turn', turn, against: null });

@@ -4,7 +4,7 @@ import { modelName } from '../api/types';
 import { stateOf } from '../sidebar/session_state';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
-import { view } from '../state/view';
+import { toggleList, view } from '../state/view';
 import { IconButton } from '../ui/button';
 import { BesideBar } from './beside_bar';
 import { Gauge } from './gauge';
@@ -25,9 +25,10 @@ function MainBar() {
   // On a narrow screen what it is doing says more than who answers.
   const resting = useStore(conversation.store, (state) => stateOf(state.status) === 'idle');
   const archived = (session?.archived_at ?? null) !== null;
+  const collapsed = useStore(view, (state) => state.collapsed);
   return (
     <header className="@container relative z-5 flex items-center gap-2 border-b border-line bg-paper px-3 py-1.5">
-      <IconButton label="Sessions" icon="menu" className="lg:hidden" onClick={() => view.set({ sidebar: true })} />
+      <IconButton label="Sessions" icon="menu" title="Sessions (Ctrl B)" className={collapsed ? '' : 'lg:hidden'} onClick={toggleList} />
       <div className="grid min-w-0 flex-1 grid-cols-1">
         <SessionTitle />
         <div className="flex min-w-0 items-center text-xs text-quiet">

@@ -5,8 +5,10 @@ import type { Schedule } from '../api/schema';
 import { useHost } from '../state/host';
 import { useAnswer } from '../state/use_answer';
 import { Button } from '../ui/button';
-import { Field } from './field';
+import { moment } from '../ui/words';
+import { Field, Select } from './field';
 import { Section } from './section';
+import { cronOf, cronWords, EVERY, OFTEN, USUAL, WEEKDAYS, type When } from './times';
 import { useActing } from './use_acting';
 import { nextFire, whereTo } from './words';
 
@@ -60,7 +62,7 @@ function Told({ schedule }: { schedule: Schedule }) {
         {schedule.name ?? schedule.prompt}
       </p>
       <p className="text-xs text-quiet">
-        <span className="font-mono">{schedule.cron || 'once'}</span> {schedule.timezone} · {nextFire(schedule)} · {whereTo(schedule.routing)}
+        <span title={schedule.cron || undefined}>{schedule.cron ? cronWords(schedule.cron) : 'once'}</span> in {schedule.timezone} · {nextFire(schedule)} · {whereTo(schedule.routing)}
         {schedule.by === 'agent' ? ' · by the agent' : ''}
         {schedule.skipped ? ` · ${schedule.skipped} skipped` : ''}
       </p>
@@ -70,27 +72,53 @@ function Told({ schedule }: { schedule: Schedule }) {
 }
 
 function NewSchedule({ onAdd }: { onAdd: (cron: string, prompt: string, timezone: string) => Promise<boolean> }) {
-  const [cron, setCron] = useState('');
+  const [when, setWhen] = useState(USUAL);
   const [prompt, setPrompt] = useState('');
   const [timezone, setTimezone] = useState(() => Intl.DateTimeFormat().resolvedOptions().timeZone || 'UTC');
+  const put = (change: Partial<When>) => setWhen((before) => ({ ...before, ...change }));
+  const cron = cronOf(when);
+  const clock = when.often !== 'minutes' && when.often !== 'cron';
   return (
     <form
-      className="flex flex-wrap items-end gap-2"
+      aria-label="Add a schedule"
+      className="grid gap-2"
       onSubmit={(event) => {
         event.preventDefault();
-        void onAdd(cron, prompt, timezone).then((added) => {
-          if (!added) return;
-          setCron('');
-          setPrompt('');
-        });
+        void onAdd(cron, prompt, timezone).then((added) => added && setPrompt(''));
       }}
     >
-      <Field label="When" value={cron} placeholder="0 9 * * 1-5" hint="minute, hour, day, month, weekday" onChange={(event) => setCron(event.target.value)} />
-      <Field label="Time zone" value={timezone} onChange={(event) => setTimezone(event.target.value)} />
-      <Field label="What to say" value={prompt} dir="auto" onChange={(event) => setPrompt(event.target.value)} />
-      <Button type="submit" icon="plus" disabled={!cron.trim() || !prompt.trim()}>
-        Add a schedule
-      </Button>
+      <div className="flex flex-wrap items-end gap-2">
+        <Select label="How often" value={when.often} options={OFTEN} onChange={(often) => put({ often: often as When['often'] })} />
+        {when.often === 'minutes' && (
+          <Select label="Minutes apart" value={String(when.minutes)} options={EVERY.map((every): [string, string] => [String(every), String(every)])} onChange={(minutes) => put({ minutes: Number(minutes) })} />
+        )}
+        {when.often === 'weekly' && (
+          <Select label="On" value={String(when.weekday)} options={WEEKDAYS.map((day, index): [string, string] => [String(index), day])} onChange={(day) => put({ weekday: Number(day) })} />
+        )}
+        {clock && <Field label={when.often === 'hourly' ? 'At the minute of' : 'At'} type="time" required value={when.at} onChange={(event) => put({ at: event.target.value })} />}
+        {when.often === 'cron' && (
+          <Field label="When" value={when.cron} placeholder="0 9 * * 1-5" hint="minute, hour, day, month, weekday" onChange={(event) => put({ cron: event.target.value })} />
+        )}
+        <Field label="Time zone" value={timezone} onChange={(event) => setTimezone(event.target.value)} />
+      </div>
+      <NextTimes cron={cron} timezone={timezone.trim()} />
+      <div className="flex flex-wrap items-end gap-2">
+        <Field label="What to say" value={prompt} dir="auto" onChange={(event) => setPrompt(event.target.value)} />
+        <Button type="submit" icon="plus" disabled={!cron || !prompt.trim()}>
+          Add a schedule
+        </Button>
+      </div>
     </form>
+  );
+}
+
+/** As the server reckons them, on this browser's clock: what was chosen can be seen before it is kept. */
+function NextTimes({ cron, timezone }: { cron: string; timezone: string }) {
+  const { answer } = useAnswer('GET /api/schedules/preview', cron && timezone ? { query: { cron, timezone } } : null);
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return (
+    <p role="status" className="text-xs text-quiet">
+      {answer?.problem ?? (answer && (answer.times.length ? `Next: ${answer.times.map(moment).join('; ')}${own ? ` (as it is in ${own})` : ''}` : 'It would never fire.'))}
+    </p>
   );
 }

@@ -8,9 +8,11 @@ interface Props {
   onClose: () => void;
   children: ReactNode;
   wide?: boolean;
+  /** Stands where the title would; the title is then said and not shown. */
+  head?: ReactNode;
 }
 
-export function Dialog({ title, onClose, children, wide = false }: Props) {
+export function Dialog({ title, onClose, children, wide = false, head }: Props) {
   const ref = useRef<HTMLDialogElement>(null);
   const heading = useId();
   const [before] = useState(() => document.activeElement);
@@ -44,9 +46,10 @@ export function Dialog({ title, onClose, children, wide = false }: Props) {
       {/* Without the border: only what is below the title scrolls. */}
       <div className="flex max-h-[calc(85dvh-2px)] flex-col">
         <header className="flex items-center justify-between gap-2 border-b border-line px-4 py-2">
-          <h2 id={heading} className="min-w-0 truncate font-semibold">
+          <h2 id={heading} className={head ? 'sr-only' : 'min-w-0 truncate font-semibold'}>
             {title}
           </h2>
+          {head}
           <IconButton label="Close" icon="close" onClick={onClose} />
         </header>
         <div tabIndex={0} className="min-h-0 overflow-auto p-4 outline-offset-[-2px]">{children}</div>

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from clew.dispatch.events import EventList
 from clew.dispatch.router import Received
+from clew.dispatch.schedules import SchedulePreview
 from clew.dispatch.webhooks import Challenge
 from clew.fronts.operations.operation import Arguments, Operation
 from clew.fronts.operations.results import EventFrame, ModelName, ScheduleList, WebhookList, WebhookShape
@@ -96,6 +97,13 @@ class NewSchedule(_NewTrigger):
     paused: bool = False
 
 
+class PreviewQuery(Arguments):
+    """A schedule that is not kept yet."""
+
+    cron: Annotated[str, Meta(max_length=1000)]
+    timezone: Annotated[str, Meta(max_length=1000)] = "UTC"
+
+
 class SchedulePatch(Arguments):
     """What of a schedule can be changed; ``paused`` pauses and resumes it."""
 
@@ -159,6 +167,14 @@ OPERATIONS: Final = (
     Operation("schedules.list", "GET /api/schedules", "All schedules.", {200: ScheduleList}),
     Operation(
         "schedules.add", "POST /api/schedules", "Keep a schedule.", {201: Schedule}, NewSchedule, refusals=(404,)
+    ),
+    # Before those of one schedule: it is not called preview.
+    Operation(
+        "schedules.preview",
+        "GET /api/schedules/preview",
+        "When a schedule would fire next, without keeping one.",
+        {200: SchedulePreview},
+        PreviewQuery,
     ),
     Operation(
         "schedules.remove", "DELETE /api/schedules/{id}", "Take a schedule out. What it has run stays.", {204: None}

@@ -34,8 +34,11 @@ async def search(
     # The index is brought up to date by the first search, so this writes.
     async with open_store(store, write=True) as engine:
         page = await engine.search(text, limit=limit, session_id=session, wait=True)
+    # What was found is marked for programs and files; on a terminal it would be two stars too many.
+    marked = not sys.stdout.isatty()
     hits = [
-        f"{hit.session_id}  {hit.message_id}  {'hidden  ' if hit.hidden else ''}{' '.join(hit.snippet.split())}"
+        f"{hit.session_id}  {hit.message_id}  {'hidden  ' if hit.hidden else ''}"
+        + " ".join((hit.snippet if marked else hit.snippet.replace("**", "")).split())
         for hit in page.hits
     ]
     show(json, page, hits or (["nothing found"] if sys.stdout.isatty() else []))

@@ -1,17 +1,17 @@
-/** The commands that what was typed could become. */
+/** What was typed could become these: commands, saved prompts, files. */
 
 import { useEffect, useRef } from 'react';
-import type { Command } from './commands';
+import type { Completion } from './commands';
 
 interface Props {
   id: string;
-  commands: Command[];
+  offered: Completion[];
   selected: number;
   onSelect: (index: number) => void;
-  onPick: (command: Command) => void;
+  onPick: (completion: Completion) => void;
 }
 
-export function SlashPopup({ id, commands, selected, onSelect, onPick }: Props) {
+export function CompletionPopup({ id, offered, selected, onSelect, onPick }: Props) {
   const list = useRef<HTMLDivElement>(null);
   useEffect(() => {
     list.current?.children[selected]?.scrollIntoView({ block: 'nearest' });
@@ -21,13 +21,13 @@ export function SlashPopup({ id, commands, selected, onSelect, onPick }: Props) 
       ref={list}
       id={id}
       role="listbox"
-      aria-label="Commands"
+      aria-label={offered[0]?.head.startsWith('/') ? 'Commands' : 'Files'}
       tabIndex={0}
       className="absolute inset-x-0 bottom-full z-30 mb-1 max-h-64 overflow-auto rounded-lg border border-line bg-raised p-1 shadow-lg"
     >
-      {commands.map((command, index) => (
+      {offered.map((completion, index) => (
         <div
-          key={command.name}
+          key={completion.key}
           id={`${id}-${index}`}
           role="option"
           aria-selected={index === selected}
@@ -35,14 +35,14 @@ export function SlashPopup({ id, commands, selected, onSelect, onPick }: Props) 
           // Before the field would lose the focus.
           onPointerDown={(event) => {
             event.preventDefault();
-            onPick(command);
+            onPick(completion);
           }}
           className={`flex cursor-pointer flex-col gap-x-3 rounded @md:flex-row @md:items-baseline px-2 py-1 text-sm ${index === selected ? 'bg-thread-soft' : ''}`}
         >
-          <span className="w-40 shrink-0 font-mono">
-            /{command.name} <span className="text-quiet">{command.usage}</span>
+          <span className={`font-mono ${completion.help ? 'w-40 shrink-0' : 'min-w-0 break-all'}`}>
+            {completion.head} <span className="text-quiet">{completion.usage}</span>
           </span>
-          <span className="min-w-0 text-quiet">{command.help}</span>
+          {completion.help && <span className="min-w-0 truncate text-quiet">{completion.help}</span>}
         </div>
       ))}
     </div>

@@ -1,0 +1,1 @@
+export{o as Mermaid}from"./index-Dq5R9lFP.js";

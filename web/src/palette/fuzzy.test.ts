@@ -1,0 +1,20 @@
+import { expect, test } from 'vitest';
+import { best, fit } from './fuzzy';
+
+test('letters fit in their order, and nothing else does', () => {
+  expect(fit('nws', 'New session')).not.toBeNull();
+  expect(fit('swn', 'New session')).toBeNull();
+  expect(fit('', 'anything')).toBe(0);
+});
+
+test('what stands there as typed comes first, then beginnings of words, then the rest', () => {
+  const found = (typed: string, all: string[]) => best(typed, all, (one) => one, 3).map(({ one }) => one);
+  const all = ['spread settings', 'reset things', 'Settings'];
+  expect(found('sett', all)).toEqual(['Settings', 'spread settings', 'reset things']);
+  expect(found('ns', ['lens', 'New session'])).toEqual(['lens', 'New session']);
+  expect(found('zzz', all)).toEqual([]);
+});
+
+test('letters scattered over a long text do not count', () => {
+  expect(fit('review', 'Summarise the older turns; every part is kept, which one may open below')).toBeNull();
+});

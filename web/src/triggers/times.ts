@@ -1,0 +1,49 @@
+/** Simple choices of when, as the cron line that the server keeps, and back into words. */
+
+export type Often = 'minutes' | 'hourly' | 'daily' | 'weekdays' | 'weekly' | 'cron';
+
+export interface When {
+  often: Often;
+  /** Every so many minutes. */
+  minutes: number;
+  /** At this time of the day, as 09:30; of an hour its minute counts. */
+  at: string;
+  /** 0 is Sunday. */
+  weekday: number;
+  cron: string;
+}
+
+export const USUAL: When = { often: 'daily', minutes: 15, at: '09:00', weekday: 1, cron: '' };
+export const OFTEN: [Often, string][] = [
+  ['minutes', 'Every so many minutes'],
+  ['hourly', 'Every hour'],
+  ['daily', 'Every day'],
+  ['weekdays', 'Monday to Friday'],
+  ['weekly', 'Every week'],
+  ['cron', 'By a cron line'],
+];
+export const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'] as const;
+/** Others do not divide an hour, and would not be so far apart at its end. */
+export const EVERY = [1, 2, 3, 5, 10, 15, 20, 30] as const;
+
+export function cronOf(when: When): string {
+  const [hour, minute] = when.at.split(':').map(Number);
+  if (when.often === 'cron') return when.cron.trim();
+  if (when.often === 'minutes') return when.minutes === 1 ? '* * * * *' : `*/${when.minutes} * * * *`;
+  if (hour === undefined || minute === undefined || Number.isNaN(hour) || Number.isNaN(minute)) return '';
+  if (when.often === 'hourly') return `${minute} * * * *`;
+  return `${minute} ${hour} * * ${when.often === 'weekdays' ? '1-5' : when.often === 'weekly' ? when.weekday : '*'}`;
+}
+
+/** A cron line in words, where it is one of the simple ones; else as it stands. */
+export function cronWords(cron: string): string {
+  const every = /^\*(?:\/(\d+))? \* \* \* \*$/.exec(cron);
+  if (every) return every[1] ? `every ${every[1]} minutes` : 'every minute';
+  const found = /^(\d+) (\d+|\*) \* \* (\*|1-5|[0-6])$/.exec(cron);
+  if (!found) return cron;
+  const [, minute, hour, day] = found;
+  if (hour === '*') return day === '*' ? `every hour at minute ${minute}` : cron;
+  const at = `${hour!.padStart(2, '0')}:${minute!.padStart(2, '0')}`;
+  if (day === '*') return `every day at ${at}`;
+  return day === '1-5' ? `Monday to Friday at ${at}` : `every ${WEEKDAYS[Number(day)]} at ${at}`;
+}
