@@ -17,7 +17,7 @@ from prompt_toolkit.document import Document
 import clew
 from clew.fronts.cli.attachment import with_files
 from clew.fronts.cli.chat.completion import LineCompleter
-from clew.fronts.cli.chat.footer import Footer
+from clew.fronts.cli.chat.footer import Footer, at_work_words
 from clew.fronts.cli.chat.picker import Picker
 from clew.fronts.cli.chat.screen import cut
 from clew.fronts.cli.chat.slash_commands import COMMANDS, completions
@@ -25,6 +25,7 @@ from clew.fronts.cli.chat.typed_lines import KEPT, TypedLines
 from clew.fronts.cli.diff import change_lines
 from clew.fronts.cli.failure import failure_words
 from clew.fronts.cli.render import Look, Reply, call_details, call_line, history_lines, split_blocks
+from clew.live.base import RunningCall, Status
 from clew.tools.builtin.edit import edit
 from clew.tools.builtin.write import write
 from clew.tools.decorator import FunctionTool
@@ -85,6 +86,21 @@ def test_what_a_running_command_has_printed_is_no_result() -> None:
         "  \\x1b[2J",
     ]
     assert list(reply.finished([so_far], 60, final=True)) == ["⊘ bash make  stopped; its last words: \\x1b[2J\n"]
+
+
+def test_a_subagent_at_work_is_shown_by_what_it_does_and_says() -> None:
+    """Below its call, as text; how a turn stands that is tried again, and what runs, is told with its seconds."""
+    part = {"type": "tool-task", "toolCallId": "c", "state": "output-available", "input": {"prompt": "look"}}
+    told = {"session_id": "s", "steps": 2, "tool": "read", "doing": "a\x1b.txt", "text": "so far"}
+    so_far = {**part, "output": told, "preliminary": True}
+    assert Reply(PLAIN).unfinished([so_far], 60, 9) == ["▸ task look", "  step 2 · read a\\x1b.txt", "  so far"]
+    waits = Status("retrying", attempt=2, retry_at=9_000, problem={"cause": "rate_limit", "provider_id": "acme"})
+    assert at_work_words(waits, 5.0) == "attempt 2: acme takes no more requests for now. Trying again in 4 s"
+    runs = Status("busy", started_at=0, running=(RunningCall("c", "bash", 3_000),))
+    assert (at_work_words(runs, 5.0), at_work_words(Status("busy", started_at=0), 5.0)) == (
+        "bash runs 2 s",
+        "working 5 s",
+    )
 
 
 def test_without_blocks_text_goes_out_as_it_comes() -> None:

@@ -186,7 +186,9 @@ def call_line(part: Part, look: Look, width: int, *, over: bool = False) -> str:
     if p.is_preliminary(part):
         # It runs, or was stopped: what it has given so far is no result.
         mark, colour = _MARKS["output-denied" if over else "input-available"]
-        lines = (p.output_text(part) or "").splitlines()
+        output = p.output_of(part)
+        said = output.get("text") if isinstance(output, Mapping) else None
+        lines = (said if isinstance(said, str) else p.output_text(part) or "").splitlines()
         came = f"stopped; its last words: {lines[-1]}" if over and lines else "stopped" if over else ""
     elif state == "output-available":
         lines = [line for line in (p.output_text(part) or "").splitlines() if line.strip()]
@@ -208,7 +210,15 @@ def _so_far(part: Part, width: int) -> list[str]:
     """The last lines of what a call has given while it runs."""
     if not p.is_preliminary(part):
         return []
-    given = plain((p.output_text(part) or "").translate(_SPACES).expandtabs(4))
+    output = p.output_of(part)
+    if isinstance(output, Mapping) and "session_id" in output:
+        # A subagent: what it does, and the end of what it says.
+        does = " ".join(str(output[key]) for key in ("tool", "doing") if output.get(key))
+        steps = f"step {output['steps']}" if output.get("steps") else ""
+        said = "\n".join(filter(None, (" · ".join(filter(None, (steps, does))), str(output.get("text") or ""))))
+    else:
+        said = p.output_text(part) or ""
+    given = plain(said.translate(_SPACES).expandtabs(4))
     return [piece for line in given.splitlines()[-_SO_FAR:] for piece in _wrapped(line, width)][-_SO_FAR:]
 
 
