@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -23,7 +24,6 @@ from tests.services.valkey import Valkey
 pytestmark = pytest.mark.service
 
 STARTS = """
-from clew.store.sql.postgres.connection import PostgresStatements, connect
 from tests.services.postgres import Postgres
 from tests.services.valkey import Valkey
 servers = Postgres(), Valkey()
@@ -139,25 +139,32 @@ def wait_for(ends: list[int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", ["run", "wardens"])
-def test_servers_end_with_a_run_that_is_killed(killed: str) -> None:
+def test_servers_end_with_a_run_that_is_killed() -> None:
     """By SIGKILL, so that nothing of the run can see to it; and when their wardens are killed, whatever comes after."""
     root = Path(__file__).parents[2]
-    with subprocess.Popen(
-        [sys.executable, "-c", STARTS], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as run:
-        assert run.stdout is not None
-        words = run.stdout.readline().split()
-        servers, wardens = [int(words[0]), int(words[3])], [int(words[1]), int(words[4])]
-        ends = [os.pidfd_open(pid) for pid in (*servers, *wardens)]
-        for pid in [run.pid] if killed == "run" else wardens:
-            os.kill(pid, signal.SIGKILL)
-        wait_for(ends)
-        run.kill()
-    folders = [Path(words[2]), Path(words[5])]
-    assert [folder.exists() for folder in folders] == [killed == "wardens"] * 2
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as leaving:
+        # Side by side: most of it is the making of two databases.
+        runs = {
+            killed: leaving.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", STARTS], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            )
+            for killed in ("run", "wardens")
+        }
+        for killed, run in runs.items():
+            leaving.callback(run.kill)
+            assert run.stdout is not None
+            words = run.stdout.readline().split()
+            servers, wardens = [int(words[0]), int(words[3])], [int(words[1]), int(words[4])]
+            ends = [os.pidfd_open(pid) for pid in (*servers, *wardens)]
+            for pid in [run.pid] if killed == "run" else wardens:
+                os.kill(pid, signal.SIGKILL)
+            wait_for(ends)
+            folders = [Path(words[2]), Path(words[5])]
+            assert [folder.exists() for folder in folders] == [killed == "wardens"] * 2
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.rule("RP-4")

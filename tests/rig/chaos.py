@@ -25,7 +25,6 @@ from tests.rig.chaos_world import Fault, Shape, World
 __all__ = ["ROUNDS", "figure", "run", "run_in"]
 
 ROUNDS: Final = 24
-_CALM_S: Final = 2.0
 _SAMPLE_S: Final = 0.1
 
 
@@ -64,7 +63,9 @@ async def run_in(shape: Shape, budget: Budget, faults: tuple[Fault, ...] | None 
                     outcome.counts["rounds"] += 1
                     outcome.counts[f"fault {fault}"] += 1
                 await people.rest()
-                outcome.broken += [f"session {one} takes no prompt any more" for one in await people.use_each()]
+                # Without a fence what was stored is broken by then, and the judge is asked about nothing else.
+                unused = await people.use_each() if shape.fencing else ()
+                outcome.broken += [f"session {one} takes no prompt any more" for one in unused]
             found, queued = await people.stored()
         finally:
             watching.cancel()
@@ -89,7 +90,7 @@ async def run_in(shape: Shape, budget: Budget, faults: tuple[Fault, ...] | None 
 
 async def _round(world: World, people: People, fault: Fault, random: Random, outcome: Outcome) -> None:
     people.go_on()
-    await asyncio.sleep(random.uniform(0.5, 1.5) * _CALM_S)
+    await asyncio.sleep(random.uniform(0.5, 1.5) * world.shape.calm_s)
     struck = await world.aim(fault, random)
     freed, _ = await asyncio.gather(_freed(world, struck.orphans), world.strike(struck, random))
     if struck.orphans:

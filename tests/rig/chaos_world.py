@@ -53,6 +53,8 @@ class Shape:
     lease_s: float = 4.0
     words: int = 30
     think_s: float = 3.0
+    calm_s: float = 2.0
+    """About how long everybody acts before each fault."""
     outlasts: float = 3.0
     """How many leases a fault lasts that is to outlast one; the others are over before it is."""
     fencing: bool = True
@@ -170,6 +172,11 @@ class World:
         """Do it, keep it up for a while, and mend it; half of the time it is over before the lease is."""
         lasts = self.shape.lease_s * random.choice((0.4, self.shape.outlasts))
         await asyncio.to_thread(self._begin, struck.fault, struck.victim)
+        if struck.fault == "upgraded":
+            # One is taken back, and it is two versions side by side that people act on.
+            await asyncio.to_thread(self._mend, struck.fault, struck.victim)
+            await asyncio.sleep(self.shape.calm_s)
+            return
         await asyncio.sleep(lasts)
         await asyncio.to_thread(self._mend, struck.fault, struck.victim)
 
