@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from clew.dispatch.events import EventList
     from clew.dispatch.router import Received
     from clew.dispatch.webhooks import Challenge
+    from clew.engine.prompts import SavedPrompt
+    from clew.engine.settings import SettingsShape
     from clew.engine.turn_stream import TurnStream
     from clew.history.compactions import CompactionReport
     from clew.history.files import FileList
@@ -72,6 +74,8 @@ _LATER = {
     "clew.dispatch.events": ("EventList",),
     "clew.dispatch.router": ("Received",),
     "clew.dispatch.webhooks": ("Challenge",),
+    "clew.engine.prompts": ("SavedPrompt",),
+    "clew.engine.settings": ("SettingsShape",),
     "clew.engine.turn_stream": ("TurnStream",),
     "clew.history.compactions": ("CompactionReport",),
     "clew.history.files": ("FileList",),
@@ -144,12 +148,14 @@ __all__ = [
     "Rule",
     "RunningCall",
     "SavePolicy",
+    "SavedPrompt",
     "Schedule",
     "SearchHit",
     "SearchPage",
     "Section",
     "Session",
     "SessionList",
+    "SettingsShape",
     "Spend",
     "Status",
     "StepEnd",

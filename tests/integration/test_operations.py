@@ -198,6 +198,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
             message_id="u1",
             on_busy="reject",
             attended=False,
+            output=None,
         )
         assert (await first.wait()).status == "completed"
         await (await remote.submit(s, "two words")).wait()

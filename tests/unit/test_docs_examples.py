@@ -118,7 +118,7 @@ def test_the_kill_in_the_readme_loses_nothing(tmp_path: Path) -> None:
     assert (status, verdict) == ('{"state":"idle"}', "1 sessions, 0 problems")
 
 
-RUN_PAGES = [DOCS / name for name in ("quickstart.md", "how-to.md", "embedding.md")]
+RUN_PAGES = [DOCS / name for name in ("quickstart.md", "how-to.md", "embedding.md", "testing.md")]
 
 
 @pytest.mark.slow
@@ -151,6 +151,7 @@ def test_every_python_block_is_an_example_that_runs() -> None:
         "docs/how-to.md",
         "docs/quickstart.md",
         "docs/storage-format.md",
+        "docs/testing.md",
     ]
     for page in OWN_PAGES:
         for block in blocks(page, "python"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 import msgspec
 
@@ -56,6 +56,7 @@ WHOLE_STORE: Final = frozenset(
 )
 """What is about the host and all that it keeps, and so nothing of an owner's."""
 _LONGEST_OWNER: Final = 256
+T = TypeVar("T")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -194,6 +195,7 @@ class Engine(Operations):
         if snapshots is not None:
             attach(host.hooks, snapshots)
 
+    @overload
     async def start(
         self,
         session_id: str,
@@ -203,25 +205,66 @@ class Engine(Operations):
         agent: str | None = None,
         message_id: str | None = None,
         attended: bool = True,
-    ) -> TurnStream:
+        output: type[T],
+    ) -> TurnStream[T]: ...
+
+    @overload
+    async def start(
+        self,
+        session_id: str,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        attended: bool = True,
+        output: Mapping[str, Any] | None = None,
+    ) -> TurnStream[Any]: ...
+
+    async def start(
+        self,
+        session_id: str,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        attended: bool = True,
+        output: type[T] | Mapping[str, Any] | None = None,
+    ) -> TurnStream[Any]:
         """Send a prompt, which is durable when this returns, and hand out its stream.
 
         Every refusal raises here, before anything has begun: a busy session, a model or agent that is not there. A
-        prompt that was sent before under its ``message_id`` is not run again; its stream is.
+        prompt that was sent before under its ``message_id`` is not run again; its stream is. ``output`` is a type, or a
+        JSON Schema, that the answer is to be a value of; the stream's ``output()`` gives it.
         """
+        from clew.tools.hints import reader_of
+
+        reader = reader_of(output) if output is not None and not isinstance(output, Mapping) else None
         submission = await self.submit(
-            session_id, prompt, model=model, agent=agent, message_id=message_id, on_busy="reject", attended=attended
+            session_id,
+            prompt,
+            model=model,
+            agent=agent,
+            message_id=message_id,
+            on_busy="reject",
+            attended=attended,
+            output=output if isinstance(output, Mapping) else None if reader is None else reader.schema,
         )
         if submission.queued:
             raise SessionBusy("this message waits in the queue behind a run", session_id=session_id)
-        return await self.follow(session_id, submission)
+        return await self.follow(session_id, submission, read=None if reader is None else reader.read)
 
-    async def follow(self, session_id: str, submission: Submission) -> TurnStream:
-        """The stream of a submission: of what it began, or of what it was when it was sent before."""
+    async def follow(
+        self, session_id: str, submission: Submission, *, read: Callable[[Any], Any] | None = None
+    ) -> TurnStream[Any]:
+        """The stream of a submission: of what it began, or of what it was when it was sent before. ``read`` makes of a
+        structured output what is wanted of it."""
         from clew.engine.turn_stream import TurnStream, follow
 
         session_id = await self._own(session_id)
-        return TurnStream(submission, await follow(self._store, self.find_stream, session_id, submission))
+        batches = await follow(self._store, self.find_stream, session_id, submission)
+        return TurnStream(submission, batches, lambda named: self._store.find_message(session_id, named), read)
 
     def scoped(self, owner: str, *, roots: Iterable[str | Path] = ()) -> Engine:
         """The same engine as one owner sees it: their sessions alone, and what they make is theirs.

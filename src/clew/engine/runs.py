@@ -38,14 +38,17 @@ class Runs(EnginePart):
         message_id: str | None = None,
         on_busy: OnBusy = "queue",
         attended: bool = True,
+        output: Mapping[str, Any] | None = None,
     ) -> Submission:
         """Send a prompt. It is durable when this returns; its run goes on by itself.
 
         On a busy session ``on_busy`` says what happens: ``queue`` it, ``reject`` it (``SessionBusy``), or
         ``interrupt`` what runs. ``message_id`` is the client's own id: sending it again changes nothing.
+        ``output`` is a JSON Schema: the answer is a value of it, in a ``data-output`` part, or the turn has failed.
         """
         if message_id is not None:
             ids.check_named_message_id(message_id)
+        check_value(output, "output")
         return await self._runtime.prompts.submit(
             await self._own(session_id),
             prompt,
@@ -54,6 +57,7 @@ class Runs(EnginePart):
             message_id=message_id,
             on_busy=on_busy,
             attended=attended,
+            output=output,
         )
 
     async def attach(self, session_id: str, *, replay: bool = True) -> AsyncIterator[dict[str, Any]]:

@@ -7,37 +7,48 @@ stored, and ends as the turn ended.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from clew.errors import MessageNotFound
+from clew.errors import MessageNotFound, ModelFailed
 from clew.history.lookup import get_place
 from clew.live.base import Batch, LiveStream
+from clew.runtime.answer_form import OUTPUT_DATA
 from clew.runtime.reach import load_newest_turn
 from clew.runtime.submission import Submission, TurnOutcome
 from clew.store.base import Store
 from clew.transcript import chunk as c
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, shown_message
+from clew.transcript.part import data_values
 from clew.transcript.replay import replay
 from clew.transcript.turn import ending_of, finish_of
 
 __all__ = ["TurnStream", "attached", "find_asked_message", "follow"]
 
+T = TypeVar("T")
 FindStream = Callable[[str], Awaitable[LiveStream | None]]
 
 
-class TurnStream:
+class TurnStream(Generic[T]):
     """A prompt that was taken, and what comes of it: AI SDK chunks as dicts, each already durable, once.
 
     Leaving the loop early detaches; the run goes on. ``wait`` says how the turn ended, for whoever follows or not.
     ``batches`` are the same chunks as values, for whoever sends them on.
     """
 
-    def __init__(self, submission: Submission, batches: AsyncIterator[Sequence[c.Chunk]]) -> None:
+    def __init__(
+        self,
+        submission: Submission,
+        batches: AsyncIterator[Sequence[c.Chunk]],
+        find_message: Callable[[str], Awaitable[MessageRow | None]],
+        read: Callable[[Any], T] | None = None,
+    ) -> None:
         self.message_id = submission.message_id
         self.turn_id = submission.turn_id
         self.batches = batches
         self._submission = submission
+        self._find_message = find_message
+        self._read = read
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         async for batch in self.batches:
@@ -47,6 +58,17 @@ class TurnStream:
     async def wait(self) -> TurnOutcome:
         """How the turn ended, or that it waits for a human."""
         return await self._submission.wait()
+
+    async def output(self) -> T:
+        """The value that was asked for, once the turn has ended. Raises ``ModelFailed`` where it ended without one."""
+        outcome = await self.wait()
+        row = await self._find_message(outcome.message_id)
+        found = data_values([part.data for part in row.parts] if row else (), OUTPUT_DATA)
+        if outcome.status != "completed" or not found:
+            why = (outcome.error or {}).get("message", f"the turn ended as {outcome.status}, without an output")
+            raise ModelFailed(why, turn_id=outcome.turn_id)
+        value: T = found[-1] if self._read is None else self._read(found[-1])
+        return value
 
 
 async def find_asked_message(store: Store, session_id: str, message_id: str | None) -> MessageRow:

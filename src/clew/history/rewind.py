@@ -100,7 +100,7 @@ class Rewinding:
             if admitted is not None:
                 # The head moves, and the new turn is opened below it, as one unit.
                 setting, content = admitted
-                given = None if row.is_attended else {"unattended": True}
+                given = {key: value for key, value in row.metadata.items() if key in ("unattended", "output")}
                 said = await user_row(host, session, setting, content, edit.client_message_id, given)
                 after, moving = await load_move(host.store, reach, parent, host.clock.now_ms(), "rewind", new=carried)
                 failpoint("history.before_rewind")

@@ -59,6 +59,7 @@ class TurnKeys(msgspec.Struct):
     unsent: list[Split] | None = None
     resumed: _Count | None = None
     warned: list[str] | None = None
+    reminded: _Count | None = None
 
 
 class _Text(msgspec.Struct):

@@ -67,11 +67,14 @@ async def admit(
     agent: str | None,
     attended: bool,
     told: Told | None = None,
+    output: Mapping[str, Any] | None = None,
 ) -> tuple[Setting, PromptContent]:
     """Who would answer this prompt, and the prompt as it would be stored; nothing is stored yet."""
     given: Sequence[object] = () if isinstance(prompt, str) else prompt
     media = any(isinstance(part, Mapping) and kind_of(part) == "file" for part in given)
-    setting = await resolve(host, session, model=model, agent=agent, attended=attended, media=media, told=told)
+    setting = await resolve(
+        host, session, model=model, agent=agent, attended=attended, media=media, told=told, output=output
+    )
     kept = await _load_kept(host.store, prompt, session.owner)
     asked = (prompt, setting.workspace, host.clock.now_ms(), setting.info, kept)
     # Off the loop where files are read, or much has to be looked at.

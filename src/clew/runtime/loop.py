@@ -15,11 +15,13 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.compaction.context import Context
+from clew.errors import ModelFailed
 from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.providers.evidence import encode_tools, request_digest, tools_digest
 from clew.providers.reply import CUT
 from clew.providers.retry import delay_ms
+from clew.runtime.answer_form import NO_ANSWER, OUTPUT_DATA, is_used_up
 from clew.runtime.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.runtime.files import with_files, without_older_files
 from clew.runtime.host import Host
@@ -53,7 +55,9 @@ _SAID: Final[dict[str, Literal["length", "content_filter", "error", "other"]]] =
 class End(msgspec.Struct, frozen=True):
     """How the loop ended. ``waiting`` names what a human is asked; ``stopped`` why it ended before it was done."""
 
-    reason: Literal["done", "length", "content_filter", "error", "other", "waiting", "step_limit", "warned", "doom"]
+    reason: Literal[
+        "done", "length", "content_filter", "error", "other", "waiting", "step_limit", "warned", "doom", "no_form"
+    ]
     waits: tuple[Wait, ...] = ()
 
 
@@ -117,6 +121,10 @@ class Loop(msgspec.Struct):
             failpoint("run.tool_done")
             await self.recorder.send(result)
         waits = await self._ask(verdicts)
+        form = self.setting.form
+        given = next((call for call in calls if call.tool is form), None)
+        if form is not None and given is not None:
+            await self.recorder.send(c.Data(name=OUTPUT_DATA, data=form.value_of(given.args)))
         self.recorder.rest()
         await self.recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
@@ -126,8 +134,12 @@ class Loop(msgspec.Struct):
         # The end of the last step goes with the unit that settles the turn, or lets it wait: one sync for both.
         if waits:
             return End("waiting", waits)
+        if given is not None:
+            return End("done")
+        if form is not None and is_used_up(self.recorder.fold.parts):
+            raise ModelFailed(NO_ANSWER)
         if not asked:
-            return End(_SAID.get(end.finish_reason, "done"))
+            return End(_SAID.get(end.finish_reason, "done" if form is None else "no_form"))
         # That of any other with the call that comes next, before which all of it is committed.
         repeating = repetition_of(made_calls(self.recorder.fold.parts), self.warned)
         return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")

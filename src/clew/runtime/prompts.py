@@ -80,6 +80,7 @@ class Prompts:
         message_id: str | None = None,
         on_busy: OnBusy = "queue",
         attended: bool = True,
+        output: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         also: UnitFor | None = None,
     ) -> Submission:
@@ -91,12 +92,20 @@ class Prompts:
             outset = await load_outset(self._host, self._sessions, session_id, message_id)
             session = outset.session
             setting, content = await admit(
-                self._host, session, prompt, model=model, agent=agent, attended=attended, told=outset.told
+                self._host,
+                session,
+                prompt,
+                model=model,
+                agent=agent,
+                attended=attended,
+                told=outset.told,
+                output=output,
             )
             known = await self._find_known(session_id, outset.sent, content)
             if known is not None:
                 return known
             given = metadata if attended else {**(metadata or {}), "unattended": True}
+            given = given if output is None else {**(given or {}), "output": dict(output)}
             row = await user_row(self._host, session, setting, content, message_id, given, outset.newest_at)
             obstacle = find_obstacle(self._sessions, session_id, outset.standing)
             if obstacle is not None and on_busy == "reject":

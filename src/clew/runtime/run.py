@@ -20,6 +20,7 @@ from clew.live.base import Event, LiveStream
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.runtime.admission import assistant_row
+from clew.runtime.answer_form import MAX_REMINDERS, NO_ANSWER, REMINDER
 from clew.runtime.calls import Call, Caller, ScheduleTurn, SpawnChild
 from clew.runtime.context import CountedLine, session_policy
 from clew.runtime.host import Host
@@ -209,7 +210,11 @@ class Run:
             end, failure = await self._until_aborted(self._work(recorder, resumption, steps, budget, warned))
             if end is not None and end.reason == "warned":
                 warned = find_pattern(made_calls(recorder.fold.parts))
-                await self._warn(recorder)
+                await self._tell(recorder, WARNING, {"warned": warned})
+            elif end is not None and end.reason == "no_form" and self.turn.reminded < MAX_REMINDERS:
+                await self._tell(recorder, REMINDER, {"reminded": self.turn.reminded + 1})
+            elif end is not None and end.reason == "no_form":
+                return await self._settle(recorder, None, ModelFailed(NO_ANSWER))
             elif not await self._went_on(recorder, failure):
                 return await self._settle(recorder, end, failure)
             done = self._loop.step if self._loop is not None else steps
@@ -270,15 +275,16 @@ class Run:
         }
         return c.Start(message_id=self.message_id, message_metadata=metadata)
 
-    async def _warn(self, recorder: Recorder) -> None:
-        """End this message, say in the conversation that the model goes round in circles, and begin the next."""
+    async def _tell(self, recorder: Recorder, text: str, data: dict[str, Any]) -> None:
+        """End this message, say something to the model in the conversation, and begin the next. The turn notes it."""
         await recorder.send(c.Finish(finish_reason="tool-calls"))
         now = self._host.clock.now_ms()
-        part = PartRow(self._host.mint.part(), 0, text_part(WARNING), now, now)
+        part = PartRow(self._host.mint.part(), 0, text_part(text), now, now)
         row = MessageRow(self._host.mint.message(), self.session_id, "user", now, now, {"synthetic": True}, (part,))
-        noted = SetTurn(self.turn.id, "running", data={"warned": find_pattern(made_calls(recorder.fold.parts))})
+        noted = SetTurn(self.turn.id, "running", data=data)
         sealed = SealMessage(row.id, row.seal)
         await recorder.close(InsertMessage(row), sealed, LinkMessage(self.turn.id, row.id), noted)
+        self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
         self._begin_next(row.id)
 
     async def _went_on(self, recorder: Recorder, failure: BaseException | None) -> bool:

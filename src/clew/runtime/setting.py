@@ -17,6 +17,7 @@ from clew.contained import shown
 from clew.errors import ClewError, InvalidInput, RowUndecodable
 from clew.providers.base import ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
+from clew.runtime.answer_form import AnswerForm
 from clew.runtime.host import Host
 from clew.runtime.permit import Permit
 from clew.store.base import Moment, Store
@@ -71,6 +72,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     schemas: tuple[ToolSchema, ...]
     encoded_tools: str
+    form: AnswerForm | None = None
     skills: SkillCatalog
     inputs: PromptInputs
     system_prompt: SystemPrompt
@@ -109,10 +111,11 @@ async def resolve(
     depth: int = 0,
     media: bool = False,
     told: Told | None = None,
+    output: Mapping[str, Any] | None = None,
 ) -> Setting:
     """The prompt's word on the model first, then the session's. ``media``: the prompt itself holds files.
 
-    ``told`` is what the session was told before, where that was just read.
+    ``told`` is what the session was told before, where that was just read. ``output`` is the form of the answer.
     """
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended, depth = False, max(depth, 1)
@@ -124,11 +127,16 @@ async def resolve(
     chosen = host.providers.parse(model) if model is not None else _standing_model(host, session, manifest, around)
     host.providers.get(chosen.provider_id)
     info = host.providers.info(chosen)
-    tools = {
+    tools: dict[str, Tool] = {
         name: tool
         for name, tool in sorted(host.tools.items())
         if info.tools and manifest.is_offered(name) and (workspace is not None or not tool.needs_workspace)
     }
+    form = None if output is None else AnswerForm(output)
+    if form is not None:
+        if not info.tools:
+            raise InvalidInput(f"{chosen} takes no tools, so it cannot be asked for an output of a form")
+        tools[form.name] = form
     if told is None:
         told = await host.store.at_once(session.id, lambda moment: load_told(moment, session.id))
     last, frozen = told.last, told.environment_for(chosen)
@@ -158,6 +166,7 @@ async def resolve(
         tools=tools,
         schemas=schemas,
         encoded_tools=encode_tools(schemas),
+        form=form,
         skills=skills,
         inputs=inputs,
         system_prompt=assemble(replace(inputs, frozen_environment=frozen)),
@@ -331,6 +340,7 @@ async def resolve_for(host: Host, session: Session, user: MessageRow | None, tol
         attended=user.is_attended,
         media=holds_media((user,)),
         told=told,
+        output=user.asked_output,
     )
 
 

@@ -129,6 +129,12 @@ class MessageMetadata:
     """The agent it was sent to, where that is not the session's."""
 
     @property
+    def asked_output(self) -> Mapping[str, Any] | None:
+        """The JSON Schema that the answer is to be a value of."""
+        schema = self.metadata.get("output")
+        return schema if isinstance(schema, dict) else None
+
+    @property
     def queued_at(self) -> int | None:
         """Since when it waits in the queue."""
         at = self.metadata.get("queued_at")

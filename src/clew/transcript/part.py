@@ -78,6 +78,11 @@ def steps_in(parts: Iterable[Part]) -> list[int]:
     return [index for index, part in enumerate(parts) if part.get("type") == STEP_START]
 
 
+def data_values(parts: Iterable[Part], kind: str) -> list[Any]:
+    """What the ``data-KIND`` parts hold, whatever that is."""
+    return [part.get("data") for part in parts if kind_of(part) == f"data-{kind}"]
+
+
 def data_of(part: Part, kind: str) -> dict[str, Any] | None:
     """What a data part of this kind holds; None for any other part."""
     held = part.get("data") if part.get("type") == kind else None

@@ -87,6 +87,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return tuple(self.data.get("warned") or ())
 
     @property
+    def reminded(self) -> int:
+        """How often its model was told that the answer is to have a form."""
+        return int(self.data.get("reminded") or 0)
+
+    @property
     def waiting(self) -> tuple[Any, ...]:
         """What it asked a human, as JSON (:mod:`clew.transcript.wait`)."""
         return tuple(self.data.get("waiting") or ())

@@ -389,6 +389,7 @@ export interface PromptBody {
   message_id?: string | null;
   on_busy?: "interrupt" | "queue" | "reject" | null;
   attended?: boolean | null;
+  output?: Record<string, unknown> | null;
 }
 
 /** Saved prompts, by their names. */

@@ -31,6 +31,7 @@ class PromptBody(Arguments):
     message_id: str | None = None
     on_busy: Literal["queue", "reject", "interrupt"] | None = None
     attended: bool | None = None
+    output: dict[str, Any] | None = None
 
     def arguments(self) -> dict[str, Any]:
         if (self.text is None) == (self.parts is None):
