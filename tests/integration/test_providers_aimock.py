@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 NODE = Path(__file__).parents[1] / "node"
 MOCK = NODE / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
+KINDS = ["anthropic", "openai", "openai-compatible", "openai-responses", "ollama"]
 WEATHER = ToolSchema(
     "get_weather",
     "The weather in a city.",
@@ -107,7 +108,7 @@ async def step(fold: Fold, made: PydanticAIProvider, asked: ModelRequest) -> Ste
     raise AssertionError("the stream ended without saying how")
 
 
-@pytest.mark.parametrize("kind", ["anthropic", "openai", "openai-compatible"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_conversation_with_a_tool(mock_url: str, kind: str) -> None:
     """Two steps of one message: reasoning, words and a call; then, with the result, the answer."""
     made = provider(mock_url, kind)
@@ -139,7 +140,7 @@ async def test_a_conversation_with_a_tool(mock_url: str, kind: str) -> None:
     assert (second.usage, second.finish_reason) == (Usage(input=160, output=8), "stop")
 
 
-@pytest.mark.parametrize("kind", ["anthropic", "openai", "openai-compatible"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_rate_limit(mock_url: str, kind: str) -> None:
     """The mock's way of refusing is understood, too."""
     made = provider(mock_url, kind)

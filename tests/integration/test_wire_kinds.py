@@ -1,7 +1,7 @@
 """Every kind of provider over its own wire, through the front: the same conversation leaves the same transcript.
 
 Real SDKs talk to a server in this process, byte for byte: HTTP for most, Amazon's event stream for Bedrock, gRPC for
-xAI. Vertex differs from Gemini in its address and account alone, which is constructed and not called.
+xAI. Vertex is called with a key, since the account of a project cannot be played.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.integration.wire_server import WireServer
 pytestmark = [pytest.mark.slow, pytest.mark.rule("PV-1", "PV-2")]
 
 KINDS = list(MODELS)
-ROOTED: tuple[EndpointKind, ...] = ("anthropic", "google", "mistral", "groq", "bedrock", "xai")
+ROOTED: tuple[EndpointKind, ...] = ("anthropic", "google", "google-cloud", "mistral", "groq", "bedrock", "xai")
 """Kinds whose address has no path."""
 COUNTED = Usage(input=60, output=18, reasoning=12, cache_read=40)
 COUNTS: dict[EndpointKind, Usage] = {
@@ -39,6 +39,7 @@ EFFORT: dict[EndpointKind, str] = {
     "openai-responses": '"reasoning":{"effort":"low"',
     "openrouter": '"reasoning":{"effort":"low"',
     "google": '"thinking_level":"LOW"',
+    "google-cloud": '"thinking_level":"LOW"',
     "mistral": '"reasoning_effort":"high"',
     "bedrock": '"output_config":{"effort":"low"}',
     "xai": "reasoning_effort:EFFORT_LOW",
@@ -49,7 +50,15 @@ CACHED: dict[EndpointKind, str] = {
     "openrouter": '"cache_control"',
     "bedrock": '"cachePoint"',
 }
-SEALED: tuple[EndpointKind, ...] = ("anthropic", "openai-responses", "openrouter", "bedrock", "xai")
+SEALED: tuple[EndpointKind, ...] = (
+    "anthropic",
+    "openai-responses",
+    "openrouter",
+    "bedrock",
+    "xai",
+    "google",
+    "google-cloud",
+)
 """Wires whose thoughts are sealed, and go back so."""
 
 
@@ -156,7 +165,7 @@ async def test_every_kind_of_provider_leaves_the_same_transcript(kind: EndpointK
         assert EFFORT.get(kind, '"reasoning_effort":"low"') in first
         assert CACHED.get(kind, "") in first
         assert ("noted1" in second, "noted2" in second) == (True, True)
-        assert ("sealed" in second or base64.b64encode(b"sealed").decode() in second) == (kind in (*SEALED, "google"))
+        assert ("sealed" in second or base64.b64encode(b"sealed").decode() in second) == (kind in SEALED)
 
 
 @pytest.mark.parametrize("kind", KINDS)

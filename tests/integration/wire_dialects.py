@@ -35,6 +35,7 @@ MODELS: dict[EndpointKind, str] = {
     "ollama": "qwen3:8b",
     "deepseek": "deepseek-v4-pro",
     "google": "gemini-3.8-flash",
+    "google-cloud": "gemini-3.8-flash",
     "mistral": "mistral-small-latest",
     "groq": "openai/gpt-oss-120b",
     "bedrock": "us.anthropic.claude-sonnet-5",
@@ -263,6 +264,7 @@ DIALECTS: dict[EndpointKind, Callable[[bool], Sequence[Any]]] = {
     "ollama": _chat(lambda word: {"reasoning": word}),
     "deepseek": _chat(lambda word: {"reasoning_content": word}),
     "google": _google,
+    "google-cloud": _google,
     "mistral": _mistral,
     "groq": _groq,
     "bedrock": _bedrock,
@@ -296,7 +298,7 @@ def refusal(kind: EndpointKind, status: int, words: str, **headers: str) -> Repl
             status, "ServiceUnavailableException" if status == 503 else "ValidationException"
         )
         return refuse(status, {"message": words}, sent)
-    if kind == "google":
+    if kind in ("google", "google-cloud"):
         return refuse(status, {"error": {"code": status, "message": words, "status": "ERROR"}}, sent)
     return refuse(status, {"error": {"message": words, "type": "refused"}}, sent)
 

@@ -62,7 +62,6 @@ EndpointKind = Literal[
     "crusoe",
     "deepseek",
     "fireworks",
-    "github",
     "heroku",
     "litellm",
     "meta",

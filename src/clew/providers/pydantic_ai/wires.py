@@ -28,7 +28,7 @@ _USUAL: Final = ("openai", "models")
 
 OPENAI_WIRES: Final[frozenset[EndpointKind]] = frozenset(get_args(EndpointKind)) - frozenset(_LIBRARIES)
 NEWER_LIMIT: Final[frozenset[EndpointKind]] = frozenset(
-    {"openai", "openai-responses", "openrouter", "cerebras", "crusoe", "github", "meta"}
+    {"openai", "openai-responses", "openrouter", "cerebras", "crusoe", "meta"}
 )
 """Those where an output limit is called what OpenAI calls it now, or what the library knows they call it."""
 
