@@ -43,18 +43,21 @@ test("a subagent shows what it says and took in the call that started it, and le
   const id = await newSession(server, "Subagent", "demo/tools:slow");
   await server.call("PUT", `/api/sessions/${id}/permissions`, { rules: [{ permission: "task", pattern: "*", action: "allow" }] });
   const page = await openSession(server, id);
-  await say(page, `!task ${Array.from({ length: 400 }, (_, number) => `word${number}`).join(" ")}`);
-  const child = page.getByRole("group", { name: "Subagent" });
+  // So long that it ends only when it is told to.
+  await say(page, `!task ${Array.from({ length: 6000 }, (_, number) => `word${number}`).join(" ")}`);
+  const child = page.getByRole("group", { name: "Subagent" }).last();
   await child.getByText(/word2\d/).waitFor();
   await page.reload();
   await child.getByText(/word\d+/).waitFor();
   assert.deepEqual(await audit(page), []);
+  await server.call("POST", `/api/sessions/${id}/abort`);
   await settled(server, id);
+  await say(page, "!task find the thread");
   await child.getByText(/^1 step · [\d.]+k? tokens$/).waitFor();
-  const [call] = (await messagesOf(server, id)).flatMap(({ parts }) => parts).filter(({ type }) => type === "tool-task");
+  const [, call] = (await messagesOf(server, id)).flatMap(({ parts }) => parts).filter(({ type }) => type === "tool-task");
   await child.getByRole("link", { name: "Open the subagent’s session" }).click();
   await until(async () => (await page.evaluate(() => location.hash)) === `#/s/${call.output.session_id}`, "not opened");
-  await page.getByRole("article", { name: "Assistant" }).getByText("word399").waitFor();
+  await page.getByRole("article", { name: "Assistant" }).getByText("find the thread").waitFor();
 });
 
 test("answers that were given anew are versions, with no bar of hidden messages beside them", async () => {
