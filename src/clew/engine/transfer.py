@@ -17,7 +17,7 @@ from clew.transcript.session import Session
 
 __all__ = ["ExportFormat", "Transfer"]
 
-ExportFormat = Literal["json", "jsonl", "md", "html"]
+ExportFormat = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai"]
 
 
 class Transfer(EnginePart):
@@ -46,7 +46,8 @@ class Transfer(EnginePart):
     async def export(
         self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
     ) -> bytes:
-        """A session as a file: ``json`` and ``jsonl`` whole, ``md`` and ``html`` for reading.
+        """A session as a file: ``json`` and ``jsonl`` whole, ``md`` and ``html`` for reading, ``ai-sdk`` and
+        ``openai`` as messages that other programs take.
 
         What looks like a key or a password is struck out unless ``redact`` is False. ``hidden`` takes into a page for
         reading what is not in the conversation any more.

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from clew.interop.chat_messages import format_ai_sdk, format_openai
 from clew.interop.html import format_html
 from clew.interop.markdown import format_markdown
 from clew.interop.redact import redact_session
@@ -15,7 +16,7 @@ from clew.transcript.portable import PortableSession
 
 __all__ = ["FORMATS", "Format", "FormatName", "format_session"]
 
-FormatName = Literal["json", "jsonl", "md", "html"]
+FormatName = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai"]
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -37,8 +38,15 @@ FORMATS: Final[Mapping[FormatName, Format]] = {
     "html": Format(
         "text/html; charset=utf-8", ".html", lambda portable, hidden: format_html(portable, hidden=hidden).encode()
     ),
+    "ai-sdk": Format(
+        "application/json", ".ai-sdk.json", lambda portable, hidden: format_ai_sdk(portable, hidden=hidden)
+    ),
+    "openai": Format(
+        "application/json", ".openai.json", lambda portable, hidden: format_openai(portable, hidden=hidden)
+    ),
 }
-"""JSON and lines carry the whole session and can be imported; the others are for people."""
+"""JSON and lines carry the whole session and can be imported; Markdown and HTML are for people, the rest for other
+programs."""
 
 
 def format_session(

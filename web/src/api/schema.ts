@@ -1311,7 +1311,7 @@ export interface Operations {
   /** A session as a file. */
   "GET /api/sessions/{id}/export": {
     path: { id: string };
-    query: { format?: "html" | "json" | "jsonl" | "md"; redact?: boolean; hidden?: boolean };
+    query: { format?: "ai-sdk" | "html" | "json" | "jsonl" | "md" | "openai"; redact?: boolean; hidden?: boolean };
     body: undefined;
     answer: Blob;
   };

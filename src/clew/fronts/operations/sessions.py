@@ -160,7 +160,7 @@ class ExplainQuery(Arguments):
 class ExportQuery(Arguments):
     """In which form, and what is taken out of it. ``hidden``: also what left the conversation, in md and html."""
 
-    format: Literal["json", "jsonl", "md", "html"] = "json"
+    format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai"] = "json"
     redact: bool = True
     hidden: bool = False
 

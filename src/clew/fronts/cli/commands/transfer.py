@@ -53,7 +53,7 @@ async def export(
     session: str,
     /,
     *,
-    format: Literal["json", "jsonl", "md", "html"] = "json",
+    format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai"] = "json",
     out: Annotated[Path | None, option("A new file; without it the export is printed.")] = None,
     keep_secrets: Annotated[bool, flag("Do not strike out what looks like a key or a password.")] = False,
     hidden: Annotated[bool, flag("Also what left the conversation.")] = False,

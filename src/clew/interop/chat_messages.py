@@ -1,0 +1,91 @@
+"""Chat messages: the conversation as other programs take it, as messages of the AI SDK and of OpenAI's chat API."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from clew.interop.passages import Passage, passages_of
+from clew.transcript import part as p
+from clew.transcript.message import shown_message
+from clew.transcript.part import Part
+from clew.transcript.portable import Blob, PortableSession
+
+__all__ = ["format_ai_sdk", "format_openai"]
+
+
+def format_ai_sdk(portable: PortableSession, *, hidden: bool = False) -> bytes:
+    """A list of ``UIMessage``. Files are in it, as ``data:`` URLs: elsewhere nobody has this store's blobs."""
+    blobs = {blob.sha256: blob for blob in portable.blobs}
+    messages = [shown_message(passage.row, None) for passage in passages_of(portable, hidden=hidden)]
+    told = [
+        {
+            "id": message.id,
+            "role": message.role,
+            "metadata": message.metadata,
+            "parts": [_with_bytes(part, blobs) for part in message.parts],
+        }
+        for message in messages
+    ]
+    return orjson.dumps(told, option=orjson.OPT_INDENT_2)
+
+
+def format_openai(portable: PortableSession, *, hidden: bool = False) -> bytes:
+    """``{"messages": […]}`` of the chat API: an answer step by step, each call followed by what came of it.
+
+    Reasoning has no place there. A call that nobody carried out is told as an error, since each call needs a result.
+    """
+    blobs = {blob.sha256: blob for blob in portable.blobs}
+    messages = [one for passage in passages_of(portable, hidden=hidden) for one in _of_openai(passage, blobs)]
+    return orjson.dumps({"messages": messages}, option=orjson.OPT_INDENT_2)
+
+
+def _of_openai(passage: Passage, blobs: Mapping[str, Blob]) -> list[dict[str, Any]]:
+    row = passage.row
+    parts = [part.data for part in row.parts]
+    if row.role != "assistant":
+        content = [one for part in parts if (one := _content(part, blobs)) is not None]
+        plain = all(one["type"] == "text" for one in content)
+        said = "\n\n".join(one["text"] for one in content) if plain else content
+        return [{"role": row.role, "content": said}] if content else []
+    told: list[dict[str, Any]] = []
+    for step in p.steps_of(parts):
+        summaries = [(p.data_of(part, p.COMPACTION_PART) or {}).get("summary") for part in step]
+        texts = [*p.texts_of(step), *(one for one in summaries if isinstance(one, str))]
+        calls = [part for part in step if p.is_call(part)]
+        answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) or None}
+        if calls:
+            answer["tool_calls"] = [
+                {
+                    "id": p.call_id_of(part),
+                    "type": "function",
+                    "function": {"name": p.tool_name(part), "arguments": p.input_text(part)},
+                }
+                for part in calls
+            ]
+        if texts or calls:
+            told.append(answer)
+        told += [{"role": "tool", "tool_call_id": p.call_id_of(part), "content": p.result_text(part)} for part in calls]
+    return told
+
+
+def _content(part: Part, blobs: Mapping[str, Blob]) -> dict[str, Any] | None:
+    text = p.text_of(part, "text")
+    if text is not None:
+        return {"type": "text", "text": text}
+    if p.kind_of(part) != "file":
+        return None
+    filled, media_type = _with_bytes(part, blobs), p.media_type_of(part) or ""
+    if media_type.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": p.url_of(filled) or ""}}
+    return {"type": "file", "file": {"filename": p.name_of(part) or "file", "file_data": p.url_of(filled) or ""}}
+
+
+def _with_bytes(part: Part, blobs: Mapping[str, Blob]) -> dict[str, Any]:
+    blob = blobs.get(p.blob_of(part) or "")
+    if blob is None:
+        return dict(part)
+    return {**part, "url": f"data:{blob.media_type};base64,{base64.b64encode(blob.data).decode()}"}
