@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from examples.shop import open_shop
 
 def make_app(url: str = "sqlite:///shop.db", providers: clew.Providers | None = None) -> FastAPI:
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         async with open_shop(url, providers) as engine:
             app.state.engine = engine
             yield

@@ -6,7 +6,7 @@ new DefaultChatTransport({ api: "/api/chat" }) })`. Approvals come in the stream
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
@@ -21,7 +21,7 @@ from examples.shop import open_shop
 
 def make_app(url: str = "sqlite:///shop.db", providers: clew.Providers | None = None) -> Starlette:
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         async with open_shop(url, providers) as engine:
             app.state.engine = engine
             yield
