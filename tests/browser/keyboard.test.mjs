@@ -290,7 +290,7 @@ test("a slash command summarises, and the line it leaves opens", async () => {
   for (let number = 0; number < 6; number += 1) await say(server, id, `${number} ${"ariadne holds the thread ".repeat(60)}`);
   const page = await openSession(server, id);
   await focusIs(page, "Message");
-  await page.keyboard.type("/comp");
+  await page.keyboard.type("/compac");
   await page.getByRole("listbox", { name: "Commands" }).waitFor();
   await page.keyboard.press("Enter");
   assert.equal(await composer(page).inputValue(), "/compact ");

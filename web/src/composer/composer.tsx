@@ -1,6 +1,6 @@
 /** Where messages are written. Enter sends, or queues while something runs; Esc stops it; Up edits the last one. */
 
-import { type ClipboardEvent, type KeyboardEvent, useCallback, useEffect, useId, useMemo, useRef, useState } from 'react';
+import { type ClipboardEvent, type KeyboardEvent, useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from 'react';
 import { isLive } from '../state/open_session';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
@@ -41,6 +41,7 @@ export function Composer({ main }: { main: boolean }) {
   const [told, setTold] = useState<string | null>(null);
 
   const [caret, setCaret] = useState(0);
+  const landing = useRef<number | null>(null);
   const prompts = useStore(host.store, (state) => state.prompts);
   const whose = useWhose(conversation);
 
@@ -97,13 +98,18 @@ export function Composer({ main }: { main: boolean }) {
     toEnd();
   };
   const complete = ({ text, caret: at }: Completion) => {
+    landing.current = at;
     type(text);
-    requestAnimationFrame(() => {
-      field.current?.focus();
-      field.current?.setSelectionRange(at, at);
-      setCaret(at);
-    });
   };
+  // Before the next key: whoever goes on typing types behind it.
+  useLayoutEffect(() => {
+    const at = landing.current;
+    if (at === null) return;
+    landing.current = null;
+    field.current?.focus();
+    field.current?.setSelectionRange(at, at);
+    setCaret(at);
+  }, [draft.text]);
 
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
     if (event.nativeEvent.isComposing || event.keyCode === 229) return;

@@ -6,17 +6,20 @@ import { count } from '../ui/words';
 
 interface Props {
   what: { ids: string[]; archived: boolean };
+  /** Whether what had the focus is gone with them, and the focus comes here. */
+  focused: boolean;
   onUndo: () => void;
   onDone: () => void;
 }
 
-export function ArchivedLine({ what, onUndo, onDone }: Props) {
+export function ArchivedLine({ what, focused, onUndo, onDone }: Props) {
   const undo = useRef<HTMLButtonElement>(null);
   useEffect(() => {
-    // The bar or the row that had the focus is gone; what one may want next is here.
+    // The bar that had the focus is gone; what one may want next is here.
+    if (!focused) return undefined;
     const frame = requestAnimationFrame(() => undo.current?.focus());
     return () => cancelAnimationFrame(frame);
-  }, [what]);
+  }, [what, focused]);
   return (
     <div className="flex items-center gap-1 border-b border-line bg-info-soft px-3 py-1 text-sm">
       <span role="status" className="me-auto">

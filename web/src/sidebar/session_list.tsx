@@ -128,7 +128,7 @@ export function SessionList() {
   };
 
   const reachable = lines.some((line) => line.session.id === active) ? active : (lines.find((line) => line.session.id === route.session) ?? lines[0])?.session.id;
-  const undo = archived && <ArchivedLine what={archived} onUndo={() => void undoArchive(archived)} onDone={() => setArchived(null)} />;
+  const undo = archived && <ArchivedLine what={archived} focused={archived.ids.length > 1} onUndo={() => void undoArchive(archived)} onDone={() => setArchived(null)} />;
 
   if (listed && lines.length === 0)
     return (

@@ -129,10 +129,10 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
             up={up}
             className="inline-flex size-6 items-center justify-center rounded text-quiet hover:bg-panel hover:text-ink"
             items={[
-              { label: session.pinned ? 'Unpin' : 'Pin', icon: 'pin', pick: () => actions.pin(session) },
-              { label: 'Choose', icon: 'check', pick: () => actions.choose(session.id) },
               { label: 'Rename', icon: 'edit', pick: () => actions.startRename(session.id) },
               { label: archived ? 'Unarchive' : 'Archive', icon: 'archive', pick: () => actions.archive(session) },
+              { label: session.pinned ? 'Unpin' : 'Pin', icon: 'pin', pick: () => actions.pin(session) },
+              { label: 'Choose', icon: 'check', pick: () => actions.choose(session.id) },
               { label: 'Delete…', icon: 'trash', danger: true, pick: () => actions.askDelete(session) },
             ]}
           >

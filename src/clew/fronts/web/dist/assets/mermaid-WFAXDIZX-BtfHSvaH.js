@@ -1,1 +1,0 @@
-export{o as Mermaid}from"./index-Dq5R9lFP.js";
