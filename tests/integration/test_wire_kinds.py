@@ -188,3 +188,27 @@ async def test_what_a_provider_refuses_is_told_in_its_words_and_not_tried_again(
         frames = await talk.prompt(session_id, {"type": "text", "text": "go on"})
         assert frames[-1] == {"type": "finish", "finishReason": "stop"}
         assert "sk-a-key-to-hide" not in str(await talk.client.messages(session_id))
+
+
+CUT: dict[EndpointKind, int] = {"google": 4, "mistral": 4, "groq": 4, "bedrock": 7, "xai": 3}
+"""So many pieces of the rich answer have come with its first word; the other wires are in ``test_wire_cases``."""
+
+
+@pytest.mark.parametrize("kind", list(CUT))
+@pytest.mark.rule("RN-9")
+async def test_an_answer_that_is_cut_keeps_its_words_and_the_session_goes_on(kind: EndpointKind) -> None:
+    """The stream just ends; what is sent next is what the provider takes."""
+    async with spoken(kind) as talk:
+        rich = answer(kind, rich=True)
+        talk.replies(list(rich)[: CUT[kind]], answer(kind, rich=False))
+        session_id = await talk.client.session(title="kinds")
+        frames = await talk.prompt(session_id, {"type": "text", "text": "go"})
+        (error,) = [frame for frame in frames if frame["type"] == "error"]
+        assert (error["errorText"], frames[-1]["finishReason"]) == (
+            "k ended its stream before the answer was complete",
+            "error",
+        )
+        (said,) = [m for m in await talk.client.messages(session_id) if m["role"] == "assistant"]
+        assert [part.get("text") for part in said["parts"]] == [None, "Let me think.", "One "]
+        frames = await talk.prompt(session_id, {"type": "text", "text": "and on"})
+        assert (frames[-1], talk.wire.refused) == ({"type": "finish", "finishReason": "stop"}, [])

@@ -225,8 +225,11 @@ def _no_number(name: str) -> NoReturn:
 
 def says_end(response: Any) -> bool:
     """Whether the provider said why it stopped. A refusal takes the reason's place, and must have come to its end."""
-    if (response.provider_details or {}).get("finish_reason") or response.finish_reason not in (None, "content_filter"):
+    if (response.provider_details or {}).get("finish_reason"):
         return True
+    if response.provider_name == "xai":
+        # Noted nowhere else, and only when one came; of the others the library also tells one where none came.
+        return response.finish_reason is not None
     ended = getattr(response, "_has_finish_reason", response.state != "incomplete")
     return bool(response.finish_reason == "content_filter" and ended)
 
