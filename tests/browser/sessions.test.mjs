@@ -381,7 +381,7 @@ test("examples are loaded into an empty store, and each of them opens without a 
   await goTo(page, sessions.find(({ title }) => title === "Sample: waits for your word").id);
   await thread(page).getByRole("button", { name: "Allow once" }).waitFor();
   await goTo(page, sessions.find(({ title }) => title === "Sample: ways that part").id);
-  await thread(page).getByRole("group", { name: "Hidden by a rewind" }).first().waitFor();
+  await thread(page).getByRole("group", { name: "Versions" }).first().waitFor();
 });
 
 test("a session is exported as a file that holds what the server says", async () => {
