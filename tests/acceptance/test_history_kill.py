@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from signal import SIGKILL
@@ -23,6 +21,7 @@ from clew.engine import Engine
 from clew.history.check import check
 from clew.transcript.turn import Tree
 from tests.rig.history_child import DEEDS, Deed, Orders, open_at
+from tests.rig.nursery import run_forked
 
 pytestmark = pytest.mark.kill
 
@@ -65,8 +64,7 @@ def do(path: Path, deed: Deed, hour: int, session_id: str | None = None, failpoi
         session_id=session_id,
         failpoints=failpoints,
     )
-    command = [sys.executable, "-m", "tests.rig.history_child", msgspec.json.encode(orders).decode()]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    done = run_forked("tests.rig.history_child", msgspec.json.encode(orders).decode())
     assert done.returncode in (0, -SIGKILL), done.stderr.decode()[-4000:]
     return done.returncode
 

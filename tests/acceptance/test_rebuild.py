@@ -8,8 +8,6 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -38,6 +36,7 @@ from tests.rig.child import Child
 from tests.rig.failpoint_names import failpoint_names
 from tests.rig.history_child import Deed
 from tests.rig.history_child import Orders as HistoryOrders
+from tests.rig.nursery import run_forked
 from tests.rig.program_002 import Program002
 from tests.rig.streamer import Orders
 from tests.rounds import rounds
@@ -466,8 +465,7 @@ def do(path: Path, deed: Deed, hour: int, session_id: str | None = None, failpoi
         failpoints=failpoints,
         event_log=True,
     )
-    command = [sys.executable, "-m", "tests.rig.history_child", msgspec.json.encode(orders).decode()]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    done = run_forked("tests.rig.history_child", msgspec.json.encode(orders).decode())
     assert done.returncode in (0, -SIGKILL), done.stderr.decode()[-4000:]
     return done.returncode
 

@@ -10,25 +10,21 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from random import Random
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from clew.transcript.chunk import Chunk, parse_chunk
+from tests.rig.nursery import Forked
 from tests.rig.streamer import Orders, StreamOf
 
 __all__ = ["Child", "ChildFailed", "KillPlan", "Orders", "Refusal", "StreamOf", "random_plan"]
 
 _PATIENCE_S = 60.0
-_CHECKOUT = Path(__file__).parents[2]
-"""Where a child finds this rig, wherever the test that starts it stands."""
 
 Env: TypeAlias = Mapping[str, str]
 
@@ -49,7 +45,7 @@ def random_plan(random: Random) -> KillPlan:
     """A moment to kill at: now and then while the store is opened and recovered, mostly in the middle of streams."""
     kind = random.random()
     if kind < 0.1:
-        return KillPlan("start", delay_ms=random.uniform(100.0, 300.0))
+        return KillPlan("start", delay_ms=random.uniform(0.0, 60.0))
     if kind < 0.4:
         return KillPlan("ready", delay_ms=random.uniform(0.0, 150.0))
     return KillPlan("acks", delay_ms=random.choice((0.0, random.uniform(0.0, 5.0))), acks=random.randint(1, 600))
@@ -82,20 +78,13 @@ class Child:
         self._process = self._start(orders, failpoints, env or {})
         self._started = time.monotonic()
 
-    def _start(self, orders: Orders, failpoints: str, env: Env) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(_CHECKOUT), **env}
+    def _start(self, orders: Orders, failpoints: str, env: Env) -> Forked:
+        environment = {**os.environ, **env}
         environment.pop("CLEW_FAILPOINTS", None)
         if failpoints:
             environment["CLEW_FAILPOINTS"] = failpoints
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.rig.streamer", msgspec.json.encode(orders).decode()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,
-            env=environment,
-            bufsize=0,
-        )
+        words = msgspec.json.encode(orders).decode()
+        return Forked("tests.rig.streamer", words, env=environment, errors=self._errors)
 
     @property
     def pid(self) -> int:
@@ -194,7 +183,7 @@ class Child:
             self.kill()
             raise ChildFailed(f"the child did not end by itself ({self.how_it_ended()})")
         self._hear_out()
-        return self._process.returncode
+        return self._process.wait()
 
     @property
     def was_killed(self) -> bool:

@@ -1,34 +1,26 @@
 """Kill -9 at random moments, over SQLite and both file stores: what was acknowledged is there afterwards.
 
 A store lives through the kills of a batch: each start is a recovery, each judgement covers all lives. The children are
-forked from this process, which has everything loaded: a child is at work within milliseconds, and most kills hit it
+forked from a process that has everything loaded: a child is at work within milliseconds, and most kills hit it
 there. Each store has its control, a child that acknowledges before its commit, and the judge must find it out.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
-import msgspec
-
-from clew.failpoints import arm
-from tests.rig import streamer
 from tests.rig.budget import Budget, Outcome
-from tests.rig.child import Child, KillPlan, Orders
+from tests.rig.child import Child, Orders, random_plan
 from tests.rig.witness import FileWitness, Witness
 
-__all__ = ["BATCH", "ROUNDS", "ForkedChild", "figure", "is_found_out", "run"]
+__all__ = ["BATCH", "ROUNDS", "figure", "is_found_out", "run"]
 
 ROUNDS: Final = 2_000
 BATCH: Final = 10
@@ -48,77 +40,14 @@ _CONTROLS: Final[dict[Store, tuple[str, range]]] = {
 }
 
 
-class _Fork:
-    """As much of :class:`subprocess.Popen` as a child is used by."""
-
-    def __init__(self, orders: Orders, failpoints: str, errors: int) -> None:
-        if threading.active_count() > 1:
-            raise AssertionError("a process with threads is not to be forked")
-        child_in, stdin = os.pipe()
-        stdout, child_out = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _become(orders, failpoints, child_in, child_out, errors)
-        os.close(child_in)
-        os.close(child_out)
-        self.stdin = os.fdopen(stdin, "wb", 0)
-        self.stdout = os.fdopen(stdout, "rb", 0)
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        return self._wait(os.WNOHANG)
-
-    def wait(self) -> int | None:
-        return self._wait(0)
-
-    def _wait(self, how: int) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, how)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-
-def _become(orders: Orders, failpoints: str, stdin: int, stdout: int, stderr: int) -> None:
-    """In the child: the streamer, and never anything of what called this."""
-    code = 70
-    try:
-        os.setsid()
-        for ours, theirs in ((stdin, 0), (stdout, 1), (stderr, 2)):
-            os.dup2(ours, theirs)
-        os.closerange(3, 256)
-        arm(failpoints)
-        sys.argv[1:] = [msgspec.json.encode(orders).decode()]
-        code = streamer.main()
-    finally:
-        os._exit(code)
-
-
-class ForkedChild(Child):
-    """A child that has everything loaded from its first moment on."""
-
-    def _start(self, orders: Orders, failpoints: str, env: Any) -> subprocess.Popen[bytes]:
-        return cast("subprocess.Popen[bytes]", _Fork(orders, failpoints, self._errors.fileno()))
-
-
-def _plan(random: Random) -> KillPlan:
-    """Mostly in the middle of streams, now and then while the store is opened and recovered."""
-    kind = random.random()
-    if kind < 0.15:
-        return KillPlan("start", delay_ms=random.uniform(0.0, 60.0))
-    if kind < 0.4:
-        return KillPlan("ready", delay_ms=random.uniform(0.0, 100.0))
-    return KillPlan("acks", delay_ms=random.choice((0.0, random.uniform(0.0, 5.0))), acks=random.randint(1, 600))
-
-
 def _witness(store: Store, folder: Path) -> Witness:
     return Witness(folder / "store.db") if store == "sqlite" else FileWitness(folder / "store", store)
 
 
 def _live(witness: Witness, seed: int, folder: Path, how: dict[str, Any], outcome: Outcome) -> bool:
     """One life and its end; whether all was as it must be."""
-    with ForkedChild(Orders(store=witness.url, seed=seed, **how)) as child:
-        child.kill_by(_plan(Random(seed)))
+    with Child(Orders(store=witness.url, seed=seed, **how)) as child:
+        child.kill_by(random_plan(Random(seed)))
     witness.hear(child)
     outcome.counts["rounds"] += 1
     outcome.counts["in mid-stream"] += child.mid_stream
@@ -161,7 +90,7 @@ def is_found_out(store: Store, folder: Path) -> bool:
         place.mkdir()
         witness = _witness(store, place)
         orders = Orders(store=witness.url, seed=nth, size=60, streams=1, ack_early=True)
-        with ForkedChild(orders, failpoints=f"{point}=kill@{nth}") as child:
+        with Child(orders, failpoints=f"{point}=kill@{nth}") as child:
             if child.wait() != -signal.SIGKILL:
                 raise AssertionError(f"the control did not die: {child.how_it_ended()}")
         witness.hear(child)
