@@ -150,7 +150,8 @@ test("a summary that is opened", async () => {
 
 test("a rewound banner that is opened", async () => {
   const server = await sharedServer();
-  const { id } = await richSession(server);
+  const id = await told(server, "Rewound", ["one", "two"]);
+  await server.call("POST", `/api/sessions/${id}/rewind`, { message_id: (await messagesOf(server, id)).at(-2).id, mode: "edit" });
   const page = await openSession(server, id);
   const banner = page.getByRole("group", { name: "Hidden by a rewind" });
   await atRest(page);

@@ -59,17 +59,3 @@ test("a subagent shows what it says and took in the call that started it, and le
   await until(async () => (await page.evaluate(() => location.hash)) === `#/s/${call.output.session_id}`, "not opened");
   await page.getByRole("article", { name: "Assistant" }).getByText("find the thread").waitFor();
 });
-
-test("answers that were given anew are versions, with no bar of hidden messages beside them", async () => {
-  const server = await sharedServer();
-  const id = await newSession(server, "Versions", "demo/echo");
-  const page = await openSession(server, id);
-  await say(page, "once");
-  await settled(server, id);
-  for (let version = 2; version < 5; version += 1) {
-    await page.getByRole("button", { name: "Answer again" }).click();
-    await page.getByRole("group", { name: "Versions" }).getByText(`${version}/${version}`).waitFor();
-    await settled(server, id);
-  }
-  assert.equal(await page.getByRole("group", { name: "Hidden by a rewind" }).count(), 0);
-});

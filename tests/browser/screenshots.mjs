@@ -85,16 +85,12 @@ await page.getByText("Kept in mind").waitFor();
 await shot(page, "compaction");
 
 await goTo(page, `#/s/${planned}`);
-const banner = page.getByRole("group", { name: "Hidden by a rewind" });
-await banner.getByRole("button", { name: "Show" }).click();
-await banner.getByRole("article").first().waitFor();
+await page.getByRole("group", { name: /^(Hidden by a rewind|Versions)$/ }).first().waitFor();
 await shot(page, "rewound");
 
 await page.keyboard.press("Control+i");
 await page.getByRole("tab", { name: "Tree" }).click();
 await page.getByRole("tabpanel", { name: "Tree" }).getByText("What if the context is full?").waitFor();
-await banner.getByRole("button", { name: "Hide" }).click();
-await page.getByRole("button", { name: "Jump to the end" }).click();
 await shot(page, "tree");
 await page.getByRole("tab", { name: "Turn" }).click();
 await page.getByText("Proven by its digest").waitFor();
