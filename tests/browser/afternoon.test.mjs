@@ -116,13 +116,14 @@ test("an afternoon of work by keyboard alone", async () => {
   await write("/compact");
   await page.getByRole("button", { name: /^Summarised \d+ earlier turns?/ }).first().waitFor();
   await keys.press("ControlOrMeta+k");
+  const palette = page.getByRole("dialog", { name: "Go to, or do" });
+  await palette.getByRole("combobox").waitFor();
   await keys.type("unwanted");
-  await page.getByText(/unwanted/).first().waitFor();
+  await palette.getByRole("option", { name: /unwanted/ }).first().waitFor();
   await keys.press("Escape");
-  await keys.press("Escape");
+  await palette.waitFor({ state: "detached" });
 
   // Revoke the rule.
-  while (!(await field.evaluate((one) => one === document.activeElement))) await keys.press("Tab");
   await write("/rules");
   const revoke = page.getByRole("button", { name: /^Revoke/ }).first();
   await revoke.waitFor();

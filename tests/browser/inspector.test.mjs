@@ -310,7 +310,7 @@ test("two branches are compared from where they part, on a phone too; side by si
   await page.setViewportSize(WIDE);
   await dialog.getByRole("button", { name: "Open side by side" }).click();
   const beside = pane(page, true);
-  await beside.getByText("Compare with “One way”").waitFor();
+  await beside.getByText("Beside “One way”").waitFor();
   await becomes(async () => shown(thread(page)), told(await stored(server, id)));
   await becomes(async () => shown(beside), told(await stored(server, branch.id)));
   await beside.getByRole("textbox", { name: "Message", exact: true }).fill("further");

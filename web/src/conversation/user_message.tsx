@@ -71,7 +71,7 @@ function UserActions({ message, text, own }: { message: Message; text: string; o
   const versions = useStore(conversation.store, (state) => versionsIn(state.tree).get(message.id));
   const branch = async () => goTo({ session: (await conversation.branch(message.id)).id });
   return (
-    <Actions label="Your message" always={versions !== undefined}>
+    <Actions label="Your message" always={versions !== undefined} className="justify-end">
       <Moment at={message.metadata?.created_at} />
       {own && versions && <VersionSwitch id={message.id} versions={versions} disabled={busy} />}
       {own && (

@@ -19,7 +19,7 @@ export function BesideBar({ onClose }: { onClose?: () => void }) {
   const ephemeral = useStore(conversation.store, (state) => state.session?.metadata.ephemeral === true);
   const model = useStore(conversation.store, (state) => modelName(state.session?.model));
   const other = useStore(host.store, (state) => state.sessions.find((session) => session.id === route.session)?.title ?? null);
-  const words = ephemeral ? 'Nothing said here goes back to the conversation' : `Compare with ${other ? `“${other}”` : 'the conversation beside it'}`;
+  const words = ephemeral ? 'Nothing said here goes back to the conversation' : `Beside ${other ? `“${other}”` : 'the conversation'}`;
   return (
     <header className="@container relative z-5 flex items-center gap-2 border-b border-line bg-paper px-3 py-1.5">
       <div className="grid min-w-0 flex-1 grid-cols-1">
