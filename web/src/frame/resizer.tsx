@@ -37,7 +37,7 @@ export function Resizer() {
       onKeyDown={onKeyDown}
       onPointerDown={onPointerDown}
       onDoubleClick={() => set(WIDTH.usual)}
-      className="absolute inset-y-0 -right-1 z-30 w-2 cursor-col-resize touch-none hover:bg-thread-soft focus-visible:bg-thread-soft max-lg:hidden"
+      className="absolute inset-y-0 right-0 z-30 w-1.5 cursor-col-resize touch-none hover:bg-thread-soft focus-visible:bg-thread-soft max-lg:hidden"
     />
   );
 }
