@@ -200,13 +200,13 @@ def check_session_id(value: object, form: SessionIdForm = SessionIdForm.CLEW) ->
     return _check("session", form.value, value)
 
 
-def is_session_id(value: str, form: SessionIdForm = SessionIdForm.CLEW) -> bool:
-    return form.value.fullmatch(value) is not None
+def is_session_id(value: object, form: SessionIdForm = SessionIdForm.CLEW) -> bool:
+    return isinstance(value, str) and form.value.fullmatch(value) is not None
 
 
-def is_alias(value: str) -> bool:
+def is_alias(value: object) -> bool:
     """Whether a caller may call a session this: none of clew's own names begins like it."""
-    return _ALIAS.fullmatch(value) is not None
+    return isinstance(value, str) and _ALIAS.fullmatch(value) is not None
 
 
 def check_alias(value: str, form: SessionIdForm) -> str:

@@ -1,4 +1,5 @@
-"""For a program with a web server of its own: the chat that ``useChat`` speaks, as frames to send.
+"""For a program with a web server of its own: clew's whole app to mount there (``make_app``), with the host's own way
+to know who asks; or the chat that ``useChat`` speaks, as frames to send.
 
 ``chat`` and ``resume`` refuse by raising, before a response has begun; ``exception_handlers`` are for an app of
 Starlette or FastAPI and make the same problems of that as clew's own server does. Needs the extra ``server``.
@@ -13,24 +14,27 @@ import msgspec
 
 from clew.engine import Engine
 from clew.engine.turn_stream import attached
+from clew.fronts.http.app import make_app
 from clew.fronts.http.chat import begin_chat
+from clew.fronts.http.identity import Authenticate, Owner
 from clew.fronts.http.problem import HANDLERS
 from clew.fronts.http.request_body import parse_raw
 from clew.fronts.http.sse import CHAT_HEADERS, SSE_HEADERS, chunk_frames
 from clew.fronts.operations.runs import ChatBody
 
-__all__ = ["chat", "exception_handlers", "headers", "resume"]
+__all__ = ["Authenticate", "Owner", "chat", "exception_handlers", "headers", "make_app", "resume"]
 
 headers: Final[Mapping[str, str]] = {**SSE_HEADERS, **CHAT_HEADERS}
 """Of a response that streams a chat."""
 exception_handlers: Final[Mapping[Any, Any]] = HANDLERS
 
 
-async def chat(engine: Engine, body: bytes | Mapping[str, Any]) -> AsyncIterator[bytes]:
+async def chat(engine: Engine, body: bytes | Mapping[str, Any], *, create: bool = False) -> AsyncIterator[bytes]:
     """What the AI SDK's transport posts, taken, and the frames of its answer: a prompt, an edit, another answer, or
-    the answers to what waits for a human. Its ``id`` is a session's."""
+    the answers to what waits for a human. Its ``id`` is a session's, or its alias; with ``create`` a chat that nobody
+    knows is made under that alias."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    return chunk_frames(await begin_chat(engine, parse_raw(data, ChatBody)))
+    return chunk_frames(await begin_chat(engine, parse_raw(data, ChatBody), create=create))
 
 
 async def resume(engine: Engine, session_id: str, *, replay: bool = True) -> AsyncIterator[bytes] | None:

@@ -362,9 +362,9 @@ async def test_the_first_events_of_a_name_at_several_replicas_make_one_session(
     looked, all_looked = 0, asyncio.Event()
     load_routed = cluster.store.load_routed
 
-    async def together(kind: RouteKind, name: str) -> tuple[Session, ...]:
+    async def together(kind: RouteKind, name: str, owner: str | None = None) -> tuple[Session, ...]:
         nonlocal looked
-        found = await load_routed(kind, name)
+        found = await load_routed(kind, name, owner)
         looked += 1
         if looked == len(engines):
             all_looked.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clew.fronts.http.auth import MAX_FAILURES, AnyAddress, Guard, loopback_hosts
+from clew.fronts.http.auth import MAX_FAILURES, AnyAddress, BearerTokens, Guard, loopback_hosts
 from clew.testing.scripted import hang
 from tests.integration.http_client import HOST, TOKEN, AsgiClient, served
 
@@ -128,7 +128,9 @@ async def test_guessing_is_slowed_down_and_never_holds_up_the_owner() -> None:
     async with served() as client:
         now = [0.0]
         client = AsgiClient(
-            Guard(client.app, token=TOKEN, hosts={HOST}, now=lambda: now[0]), client.engine, client.streams
+            Guard(client.app, authenticate=BearerTokens(TOKEN), hosts={HOST}, now=lambda: now[0]),
+            client.engine,
+            client.streams,
         )
         wrong = {"authorization": "Bearer wrong"}
         seen = [(await client.get("/api/sessions", headers=wrong)).status for _ in range(MAX_FAILURES + 2)]

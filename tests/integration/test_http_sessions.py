@@ -16,8 +16,8 @@ from tests.integration.http_client import AsgiClient, served, texts
 
 SESSION_KEYS = """
 id agent title label workspace_root model parent_id parent_message_id kind head_turn_id metadata prompt_tokens
-completion_tokens reasoning_tokens cache_read cache_write total_tokens cost_usd created_at updated_at archived_at status
-mode spend pinned
+completion_tokens reasoning_tokens cache_read cache_write total_tokens cost_usd created_at updated_at archived_at owner
+alias status mode spend pinned
 """
 NOBODY = "ses_" + "0" * 26
 

@@ -145,7 +145,7 @@ COMMANDS = ["serve", "chat", "run", "continue", "url", "ls", "show", "check", "b
 CARE_COMMANDS = ["rebuild"]
 KEEPING_COMMANDS = ["queue", "abort", "archive", "rm", "diff"]
 TRANSFER_COMMANDS = ["search", "export", "import"]
-GROUPS = ("schedule", "hook", "rules")
+GROUPS = ("schedule", "hook", "rules", "token")
 TRIGGER_COMMANDS = [
     "events",
     *(f"schedule {name}" for name in ("add", "ls", "show", "pause", "resume", "rm", "run")),

@@ -40,7 +40,7 @@ class Dispatcher:
 
     def ways(self, gate: Gate) -> tuple[Events, Schedules, Webhooks]:
         """The three ways in, for whoever asks."""
-        host, router = self._host, self._router.scoped(gate)
+        host, router = self._host, self._router if gate.owner is None else self._router.scoped(gate)
         schedules = Schedules(host, self._runtime, router, gate, self._changes)
         return Events(host, router, gate), schedules, Webhooks(host, router, gate, self._hooks)
 

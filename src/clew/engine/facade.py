@@ -285,6 +285,12 @@ class Engine(Operations):
 
         return Gate(self.owner, self._own, self._own_turn, self._draft)
 
+    async def find_asked(self, session_id: str, message_id: str | None = None) -> MessageRow:
+        """The user message that an answer is to; of the newest turn when no answer is named."""
+        from clew.engine.turn_stream import find_asked_message
+
+        return await find_asked_message(self._store, await self._own(session_id), message_id)
+
     async def run(
         self,
         session_id: str,

@@ -610,7 +610,7 @@ export interface Section {
   text: string;
 }
 
-/** What is running here. `workspace_root` is the folder it was started in, null when that is gone. `chunk_durable` says that what is streamed is stored before it is shown, `search` that the store can search. `losses` is what was acknowledged and is not in the store any more, until somebody has accepted it. */
+/** What is running here. `workspace_root` is the folder it was started in, null when that is gone. `chunk_durable` says that what is streamed is stored before it is shown, `search` that the store can search. `losses` is what was acknowledged and is not in the store any more, until somebody has accepted it. `owner` is who asks; null for whoever sees all there is. */
 export interface ServerShape {
   version: string;
   store: string;
@@ -618,6 +618,7 @@ export interface ServerShape {
   chunk_durable: boolean;
   search: boolean;
   losses?: Damage[];
+  owner?: string | null;
 }
 
 export interface SessionList {

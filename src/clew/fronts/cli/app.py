@@ -31,6 +31,7 @@ from clew.fronts.cli.commands import (
     run,
     sessions,
     settings,
+    tokens,
     transfer,
     triggers,
     usage,
@@ -67,7 +68,7 @@ app = cyclopts.App(
     result_action="return_value",
     error_formatter=_usage,
 )
-for _module in (run, sessions, history, context, usage, transfer, rules, maintenance, triggers, settings):
+for _module in (run, sessions, history, context, usage, transfer, rules, maintenance, triggers, settings, tokens):
     for _command in _module.COMMANDS:
         app.command(_command)
 
@@ -82,6 +83,9 @@ def serve(
         str | None, option("local, postgres or redis://…: how several servers on one store hear of one another.")
     ] = None,
     drain: Annotated[float | None, option("Seconds that what runs has to end by itself once it is to end.")] = None,
+    app: Annotated[
+        str | None, option("module:attr of your own program that opens the store: a function called as clew.open is.")
+    ] = None,
     open: Annotated[bool, flag("Open the page.", "--open")] = False,
 ) -> int:
     """Serve a store over HTTP, on this machine only. Prints where, with the token, in one line.
@@ -90,7 +94,8 @@ def serve(
     """
     front = _http_front()
     with asyncio.Runner(loop_factory=_find_quicker_loop()) as runner:
-        code: int = runner.run(front.serve(store, host=host, port=port, open_page=open, live=live, drain_s=drain))
+        served = front.serve(store, host=host, port=port, open_page=open, live=live, drain_s=drain, app=app)
+        code: int = runner.run(served)
     return code
 
 

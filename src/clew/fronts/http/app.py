@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.engine import Engine
-from clew.errors import StoreClosed
-from clew.fronts.http.auth import Guard
+from clew.errors import InvalidInput, StoreClosed
+from clew.fronts.http.auth import BearerTokens, Guard
 from clew.fronts.http.chat import Chat
 from clew.fronts.http.endpoints import Endpoint, Paths, make_endpoints
 from clew.fronts.http.handlers import Handlers
+from clew.fronts.http.identity import Authenticate, Engines
 from clew.fronts.http.log import RequestLog
 from clew.fronts.http.page import Pages
 from clew.fronts.http.problem import HANDLERS, Shield, problem
@@ -27,31 +28,49 @@ __all__ = ["make_app", "make_routes"]
 def make_app(
     engine: Engine,
     *,
-    token: str,
-    hosts: Container[str],
+    authenticate: Authenticate | None = None,
+    token: str | None = None,
+    hosts: Container[str] | None = None,
+    origins: Collection[str] = (),
+    create_chats: bool = False,
     streams: Streams | None = None,
     workspace_root: Path | None = None,
     page: Page | None = None,
 ) -> ASGIApp:
-    """The API over an engine, as an ASGI app.
+    """The API over an engine, and the page, as an ASGI app that can be mounted under any path.
 
-    ``hosts`` are the Host headers it answers to, with their port. A server that wants its streams to end with it
-    hands in its own ``streams`` and closes them. ``workspace_root`` is the folder that the page gives new sessions,
-    ``page`` one that is served in place of the built one.
+    ``authenticate`` is given a request and says whose it is: an owner, who then sees nothing but what is theirs, or
+    None, which is 401. In its place, ``token`` is one for whoever may see all. ``hosts`` are the Host headers it
+    answers to, with their port, any unless said; ``origins`` are the origins of pages elsewhere that may call it, such
+    as ``https://example.org``. With ``create_chats`` a chat that nobody knows is made by its first message, and the
+    client's id is its alias. A server that wants its streams to end with it hands in its own ``streams`` and closes
+    them. ``workspace_root`` is the folder that the page gives new sessions, ``page`` one that is served in place of the
+    built one.
     """
+    if authenticate is None:
+        if token is None:
+            raise InvalidInput("say who may ask: authenticate=, or a token=")
+        authenticate = BearerTokens(token)
     streams = Streams() if streams is None else streams
     app = Starlette(exception_handlers=HANDLERS)
-    app.router = Paths(make_routes(engine, streams, workspace_root, page))
+    app.router = Paths(make_routes(engine, streams, workspace_root, page, create_chats=create_chats))
     app.state.bodies = Bodies(engine.config.server)
-    return Shield(RequestLog(Guard(_Gate(app, streams), token=token, hosts=hosts)))
+    guard = Guard(_Gate(app, streams), authenticate=authenticate, hosts=hosts, origins=frozenset(origins))
+    return Shield(RequestLog(guard))
 
 
 def make_routes(
-    engine: Engine, streams: Streams, workspace_root: Path | None = None, page: Page | None = None
+    engine: Engine,
+    streams: Streams,
+    workspace_root: Path | None = None,
+    page: Page | None = None,
+    *,
+    create_chats: bool = False,
 ) -> list[Endpoint]:
     """Everything that is served."""
-    own = (Pages(page or load_page()), Handlers(engine, streams, workspace_root), Chat(engine, streams))
-    return make_endpoints(engine, own)
+    engines = Engines(engine)
+    chat = Chat(engines, streams, create=create_chats)
+    return make_endpoints(engines, (Pages(page or load_page()), Handlers(engines, streams, workspace_root), chat))
 
 
 class _Gate:

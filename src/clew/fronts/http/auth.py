@@ -1,8 +1,8 @@
-"""Who may ask: the Host, the Origin and the token of every request, before any route is looked for.
+"""Who may ask: the Host, the Origin and who it is, of every request, before any route is looked for.
 
 The Host check keeps out pages that had a name of theirs point at this machine; the Origin check keeps out pages of
-other servers; the token keeps out everybody else on the machine. Only the health route and the page with its files
-are answered without a token, and deliveries to webhooks, which are signed; those too only under a Host of ours.
+other servers; the token, or what a host has in its place, keeps out everybody else. Only the health route and the page
+with its files are answered without it, and deliveries to webhooks, which are signed; those too only by a Host of ours.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import time
 from collections.abc import Callable, Container
 from typing import Final
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.errors import ClewError
+from clew.fronts.http.identity import ADMINISTRATOR, IDENTITY, Authenticate, Owner, identify, route_path
 from clew.fronts.http.problem import ForbiddenHost, RateLimited, Unauthorized, problem
 
-__all__ = ["KNOWN", "STRANGER", "AnyAddress", "Failures", "Guard", "loopback_hosts"]
+__all__ = ["KNOWN", "STRANGER", "AnyAddress", "BearerTokens", "Failures", "Guard", "loopback_hosts"]
 
 STRANGER: Final = "clew.stranger"
 """In the scope of a request: whether it is answered without a token. The guard says so, nobody else."""
@@ -29,6 +33,11 @@ KNOWN: Final = "clew.known"
 _OPEN: Final = frozenset({"/", "/api/health", "/api/health/ready"})
 _ASSETS: Final = "/assets/"
 _DELIVERY: Final = re.compile(r"/api/hooks/[^/]+", re.DOTALL)
+_PREFLIGHT: Final = {
+    "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE",
+    "access-control-allow-headers": "authorization, content-type",
+    "access-control-max-age": "600",
+}
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 MAX_FAILURES: Final = 30
 WINDOW_S: Final = 10.0
@@ -60,57 +69,108 @@ class AnyAddress(Container[str]):
 
 
 class Guard:
-    """Pure ASGI, around everything."""
+    """Pure ASGI, around everything. ``authenticate`` says who asks; ``hosts`` are the names it answers to, any where a
+    host's own server has looked; ``origins`` are those of other pages that may call it."""
 
     def __init__(
-        self, app: ASGIApp, *, token: str, hosts: Container[str], now: Callable[[], float] = time.monotonic
+        self,
+        app: ASGIApp,
+        *,
+        authenticate: Authenticate,
+        hosts: Container[str] | None,
+        origins: Container[str] = (),
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
-        self._token = token.encode()
+        self._authenticate = authenticate
         self._hosts = hosts
+        self._origins = origins
         self._failures = Failures(now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] == "http":
             scope[STRANGER] = True
-            refusal = self._refuse(scope)
+            headers = Headers(scope=scope)
+            origin = headers.get("origin", "")
+            if origin in self._origins and len(headers.getlist("origin")) == 1:
+                send = _with_origin(send, origin)
+                if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                    await Response(None, 204, _PREFLIGHT)(scope, receive, send)
+                    return
+            refusal = self._refuse(scope, headers) or await self._find_out(scope)
             if refusal is not None:
                 await problem(refusal)(scope, receive, send)
                 return
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-            return
         await self._app(scope, receive, send)
 
-    def _refuse(self, scope: Scope) -> ClewError | None:
-        headers: dict[bytes, list[bytes]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name, []).append(value)
-        hosts, path = headers.get(b"host", []), scope["path"]
-        if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts:
+    def _refuse(self, scope: Scope, headers: Headers) -> ClewError | None:
+        """Whatever comes by a wrong name, or from a page of nobody's."""
+        hosts = [host.lower() for host in headers.getlist("host")]
+        if self._hosts is not None and (len(hosts) != 1 or hosts[0] not in self._hosts):
             return ForbiddenHost("this server does not answer to that Host")
-        host = hosts[0].lower()
-        foreign = any(one.lower() not in (b"http://" + host, b"https://" + host) for one in headers.get(b"origin", []))
-        sites = [site.strip().lower() for site in headers.get(b"sec-fetch-site", [])]
-        # Following a link to the page itself is not a call.
-        if foreign or (path != "/" and b"cross-site" in sites):
+        own = {f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")}
+        origins = headers.getlist("origin")
+        if any(one not in self._origins and one.lower() not in own for one in origins):
             return ForbiddenHost("calls from pages of other servers are refused")
+        sites = [site.strip().lower() for site in headers.getlist("sec-fetch-site")]
+        # Following a link to the page itself is not a call.
+        if "cross-site" in sites and route_path(scope) != "/" and not any(one in self._origins for one in origins):
+            return ForbiddenHost("calls from pages of other servers are refused")
+        return None
+
+    async def _find_out(self, scope: Scope) -> ClewError | None:
+        """Note who asks, unless anybody may."""
+        path = route_path(scope)
         is_open = path in _OPEN or path.startswith(_ASSETS)
         if is_open and scope["method"] in ("GET", "HEAD"):
             return None
         if scope["method"] == "POST" and _DELIVERY.fullmatch(path):
             return None
-        given = headers.get(b"authorization", [])
-        if len(given) == 1:
-            scheme, _, value = given[0].partition(b" ")
-            if hmac.compare_digest(value.strip(), self._token) and scheme.lower() == b"bearer":
-                scope[STRANGER] = False
-                if KNOWN in scope:
-                    scope[KNOWN]()
-                return None
+        owner = await identify(self._authenticate, scope)
+        if owner is not None:
+            scope[STRANGER] = False
+            scope[IDENTITY] = owner
+            if KNOWN in scope:
+                scope[KNOWN]()
+            return None
         if self._failures.too_many():
             return RateLimited("too many requests without a valid token; wait a little")
         return Unauthorized("this needs the token: Authorization: Bearer …; `clew url` prints it")
+
+
+def _with_origin(send: Send, origin: str) -> Send:
+    """What a page of that origin may read."""
+
+    async def wrapped(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            allowed = [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin")]
+            allowed.append((b"access-control-allow-credentials", b"true"))
+            message = {**message, "headers": [*message["headers"], *allowed]}
+        await send(message)
+
+    return wrapped
+
+
+class BearerTokens:
+    """By the token of a request: the server's own, whose holder sees all, or an owner's, looked up anew each time."""
+
+    def __init__(self, token: str, find_owner: Callable[[str], Owner | None] = lambda _: None) -> None:
+        self._token = token.encode()
+        self._find_owner = find_owner
+
+    def __call__(self, request: HTTPConnection) -> Owner | None:
+        given = request.headers.getlist("authorization")
+        if len(given) != 1:
+            return None
+        scheme, _, value = given[0].partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        if hmac.compare_digest(value.strip().encode("latin-1"), self._token):
+            return ADMINISTRATOR
+        return self._find_owner(value.strip())
 
 
 class Failures:

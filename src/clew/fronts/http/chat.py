@@ -16,14 +16,16 @@ from starlette.requests import Request
 
 from clew import errors as e
 from clew.engine import Engine
-from clew.engine.turn_stream import attached, find_asked_message
+from clew.engine.turn_stream import attached
 from clew.fronts.http.answer import nothing
+from clew.fronts.http.identity import Engines
 from clew.fronts.http.log import about_session
 from clew.fronts.http.problem import BadRequest
 from clew.fronts.http.request_body import MAX_CHAT_BODY, parse, parse_raw, read_body
 from clew.fronts.http.request_query import read_query
 from clew.fronts.http.sse import CHAT_HEADERS, EventStream, Streams, chunk_frames
 from clew.fronts.operations.runs import MAX_PARTS, AttachQuery, ChatBody
+from clew.ids import is_alias
 from clew.transcript import chunk as c
 from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow
@@ -47,23 +49,26 @@ class ClientMessage(msgspec.Struct):
 class Chat:
     """``POST /api/chat`` and the stream to come back to."""
 
-    def __init__(self, engine: Engine, streams: Streams) -> None:
-        self._engine = engine
+    def __init__(self, engines: Engines, streams: Streams, *, create: bool = False) -> None:
+        self._engines = engines
         self._streams = streams
+        self._create = create
 
     async def attach(self, request: Request) -> Any:
-        session = await self._engine.get_session(request.path_params["id"])
-        stream = await self._engine.find_stream(session.id)
+        engine = self._engines.of(request)
+        session = await engine.get_session(request.path_params["id"])
+        stream = await engine.find_stream(session.id)
         asked = read_query(request, AttachQuery)
         return nothing() if stream is None else self._stream(attached(stream, replay=asked.replay))
 
     async def chat(self, request: Request) -> Any:
         body = await read_body(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)
+        engine = self._engines.of(request)
         try:
-            batches = await begin_chat(self._engine, body)
+            batches = await begin_chat(engine, body, create=self._create)
         except e.ClewError:
             # Whatever else is wrong, that there is no such session is said first.
-            about_session(request, (await self._engine.get_session(body.id)).id)
+            about_session(request, (await engine.get_session(body.id)).id)
             raise
         about_session(request, body.id)
         return self._stream(batches)
@@ -72,10 +77,19 @@ class Chat:
         return EventStream(chunk_frames(batches), self._streams, finite=True, headers=CHAT_HEADERS)
 
 
-async def begin_chat(engine: Engine, body: ChatBody) -> Batches:
-    """Take what a client posted; every refusal raises, before anything of an answer is there."""
+async def begin_chat(engine: Engine, body: ChatBody, *, create: bool = False) -> Batches:
+    """Take what a client posted; every refusal raises, before anything of an answer is there.
+
+    ``create``: a chat that nobody knows yet is made by its first message, under the client's id as its alias.
+    """
     check_value([body.model, body.agent], "the body")
     taking = _Taking(engine)
+    if create and is_alias(body.id) and body.trigger != "regenerate-message" and _newest(body).role == "user":
+        try:
+            await engine.get_session(body.id)
+        except (e.SessionNotFound, e.InvalidId):
+            with contextlib.suppress(e.AliasTaken):
+                await engine.create_session(model=body.model, agent=body.agent, alias=body.id)
     if body.trigger == "regenerate-message":
         return await taking.regenerate(body)
     newest = _newest(body)
@@ -104,7 +118,7 @@ class _Taking(msgspec.Struct, frozen=True):
     async def regenerate(self, body: ChatBody) -> Batches:
         """Another answer to the user message of an answer."""
         session = await self.engine.get_session(body.id)
-        row = await find_asked_message(self.engine.store, session.id, body.message_id)
+        row = await self.engine.find_asked(session.id, body.message_id)
         asked: dict[str, Any] = {}
         if self._differs(body, row, session):
             # Who answers is said in the message, and a message never changes: it is sent again, under the client's id.

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from clew.engine import Engine
 from clew.fronts.http.answer import answer, answer_messages, encoded, nothing
+from clew.fronts.http.identity import Engines, route_path
 from clew.fronts.http.kept_answers import KeptAnswers
 from clew.fronts.http.log import about_session
 from clew.fronts.http.request_body import MAX_BODY, read_body, read_bytes
@@ -68,7 +69,7 @@ class Paths(Router):
             self._alike[shape] = Router(alike, redirect_slashes=False)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        alike = self._alike.get(_shape(scope["path"])) if scope["type"] == "http" else None
+        alike = self._alike.get(_shape(route_path(scope))) if scope["type"] == "http" else None
         if alike is not None:
             await alike.app(scope, receive, send)
         else:
@@ -85,11 +86,11 @@ def _may_be(template: str, shape: tuple[int, str]) -> bool:
     return ":path}" in template or (slashes == shape[0] and (last == shape[1] or last.endswith("}")))
 
 
-def make_endpoints(engine: Engine, own: Iterable[object]) -> list[Endpoint]:
+def make_endpoints(engines: Engines, own: Iterable[object]) -> list[Endpoint]:
     """Every operation, answered by the facade, or by the method of its name of one of the front's ``own`` objects."""
     handlers = {name: getattr(one, name) for one in own for name in vars(type(one)) if not name.startswith("_")}
     endpoints: list[Endpoint] = []
-    kept = KeptAnswers(engine)
+    kept = KeptAnswers(engines.whole)
     for path, group in itertools.groupby(OPERATIONS, key=lambda operation: operation.path):
         operations = tuple(group)
         answering: list[Handler] = []
@@ -97,16 +98,18 @@ def make_endpoints(engine: Engine, own: Iterable[object]) -> list[Endpoint]:
             handler = handlers.pop(operation.name.replace(".", "_"), None)
             if handler is None and operation.served:
                 raise TypeError(f"nobody answers {operation.name}")
-            answering.append(handler or _call_facade(engine, operation, kept))
+            answering.append(handler or _call_facade(engines, operation, kept))
         endpoints.append(Endpoint(path, operations, answering))
     if handlers:
         raise TypeError(f"the table of operations does not say what {', '.join(handlers)} takes and answers")
     return endpoints
 
 
-def _call_facade(engine: Engine, operation: Operation, kept: KeptAnswers) -> Handler:
+def _call_facade(engines: Engines, operation: Operation, kept: KeptAnswers) -> Handler:
     async def handle(request: Request) -> Any:
-        place = kept.place(request, operation)
+        engine = engines.of(request)
+        # What is kept was told to whoever sees all.
+        place = kept.place(request, operation) if engine is engines.whole else None
         again = kept.find(place) if place is not None else None
         if again is not None:
             return encoded(again)

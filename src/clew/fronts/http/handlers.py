@@ -17,6 +17,7 @@ from clew.engine import Engine
 from clew.errors import Conflict, SignatureInvalid
 from clew.fronts.http.answer import HEADERS, InPieces, answer
 from clew.fronts.http.auth import Failures
+from clew.fronts.http.identity import Engines
 from clew.fronts.http.openapi import make_document
 from clew.fronts.http.problem import RateLimited
 from clew.fronts.http.request_body import read_body, read_bytes
@@ -41,8 +42,9 @@ _FOR_GOOD: Final = "private, max-age=31536000, immutable"
 class Handlers:
     """One method for each operation, by its name."""
 
-    def __init__(self, engine: Engine, streams: Streams, workspace_root: Path | None) -> None:
-        self._engine = engine
+    def __init__(self, engines: Engines, streams: Streams, workspace_root: Path | None) -> None:
+        self._engines = engines
+        self._engine = engines.whole
         self._streams = streams
         self._workspace_root = workspace_root
         self._filling: asyncio.Task[list[Session]] | None = None
@@ -58,12 +60,14 @@ class Handlers:
         await self._engine.check_ready()
         return await self.health(request)
 
-    async def metrics(self, _: Request) -> Any:
+    async def metrics(self, request: Request) -> Any:
         media = "text/plain; version=0.0.4; charset=utf-8"
-        return InPieces(self._engine.figures().encode(), 200, {**HEADERS, "content-type": media})
+        return InPieces(self._engines.of(request).figures().encode(), 200, {**HEADERS, "content-type": media})
 
-    async def server(self, _: Request) -> Any:
-        store, root = self._engine.store, self._workspace_root
+    async def server(self, request: Request) -> Any:
+        store, root, owner = self._engine.store, self._workspace_root, self._engines.owner_of(request)
+        if owner is not None:
+            root = Path(owner.roots[0]) if owner.roots else None
         return answer(
             ServerShape(
                 __version__,
@@ -71,7 +75,8 @@ class Handlers:
                 str(root) if root is not None else None,
                 store.capabilities.chunk_durable,
                 store.capabilities.search,
-                await self._engine.losses(),
+                await self._engine.losses() if owner is None else (),
+                owner.name if owner is not None else None,
             )
         )
 
@@ -83,6 +88,8 @@ class Handlers:
         await read_body(request, Nothing, optional=True)
         if self._workspace_root is None:
             raise Conflict("the folder this server was started in is gone, and the samples need one to work in")
+        if self._engines.owner_of(request) is not None:
+            raise Conflict("the samples work in the folder this server was started in; its administrator can make them")
         if self._filling is None:
             self._filling = asyncio.get_running_loop().create_task(fill(self._engine, self._workspace_root))
             self._filling.add_done_callback(self._filled)
@@ -99,14 +106,15 @@ class Handlers:
     # Files
 
     async def blob(self, request: Request) -> Any:
-        blob = await self._engine.blob(request.path_params["sha256"])
+        blob = await self._engines.of(request).blob(request.path_params["sha256"])
         headers = {"cache-control": _FOR_GOOD, "content-disposition": "attachment", **_INERT}
         return InPieces(blob.data, 200, headers, media_type=blob.media_type)
 
     async def export(self, request: Request) -> Any:
-        session = await self._engine.get_session(request.path_params["id"])
+        engine = self._engines.of(request)
+        session = await engine.get_session(request.path_params["id"])
         wanted = read_query(request, ExportQuery)
-        data = await self._engine.export(session.id, wanted.format, redact=wanted.redact, hidden=wanted.hidden)
+        data = await engine.export(session.id, wanted.format, redact=wanted.redact, hidden=wanted.hidden)
         form = FORMATS[wanted.format]
         named = {"content-disposition": f'attachment; filename="{session.id}{form.suffix}"'}
         return InPieces(data, 200, {**HEADERS, **_INERT, **named}, media_type=form.media_type)
@@ -114,22 +122,22 @@ class Handlers:
     # Streams: there is no replay, who comes late asks for the state
 
     async def get_status(self, request: Request) -> Any:
-        session_id = request.path_params["id"]
-        status = await self._engine.get_status(session_id)
+        engine, session_id = self._engines.of(request), request.path_params["id"]
+        status = await engine.get_status(session_id)
         if "text/event-stream" not in request.headers.get("accept", ""):
             return answer(status)
-        return EventStream(self._status_frames(session_id), self._streams, finite=False)
+        return EventStream(self._status_frames(engine, session_id), self._streams, finite=False)
 
-    async def _status_frames(self, session_id: str) -> AsyncGenerator[bytes, None]:
-        async with closing(self._engine.watch_status(session_id)) as statuses:
+    async def _status_frames(self, engine: Engine, session_id: str) -> AsyncGenerator[bytes, None]:
+        async with closing(engine.watch_status(session_id)) as statuses:
             async for status in statuses:
                 yield frame(status)
 
-    async def subscribe(self, _: Request) -> Any:
-        return EventStream(self._event_frames(), self._streams, finite=False)
+    async def subscribe(self, request: Request) -> Any:
+        return EventStream(self._event_frames(self._engines.of(request)), self._streams, finite=False)
 
-    async def _event_frames(self) -> AsyncGenerator[bytes, None]:
-        async with closing(self._engine.subscribe()) as events:
+    async def _event_frames(self, engine: Engine) -> AsyncGenerator[bytes, None]:
+        async with closing(engine.subscribe()) as events:
             coming = asyncio.ensure_future(anext(events))
             try:
                 # Listening comes before the greeting: what a client does after it must not be missed.

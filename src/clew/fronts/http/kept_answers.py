@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from clew.engine import Engine
 from clew.fronts.operations import Operation
+from clew.ids import is_session_id
 
 __all__ = ["KeptAnswers", "Place"]
 
@@ -50,6 +51,9 @@ class KeptAnswers:
         query = request.scope["query_string"]
         if operation.name == "messages":
             session_id = request.path_params["id"]
+            if not is_session_id(session_id):
+                # An alias: which session it means the store says.
+                return None
         elif operation.name == "list_sessions" and "workspace" not in request.query_params:
             # By which names a folder can be reached, the disk says.
             session_id = None

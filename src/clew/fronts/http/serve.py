@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import ipaddress
 import logging
 import os
 import re
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path
-from typing import Final, cast, get_args
+from typing import Any, Final, TypeAlias, cast, get_args
 
 import uvicorn
 from msgspec.structs import replace
@@ -36,14 +38,17 @@ from clew.config import (
     secret_values,
     unknown_settings,
 )
+from clew.engine import Engine
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
 from clew.fronts.http.acceptor import Acceptor, most_connections
 from clew.fronts.http.app import make_app
-from clew.fronts.http.auth import AnyAddress, loopback_hosts
+from clew.fronts.http.auth import AnyAddress, BearerTokens, loopback_hosts
 from clew.fronts.http.browser import open_browser
+from clew.fronts.http.identity import Owner
 from clew.fronts.http.log import LogForm, log_runs, set_up
 from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
+from clew.fronts.owner_tokens import OwnerTokens
 from clew.fronts.token import Token, load_token, make_token
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
@@ -54,6 +59,7 @@ __all__ = ["DEFAULT_PORT", "Server", "find_url", "serve"]
 log = logging.getLogger("clew.http")
 
 DEFAULT_PORT: Final = 7717
+Opens: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[Engine]]
 _DEADLINE_S: Final = 4.5
 _ELSEWHERE_S: Final = 30.0
 _LONGEST_DRAIN_S: Final = 86_400.0
@@ -71,8 +77,14 @@ async def serve(
     open_page: bool = False,
     live: str | None = None,
     drain_s: float | None = None,
+    app: str | None = None,
 ) -> int:
-    """Serve a store until a signal comes. The exit code."""
+    """Serve a store until a signal comes. The exit code.
+
+    ``app`` names, as ``module:attr``, what opens it: a function that is called as :func:`clew.open` would be, and gives
+    back what that gives.
+    """
+    opened = load_app(app) if app is not None else opening.open
     if drain_s is not None and not 0 <= drain_s <= _LONGEST_DRAIN_S:
         raise InvalidInput("--drain must be 0 to 86400 seconds")
     if not 0 <= port <= 65535:
@@ -94,7 +106,26 @@ async def serve(
         if unknown := unknown_settings():
             log.warning("the config file has keys that clew does not know, and ignores: %s", ", ".join(unknown))
         with _stop_signal() as stop:
-            return await _serve(store, live, listener, token, stop, open_page, drain_s)
+            return await _serve(store, live, listener, token, stop, open_page, drain_s, opened)
+
+
+def load_app(named: str) -> Opens:
+    """What a host has named to open the store with."""
+    module, _, attr = named.partition(":")
+    if not module or not attr:
+        raise InvalidInput("--app is module:attr, such as shop.app:open_engine")
+    # As python -m does: a module of the folder that one is in.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+        for name in attr.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"--app {named} cannot be loaded: {error}") from error
+    if not callable(found):
+        raise InvalidInput(f"--app {named} is no function; it is called as clew.open would be")
+    return cast(Opens, found)
 
 
 class _Stop:
@@ -113,6 +144,7 @@ async def _serve(
     stop: _Stop,
     open_page: bool,
     drain_s: float | None = None,
+    opened: Opens = opening.open,
 ) -> int:
     address, port = listener.getsockname()[:2]
     given = frozenset(filter(None, re.split(r"[,\s]+", os.environ.get("CLEW_HOSTS", "").lower())))
@@ -131,7 +163,7 @@ async def _serve(
             config = replace(config, replica=replace(config.replica, url=base))
         leaving.enter_context(exporting())
         engine = await leaving.enter_async_context(
-            opening.open(
+            opened(
                 store or default_store_url(),
                 config=config,
                 config_dir=config_folder(),
@@ -149,7 +181,16 @@ async def _serve(
         root: Path | None = None
         with contextlib.suppress(OSError):
             root = Path.cwd()
-        app = make_app(engine, token=token.value, hosts=hosts, streams=streams, workspace_root=root)
+        owners = OwnerTokens()
+        if team := owners.list():
+            log.info("%d owners have tokens of their own; whoever has the server's own sees all", len(team))
+
+        def find_owner(given: str) -> Owner | None:
+            found = owners.find(given)
+            return None if found is None else Owner(found.name, found.roots)
+
+        who = BearerTokens(token.value, find_owner)
+        app = make_app(engine, authenticate=who, hosts=hosts, streams=streams, workspace_root=root)
 
         def ready() -> None:
             # What is loaded by now stays. To go through it with every large collection would hold up all streams.

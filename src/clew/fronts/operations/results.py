@@ -77,6 +77,7 @@ class ServerShape(msgspec.Struct, frozen=True):
 
     ``chunk_durable`` says that what is streamed is stored before it is shown, ``search`` that the store can search.
     ``losses`` is what was acknowledged and is not in the store any more, until somebody has accepted it.
+    ``owner`` is who asks; null for whoever sees all there is.
     """
 
     version: str
@@ -85,6 +86,7 @@ class ServerShape(msgspec.Struct, frozen=True):
     chunk_durable: bool
     search: bool
     losses: tuple[Damage, ...] = ()
+    owner: str | None = None
 
 
 class ReplicaList(msgspec.Struct, frozen=True):

@@ -183,9 +183,21 @@ class SearchParameters(Arguments):
 
 OPERATIONS: Final = (
     Operation(
-        "list_sessions", "GET /api/sessions", "Sessions, newest first.", {200: SessionPage}, ListQuery, refusals=(400,)
+        "list_sessions",
+        "GET /api/sessions",
+        "Sessions, newest first.",
+        {200: SessionPage},
+        ListQuery,
+        refusals=(400, 404),
     ),
-    Operation("create_session", "POST /api/sessions", "A new, empty session.", {201: SessionShape}, NewSession),
+    Operation(
+        "create_session",
+        "POST /api/sessions",
+        "A new, empty session.",
+        {201: SessionShape},
+        NewSession,
+        refusals=(409,),
+    ),
     Operation("delete_session", "DELETE …", "Remove it for good.", {204: None}, DeleteQuery),
     Operation("get_session", "GET …", "A session.", {200: SessionShape}),
     Operation("patch_session", "PATCH …", "Change what is given.", {200: SessionShape}, SessionPatch, found_first=True),

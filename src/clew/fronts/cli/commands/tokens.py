@@ -1,0 +1,57 @@
+"""Tokens of owners: who may use a server beside whoever started it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import cyclopts
+
+from clew.clock import SystemClock
+from clew.fronts.cli.command import option
+from clew.fronts.cli.safe_text import plain
+from clew.fronts.owner_tokens import OwnerTokens
+
+__all__ = ["COMMANDS"]
+
+tokens = cyclopts.App(name="token", help="Tokens of owners: each sees their own sessions on `clew serve`.")
+
+
+@tokens.command
+def add(
+    name: str,
+    /,
+    *,
+    root: Annotated[list[Path] | None, option("A folder their sessions may work in, or below; may come again.")] = None,
+) -> None:
+    """Make a token for an owner and print it, this once. A server takes it at once.
+
+    Example: clew token add ada --root /srv/ada
+    """
+    roots = tuple(str(folder.expanduser().resolve()) for folder in root or ())
+    token = OwnerTokens().add(name, SystemClock().now_ms(), roots)
+    print(token)
+    print(f"clew: this is shown once; {plain(name)} opens the page with #token= and it behind", file=sys.stderr)
+
+
+@tokens.command(name="list")
+def list_tokens() -> None:
+    """Who has a token, and the folders they may work in.
+
+    Example: clew token list
+    """
+    for one in OwnerTokens().list():
+        print("\t".join(map(plain, (one.name, *one.roots))))
+
+
+@tokens.command
+def revoke(name: str, /) -> None:
+    """Take an owner's token away; it is good for nothing from now on. Their sessions stay.
+
+    Example: clew token revoke ada
+    """
+    OwnerTokens().revoke(name)
+
+
+COMMANDS: Final = (tokens,)
