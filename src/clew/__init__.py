@@ -18,7 +18,7 @@ from clew.store.base import Damage, Rebuilt
 from clew.store.search import SearchHit, SearchPage
 from clew.tools.base import Tool, ToolContext, ToolOutput
 from clew.tools.decorator import tool
-from clew.transcript.message import Message
+from clew.transcript.message import Message, MessageRow, PartRow
 from clew.transcript.portable import Blob
 from clew.transcript.rule import Rule, Target
 from clew.transcript.session import Model, Session, Spend
@@ -130,10 +130,12 @@ __all__ = [
     "LedgerEvent",
     "LiveStream",
     "Message",
+    "MessageRow",
     "Model",
     "ModelInfo",
     "ModelListing",
     "ModelRequest",
+    "PartRow",
     "Provider",
     "ProviderFailure",
     "ProviderSet",

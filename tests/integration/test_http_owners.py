@@ -78,6 +78,7 @@ QUERIES = {
 NOBODYS = frozenset(
     {"page", "asset", "health", "ready", "document", "models", "agents", "settings", "server", "prompts", "usage"}
     | {"create_session", "import_session", "save_prompt", "schedules.list", "webhooks.list", "subscribe", "examples"}
+    | {"schedules.preview"}
 )
 """They name nothing of another's; what they answer is looked at in words."""
 
