@@ -78,6 +78,7 @@ function Queued({ message, place, earlier, later, last }: { message: Message; pl
     else if (event.key === 'Delete') cancel();
     else return;
     event.preventDefault();
+    event.stopPropagation(); // the same keys jump between one's questions
   };
   const onFieldKey = (event: KeyboardEvent) => {
     if (event.nativeEvent.isComposing) return;

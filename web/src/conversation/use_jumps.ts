@@ -12,7 +12,7 @@ export function useJumps(conversation: Conversation, items: readonly TimelineIte
   useEffect(() => {
     const onKey = async (event: KeyboardEvent) => {
       const up = event.key === 'ArrowUp';
-      if (!event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || !(up || event.key === 'ArrowDown')) return;
+      if (event.defaultPrevented || !event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || !(up || event.key === 'ArrowDown')) return;
       // The page's own conversation, not one beside it; and in a text the key moves the caret on some systems.
       const at = document.activeElement;
       const writing = (at instanceof HTMLTextAreaElement || at instanceof HTMLInputElement) && at.value !== '';
