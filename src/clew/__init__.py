@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from clew.compaction.files import TouchedFile
     from clew.dispatch.events import EventList
     from clew.dispatch.router import Received
+    from clew.dispatch.schedules import SchedulePreview
     from clew.dispatch.webhooks import Challenge
     from clew.engine.prompts import SavedPrompt
     from clew.engine.settings import SettingsShape
@@ -73,6 +74,7 @@ _LATER = {
     "clew.compaction.files": ("TouchedFile",),
     "clew.dispatch.events": ("EventList",),
     "clew.dispatch.router": ("Received",),
+    "clew.dispatch.schedules": ("SchedulePreview",),
     "clew.dispatch.webhooks": ("Challenge",),
     "clew.engine.prompts": ("SavedPrompt",),
     "clew.engine.settings": ("SettingsShape",),
@@ -152,6 +154,7 @@ __all__ = [
     "SavePolicy",
     "SavedPrompt",
     "Schedule",
+    "SchedulePreview",
     "SearchHit",
     "SearchPage",
     "Section",
