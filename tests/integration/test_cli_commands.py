@@ -20,7 +20,19 @@ __all__ = ["say"]
 GROUPS = ("schedule", "hook", "rules")
 COMMANDS = sorted(name for name in app if not name.startswith("-") and name not in GROUPS)
 COMMANDS += sorted(f"{group} {name}" for group in GROUPS for name in app[group] if not name.startswith("-"))
-WITHOUT_JSON = {"serve", "chat", "url", "backup", "ledger", "rm", "export", "schedule rm", "hook rm", "rules revoke"}
+WITHOUT_JSON = {
+    "serve",
+    "chat",
+    "mcp",
+    "url",
+    "backup",
+    "ledger",
+    "rm",
+    "export",
+    "schedule rm",
+    "hook rm",
+    "rules revoke",
+}
 
 
 def failed(outcome: tuple[int, str, str], code: int, word: str) -> None:

@@ -110,6 +110,7 @@ async def test_b28_the_page_runs_and_loads_nothing_but_its_own_files() -> None:
             "img-src": "'self' data: blob:",
             "font-src": "'self'",
             "connect-src": "'self'",
+            "manifest-src": "'self'",
             "frame-src": "'self'",
             "base-uri": "'none'",
             "form-action": "'none'",
@@ -279,6 +280,6 @@ async def test_b32_an_event_has_an_end() -> None:
 
 
 def test_every_answer_that_holds_text_is_declared() -> None:
-    """An operation whose answer has no type could say anything; only the page and files are not JSON."""
+    """An operation whose answer has no type could say anything; only the page, files and figures are not JSON."""
     other = {one.path for one in operations.OPERATIONS if one.media != "application/json"}
-    assert other == {"/", "/assets/{file}", "/api/blobs/{sha256}", "/api/sessions/{id}/export"}
+    assert other == {"/", "/assets/{file}", "/api/blobs/{sha256}", "/api/sessions/{id}/export", "/metrics"}

@@ -27,7 +27,7 @@ PRESETS = "allowed: checkpoint, guide, overlay, turn"
         ('[compaction]\npreset = "nonsense"', f"'nonsense' - at `$.compaction.preset`; {PRESETS}"),
         ('[save]\nsave_on = "word"', "allowed: chunk, step, turn"),
         ("[tools.output_chars_by_store]\npostgres = 5000", "allowed: json, jsonl, memory, postgresql, sqlite"),
-        ('[providers.mine]\nkind = "smoke"\nbase_url = "http://127.0.0.1"', "allowed: anthropic, openai, "),
+        ('[providers.mine]\nkind = "smoke"\nbase_url = "http://127.0.0.1"', "allowed: alibaba, anthropic, "),
         ("[compaction]\ntail_turns = 0", "compaction.tail_turns is a whole number of 1 or more"),
         ("[pruning]\nsoft_pct = 30", "pruning.soft_pct is a share of more than 0 and at most 1"),
         ("[tools]\noutput_chars = 10", "Expected `int` >= 4000 - at `$.tools.output_chars`"),

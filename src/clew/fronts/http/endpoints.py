@@ -65,7 +65,10 @@ class Paths(Router):
         super().__init__(endpoints, redirect_slashes=False)
         self._alike: dict[tuple[int, str], Router] = {}
         for shape in {_shape(endpoint.path) for endpoint in endpoints if not endpoint.path.endswith("}")}:
-            alike = [one for one in endpoints if _may_be(one.path, shape)]
+            may_be = [one for one in endpoints if _may_be(one.path, shape)]
+            # Where a word has a route of its own, it is no name there.
+            taken = {one.path.rpartition("/")[0] for one in may_be if _shape(one.path) == shape}
+            alike = [one for one in may_be if _shape(one.path) == shape or one.path.rpartition("/")[0] not in taken]
             self._alike[shape] = Router(alike, redirect_slashes=False)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -131,7 +131,7 @@ OPERATIONS: Final = (
     ),
     Operation("prompts", "GET /api/prompts", "The saved prompts.", {200: PromptList}),
     Operation("save_prompt", "POST /api/prompts", "Keep words under a name.", {200: SavedPrompt}, NewPrompt),
-    Operation("remove_prompt", "DELETE /api/prompts/{name}", "Forget a saved prompt.", {204: None}),
+    Operation("remove_prompt", "DELETE /api/prompts/{name}", "Forget a saved prompt.", {204: None}, refusals=(422,)),
     Operation(
         "accept_loss",
         "POST /api/losses/{loss_id}/accept",
