@@ -17,7 +17,7 @@ from tests.integration.test_cli_history import Say, ask, messages, say, talk, tu
 
 __all__ = ["say"]
 
-GROUPS = ("schedule", "hook", "rules")
+GROUPS = ("schedule", "hook", "rules", "token")
 COMMANDS = sorted(name for name in app if not name.startswith("-") and name not in GROUPS)
 COMMANDS += sorted(f"{group} {name}" for group in GROUPS for name in app[group] if not name.startswith("-"))
 WITHOUT_JSON = {
@@ -32,6 +32,9 @@ WITHOUT_JSON = {
     "schedule rm",
     "hook rm",
     "rules revoke",
+    "token add",
+    "token list",
+    "token revoke",
 }
 
 
@@ -240,11 +243,11 @@ def test_demo_fills_a_store_once(say: Say) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(say: Say, name: str) -> None:
-    """And takes --store, unless it names two, and --json where it prints data."""
+    """And takes --store, unless it names two or is of none, and --json where it prints data."""
     code, out, _ = say(*name.split(), "--help")
     assert code == 0
     assert f"Example: clew {name}" in out
-    assert ("--store" in out) is (name != "convert")
+    assert ("--store" in out) is (name != "convert" and not name.startswith("token "))
     assert ("--json" in out) is (name not in WITHOUT_JSON)
 
 

@@ -124,7 +124,7 @@ async def test_b28_the_page_runs_and_loads_nothing_but_its_own_files() -> None:
         assert {kind for kind, _, _ in loaded} == {"script", "link"}
         assert text.count("<script") == text.count("</script>")
         for _, address, _ in loaded:
-            assert re.fullmatch(r"\./assets/[\w-]+\.(?:js|css|svg)", address), address
+            assert re.fullmatch(r"\./assets/[\w-]+\.(?:js|css|svg|png|webmanifest)", address), address
             assert (await client.get(address[1:], headers={"authorization": None})).status == 200
 
 
