@@ -6,8 +6,11 @@ not be able to choose where transcripts or keys go.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
+import secrets
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -237,31 +240,68 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
 
 
 def save_settings(path: Path, changed: Mapping[str, str | int | None]) -> None:
-    """Write settings of the first level into the user's file; None takes one out. All other lines stay as they are.
+    """Write settings of the first level into the user's file; None takes one out. All other lines stay as they are, and
+    so does what stands behind a value.
 
     A file in which that cannot be done line by line is refused, and left alone.
     """
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        wanted = {**tomllib.loads(text), **changed}
-        lines = text.splitlines()
-        for name, value in changed.items():
-            tables = next((at for at, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-            at = next((at for at in range(tables) if re.match(rf"\s*{name}\s*=", lines[at])), None)
-            line = [] if value is None else [f"{name} = {msgspec.json.encode(value).decode()}"]
-            lines[slice(0, 0) if at is None else slice(at, at + 1)] = line
-        written = "".join(f"{line}\n" for line in lines)
-        if tomllib.loads(written) != {name: value for name, value in wanted.items() if value is not None}:
-            raise InvalidInput(f"{path} is written in a way that cannot be changed line by line; change it by hand")
+        # Where it is a link, what it leads to is written.
+        path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = path.with_name(f".{path.name}-{os.getpid()}")
-        beside.write_text(written, encoding="utf-8")
-        if path.exists():
-            # It may hold keys.
-            beside.chmod(path.stat().st_mode & 0o777)
-        os.replace(beside, path)
+        with _alone_in(path.parent):
+            text = path.read_bytes().decode() if path.exists() else ""
+            wanted = {**tomllib.loads(text), **changed}
+            end = "\r" if "\r\n" in text else ""
+            lines = text.split("\n")
+            for name, value in changed.items():
+                tables = next((at for at, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+                at = next((at for at in range(tables) if re.match(rf"\s*{name}\s*=", lines[at])), None)
+                behind = end if at is None else _behind_value(lines[at])
+                line = [] if value is None else [f"{name} = {msgspec.json.encode(value).decode()}{behind}"]
+                lines[slice(0, 0) if at is None else slice(at, at + 1)] = line
+            written = "\n".join(lines)
+            if tomllib.loads(written) != {name: value for name, value in wanted.items() if value is not None}:
+                raise InvalidInput(f"{path} is written in a way that cannot be changed line by line; change it by hand")
+            _put_whole(path, written)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInput(f"{path} could not be changed: {error}") from error
+
+
+def _behind_value(line: str) -> str:
+    """The comment on a line, with the space before it, and how the line ends."""
+    for at in (at for at, sign in enumerate(line) if sign == "#"):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            tomllib.loads(line[:at])
+            return line[len(line[:at].rstrip()) :]
+    return "\r" if line.endswith("\r") else ""
+
+
+def _put_whole(path: Path, text: str) -> None:
+    """Whole or not at all, and at no moment for more eyes than before: it may hold keys."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    if not mode & 0o222:
+        raise PermissionError(f"it may not be written; let it be, or change it by hand: {path}")
+    beside = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(text.encode())
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """No other thread or process changes settings meanwhile: what it had read would be put over this."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _with_variables(config: Config, environ: Mapping[str, str]) -> Config:

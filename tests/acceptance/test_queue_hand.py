@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 
@@ -129,3 +130,19 @@ async def test_what_a_trigger_sent_is_not_said_in_other_words(open_scenario: Ope
         [waiting] = await s.engine.queue(s.id)
         with pytest.raises(Conflict, match="trigger"):
             await s.engine.edit_queued(s.id, waiting.id, "mine")
+
+
+@pytest.mark.rule("SR-10", "SR-7")
+async def test_a_queue_that_two_have_emptied_at_once_is_not_paused(open_scenario: Open) -> None:
+    """Each of them saw the other's message wait; what is sent next would never be fired."""
+    gate = Gate()
+    async with open_scenario([[wait(gate), say("1")], say("4")]) as s:
+        await s.begin()
+        await s.send("first")
+        waiting = await queued(s, "second", "third")
+        await s.engine.pause_queue(s.id)
+        await asyncio.gather(*(s.engine.cancel_queued(s.id, one) for one in waiting))
+        assert await paused(s) == ([], False, None)
+        last = await s.send("fourth")
+        gate.set()
+        assert (await last.wait()).status == "completed"

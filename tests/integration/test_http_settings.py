@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,14 +39,20 @@ async def test_a_changed_setting_holds_at_once_and_after_a_restart() -> None:
             one["max_steps"] for one in (await client.get("/api/agents")).json()["agents"] if one["name"] == "assistant"
         ]
         assert limit == 3
-        for wrong in ({"default_model": "nobody/none"}, {"default_agent": "nobody"}, {"max_steps": 0}):
+        for wrong in (
+            {"default_model": "nobody/none"},
+            {"default_agent": "nobody"},
+            {"default_agent": ""},
+            {"max_steps": 0},
+        ):
             assert (
                 await client.request("PATCH", "/api/settings", {"default_model": "demo/long", **wrong})
             ).status == 422
         assert (await client.get("/api/settings")).json() == changed
     text = file.read_text()
     assert text == (
-        'max_steps = 3\ndefault_model = "demo/echo"\n# mine\ndefault_agent = "explore"\n[compaction]\nenabled = true\n'
+        'max_steps = 3\ndefault_model = "demo/echo"\n'
+        '# mine\ndefault_agent = "explore"  # as ever\n[compaction]\nenabled = true\n'
     )
     async with clew.open("memory:", config="user") as engine:
         assert (await engine.settings()).default_model == "demo/echo"
@@ -61,6 +69,31 @@ def test_a_file_that_cannot_be_changed_line_by_line_is_left_alone(tmp_path: Path
     with pytest.raises(InvalidInput, match=r"by hand|could not be changed"):
         save_settings(file, {"default_model": "demo/long"})
     assert (file.read_text(), [one.name for one in tmp_path.iterdir()]) == (written, ["config.toml"])
+
+
+def test_the_file_stays_what_and_where_it_is_when_a_setting_is_written(tmp_path: Path) -> None:
+    """A link leads to it as before, nobody else may read it, its lines end as they did; read-only, it is left alone."""
+    real, file = tmp_path / "dotfiles.toml", tmp_path / "config.toml"
+    real.write_bytes(b"# a\xe2\x80\xa8b\r\nmax_steps = 2 # few\r\n")
+    real.chmod(0o640)
+    file.symlink_to(real)
+    save_settings(file, {"max_steps": 3, "default_agent": "plan"})
+    written = b'default_agent = "plan"\r\n# a\xe2\x80\xa8b\r\nmax_steps = 3 # few\r\n'
+    assert (file.is_symlink(), real.read_bytes(), real.stat().st_mode & 0o777) == (True, written, 0o640)
+    real.chmod(0o440)
+    with pytest.raises(InvalidInput, match="may not be written"):
+        save_settings(file, {"max_steps": 4})
+    assert (real.read_bytes(), len(list(tmp_path.iterdir()))) == (written, 2)
+
+
+def test_settings_that_are_changed_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Whoever comes first: what one has read is not put over what another has written."""
+    file = tmp_path / "config.toml"
+    given = {f"setting_{n}": n for n in range(24)}
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: save_settings(file, {name: given[name]}), given))
+    assert tomllib.loads(file.read_text()) == given
+    assert [one.name for one in tmp_path.iterdir()] == ["config.toml"]
 
 
 async def test_a_turn_ends_at_the_step_limit_that_was_set() -> None:
@@ -96,6 +129,10 @@ async def test_prompts_are_kept_under_their_names() -> None:
             404,
             404,
         ]
+        # What the system refuses is said.
+        (config_folder() / "prompts" / "taken.md").mkdir()
+        refused = await client.post("/api/prompts", {"name": "taken", "text": "x"})
+        assert (refused.status, (await client.request("DELETE", "/api/prompts/taken")).status) == (422, 422)
 
 
 async def test_files_are_found_as_they_are_typed_and_never_outside_the_workspace(tmp_path: Path) -> None:
@@ -105,7 +142,7 @@ async def test_files_are_found_as_they_are_typed_and_never_outside_the_workspace
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(name)
     (work / ".gitignore").write_text("# ours\n*.log\n/build/\ngen/*\n!gen/keep.js\n")
-    (work / "src" / ".gitignore").write_text("gen/*\n!keep.js\n")
+    (work / "src" / ".gitignore").write_text("gen/*\n!keep.js\n{app,b}.py\n")
     (tmp_path / "secret.txt").write_text("no")
     (work / "out.txt").symlink_to(tmp_path / "secret.txt")
     async with served(say("seen")) as client:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from clew.errors import ToolFailed
 from clew.tools.builtin.edit import EditPlan, plan_edit
+from clew.tools.files.change import change_between
 
 
 @pytest.mark.parametrize(
@@ -80,3 +81,19 @@ def test_what_stands_around_the_passage_is_kept_to_the_byte(before: list, after:
     assert edited.startswith(head)
     assert edited.endswith(tail)
     assert edited[len(head) : len(edited) - len(tail)].replace("\r\n", "\n") == new
+
+
+def test_a_passage_that_would_fill_the_memory_is_refused_before_anybody_is_asked() -> None:
+    """What an edit would make of a file is shown with the request."""
+    with pytest.raises(ToolFailed, match="would have more than"):
+        plan_edit("a" * 100_000, "a", "b" * 1_000_000, every=True)
+
+
+def test_lines_that_take_long_to_compare_are_not_compared() -> None:
+    """Many lines, each of them there many times; those of a usual file are."""
+    many = [f"{n % 150}" for n in range(90_000)]
+    assert change_between("\n".join(many), "\n".join(reversed(many))) is None
+    usual = [f"line {n}\n\n" for n in range(8_000)]
+    change = change_between("".join(usual), "".join(usual[:-1]))
+    assert change is not None
+    assert (change.added, change.removed) == (0, 2)

@@ -45,7 +45,10 @@ class SavedPrompts(EnginePart):
         check_value(text, "text")
         if not text.strip() or len(text) > _LONGEST:
             raise InvalidInput(f"a saved prompt has 1 to {_LONGEST:,} characters")
-        await asyncio.to_thread(_save, self._prompts_folder(), name, text)
+        try:
+            await asyncio.to_thread(_save, self._prompts_folder(), name, text)
+        except OSError as error:
+            raise InvalidInput(f"the prompt could not be saved: {error}") from error
         return SavedPrompt(name, text)
 
     async def remove_prompt(self, name: str) -> None:
@@ -56,6 +59,8 @@ class SavedPrompts(EnginePart):
             await asyncio.to_thread((self._prompts_folder() / f"{name}.md").unlink)
         except FileNotFoundError as error:
             raise NotFound("there is no saved prompt of this name", name=name[:40]) from error
+        except OSError as error:
+            raise InvalidInput(f"the prompt could not be removed: {error}") from error
 
     def _prompts_folder(self) -> Path:
         if self._host.config_folder is None:

@@ -153,7 +153,9 @@ class Runs(EnginePart):
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
         """Take a message out of the queue, by clew's id or the client's own."""
         session = await self._find_own(session_id)
-        await self._runtime.queue.cancel(session.id, await self._find_queued(session.id, message_id))
+        cancelled = await self._find_queued(session.id, message_id)
+        async with self._runtime.sessions.lock(session.id):
+            await self._runtime.queue.cancel(session.id, cancelled)
 
     async def edit_queued(self, session_id: str, message_id: str, text: str) -> None:
         """Say a message that waits in other words. Its files stay with it, and it keeps its place."""

@@ -53,7 +53,7 @@ class Settings(EnginePart):
             chosen.default_model = self._host.providers.parse(default_model) if default_model is not None else None
         if default_agent is not UNSET:
             catalog = await asyncio.to_thread(self._host.agents, None)
-            chosen.default_agent = catalog.get(default_agent or "assistant").name
+            chosen.default_agent = catalog.get("assistant" if default_agent is None else default_agent).name
         if max_steps is not UNSET:
             if max_steps is not None and not 1 <= max_steps <= MAX_STEPS:
                 raise InvalidInput(f"max_steps is a whole number from 1 to {MAX_STEPS:,}")

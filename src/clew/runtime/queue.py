@@ -233,6 +233,9 @@ class Queue:
         if isinstance(await self._host.store.commit(unit), u.Refused):
             return False
         self._outcomes.cancel(message_id)
+        if not resumed and not await self._host.store.load_queue(session_id):
+            # Others have taken out the rest at this moment, who saw this one wait.
+            await self.resume(session_id)
         await self.show(session_id)
         await self._outbound.settle(session_id)
         return True

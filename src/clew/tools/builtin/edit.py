@@ -105,7 +105,11 @@ def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> EditPlan
     pieces: list[str] = []
     lines: list[int] = []
     at = newlines = 0
+    size = len(text)
     for match in pattern.finditer(text):
+        size += len(new) - len(match[0])
+        if every and size > MAX_EDIT_BYTES:
+            raise ToolFailed(f"the file would have more than {MAX_EDIT_BYTES:,} bytes")
         before = text[at : match.start()]
         end = "\r\n" if "\r\n" in match[0] else "\n" if "\n" in match[0] else usual
         put = new.replace("\n", end)

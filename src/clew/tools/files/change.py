@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +17,8 @@ __all__ = ["change_between", "may_show", "text_at", "told_of"]
 
 _MOST_CHARS: Final = 512 * 1024
 """Longer texts are not compared: that takes longer than anybody waits."""
+_MOST_PAIRS: Final = 500_000
+"""Nor are those of which more lines are the same as others: each pair is looked at, more than once."""
 _MOST_SHOWN: Final = 32 * 1024
 
 
@@ -24,6 +27,10 @@ def change_between(before: str, after: str, note: str = "") -> Change | None:
     if len(before) + len(after) > _MOST_CHARS:
         return None
     old, new = before.splitlines(), after.splitlines()
+    # What stands on more than one line of a hundred is passed over by difflib itself.
+    counted, often = Counter(new), len(new) // 100 + 1 if len(new) >= 200 else len(new)
+    if sum(counted[line] for line in old if counted[line] <= often) > _MOST_PAIRS:
+        return None
     lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
     diff = "\n".join(lines)
     if len(diff) > _MOST_SHOWN:

@@ -29,7 +29,7 @@ class IgnoredPaths:
             # A slash before the end ties the line to this folder; without one it is a name at any depth.
             name = body if "/" in body.rstrip("/") else f"**/{body}"
             try:
-                self._lines.append((Glob(name.lstrip("/")), back))
+                self._lines.append((Glob(name.lstrip("/"), braces=False), back))
             except ToolFailed:
                 continue  # What is no pattern here, such as one of a thousand characters, leaves nothing out.
 

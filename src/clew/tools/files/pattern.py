@@ -20,15 +20,19 @@ _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 
 
 class Glob:
-    """One pattern, compiled. A pattern that ends in ``/`` means folders only."""
+    """One pattern, compiled. A pattern that ends in ``/`` means folders only. Without ``braces`` those stand for
+    themselves."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, braces: bool = True) -> None:
         if not pattern or "\x00" in pattern or len(pattern) > 1000:
             raise ToolFailed("the pattern must have 1 to 1,000 characters and no NUL")
         if pattern.startswith("/") or ".." in pattern.split("/"):
             raise ToolFailed("the pattern is relative and goes downwards only; name another folder in path")
         self.folders_only = pattern.endswith("/")
-        self._alternatives = [[name for name in one.split("/") if name not in ("", ".")] for one in _expand(pattern)]
+        self._alternatives = [
+            [name for name in one.split("/") if name not in ("", ".")]
+            for one in (_expand(pattern) if braces else [pattern])
+        ]
         self._names = {
             name: re.compile(fnmatch.translate(name)) for names in self._alternatives for name in names if name != "**"
         }
