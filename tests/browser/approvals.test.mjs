@@ -35,7 +35,8 @@ test("a call that no rule covers says so", async () => {
   assert.equal(await group.getByRole("group", { name: "Path" }).innerText(), "notes.txt");
   assert.equal(await group.getByRole("group", { name: "Change" }).innerText(), '@@ -0,0 +1 @@\n+ {"a": 1}');
   await group.getByText(": a new file").waitFor();
-  await group.getByText("in the workspace").waitFor();
+  assert.equal(await group.getByRole("list", { name: "What it would touch" }).innerText().then((text) => text.replace(/\s+/g, " ")), "write · path notes.txt in the workspace");
+  assert.deepEqual(await group.getByLabel("Kept for longer, it allows").locator("option").allTextContents(), ["write notes.txt, and nothing else", "write anything in this workspace"]);
 });
 
 test("an edit is asked about as a difference, and shows afterwards how much it changed", async () => {

@@ -70,10 +70,15 @@ test("the palette leads to sessions, commands, models and messages, and says whe
   const other = await begin(server, { title: "Elsewhere" });
   const page = await openSession(server, other);
   const ask = async (typed) => {
+    // Nobody waits before they type: the keys are the palette's from the first one on.
     await page.keyboard.press("Control+k");
-    await palette(page).getByRole("combobox").fill(typed);
+    await page.keyboard.type(typed);
   };
-  await page.keyboard.press("Control+k");
+  await ask("zzqqxx");
+  assert.equal(await palette(page).getByRole("combobox").inputValue(), "zzqqxx");
+  assert.equal(await composer(page).inputValue(), "");
+  await palette(page).getByText("Nothing fits.").waitFor();
+  await palette(page).getByRole("combobox").fill("");
   await option(page, /New session/).waitFor();
   assert.deepEqual(await audit(page), []);
   await palette(page).getByRole("combobox").fill("zzqqxx");

@@ -32,6 +32,12 @@ test("on a phone everything is as large as a finger, and no key is spoken of", a
   await look("beginning");
   await page.getByRole("button", { name: "Sessions", exact: true }).tap();
   await look("list");
+  // Nothing of the list reaches out of it, and what can be pressed covers nothing that is read.
+  const list = page.getByRole("complementary", { name: "Sessions" });
+  const row = page.getByRole("listitem").filter({ hasText: "In hand" });
+  const [edge, time, menu] = await Promise.all([list, row.locator("time"), row.getByRole("button", { name: "Actions for In hand" })].map((one) => one.boundingBox()));
+  assert.ok(time.x + time.width <= menu.x && menu.x + menu.width <= edge.x + edge.width, JSON.stringify({ edge, time, menu }));
+  assert.deepEqual(await list.locator("footer").evaluate((foot) => foot.scrollWidth <= foot.clientWidth), true);
   await goTo(page, id);
   await send(page, "!bash echo one");
   await page.getByRole("group", { name: "bash waits for your word" }).waitFor();

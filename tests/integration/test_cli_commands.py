@@ -33,7 +33,6 @@ WITHOUT_JSON = {
     "hook rm",
     "rules revoke",
     "token add",
-    "token list",
     "token revoke",
 }
 
@@ -238,6 +237,16 @@ def test_demo_fills_a_store_once(say: Say) -> None:
     assert say("check")[1] == "7 sessions, 0 problems\n"
 
 
+def test_who_has_a_token_is_told_without_it(say: Say) -> None:
+    """As lines and as JSON; neither has the token or its digest."""
+    assert say("token", "list", "--json") == (0, "[]\n", "")
+    token = say("token", "add", "ada", "--root", "/srv/ada", "--root", "/srv/all")[1]
+    assert say("token", "list") == (0, "ada\t/srv/ada\t/srv/all\n", "")
+    [shown] = json.loads(say("token", "list", "--json")[1])
+    assert shown == {"name": "ada", "roots": ["/srv/ada", "/srv/all"], "created_at": shown["created_at"]}
+    assert token.strip() not in json.dumps(shown)
+
+
 # All of them
 
 
@@ -246,6 +255,7 @@ def test_every_command_has_help_with_an_example(say: Say, name: str) -> None:
     """And takes --store, unless it names two or is of none, and --json where it prints data."""
     code, out, _ = say(*name.split(), "--help")
     assert code == 0
+    assert "--empty-" not in out
     assert f"Example: clew {name}" in out
     assert ("--store" in out) is (name != "convert" and not name.startswith("token "))
     assert ("--json" in out) is (name not in WITHOUT_JSON)

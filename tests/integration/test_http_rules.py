@@ -147,7 +147,7 @@ async def test_an_approval_offers_the_call_its_folder_and_the_workspace(tmp_path
         [tool] = [part for part in message["parts"] if part["type"] == "tool-edit"]
         file = f"{folder}/src/app.py"
         assert tool["approval"]["descriptor"]["offers"] == [
-            {"pattern": f"edit {file}", "words": f"edit {file}, and nothing else"},
+            {"pattern": f"edit {file}", "words": "edit src/app.py, and nothing else"},
             {"pattern": "edit ./src/**", "words": "edit anything in src/"},
             {"pattern": "edit ./**", "words": "edit anything in this workspace"},
         ]

@@ -103,10 +103,13 @@ def _ladders(target: Target, workspace: str | None) -> list[list[_Width]]:
 
 
 def _path_widths(name: str, path: str, workspace: str | None) -> list[_Width]:
-    widths = [_Width(name, paths.exact_path(path), f"{name} {path}, and nothing else")]
-    if workspace is None or not path.startswith(f"{workspace}/"):
+    inside = workspace is not None and path.startswith(f"{workspace}/")
+    # The words name it as people do, from the workspace; the rule is of the whole path.
+    shown = posixpath.relpath(path, workspace) if inside else path
+    widths = [_Width(name, paths.exact_path(path), f"{name} {shown}, and nothing else")]
+    if not inside:
         return widths
-    folder = posixpath.dirname(posixpath.relpath(path, workspace))
+    folder = posixpath.dirname(shown)
     if folder:
         widths.append(_Width(name, f"./{paths.exact_path(folder)}/**", f"{name} anything in {folder}/"))
     widths.append(_Width(name, "./**", f"{name} anything in this workspace"))

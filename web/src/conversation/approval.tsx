@@ -16,7 +16,7 @@ import { type Approval as Asked, toolName, type ToolPart } from './tool_part';
 
 export function Approval({ part, approval }: { part: ToolPart; approval: Asked }) {
   const conversation = useThis();
-  const rooted = useStore(conversation.store, (state) => state.session?.workspace_root != null);
+  const root = useStore(conversation.store, (state) => state.session?.workspace_root ?? null);
   const [sending, setSending] = useState(false);
   const [denying, setDenying] = useState(false);
   const offers = approval.descriptor?.offers;
@@ -46,7 +46,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   useAnswerKeys(ref, armed && !sending && !denying, (key) => {
     if (key === 'y') void decide('once');
     else if (key === 's' && keepable) void decide('session');
-    else if (key === 'p' && keepable && rooted) void decide('project');
+    else if (key === 'p' && keepable && root !== null) void decide('project');
     else if (key === 'n') setDenying(true);
     else if (key === 'Y' || key === 'N') void conversation.decideAll(key === 'Y' ? 'once' : 'deny').catch(() => undefined);
     else return false;
@@ -57,7 +57,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
     <div ref={ref} data-waits={approval.id} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
       <ToolInput id={`ask ${part.toolCallId}`} part={part} />
       <div className="grid gap-1 text-sm">
-        <Targets approval={approval} command={(part.input as { command?: unknown } | undefined)?.command} />
+        <Targets approval={approval} root={root} command={(part.input as { command?: unknown } | undefined)?.command} />
         <p className="break-words text-quiet">{whoAsked(approval)}</p>
       </div>
       {offers && <OfferChoice offers={offers} picked={offer} onPick={setOffer} />}
@@ -70,7 +70,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
             For this session
           </Button>
         )}
-        {keepable && rooted && (
+        {keepable && root !== null && (
           <Button disabled={sending} data-key="p" aria-keyshortcuts={armed ? 'p' : undefined} onClick={() => void decide('project')}>
             Always in this project
           </Button>
@@ -112,9 +112,9 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   );
 }
 
-function Targets({ approval, command }: { approval: Asked; command: unknown }) {
+function Targets({ approval, root, command }: { approval: Asked; root: string | null; command: unknown }) {
   // A command that stands above, word for word, is not said twice.
-  const targets = (approval.descriptor?.targets ?? []).map(targetWords).filter((target) => target.value !== '' && target.value !== command);
+  const targets = (approval.descriptor?.targets ?? []).map((target) => targetWords(target, root)).filter((target) => target.value !== '' && target.value !== command);
   if (targets.length === 0) return null;
   return (
     <ul aria-label="What it would touch" className="grid gap-1">

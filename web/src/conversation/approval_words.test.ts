@@ -13,9 +13,10 @@ test('the rule that asked is named with its scope', () => {
 });
 
 test('a path says whether it lies in the workspace', () => {
-  expect(targetWords({ permission: 'write', kind: 'path', value: '/w/a', inside: true })).toEqual({ what: 'write · path', value: '/w/a', where: 'in the workspace' });
-  expect(targetWords({ permission: 'read', kind: 'path', value: '/etc' })).toEqual({ what: 'read · path', value: '/etc', where: 'outside the workspace' });
-  expect(targetWords({ permission: 'task', kind: 'plain', value: '' })).toEqual({ what: 'task', value: '', where: '' });
+  expect(targetWords({ permission: 'write', kind: 'path', value: '/w/a/b', inside: true }, '/w')).toEqual({ what: 'write · path', value: 'a/b', where: 'in the workspace' });
+  expect(targetWords({ permission: 'write', kind: 'path', value: '/w', inside: true }, '/w')).toEqual({ what: 'write · path', value: '/w', where: 'in the workspace' });
+  expect(targetWords({ permission: 'read', kind: 'path', value: '/w2/a' }, '/w')).toEqual({ what: 'read · path', value: '/w2/a', where: 'outside the workspace' });
+  expect(targetWords({ permission: 'task', kind: 'plain', value: '' }, null)).toEqual({ what: 'task', value: '', where: '' });
 });
 
 test('what was decided is told, and nothing where nobody was asked', () => {

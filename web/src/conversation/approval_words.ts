@@ -15,12 +15,13 @@ export function whoAsked(approval: Approval): string {
   return `Asked by the rule “${rule.permission} ${rule.pattern}: ${rule.action}”${scope ? ` of ${scope}` : ''}.`;
 }
 
-/** What is touched: how it is called, the thing itself, and a word about where it is. */
-export function targetWords(target: Target): { what: string; value: string; where: string } {
+/** What is touched: how it is called, the thing itself (from the workspace, where it lies in it), and a word about where it is. */
+export function targetWords(target: Target, root: string | null): { what: string; value: string; where: string } {
   const kind = KINDS[target.kind] ?? '';
+  const below = target.kind === 'path' && target.inside && root !== null && target.value.startsWith(`${root}/`);
   return {
     what: kind && kind !== target.permission ? `${target.permission} · ${kind}` : target.permission,
-    value: target.value,
+    value: below ? target.value.slice(root.length + 1) : target.value,
     where: target.kind === 'path' ? (target.inside ? 'in the workspace' : 'outside the workspace') : '',
   };
 }

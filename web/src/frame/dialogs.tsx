@@ -1,18 +1,14 @@
 /** The dialogs that can be opened from anywhere, one at a time. */
 
 import { HelpDialog } from '../composer/help_dialog';
-import { Palette } from '../palette/palette';
 import { SettingsDialog } from '../settings/settings_dialog';
 import { SpendDialog } from '../settings/spend_dialog';
-import { type Opened, view } from '../state/view';
+import { closeDialog, type Opened } from '../state/view';
 import { TriggersDialog } from '../triggers/triggers_dialog';
 
-const close = () => view.set({ opened: null });
-
-export function Dialogs({ opened }: { opened: Opened }) {
-  if (opened === 'palette') return <Palette onClose={close} />;
-  if (opened === 'settings') return <SettingsDialog onClose={close} />;
-  if (opened === 'spend') return <SpendDialog onClose={close} />;
-  if (opened === 'triggers') return <TriggersDialog onClose={close} />;
-  return <HelpDialog onClose={close} />;
+export function Dialogs({ opened }: { opened: Exclude<Opened, 'palette'> }) {
+  if (opened === 'settings') return <SettingsDialog onClose={closeDialog} />;
+  if (opened === 'spend') return <SpendDialog onClose={closeDialog} />;
+  if (opened === 'triggers') return <TriggersDialog onClose={closeDialog} />;
+  return <HelpDialog onClose={closeDialog} />;
 }

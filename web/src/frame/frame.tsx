@@ -2,11 +2,12 @@
 
 import { type CSSProperties, lazy, Suspense, useEffect, useMemo, useRef } from 'react';
 import { Inspector } from '../inspector/inspector';
+import { Palette } from '../palette/palette';
 import { Sidebar } from '../sidebar/sidebar';
 import { useHost } from '../state/host';
 import { goTo, useRoute } from '../state/route';
 import { useStore } from '../state/store';
-import { fittingWidth, view } from '../state/view';
+import { closeDialog, fittingWidth, view } from '../state/view';
 import { Banner } from './banner';
 import { useDrawerFocus } from './drawer_focus';
 import { useFocusKeeper } from './focus_keeper';
@@ -71,7 +72,9 @@ export function Frame() {
           </aside>
         )}
       </div>
-      {opened && (
+      {/* Whoever presses its key types on at once: it is there from the beginning. */}
+      {opened === 'palette' && <Palette onClose={closeDialog} />}
+      {opened && opened !== 'palette' && (
         <Suspense>
           <Dialogs opened={opened} />
         </Suspense>

@@ -44,7 +44,7 @@ function Opened({ conversation }: { conversation: Conversation }) {
             ref={tabs}
             role="tablist"
             aria-label="Inspector"
-            className="flex min-w-0 flex-1 gap-1"
+            className="flex min-w-0 flex-1 gap-1 max-xl:gap-0"
             onKeyDown={(event) => {
               if (event.key === 'ArrowRight') move(1);
               else if (event.key === 'ArrowLeft') move(-1);
@@ -62,7 +62,7 @@ function Opened({ conversation }: { conversation: Conversation }) {
                 aria-controls="inspector-panel"
                 tabIndex={tab === entry.tab ? 0 : -1}
                 onClick={() => view.set({ tab: entry.tab })}
-                className={`rounded-md px-2.5 py-1 text-sm ${tab === entry.tab ? 'bg-raised font-medium text-ink' : 'text-quiet hover:text-ink'}`}
+                className={`rounded-md px-2.5 py-1 text-sm max-xl:px-2 ${tab === entry.tab ? 'bg-raised font-medium text-ink' : 'text-quiet hover:text-ink'}`}
               >
                 {entry.name}
               </button>

@@ -80,7 +80,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
           tabIndex={active ? 0 : -1}
           data-home={active || undefined}
           aria-current={current ? 'page' : undefined}
-          className={`block rounded-md px-2 py-1.5 ${archived ? 'italic' : ''}`}
+          className={`block rounded-md px-2 py-1.5 pointer-coarse:pe-12 ${archived ? 'italic' : ''}`}
           title={session.title ?? undefined}
           onClick={(event) => {
             if (chosen === null && !event.shiftKey) return;
@@ -104,7 +104,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
               {age(session.updated_at, now)}
             </time>
           </span>
-          <span className="flex items-center gap-1.5 pe-7 text-xs text-quiet">
+          <span className="flex items-center gap-1.5 pe-7 text-xs text-quiet pointer-coarse:pe-0">
             <span className="truncate">{modelName({ ...session.model, variant: null })}</span>
             {session.total_tokens > 0 && (
               <span className="shrink-0 whitespace-nowrap" title={count(session.total_tokens, 'token')}>
@@ -123,7 +123,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
         </a>
       )}
       {!renaming && (hot || active || current || TOUCH) && (
-        <div className={`absolute right-1 bottom-1 opacity-0 group-focus-within:opacity-100 group-hover:opacity-100 pointer-coarse:opacity-100 [@media(hover:none)]:opacity-100`}>
+        <div className={`absolute right-1 bottom-1 pointer-coarse:right-0 pointer-coarse:bottom-0.5 opacity-0 group-focus-within:opacity-100 group-hover:opacity-100 pointer-coarse:opacity-100 [@media(hover:none)]:opacity-100`}>
           <Menu
             label={`Actions for ${title}`}
             up={up}

@@ -12,8 +12,9 @@ const CHOICES: { theme: Theme; icon: IconName; label: string }[] = [
 
 export function ThemeSwitch() {
   const theme = useStore(view, (state) => state.theme);
+  // There is no room for it beside keys as large as a finger; the settings have it, too.
   return (
-    <div role="group" aria-label="Look" className="flex rounded-md border border-line">
+    <div role="group" aria-label="Look" className="flex rounded-md border border-line pointer-coarse:hidden">
       {CHOICES.map((choice) => (
         <button
           key={choice.theme}

@@ -17,6 +17,15 @@ describe('timeline', () => {
     ]);
   });
 
+  it('parts a turn from the one above it, not from a banner that is seen', () => {
+    const parted = (...groups: RewoundGroup[]) =>
+      timeline([said('1', 'a'), said('2', 'a', 'assistant'), said('3', 'b')], groups, true).flatMap((item) => (item.kind === 'message' ? [item.parted] : []));
+    expect(parted()).toEqual([false, false, true]);
+    expect(parted(group('x', 'a'))).toEqual([false, false, false]);
+    expect(parted({ ...group('x', 'a'), covered: true })).toEqual([false, false, true]);
+    expect(parted({ ...group('x', null), covered: true })).toEqual([false, false, true]);
+  });
+
   it('puts a banner after the turn it left', () => {
     expect(keys([said('1', 'a'), said('2', 'a'), said('3', 'b')], [group('x', 'a')], true)).toEqual(['1', '2', 'rewound x', '3']);
   });

@@ -36,7 +36,9 @@ export function timeline(messages: Message[], groups: RewoundGroup[], whole: boo
     const after = messages[index + 1]?.metadata?.turn_id;
     const startsTurn = turn === undefined || before !== turn;
     const endsTurn = turn === undefined ? index === messages.length - 1 : after !== turn;
-    items.push({ kind: 'message', key: keyOf(message), message, startsTurn, endsTurn, parted: startsTurn && message.role === 'user' && items.at(-1)?.kind === 'message' });
+    // A banner that a switch of versions stands for is not drawn.
+    const above = items.findLast((item) => item.kind !== 'rewound' || !item.group.covered);
+    items.push({ kind: 'message', key: keyOf(message), message, startsTurn, endsTurn, parted: startsTurn && message.role === 'user' && above?.kind === 'message' });
     if (turn && endsTurn) banners(turn);
   });
   return items;

@@ -55,6 +55,8 @@ view.subscribe(() => {
   window.localStorage.setItem(KEY, JSON.stringify({ inspector, tab, theme, notices, group, collapsed, width, density }));
 });
 
+export const closeDialog = (): void => view.set({ opened: null });
+
 /** What is drawn: whatever was kept, a list can be grasped and leaves room for the rest. */
 export function fittingWidth(wanted: number): number {
   return Math.round(Math.max(WIDTH.least, Math.min(Number.isFinite(wanted) ? wanted : WIDTH.usual, WIDTH.most)));

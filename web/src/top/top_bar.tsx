@@ -22,6 +22,8 @@ function MainBar() {
   const conversation = useThis();
   const session = useSession();
   const model = modelName(session?.model);
+  const root = session?.workspace_root ?? null;
+  const place = [model, root?.split('/').at(-1), session?.agent].filter(Boolean).join(' · ');
   // On a narrow screen what it is doing says more than who answers.
   const resting = useStore(conversation.store, (state) => stateOf(state.status) === 'idle');
   const archived = (session?.archived_at ?? null) !== null;
@@ -33,8 +35,8 @@ function MainBar() {
         <SessionTitle />
         <div className="flex min-w-0 items-center text-xs text-quiet">
           <StatusLine />
-          <span className={`me-2 min-w-0 truncate ${resting ? '' : 'hidden @lg:inline'}`} title={model}>
-            {model}
+          <span className={`me-2 min-w-0 truncate ${resting ? '' : 'hidden @lg:inline'}`} title={[model, root, session?.agent].filter(Boolean).join('\n')}>
+            {place}
           </span>
           {archived && <span className="me-2 shrink-0">archived</span>}
           <ParentLink />

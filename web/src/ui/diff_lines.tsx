@@ -9,6 +9,10 @@ export type ShownLine = DiffLine | { kind: 'gap'; count: number } | { kind: 'mar
 const MARKS = { same: ' ', removed: '−', added: '+' } as const;
 const LOOKS = { same: 'text-quiet', removed: 'bg-bad-soft text-bad', added: 'bg-good-soft text-good' } as const;
 
+function isBetween(line: ShownLine | undefined): line is Exclude<ShownLine, DiffLine> {
+  return line?.kind === 'gap' || line?.kind === 'mark';
+}
+
 /** `framed`: it stands in a frame of somebody else's. */
 export function DiffLines({ lines, label, framed = false }: { lines: ShownLine[]; label?: string; framed?: boolean }) {
   return (
@@ -19,8 +23,8 @@ export function DiffLines({ lines, label, framed = false }: { lines: ShownLine[]
       className={`max-h-[70vh] overflow-auto bg-paper font-mono text-xs whitespace-pre-wrap [overflow-wrap:anywhere] ${framed ? '' : 'rounded-md border border-line'}`}
     >
       {lines.map((line, index) =>
-        line.kind === 'gap' || line.kind === 'mark' ? (
-          <div key={index} className="border-line px-2 py-0.5 text-quiet not-first:border-t not-last:border-b">
+        isBetween(line) ? (
+          <div key={index} className={`border-line px-2 py-0.5 text-quiet not-last:border-b ${isBetween(lines[index - 1]) ? '' : 'not-first:border-t'}`}>
             {line.kind === 'mark' ? line.text : `${count(line.count, 'line')} the same`}
           </div>
         ) : (

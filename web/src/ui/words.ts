@@ -27,7 +27,7 @@ export function age(at: number, now: number = Date.now()): string {
 }
 
 export function moment(at: number): string {
-  return new Date(at).toLocaleString('en', { dateStyle: 'medium', timeStyle: 'medium' });
+  return new Date(at).toLocaleString('en', { dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' });
 }
 
 export function duration(ms: number): string {

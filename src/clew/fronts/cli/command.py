@@ -55,7 +55,8 @@ AnyEngine = clew.Engine | RemoteEngine
 
 def option(help: str, name: str | None = None) -> cyclopts.Parameter:
     """An option that takes a value; its name is its parameter's, unless another is given."""
-    return cyclopts.Parameter(name=name, help=help)
+    # Else one that may come again would have an ``--empty-`` of its own.
+    return cyclopts.Parameter(name=name, negative=(), help=help)
 
 
 def flag(help: str, name: str | None = None) -> cyclopts.Parameter:

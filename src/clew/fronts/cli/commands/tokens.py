@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import cyclopts
 
 from clew.clock import SystemClock
-from clew.fronts.cli.command import option
+from clew.fronts.cli.command import Json, option, print_json
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.owner_tokens import OwnerTokens
 
@@ -36,12 +36,16 @@ def add(
 
 
 @tokens.command(name="list")
-def list_tokens() -> None:
+def list_tokens(*, json: Json = False) -> None:
     """Who has a token, and the folders they may work in.
 
     Example: clew token list
     """
-    for one in OwnerTokens().list():
+    known = OwnerTokens().list()
+    if json:
+        print_json([{"name": one.name, "roots": one.roots, "created_at": one.created_at} for one in known])
+        return
+    for one in known:
         print("\t".join(map(plain, (one.name, *one.roots))))
 
 

@@ -1,1 +1,0 @@
-export{o as Mermaid}from"./index-B1_1FAtX.js";
