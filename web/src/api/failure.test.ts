@@ -23,4 +23,12 @@ describe('failures', () => {
     expect(failureIn(new Unreachable()).then).toBe('This page tries again by itself.');
     expect(failureIn(new TypeError("can't access property of undefined"))).toEqual({ words: 'Something went wrong in this page.', then: 'Reload it; nothing that was sent is lost.', said: "TypeError: can't access property of undefined" });
   });
+
+  test.each(['constructor', '__proto__', 'toString'])('a code or cause of %s, or words that are none, are no way to break the page', (name) => {
+    expect(failureWords({ code: name, cause: name, message: 'said' })).toEqual({ words: 'Said.' });
+    expect(failureWords({ code: 'no_key', message: { a: 1 } as never, provider_id: "$'", key_name: '$&' })).toEqual({
+      words: "There is no key for $'.",
+      then: 'Set $& where clew runs and start it anew, or choose another model.',
+    });
+  });
 });

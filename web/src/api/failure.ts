@@ -30,9 +30,10 @@ const BETWEEN: Record<string, FailureWords> = {
 const AWAY: FailureWords = { words: 'The server did not answer as it should.', then: 'Try again in a moment; if it stays, look at the server.' };
 
 export function failureWords(failure: Failure | null | undefined): FailureWords {
-  const { code = '', message, cause = '' } = failure ?? {};
-  const said = message?.trim();
-  const known = FAILURES[cause] ?? FAILURES[code];
+  // What is stored may come from an import, or from another program: of any kind, under any name.
+  const [code, message, cause] = [failure?.code, failure?.message, failure?.cause].map((one) => (typeof one === 'string' ? one : '')) as [string, string, string];
+  const said = message.trim();
+  const known = rowOf(cause) ?? rowOf(code);
   if (known) {
     // Of what was interrupted the engine speaks of tools, each of which says so itself.
     return { words: filled(known.happened, failure!), then: filled(known.next, failure!), ...(said && code !== 'interrupted' ? { said } : {}) };
@@ -41,8 +42,12 @@ export function failureWords(failure: Failure | null | undefined): FailureWords 
   return { words: said ? sentence(said) : 'This failed.' };
 }
 
+function rowOf(name: string): (typeof FAILURES)[string] | undefined {
+  return Object.hasOwn(FAILURES, name) ? FAILURES[name] : undefined;
+}
+
 function filled(text: string, { provider_id, key_name }: Failure): string {
-  const whole = text.replaceAll('{provider}', provider_id ?? 'the provider').replaceAll('{key}', key_name ?? 'its key');
+  const whole = text.replaceAll('{provider}', () => provider_id ?? 'the provider').replaceAll('{key}', () => key_name ?? 'its key');
   return whole.startsWith('the provider') ? `T${whole.slice(1)}` : whole;
 }
 

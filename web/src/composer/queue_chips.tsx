@@ -1,6 +1,6 @@
 /** Messages that wait for their turn: each can be reworded, moved, sent now and cancelled; all of them held back and let go. */
 
-import { type KeyboardEvent, useLayoutEffect, useRef, useState } from 'react';
+import { type KeyboardEvent, useEffect, useLayoutEffect, useRef, useState } from 'react';
 import { textOf } from '../api/types';
 import type { Message, Status } from '../api/types';
 import { useStore } from '../state/store';
@@ -52,6 +52,12 @@ function Queued({ message, place, earlier, later, last }: { message: Message; pl
     if (keeps.current) row.current?.focus();
     keeps.current = false;
   }, [place, draft]);
+  const unsaved = useRef<string | null>(null);
+  useLayoutEffect(() => {
+    unsaved.current = draft !== null && draft.trim() && draft !== textOf(message) ? draft : null;
+  });
+  // Where it was sent meanwhile, nothing that was typed is lost.
+  useEffect(() => () => void (unsaved.current !== null && conversation.offer(unsaved.current)), [conversation]);
   const words = wordsOf(message);
   // The notice above the composer says why something was refused.
   const quietly = (doing: Promise<void>) => void doing.catch(() => undefined);
@@ -66,7 +72,6 @@ function Queued({ message, place, earlier, later, last }: { message: Message; pl
   const save = async () => {
     if (!draft?.trim()) return;
     leave();
-    // Where it was sent meanwhile, nothing that was typed is lost.
     if (draft !== textOf(message)) await conversation.editQueued(message.id, draft).catch(() => conversation.offer(draft));
   };
 

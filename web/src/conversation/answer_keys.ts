@@ -2,10 +2,13 @@
  *  it began to wait or the last answer was given, answers nothing. */
 
 import { type RefObject, useEffect, useRef, useState } from 'react';
+import { view } from '../state/view';
 import { useMemory } from './memory';
 
 /** So soon after a question was shown nobody has read it: what is typed then, without a pause, is no answer. */
 const MOMENT_MS = 300;
+/** So much of a question, in pixels, has to be in sight. */
+const ENOUGH = 48;
 
 /** Whether it has been in sight for a moment in which nothing was typed. */
 export function useArmed(id: string): boolean {
@@ -31,7 +34,7 @@ export function useArmed(id: string): boolean {
   return armed;
 }
 
-/** `answer` does what a key means, and says whether it means anything. */
+/** `answer` does what a key means, and says whether it means anything. Capitals are for Shift, not for Caps Lock. */
 export function useAnswerKeys(ref: RefObject<HTMLElement | null>, armed: boolean, answer: (key: string) => boolean): void {
   const memory = useMemory();
   const latest = useRef(answer);
@@ -49,7 +52,7 @@ export function useAnswerKeys(ref: RefObject<HTMLElement | null>, armed: boolean
         if (!/^[yspn]$/i.test(event.key)) return;
         element.scrollIntoView({ block: 'nearest' });
         element.focus({ preventScroll: true });
-      } else if (!latest.current(event.key)) {
+      } else if (!latest.current(event.shiftKey ? event.key.toUpperCase() : event.key.toLowerCase())) {
         return;
       } else {
         memory.answered = performance.now();
@@ -65,7 +68,8 @@ export function useAnswerKeys(ref: RefObject<HTMLElement | null>, armed: boolean
 /** One that has the focus is; else the first of the page's own conversation, while nothing that takes letters has it. */
 function isMeant(element: HTMLElement): boolean {
   const at = document.activeElement;
-  if (document.querySelector('dialog[open], [role="menu"]') || (at && takesLetters(at))) return false;
+  // A dialog that is still on its way has the keys already.
+  if (view.get().opened !== null || document.querySelector('dialog[open], [role="menu"]') || (at && takesLetters(at))) return false;
   const within = at?.closest('[data-waits]');
   if (within) return within === element;
   const main = element.closest('main');
@@ -73,7 +77,7 @@ function isMeant(element: HTMLElement): boolean {
 }
 
 function takesLetters(at: Element): boolean {
-  if (at instanceof HTMLSelectElement) return isOpen(at);
+  if (at instanceof HTMLSelectElement) return !at.closest('[data-waits]') || isOpen(at);
   return at.matches('input, textarea, [contenteditable="true"]');
 }
 
@@ -88,5 +92,7 @@ function isOpen(select: HTMLSelectElement): boolean {
 
 function isInSight(element: HTMLElement): boolean {
   const { top, bottom } = element.getBoundingClientRect();
-  return bottom > 0 && top < window.innerHeight;
+  // What the list has scrolled away lies behind the composer.
+  const list = element.closest('[role="region"]')?.getBoundingClientRect() ?? { top: 0, bottom: window.innerHeight };
+  return Math.min(bottom, list.bottom) - Math.max(top, list.top) >= Math.min(ENOUGH, bottom - top);
 }

@@ -73,5 +73,5 @@ export function looksInWords(parts: ShownPart[]): string {
 
 function isLook(part: Part): boolean {
   const tool = asTool(part);
-  return tool !== null && toolName(tool) in WORDS && toolState(tool, true, false) === 'done' && tool.approval === undefined;
+  return tool !== null && Object.hasOwn(WORDS, toolName(tool)) && toolState(tool, true, false) === 'done' && tool.approval === undefined;
 }

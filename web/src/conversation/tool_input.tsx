@@ -24,7 +24,7 @@ export function ToolInput({ id, part }: { id: string; part: ToolPart }) {
   const { input } = part;
   const name = toolName(part);
   if (input === undefined) return <p className="text-sm text-quiet">No input yet.</p>;
-  const known = FIELDS[name];
+  const known = Object.hasOwn(FIELDS, name) ? FIELDS[name] : undefined;
   const fields = input && typeof input === 'object' ? (input as Record<string, unknown>) : null;
   if (!known || !fields || !known.every(({ field }) => typeof fields[field] === 'string')) {
     return <Labelled id={id} label="Input" text={asText(input)} />;
