@@ -233,3 +233,40 @@ async def test_a_prompt_is_refused_before_there_is_a_stream_and_else_its_stream_
         again = await engine.start(session.id, "Hello", message_id="mine")
         assert "".join([chunk.get("delta", "") async for chunk in again]) == "One two."
         assert len(model.requests) == 1
+
+
+@pytest.mark.rule("EM-2")
+@pytest.mark.parametrize("name", ["message.user", "before_model_call", "before_tool_call"])
+@pytest.mark.parametrize(("way", "said"), [("bytes", "gave back bytes"), ("cancelled", "cancelled from inside")])
+async def test_a_hook_that_gives_back_what_it_cannot_is_a_refusal_that_says_so(name: Any, way: str, said: str) -> None:
+    """Not a failure inside of clew, and not the end of whoever asked; the session can be used after it."""
+
+    async def hook(_: Any) -> Any:
+        if way == "cancelled":
+            raise asyncio.CancelledError
+        return b"no"
+
+    @clew.tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    model = ScriptedModel([call("look", {}), say("done")])
+    rules = [clew.Rule("look", "*", "allow")]
+    async with clew.open("memory:", tools=[look], rules=rules, providers={"test": model}) as engine:
+        engine.hook(name, hook)
+        session = await engine.create_session()
+        if name == "message.user":
+            with pytest.raises(clew.ClewError, match=said) as refused:
+                await engine.submit(session.id, "go")
+            assert refused.value.code == "refused_by_hook"
+            return
+        outcome = await (await engine.submit(session.id, "go")).wait()
+        if name == "before_model_call":
+            assert outcome.error is not None
+            assert (outcome.error["code"], said in outcome.error["message"]) == ("refused_by_hook", True)
+        else:
+            [told] = [
+                part["errorText"] for part in (await engine.messages(session.id))[-1].parts if "errorText" in part
+            ]
+            assert (outcome.status, said in told) == ("completed", True)

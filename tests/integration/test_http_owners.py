@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
@@ -21,7 +24,7 @@ from clew.fronts.http.serve import load_app
 from clew.fronts.http.sse import Streams
 from clew.fronts.operations import OPERATIONS, Operation
 from clew.fronts.owner_tokens import OwnerTokens
-from clew.server import Owner, make_app
+from clew.server import Authenticate, Owner, make_app
 from tests.integration.http_client import HOST, AsgiClient
 from tests.integration.test_owners import SECRET, Owned
 
@@ -180,6 +183,10 @@ async def test_pages_of_allowed_origins_may_call_and_no_others(owned: Owned) -> 
         assert reply.status == 204
         assert reply.headers["access-control-allow-origin"] == "https://shop.example"
         assert "authorization" in reply.headers["access-control-allow-headers"]
+    # A host's own header, by which it knows its users.
+    own = {**asking, "access-control-request-headers": "content-type,x-user"}
+    async with client.open("OPTIONS", "/api/chat", headers=own) as reply:
+        assert reply.headers["access-control-allow-headers"] == "content-type,x-user"
     for user, expected in (("ada", 200), (None, 401)):
         answer = await client.get("/api/sessions", headers={"origin": "https://shop.example", "x-user": user})
         assert (answer.status, answer.headers["access-control-allow-origin"]) == (expected, "https://shop.example")
@@ -236,10 +243,89 @@ async def test_tokens_of_owners_are_kept_by_digest_and_good_until_revoked(owned:
         "bob"
     ]
     assert stat.S_IMODE(kept.path.stat().st_mode) == 0o600
-    for garbage in ("{}", "[{}]", "no", '[{"name": "a b", "sha256": "x", "created_at": 1}]'):
-        kept.path.write_text(garbage)
+    one = '{"name": "%s", "sha256": "' + "0" * 64 + '", "created_at": 1, "roots": ["%s"]}'
+    twice, anywhere = one % ("a", "/a") + "," + one % ("b", "/b"), one % ("a", ".")
+    for garbage in ("{}", "[{}]", "no", one % ("a b", "/a"), f"[{twice}]", f"[{anywhere}]", one % ("\xff", "/a")):
+        kept.path.write_bytes(garbage.encode("latin-1"))
         with pytest.raises(InvalidInput, match="mend it, or remove it"):
             kept.list()
+        # Nobody is let in by it, and it says nothing to a stranger; who has the server's own token is.
+        assert [await listed(one) for one in (bob, "the-servers-own")] == [500, theirs]
+    kept.path.unlink()
+    kept.path.mkdir()
+    with pytest.raises(InvalidInput, match="mend it, or remove it"):
+        kept.list()
+
+
+@pytest.mark.rule("OW-1")
+async def test_tokens_that_are_made_and_revoked_at_once_are_all_of_them(tmp_path: Path) -> None:
+    """Each by a process of its own, as far as the file can tell: none takes back what another did."""
+    home = {"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    for n in range(8):
+        OwnerTokens(home).add(f"old{n}", 1)
+    changes: list[Callable[[], object]] = [functools.partial(OwnerTokens(home).add, f"new{n}", 1) for n in range(8)]
+    changes += [functools.partial(OwnerTokens(home).revoke, f"old{n}") for n in range(8)]
+    await asyncio.gather(*map(asyncio.to_thread, changes))
+    assert [one.name for one in OwnerTokens(home).list()] == [f"new{n}" for n in range(8)]
+
+
+@pytest.mark.rule("OW-1")
+async def test_a_stream_ends_when_the_token_it_began_with_is_revoked(owned: Owned, tmp_path: Path) -> None:
+    """At its next heartbeat, and is refused when it comes again; another owner's goes on."""
+    kept = OwnerTokens({"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)})
+    headers = [{"authorization": f"Bearer {kept.add(name, 1)}"} for name in ("ada", "bob")]
+    tokens = BearerTokens("the-servers-own", lambda given: Owner(one.name) if (one := kept.find(given)) else None)
+    streams = Streams(heartbeat_s=0.01)
+    client = AsgiClient(make_app(owned.engine, authenticate=tokens, streams=streams), owned.engine, streams)
+    async with (
+        asyncio.timeout(30),
+        client.open("GET", "/api/events", headers=headers[0]) as adas,
+        client.open("GET", "/api/events", headers=headers[1]) as bobs,
+    ):
+        heard, going_on = adas.frames(), bobs.frames()
+        assert (await anext(heard))["type"] == (await anext(going_on))["type"] == "hello"
+        kept.revoke("ada")
+        # What was on its way may still come.
+        async for _ in heard:
+            pass
+        made = await owned.bob.create_session(model="demo/echo")
+        assert (await anext(going_on))["session_id"] == made.id
+    assert (await client.get("/api/events", headers=headers[0])).status == 401
+
+
+@pytest.mark.rule("EM-4")
+async def test_a_host_that_cannot_say_who_asks_lets_nobody_in_and_answers(owned: Owned) -> None:
+    """What it raises for the client goes there as it is; anything else is a 500 that gives nothing away."""
+
+    def raises(error: Exception) -> Authenticate:
+        def authenticate(_: HTTPConnection) -> Owner:
+            raise error
+
+        return authenticate
+
+    async def answered(authenticate: Any, path: str, **more: str) -> tuple[int, str]:
+        app = Starlette(routes=[Mount("/x", app=make_app(owned.engine, authenticate=authenticate))])
+        async with AsgiClient(app, owned.engine, Streams()).open("GET", f"/x{path}", headers=more) as reply:
+            return reply.status, (await reply.read()).decode()
+
+    said = HTTPException(403, "your plan has no chats", {"x-plan": "free"})
+    assert await answered(raises(said), "/api/sessions") == (403, "your plan has no chats")
+    for wrong in (raises(ValueError(SECRET)), raises(InvalidInput(SECRET)), raises(OSError(SECRET))):
+        status, told = await answered(wrong, "/api/sessions")
+        assert (status, json.loads(told)["code"], SECRET in told) == (500, "internal_error", False)
+    for garbage in (False, True, 7, "", b"ada", {"name": "ada"}, Owner(""), object()):
+        for path in ("/api/sessions", "/api/server", "/openapi.json", "/api/models"):
+            assert (await answered(lambda _, given=garbage: given, path))[0] == 500, (garbage, path)
+    status, told = await answered(lambda _: Owner("ada", [str(owned.root)]), "/api/server")  # type: ignore[arg-type]
+    assert (status, json.loads(told)["workspace_root"]) == (200, str(owned.root))
+
+
+@pytest.mark.rule("EM-4")
+async def test_origins_that_would_let_in_everybody_or_nobody_are_refused(owned: Owned) -> None:
+    """A star, the null of any sandboxed page, a text in the place of a list, and what no browser sends."""
+    for wrong in (["*"], ["null"], "https://a.example", ["https://a.example/"], ["https://*.example"], ["a.example"]):
+        with pytest.raises(InvalidInput, match="origins"):
+            make_app(owned.engine, authenticate=who, origins=wrong)
 
 
 @pytest.mark.rule("EM-4")

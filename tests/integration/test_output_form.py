@@ -76,6 +76,22 @@ async def test_a_model_that_only_talks_is_reminded_and_then_the_turn_has_failed(
             await engine.start(session.id, "x", output={"type": "nothing"})
 
 
+@pytest.mark.parametrize(
+    ("schema", "wrong", "right"),
+    [
+        ({"type": "array", "items": {"$ref": "#"}}, [{"value": []}], [[], [[]]]),
+        ({"items": {"$ref": "#/definitions/n"}, "definitions": {"n": {"type": "integer"}}}, ["x"], [7]),
+        ({"$id": "https://example.org/n", "$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}}, "x", 7),
+    ],
+)
+async def test_references_of_a_schema_begin_at_the_schema_that_was_given(schema: Any, wrong: Any, right: Any) -> None:
+    """Also where it is no object, and so has to be the one argument of a call."""
+    model = ScriptedModel([call("final_answer", {"value": wrong}), call("final_answer", {"value": right})])
+    async with clew.open("memory:", providers={"test": model}) as engine:
+        session = await engine.create_session()
+        assert await (await engine.start(session.id, "Which?", output=schema)).output() == right
+
+
 async def test_a_turn_that_was_cut_off_still_wants_its_form(tmp_path: Path) -> None:
     """Another process goes on with it: the schema is stored with the prompt, and nothing of it is lost."""
     url = f"sqlite:///{tmp_path}/t.db"

@@ -14,6 +14,8 @@ import pytest
 import clew
 from clew.engine.facade import WHOLE_STORE
 from clew.errors import AliasTaken, InvalidInput, NotFound
+from clew.live.base import Event
+from clew.testing import scripted
 from clew.triggers.routing import Routing
 
 pytestmark = pytest.mark.rule("OW-1")
@@ -238,6 +240,94 @@ async def test_what_comes_of_an_owners_session_is_theirs(owned: Owned) -> None:
     assert (taken.owner, taken.alias, taken.parent_id) == ("bob", None, None)
 
 
+async def test_a_subagent_and_what_it_asks_for_is_its_owners(tmp_path: Path) -> None:
+    """Two deep: seen and paid for by the owner, and by nobody else; tools are told whom they work for."""
+    told: list[tuple[str, str | None]] = []
+
+    @clew.tool
+    def look(context: clew.ToolContext) -> str:
+        """Look."""
+        told.append((context.session_id, context.owner))
+        return SECRET
+
+    tasks = [scripted.call("task", {"prompt": words}) for words in ("look", "look closer")]
+    said = [scripted.say(words) for words in ("seen", "found", "done")]
+    model = scripted.ScriptedModel([*tasks, scripted.call("look", {}), *said])
+    rules = [clew.Rule("*", "*", "allow")]
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with clew.open(url, tools=[look], rules=rules, providers={"test": model}) as engine:
+        ada, bob = engine.scoped("ada"), engine.scoped("bob")
+        session = await ada.create_session()
+        assert (await (await ada.submit(session.id, "go")).wait()).status == "completed"
+        children = (await engine.list_sessions(kind="subagent")).sessions
+        assert [one.owner for one in children] == ["ada", "ada"]
+        assert told == [(next(one.id for one in children if one.parent_id != session.id), "ada")]
+        assert (await ada.list_sessions(kind="subagent")).sessions == children
+        assert (await bob.list_sessions(kind="any")).sessions == ()
+        for child in children:
+            with pytest.raises(NotFound):
+                await bob.messages(child.id)
+        groups = (await engine.usage("owner")).groups
+        assert [(group.key, group.calls) for group in groups] == [("ada", 6)]
+        await ada.delete_session(session.id)
+        assert (await engine.list_sessions(kind="any")).sessions == ()
+
+
+async def test_what_lies_in_anothers_session_is_not_in_ones_own(owned: Owned) -> None:
+    """Messages and turns of a stranger's, named in a session of one's own, end as what nobody has, word for word."""
+    bob, ids = owned.bob, owned.ids
+    await bob.create_session(model="demo/echo", alias="mine")
+    await (await bob.submit("mine", "hello")).wait()
+    first = (await bob.messages("mine"))[0].id
+
+    def asked(message: str, turn: str) -> list[Any]:
+        return [
+            bob.messages("mine", before=message),
+            bob.files("mine", cursor=turn),
+            bob.rewind("mine", message),
+            bob.set_head("mine", turn),
+            bob.branch("mine", message),
+            bob.branch("mine", first, start_message_id=message),
+            bob.accept_message("mine", message),
+            bob.compaction("mine", message),
+            bob.cancel_queued("mine", message),
+            bob.find_asked("mine", message),
+            bob.events.list(turn_id=turn),
+        ]
+
+    told: list[list[tuple[str, str]]] = []
+    for message, turn in (
+        (ids["message_id"], ids["turn_id"]),
+        (missing("", ids["message_id"]), missing("", ids["turn_id"])),
+    ):
+        told.append([])
+        for one in asked(message, turn):
+            with pytest.raises(NotFound) as error:
+                await one
+            told[-1].append((error.value.code, str(error.value).replace(message, "…").replace(turn, "…")))
+    assert told[0] == told[1]
+    part = {"type": "file", "mediaType": "text/plain", "url": f"/api/blobs/{ids['sha256']}"}
+    with pytest.raises(InvalidInput):
+        await bob.rewind("mine", first, mode="edit", parts=[part], run=True)
+
+
+async def test_an_import_hangs_below_no_session_of_another(owned: Owned) -> None:
+    """Not for another owner, nor for whoever sees all: the owner's tree shows what is theirs, and can be deleted."""
+    exported = await owned.ada.export(owned.ids["branch"])
+    tree = await owned.ada.tree("chat-1")
+    for engine, expected in ((owned.bob, None), (owned.engine, None), (owned.ada, owned.ids["session_id"])):
+        assert (await engine.import_session(exported)).parent_id == expected
+        if expected is None:
+            assert await owned.ada.tree("chat-1") == tree
+
+
+async def test_a_name_of_ones_own_is_no_ear_for_the_session_whose_id_it_is(owned: Owned) -> None:
+    """Ids that other programs give may be anything that an alias is, too."""
+    mine = await owned.bob.create_session(model="demo/echo", alias="their-id")
+    for session_id, expected in ((mine.id, True), ("their-id", False), (owned.ids["session_id"], False)):
+        assert await owned.bob._is_own(Event("status", {"session_id": session_id})) is expected
+
+
 async def test_an_owner_works_in_their_own_folders_alone(owned: Owned, tmp_path: Path) -> None:
     """Another folder, and a link out of one's own, are refused; without any there is no workspace."""
     (owned.root / "way-out").symlink_to(tmp_path)
@@ -250,6 +340,8 @@ async def test_an_owner_works_in_their_own_folders_alone(owned: Owned, tmp_path:
             owned.ada.import_session(owned.ids["exported"], workspace_root=folder),
             owned.ada.add_rule("project", "bash", "*", "deny", workspace=folder),
             owned.ada.agents(folder),
+            owned.ada.rules(agent="explore", workspace=folder),
+            owned.ada.rules(session_id="chat-1", workspace=folder),
             owned.ada.find_files(workspace=folder),
             owned.ada.schedules.add("0 9 * * *", "x", routing=Routing(workspace_root=str(folder))),
         ):

@@ -74,6 +74,9 @@ class Permissions(EnginePart):
             for folder in folders:
                 found += await book.of_project(folder, owner)
         if named is not None and scope in (None, "agent"):
+            if workspace is not None and self.roots is not None:
+                # An agent may be a file of that folder.
+                root = str(await self._place(workspace))
             found += await book.of_agent(named, root)
         return found
 

@@ -219,4 +219,5 @@ class Runs(EnginePart):
         session_id = event.data.get("session_id")
         if event.type == "session_deleted":
             return event.data.get("owner") == self.owner
-        return isinstance(session_id, str) and await self._store.find_named(session_id, self.owner) is not None
+        # By id: what one owner calls a session may be the id of another's.
+        return isinstance(session_id, str) and await self._store.find_named(session_id, self.owner) == session_id

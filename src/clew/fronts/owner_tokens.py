@@ -5,11 +5,13 @@ A token is shown once, when it is made. What is kept is its SHA-256: 256 bits of
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hmac
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -60,6 +62,8 @@ class OwnerTokens:
                 self._kept, self._seen = self._read(), seen
         except FileNotFoundError:
             self._kept, self._seen = (), None
+        except OSError as error:
+            raise InvalidInput(f"{self.path} cannot be read: {error.strerror}; mend it, or remove it") from error
         return self._kept
 
     def add(self, name: str, now: int, roots: tuple[str, ...] = ()) -> str:
@@ -67,37 +71,54 @@ class OwnerTokens:
         if not _NAME.fullmatch(name):
             raise InvalidInput("an owner is named by 1 to 128 letters, digits and . _ @ + -")
         token = secrets.token_urlsafe(32)
-        known = self.list()
-        if any(one.name == name for one in known):
-            raise Conflict(f"{name} has a token already; `clew token revoke {name}` takes it away")
-        self._write((*known, OwnerToken(name, _digest(token), now, roots)))
+        with self._alone():
+            known = self._read_now()
+            if any(one.name == name for one in known):
+                raise Conflict(f"{name} has a token already; `clew token revoke {name}` takes it away")
+            self._write((*known, OwnerToken(name, _digest(token), now, roots)))
         return token
 
     def revoke(self, name: str) -> None:
         """Take an owner's token away. What is theirs stays."""
-        known = self.list()
-        if all(one.name != name for one in known):
-            raise NotFound(f"{name[:128]!r} has no token; `clew token list` says who has")
-        self._write(tuple(one for one in known if one.name != name))
+        with self._alone():
+            known = self._read_now()
+            if all(one.name != name for one in known):
+                raise NotFound(f"{name[:128]!r} has no token; `clew token list` says who has")
+            self._write(tuple(one for one in known if one.name != name))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One changes the file at a time: two at once would take back what the other did, a revocation too."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _read_now(self) -> tuple[OwnerToken, ...]:
+        self._seen = None
+        return self.list()
 
     def _read(self) -> tuple[OwnerToken, ...]:
-        try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise InvalidInput(f"{self.path} cannot be read: {error.strerror}") from error
-        with os.fdopen(fd, "rb") as file:
-            if os.fstat(fd).st_mode & 0o077:
-                os.fchmod(fd, 0o600)
+        # O_NONBLOCK, since opening a pipe already waits.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(self.path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                os.fchmod(file.fileno(), 0o600)
             data = file.read(_MOST_BYTES + 1)
         try:
             kept = msgspec.json.decode(data, type=tuple[OwnerToken, ...])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{self.path} holds no list of tokens: {error}; mend it, or remove it") from error
         for one in kept:
             if not (_NAME.fullmatch(one.name) and _DIGEST.fullmatch(one.sha256)):
                 raise InvalidInput(f"{self.path} names {one.name[:128]!r} or its digest wrongly; mend it, or remove it")
+        if any(len({getattr(one, field) for one in kept}) < len(kept) for field in ("name", "sha256")):
+            raise InvalidInput(f"{self.path} names an owner or a digest twice; mend it, or remove it")
+        if not all(Path(root).is_absolute() for one in kept for root in one.roots):
+            raise InvalidInput(f"{self.path} names a folder that does not begin with /; mend it, or remove it")
         return tuple(sorted(kept, key=lambda one: one.name))
 
     def _write(self, kept: tuple[OwnerToken, ...]) -> None:

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 
 from clew.compaction.files import TouchedFile, touched_files
-from clew.errors import TurnNotFound
-from clew.store.base import Store, get_turn
+from clew.history.lookup import get_turn_of
+from clew.store.base import Store
 from clew.transcript.session import Session
 
 __all__ = ["FileList", "load_files"]
@@ -30,8 +30,8 @@ async def load_files(store: Store, session: Session, limit: int | None, through:
 
     A cursor follows the line of its first page, also when the head has moved since.
     """
-    if through is not None and (await get_turn(store, through)).session_id != session.id:
-        raise TurnNotFound(f"there is no turn {through} in this session", turn_id=through)
+    if through is not None:
+        await get_turn_of(store, session.id, through)
     line = await store.load_line(session.id, through=through, turns=limit, keep_damaged=True)
     files = await asyncio.to_thread(touched_files, line.turns, session.workspace_root)
     return FileList(files, None if line.complete else line.turns[0].turn.parent_turn_id)

@@ -149,13 +149,14 @@ async def _session_here(
 
 
 async def _may_descend(store: Store, session_id: str, parent_id: str, owner: str | None) -> bool:
-    """Whether the parent could be one here, and nobody above it descends from the session itself.
+    """Whether the parent could be one here, of the same owner, and nobody above it descends from the session itself.
 
     Rules are looked for upwards and deleting goes downwards; in a circle neither would end.
     """
     if not store.capabilities.session_ids.value.fullmatch(parent_id):
         return False
-    if owner is not None and await store.find_named(parent_id, owner) is None:
+    parent = await store.find_session(parent_id)
+    if owner != (None if parent is None else parent.owner):
         return False
     seen = {session_id}
     at: str | None = parent_id

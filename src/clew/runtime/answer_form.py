@@ -7,9 +7,12 @@ The schema is stored with the prompt, so that whoever goes on with the turn asks
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from clew.errors import InvalidInput
 from clew.tools.arguments import check_arguments
@@ -23,6 +26,8 @@ OUTPUT_DATA: Final = "output"
 MAX_REMINDERS: Final = 2
 MAX_REFUSED: Final = 4
 _NAME: Final = "final_answer"
+_NAMED: Final = "urn:answer"
+_REFERS_ELSEWHERE: Final = re.compile(rb'"\$ref":"(?!#/\$defs/)')
 NO_ANSWER: Final = "the model gave no answer of the form that was asked for, and was told so"
 REMINDER: Final = f"Give the answer by calling {_NAME}, whose arguments are the answer. It is not given before that."
 
@@ -42,8 +47,12 @@ class AnswerForm:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         # Arguments are an object; any other value is the one argument of it.
         self._wrapped = schema.get("type") != "object"
-        defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-        inner = {key: value for key, value in schema.items() if key != "$defs"}
+        if "$id" in schema or _REFERS_ELSEWHERE.search(msgspec.json.encode(schema)):
+            # What its references begin at stays what it was: the schema itself, not what is put around it.
+            inner, defs = {"$id": _NAMED, **schema}, {}
+        else:
+            defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+            inner = {key: value for key, value in schema.items() if key != "$defs"}
         around = {"type": "object", "properties": {"value": inner}, "required": ["value"], **defs}
         self.input_schema: Mapping[str, Any] = around if self._wrapped else dict(schema)
         problem = check_arguments(self.input_schema, {})

@@ -90,9 +90,15 @@ class Hooks:
             try:
                 changed = await hook(value, self._context(session, turn_id))
             except asyncio.CancelledError:
-                raise
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                raise HookRefused(f"refused: a {name} hook was cancelled from inside") from None
             except Exception as error:
                 raise HookRefused(f"refused by a {name} hook: {error}") from error
+            if changed is not None and not isinstance(changed, type(value)):
+                kinds = type(changed).__name__, type(value).__name__
+                raise HookRefused(f"refused: a {name} hook gave back {kinds[0]}; it gives back {kinds[1]}, or None")
             if changed is not None:
                 value = changed
         return value

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.engine import Engine
 from clew.errors import InvalidInput, StoreClosed
-from clew.fronts.http.auth import BearerTokens, Guard
+from clew.fronts.http.auth import BearerTokens, Guard, check_origins
 from clew.fronts.http.chat import Chat
 from clew.fronts.http.endpoints import Endpoint, Paths, make_endpoints
 from clew.fronts.http.handlers import Handlers
@@ -55,7 +55,7 @@ def make_app(
     app = Starlette(exception_handlers=HANDLERS)
     app.router = Paths(make_routes(engine, streams, workspace_root, page, create_chats=create_chats))
     app.state.bodies = Bodies(engine.config.server)
-    guard = Guard(_Gate(app, streams), authenticate=authenticate, hosts=hosts, origins=frozenset(origins))
+    guard = Guard(_Gate(app, streams), authenticate=authenticate, hosts=hosts, origins=check_origins(origins))
     return Shield(RequestLog(guard))
 
 

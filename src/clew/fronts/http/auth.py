@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import re
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from typing import Final
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clew.errors import ClewError
+from clew.errors import ClewError, InternalError, InvalidInput
 from clew.fronts.http.identity import ADMINISTRATOR, IDENTITY, Authenticate, Owner, identify, route_path
 from clew.fronts.http.problem import ForbiddenHost, RateLimited, Unauthorized, problem
+from clew.fronts.http.sse import STILL_GOOD
 
-__all__ = ["KNOWN", "STRANGER", "AnyAddress", "BearerTokens", "Failures", "Guard", "loopback_hosts"]
+__all__ = ["KNOWN", "STRANGER", "AnyAddress", "BearerTokens", "Failures", "Guard", "check_origins", "loopback_hosts"]
+
+log = logging.getLogger("clew.http")
 
 STRANGER: Final = "clew.stranger"
 """In the scope of a request: whether it is answered without a token. The guard says so, nobody else."""
@@ -33,9 +38,9 @@ KNOWN: Final = "clew.known"
 _OPEN: Final = frozenset({"/", "/api/health", "/api/health/ready"})
 _ASSETS: Final = "/assets/"
 _DELIVERY: Final = re.compile(r"/api/hooks/[^/]+", re.DOTALL)
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@*\s]+", re.ASCII)
 _PREFLIGHT: Final = {
     "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE",
-    "access-control-allow-headers": "authorization, content-type",
     "access-control-max-age": "600",
 }
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -47,6 +52,18 @@ def loopback_hosts(port: int) -> frozenset[str]:
     """What a client on this machine writes into Host."""
     with_port = {f"{name}:{port}" for name in _LOOPBACK}
     return frozenset(with_port | (set(_LOOPBACK) if port == 80 else set()))
+
+
+def check_origins(origins: Collection[str]) -> frozenset[str]:
+    """Origins as a browser writes them. A star, and the ``null`` that any sandboxed page can have, would let in
+    everybody, with the credentials of whoever looks at that page."""
+    # A text is one of letters, none of which is an origin.
+    for one in origins:
+        if not _ORIGIN.fullmatch(one):
+            raise InvalidInput(
+                f"origins are a list, each such as https://example.org, without a path; not {one!r:.200}"
+            )
+    return frozenset(origins)
 
 
 class AnyAddress(Container[str]):
@@ -98,9 +115,21 @@ class Guard:
             if origin in self._origins and len(headers.getlist("origin")) == 1:
                 send = _with_origin(send, origin)
                 if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-                    await Response(None, 204, _PREFLIGHT)(scope, receive, send)
+                    # A page that is trusted may say who it is by whatever header the host goes by.
+                    wanted = headers.get("access-control-request-headers", "authorization, content-type")
+                    allowed = {**_PREFLIGHT, "access-control-allow-headers": wanted}
+                    await Response(None, 204, allowed)(scope, receive, send)
                     return
-            refusal = self._refuse(scope, headers) or await self._find_out(scope)
+            refusal = self._refuse(scope, headers)
+            try:
+                refusal = refusal or await self._find_out(scope)
+            except HTTPException as error:
+                # A host's own word, in its own form.
+                await PlainTextResponse(error.detail, error.status_code, error.headers)(scope, receive, send)
+                return
+            except Exception as error:
+                log.exception("who asks could not be found out")
+                refusal = InternalError(str(error))
             if refusal is not None:
                 await problem(refusal)(scope, receive, send)
                 return
@@ -170,7 +199,18 @@ class BearerTokens:
             return None
         if hmac.compare_digest(value.strip().encode("latin-1"), self._token):
             return ADMINISTRATOR
-        return self._find_owner(value.strip())
+        found = self._find_owner(value.strip())
+        if found is not None:
+            # A stream outlives the look at its token.
+            request.scope[STILL_GOOD] = lambda: self._is_good(value.strip(), found)
+        return found
+
+    def _is_good(self, token: str, owner: Owner) -> bool:
+        try:
+            return self._find_owner(token) == owner
+        except ClewError as error:
+            log.error("a stream was ended, for whose it is cannot be found out: %s", error)
+            return False
 
 
 class Failures:

@@ -34,9 +34,15 @@ Authenticate: TypeAlias = Callable[[HTTPConnection], "Owner | str | Awaitable[Ow
 
 
 async def identify(authenticate: Authenticate, scope: Scope) -> Owner | None:
+    """Who asks. Raises what the host's own raises, and ``TypeError`` for what is neither an owner nor nobody."""
     found = authenticate(HTTPConnection(scope))
     owner = await found if inspect.isawaitable(found) else found
-    return Owner(owner) if isinstance(owner, str) else owner
+    if owner is None or owner is ADMINISTRATOR:
+        return owner
+    named: object = Owner(owner) if isinstance(owner, str) else owner
+    if isinstance(named, Owner) and named.name:
+        return Owner(named.name, tuple(named.roots))
+    raise TypeError(f"authenticate gave {owner!r:.200}: give the name of an owner, an Owner, or None for nobody")
 
 
 def route_path(scope: Scope) -> str:

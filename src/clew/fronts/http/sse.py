@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -26,6 +26,7 @@ __all__ = [
     "CHAT_HEADERS",
     "HEARTBEAT_S",
     "SSE_HEADERS",
+    "STILL_GOOD",
     "EventStream",
     "Streams",
     "chunk_frames",
@@ -39,6 +40,8 @@ HEARTBEAT_S: Final = 15.0
 GRACE_S: Final = 1.5
 BODY_SEND: Final = "clew.body_send"
 """In the scope of a request: how the server itself takes what is sent."""
+STILL_GOOD: Final = "clew.still_good"
+"""In the scope of a request: what says whether its token still counts; asked at every heartbeat of a stream."""
 _HEAD_S: Final = 0.02
 """How long the head of an answer waits for its first piece, to go along with it."""
 _LAST_WRITE_S: Final = 0.5
@@ -145,7 +148,7 @@ class EventStream:
         gone = loop.create_task(_until_gone(receive))
 
         def begin_to_beat() -> None:
-            self._beating = loop.create_task(self._beat(send, body))
+            self._beating = loop.create_task(self._beat(send, body, scope.get(STILL_GOOD), pump))
 
         # A timer, and a task once it is due: most answers are over before.
         timer = loop.call_later(_HEAD_S, begin_to_beat)
@@ -184,11 +187,16 @@ class EventStream:
                 raise
         await self._write(send, body, b"", more=False)
 
-    async def _beat(self, send: Send, body: Send) -> None:
-        """The head, where nothing has come for a while that it could go along with; then a comment now and then."""
+    async def _beat(
+        self, send: Send, body: Send, still_good: Callable[[], bool] | None, pump: asyncio.Task[None]
+    ) -> None:
+        """The head, where nothing has come for a while that it could go along with; then a comment now and then, for as
+        long as whoever began it may be shown it."""
         await self._write(send, body, b"")
         while True:
             await asyncio.sleep(self._streams.heartbeat_s)
+            if still_good is not None and not still_good():
+                pump.cancel()
             if not self._turn.locked():
                 # Who does not take what is there needs no comment either.
                 await self._write(send, body, _COMMENT)
