@@ -209,6 +209,7 @@ screenshots: $(READY) $(BROWSER_READY) ## pictures of the page's main states, in
 .PHONY: measure-web
 measure-web: $(READY) $(BROWSER_READY) ## how quickly the page opens and scrolls a long session
 	cd tests/browser && $(IN_CHROMIUM) node measure.mjs
+	cd tests/browser && $(IN_CHROMIUM) node measure_typing.mjs
 	cd tests/browser && $(IN_CHROMIUM) node measure_long.mjs
 
 # uv sits in an environment of its own. The outcome names no registry and no path.

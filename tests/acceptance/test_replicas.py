@@ -17,6 +17,7 @@ from clew.engine import Engine
 from clew.errors import ReplicaAway, SessionBusy
 from clew.history.check import check
 from clew.runtime.settle import BY_USER, GONE, INTERRUPTED
+from clew.store.unit import OpenTurn, Outcome, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import Gate, call, say, wait
 from clew.transcript.session import Session
@@ -332,6 +333,44 @@ async def test_a_replica_that_drains_begins_nothing_and_another_goes_on(cluster:
     assert await said(cluster, short) == ["user: go", "assistant: a "]
     assert (await said(cluster, long))[-1] == "assistant: and the rest"
     assert await check(cluster.store) == []
+
+
+@pytest.mark.rule("RP-5")
+async def test_a_prompt_that_is_being_taken_as_a_replica_begins_to_drain_may_end_too(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run was not there yet when the replica looked for what runs."""
+    ends, stored = Gate(), Gate()
+    one = await cluster.open_apart([[say("a"), wait(ends), say("b")]])
+    two = await cluster.join(echo())
+    session = await two.create_session()
+    store = one.engine.host.store
+    commit = store.commit
+
+    async def held(unit: Unit) -> Outcome:
+        if any(isinstance(write, OpenTurn) for write in unit.writes):
+            stored.reached.set()
+            await stored.wait()
+        return await commit(unit)
+
+    monkeypatch.setattr(store, "commit", held)
+    taking = asyncio.ensure_future(one.engine.submit(session.id, "go"))
+    await stored.reached.wait()
+    draining = asyncio.ensure_future(one.engine.drain(PATIENCE_S))
+    give_up = time.monotonic() + PATIENCE_S
+    while [replica.draining for replica in await two.replicas()] != [True, False]:
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    stored.set()
+    submission = await taking
+    await ends.reached.wait()
+    assert not draining.done()
+    ends.set()
+    await draining
+    assert (await submission.wait()).status == "completed"
+    assert await said(cluster, session) == ["user: go", "assistant: a b"]
 
 
 @pytest.mark.rule("RP-4", "EV-2")

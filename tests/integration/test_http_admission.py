@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -268,7 +269,8 @@ def _told(counted: CountedLine) -> Any:
 
 @pytest.mark.slow
 async def test_a_route_is_found_by_the_shape_of_its_path_as_by_trying_every_one() -> None:
-    """For every path that is served, with each name exchanged, doubled or left out, and every method."""
+    """For every path that is served, with each name exchanged, doubled or left out, and every method. Only a word that
+    has a route of its own is no name of another one there."""
 
     async def found(router: Router, method: str, path: str) -> Any:
         scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": [], "app": None}
@@ -293,6 +295,10 @@ async def test_a_route_is_found_by_the_shape_of_its_path_as_by_trying_every_one(
         for n in range(len(names)):
             paths |= {"/".join([*names[:n], *swap, *names[n + 1 :]]) for swap in ([], ["x"], [names[n]] * 2, ["", ""])}
     plain, quick = Router(endpoints, redirect_slashes=False), Paths(endpoints)
-    for path in paths:
+    named = {one.path.rpartition("/")[0] for one in endpoints if one.path.endswith("}")}
+    words = [one.path for one in endpoints if not one.path.endswith("}") and one.path.rpartition("/")[0] in named]
+    own = re.compile("|".join(re.sub(r"{\w+}", "[^/]+", path) for path in words))
+    assert words
+    for path in (one for one in paths if not own.fullmatch(one)):
         for method in ("GET", "POST", "PATCH"):
             assert await found(quick, method, path) == await found(plain, method, path), path

@@ -13,6 +13,7 @@ from clew.fronts.http.app import make_routes
 from clew.fronts.http.chat import Chat
 from clew.fronts.http.endpoints import make_endpoints
 from clew.fronts.http.handlers import Handlers
+from clew.fronts.http.identity import Engines
 from clew.fronts.http.openapi import make_document
 from clew.fronts.http.page import Pages
 from clew.fronts.http.sse import Streams
@@ -47,11 +48,12 @@ def test_nothing_is_served_that_is_not_in_the_table_and_all_that_is_in_it() -> N
         async def new(self, _: Any) -> Any:
             return answer({})
 
-    own = (Pages(load_page()), Handlers(None, Streams(), None), Chat(None, Streams()))  # type: ignore[arg-type]
+    none = Engines(None)  # type: ignore[arg-type]
+    own = (Pages(load_page()), Handlers(none, Streams(), None), Chat(none, Streams()))
     with pytest.raises(TypeError, match="does not say what new takes"):
-        make_endpoints(None, (*own, New()))  # type: ignore[arg-type]
+        make_endpoints(none, (*own, New()))
     with pytest.raises(TypeError, match="nobody answers page"):
-        make_endpoints(None, own[1:])  # type: ignore[arg-type]
+        make_endpoints(none, own[1:])
 
 
 def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:

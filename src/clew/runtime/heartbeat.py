@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import zlib
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
@@ -122,12 +123,12 @@ class Heartbeat:
                 await self.beat()
             except ClewError as error:
                 log.warning("that this replica begins nothing any more is not known to the others yet: %s", error)
-        live = self._sessions.live_ids()
-        runs = [run for run in map(self._sessions.find_run, live) if run is not None]
-        occupied = self._sessions.occupied.values()
-        if live:
-            ends = (*(run.wait() for run in runs), *(one.released.wait() for one in occupied))
-            await asyncio.wait([asyncio.ensure_future(end) for end in ends], timeout=within_s)
+        until = time.monotonic() + within_s
+        # Again and again: who had a session in hand as this began may have begun something with it since.
+        while (left := until - time.monotonic()) > 0 and (ends := self._sessions.ends()):
+            _, late = await asyncio.wait(ends, timeout=left)
+            for end in late:
+                end.cancel()
 
     # The lease
 

@@ -125,6 +125,18 @@ class LiveSessions:
         """The sessions of which :meth:`is_live` is true."""
         return (*self._runs, *self.occupied)
 
+    def ends(self) -> list[asyncio.Task[Any]]:
+        """The end of each thing that goes on: runs, summaries, and whoever has a session in hand at this moment."""
+
+        async def let_go(lock: asyncio.Lock) -> None:
+            async with lock:
+                pass
+
+        runs = [run.wait() for run in self._runs.values()]
+        occupied = [one.released.wait() for one in self.occupied.values()]
+        held = [let_go(lock) for lock in self._locks.values() if lock.locked()]
+        return [asyncio.get_running_loop().create_task(end) for end in (*runs, *occupied, *held)]
+
     def is_live(self, session_id: str) -> bool:
         """Something runs on the session, or is being made of it."""
         return session_id in self._runs or session_id in self.occupied

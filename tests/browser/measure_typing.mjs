@@ -1,0 +1,42 @@
+/**
+ * Typing while 10,000 words stream, highlighted code among them: `make measure-web` prints the longest task of the page
+ * meanwhile, and how long it took from a key to the paint that shows it.
+ */
+import { loadavg } from "node:os";
+import { finish, startServer } from "./kit.mjs";
+import { begin, composer, newSession, openSession, say, settled } from "./scenes.mjs";
+
+const WORDS = Number(process.argv[2] ?? 10_000);
+const CODE = "```python\ndef thread(clew):\n    return [turn for turn in clew if turn.head]\n```\n";
+
+const server = await startServer({ shared: true });
+const id = await newSession(server, "Ten thousand words", "demo/echo");
+await say(server, id, CODE.repeat(20), "demo/echo");
+const page = await openSession(server, id);
+await page.evaluate(() => {
+  const seen = { tasks: [], keys: [] };
+  globalThis.seen = seen;
+  new PerformanceObserver((list) => seen.tasks.push(...list.getEntries().map((entry) => entry.duration))).observe({ type: "longtask" });
+  addEventListener("keydown", (event) => {
+    // After the frame that shows it was handed over: a message comes behind the paint.
+    requestAnimationFrame(() => {
+      const after = new MessageChannel();
+      after.port1.onmessage = () => seen.keys.push(performance.now() - event.timeStamp);
+      after.port2.postMessage(0);
+    });
+  }, true);
+});
+await composer(page).focus();
+const load = loadavg()[0].toFixed(1);
+await begin(server, id, `${WORDS} words`, "demo/long");
+let streams = true;
+const ended = settled(server, id).then(() => { streams = false; });
+let typed = 0;
+for (; streams && typed < 2_000; typed += 1) await page.keyboard.type("the thread leads out "[typed % 21], { delay: 15 });
+await ended;
+const { tasks, keys } = await page.evaluate(() => globalThis.seen);
+const at = (share) => Math.round(keys.toSorted((a, b) => a - b)[Math.floor(share * (keys.length - 1))]);
+console.log(`${WORDS.toLocaleString("en")} words streamed while ${typed} keys were typed, load ${load}`);
+console.log(`key → paint: median ${at(0.5)} ms, 95th percentile ${at(0.95)} ms, longest ${at(1)} ms`);
+console.log(`tasks over 50 ms: ${tasks.length}, the longest ${Math.round(Math.max(0, ...tasks))} ms`);
+await finish();
