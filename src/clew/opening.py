@@ -73,7 +73,8 @@ async def open(
 
     With ``snapshots``, which keeps the workspace's past, a rewind can bring files back too. ``live`` is ``local``,
     ``postgres`` or the address of a Valkey or Redis server; without it, what the config says or suits the store.
-    Schedules are fired while the store is open for writing; ``triggers=False`` is for whoever opens it for a moment.
+    Schedules are fired while the store is open for writing, and what dead replicas left is gone on with;
+    ``triggers=False`` is for whoever opens it for a moment.
     """
     from clew.compaction.policy import policy_for
     from clew.providers.given import ProviderSet
@@ -125,7 +126,7 @@ async def open(
             engine = Engine(host, snapshots)
             try:
                 if not read_only:
-                    await engine.join()
+                    await engine.join(stays=triggers)
                     await engine.dispatcher.open(fire=triggers, left=left if config.resume == "safe" else ())
                 yield engine
             finally:

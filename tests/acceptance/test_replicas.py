@@ -20,6 +20,7 @@ from clew.runtime.settle import BY_USER, GONE, INTERRUPTED
 from clew.store.unit import OpenTurn, Outcome, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import Gate, call, say, wait
+from clew.transcript.rule import Rule
 from clew.transcript.session import Session
 from clew.triggers.routing import RouteKind, Routing
 from tests.acceptance.conversations import echo
@@ -55,7 +56,8 @@ async def over(cluster: Cluster, session: Session) -> None:
     """Until nothing runs on the session anywhere, and nothing waits."""
     give_up = time.monotonic() + PATIENCE_S
     while True:
-        state, queue = await cluster.store.load_state(session.id), await cluster.store.load_queue(session.id)
+        # The queue first: what was taken out of it by then is an open turn, or has ended.
+        queue, state = await cluster.store.load_queue(session.id), await cluster.store.load_state(session.id)
         idle = all(engine.is_idle(session.id) for engine in cluster.engines if engine not in cluster.frozen)
         # A run has let go of its session before what came in for it is noted as done.
         told = not await cluster.store.open_events(session.id)
@@ -268,6 +270,59 @@ async def test_a_queue_that_nobody_is_left_to_start_is_started_by_another(cluste
     await cluster.beat(two)
     await over(cluster, session)
     assert (await said(cluster, session))[-1] == "assistant: re next"
+
+
+@pytest.mark.rule("RP-4")
+async def test_who_comes_for_a_moment_goes_on_with_nothing_that_a_dead_replica_left(cluster: Cluster) -> None:
+    """It would be stopped as the visitor leaves. What cannot be resumed it settles; the rest is for who stays."""
+    called, cut, safe = asyncio.Event(), Gate(), clew.Config(resume="safe")
+
+    @clew.tool
+    async def dig() -> str:
+        """Dig."""
+        called.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    allowed = [Rule("dig", "*", "allow")]
+    one = await cluster.join([call("dig", {}), [say("b "), wait(cut)]], tools=[dig], rules=allowed)
+    digs, says = await one.create_session(title="digs"), await one.create_session(title="says")
+    await one.submit(digs.id, "dig")
+    await called.wait()
+    await one.submit(digs.id, "next")
+    await one.submit(says.id, "say")
+    await cut.reached.wait()
+    await cluster.freeze(one)
+    visit = await cluster.open_apart(triggers=False, config=safe)
+    for _ in range(3):
+        await cluster.beat(visit.engine)
+    lines = [(await cluster.store.load_line(session.id)).turns for session in (digs, says)]
+    assert [[one.turn.status for one in turns] for turns in lines] == [["failed"], ["running"]]
+    assert [len(await visit.engine.queue(session.id)) for session in (digs, says)] == [1, 0]
+    await visit.close()
+    two = await cluster.join(echo(), config=safe)
+    for session in (digs, says):
+        await over(cluster, session)
+    assert (await said(cluster, digs))[2:] == ["user: next", "assistant: re next"]
+    assert await said(cluster, says) == ["user: say", "assistant: b ", "assistant: re say"]
+    assert two.is_idle(digs.id)
+    assert await check(cluster.store) == []
+
+
+@pytest.mark.rule("RP-4")
+async def test_who_comes_for_a_moment_and_waits_for_a_turn_goes_on_with_that_session(cluster: Cluster) -> None:
+    """There may be nobody else: the replica that would have run it is dead."""
+    gate = Gate()
+    one, visit = await cluster.join([[say("a "), wait(gate)]]), await cluster.join(echo(), triggers=False)
+    session = await one.create_session(title="t")
+    await one.submit(session.id, "go")
+    await gate.reached.wait()
+    waiting = await visit.submit(session.id, "mine")
+    await cluster.freeze(one)
+    await cluster.beat(visit)
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await waiting.wait()).status == "completed"
+    assert await said(cluster, session) == ["user: go", "assistant: a ", "user: mine", "assistant: re mine"]
 
 
 @pytest.mark.rule("RP-1", "SR-8")

@@ -100,16 +100,15 @@ async def test_who_waits_for_a_turn_learns_its_end_also_when_it_cannot_be_told_t
 class _Ending:
     """A run that has settled, and holds its session before it is over."""
 
-    session_id = "s"
-
-    def __init__(self, sessions: LiveSessions) -> None:
+    def __init__(self, sessions: LiveSessions, session_id: str) -> None:
+        self.session_id = session_id
         self._sessions = sessions
         self.occupancy: Occupancy | None = None
         self.begun = asyncio.Event()
 
     async def wait(self) -> None:
         if self.occupancy is None:
-            self.occupancy = await self._sessions.occupy("s", "making room", after_turn=False)
+            self.occupancy = await self._sessions.occupy(self.session_id, "making room", after_turn=False)
             self._sessions.forget_run(self)  # type: ignore[arg-type]
             self.begun.set()
 
@@ -117,11 +116,12 @@ class _Ending:
 @pytest.mark.parametrize("end", ["close", "delete"])
 async def test_what_takes_hold_of_a_session_at_its_end_is_stopped_too(open_scenario: Open, end: str) -> None:
     async with open_scenario() as s:
+        await s.begin()
         sessions = LiveSessions(s.engine.host)
-        run = _Ending(sessions)
+        run = _Ending(sessions, s.id)
         sessions.remove_run(run)  # type: ignore[arg-type]
         closing = end == "close"
-        ending = asyncio.create_task(sessions.close("over", 0) if closing else sessions.begin_deletion("s", "over"))
+        ending = asyncio.create_task(sessions.close("over", 0) if closing else sessions.begin_deletion(s.id, "over"))
         async with asyncio.timeout(10):
             await run.begun.wait()
             assert run.occupancy is not None

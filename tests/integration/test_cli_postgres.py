@@ -19,6 +19,7 @@ from clew.store.base import Store, Whole
 from clew.store.unit import PutBlob, PutProjectRules
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.scribe import Scribe
+from clew.testing.scripted import FakeProviders, ScriptedModel, hang
 from tests.integration.command_line import Run, run
 from tests.services.postgres import Postgres
 
@@ -140,6 +141,26 @@ def test_commands_read_a_store_in_postgresql_and_name_what_it_cannot_do(
         assert (code, out) == (7, "")
         assert instead in err
         assert password not in err
+
+
+@pytest.mark.rule("RP-4")
+def test_a_command_takes_a_message_out_of_a_queue_that_nobody_serves_and_fires_none_of_it(
+    run: Run, postgres_store_url: str
+) -> None:
+    """A command is gone in a moment: what it began it would have to stop."""
+
+    async def leave() -> tuple[str, str]:
+        providers = FakeProviders(ScriptedModel([hang()]))
+        async with clew.open(postgres_store_url, config=clew.Config(), providers=providers) as engine:
+            session = await engine.create_session(title="left")
+            await engine.submit(session.id, "first")
+            second = await engine.submit(session.id, "second")
+            await engine.submit(session.id, "third")
+            return session.id, second.message_id
+
+    session_id, second = asyncio.run(leave())
+    code, out, err = run("queue", session_id, "--cancel", second, "--store", postgres_store_url)
+    assert (code, [line.split("  ")[1] for line in out.splitlines()], err) == (0, ["third"], "")
 
 
 def test_a_database_that_holds_no_store_is_only_made_one_by_whoever_writes(run: Run, database: str) -> None:

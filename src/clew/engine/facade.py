@@ -388,9 +388,9 @@ class Engine(Operations):
         """Make a new store from the event log alone, and compare it with this one. Needs ``event_log``."""
         return await self.store.rebuild(Path(target))
 
-    async def join(self) -> None:
+    async def join(self, *, stays: bool) -> None:
         """Become one of those who serve the store, where they are several. Called when the engine is opened."""
-        await self._runtime.heartbeat.open()
+        await self._runtime.heartbeat.open(stays=stays)
 
     def figures(self) -> str:
         """What was done and used here since this was opened, as a page that Prometheus reads."""

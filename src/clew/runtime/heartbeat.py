@@ -66,13 +66,16 @@ class Heartbeat:
         self._outcomes = outcomes
         self._lapsing: Timer | None = None
         self._left: str | None = None
+        self._stays = True
         self._idle: frozenset[str] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def open(self) -> None:
-        """Join, settle what nobody alive runs, and begin to beat."""
+    async def open(self, *, stays: bool) -> None:
+        """Join, settle what nobody alive runs, and begin to beat. Who does not stay goes on with nothing of others':
+        it would be stopped again in a moment."""
         if not self._lease.shared:
             return
+        self._stays = stays
         await self._join()
         self._begin(self._often(self.beat, "a heartbeat failed"))
         await _each(await self._host.store.unsettled_sessions(), partial(self._see_to, settle=True))
@@ -230,6 +233,8 @@ class Heartbeat:
                     return
                 if settle:
                     resumable = await self._settle(session_id)
+            if not self._goes_on_with(session_id):
+                return
             if resumable and self._host.config.resume == "safe":
                 await self._continuation.resume(session_id)
             async with self._sessions.lock(session_id):
@@ -240,11 +245,17 @@ class Heartbeat:
         except ClewError as error:
             log.error("session %s could not be seen to: %s", session_id, error)
 
+    def _goes_on_with(self, session_id: str) -> bool:
+        """Who does not stay does so where somebody here waits for a turn: there may be nobody else."""
+        return self._stays or session_id in self._outcomes.awaited().values()
+
     async def _settle(self, session_id: str) -> bool:
         """Give what was left open its truthful end; whether its turn can be resumed."""
         standing = await load_standing(self._host.store, session_id)
         if standing.open is None and not standing.cut_off and standing.state.runner is None:
             return False
+        if standing.is_resumable and not self._goes_on_with(session_id):
+            return False  # who stays may resume it, which nobody does once it is settled
         standing = await make_ready(self._host, session_id, standing)
         await settle_session(self._host.store, standing, self._host.clock.now_ms(), GONE)
         await self._outbound.settle(session_id)
