@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -351,14 +352,41 @@ async def test_an_owner_works_in_their_own_folders_alone(owned: Owned, tmp_path:
         await owned.engine.scoped("eve").create_session(model="demo/echo", workspace_root=owned.root)
 
 
+async def test_a_folder_of_an_owners_that_leads_elsewhere_by_now_is_theirs_no_more(
+    owned: Owned, tmp_path: Path
+) -> None:
+    """Neither for a session in it, nor for what a schedule begins, whoever has it fired."""
+    away, below = tmp_path / "away", owned.root / "below"
+    for folder in (away, below):
+        folder.mkdir()
+    (away / "note.txt").write_text(SECRET)
+    session = await owned.ada.create_session(model="demo/echo", workspace_root=below)
+    kept = await owned.ada.schedules.add("0 9 * * *", "x", routing=Routing(workspace_root=str(below)))
+    below.rmdir()
+    below.symlink_to(away)
+    part = {"type": "file", "mediaType": "text/plain", "url": "workspace:note.txt"}
+    for call in (
+        owned.ada.submit(session.id, [part]),
+        owned.engine.submit(session.id, "look"),
+        owned.ada.find_files(session_id=session.id),
+        owned.ada.schedules.run(kept.id),
+        owned.engine.schedules.run(kept.id),
+    ):
+        with pytest.raises(InvalidInput, match=r"leads elsewhere|none of the folders"):
+            await call
+
+
 async def test_a_stranger_hears_nothing_and_the_owner_all(owned: Owned) -> None:
     """Of a session that is made, runs and goes."""
     told: dict[str, list[str]] = {"ada": [], "bob": [], "all": []}
     streams = {"ada": owned.ada.subscribe(), "bob": owned.bob.subscribe(), "all": owned.engine.subscribe()}
 
+    heard: defaultdict[tuple[str, str], asyncio.Event] = defaultdict(asyncio.Event)
+
     async def hear(who: str) -> None:
         async for event in streams[who]:
             told[who].append(event.type)
+            heard[who, event.data["session_id"]].set()
             if event.type == "session_deleted":
                 return
 
@@ -366,13 +394,17 @@ async def test_a_stranger_hears_nothing_and_the_owner_all(owned: Owned) -> None:
     await asyncio.sleep(0)
     session = await owned.ada.create_session(model="demo/echo", title=SECRET)
     await (await owned.ada.submit(session.id, "hello")).wait()
-    await owned.ada.delete_session(session.id)
-    bobs = await owned.bob.create_session(model="demo/echo")
-    await owned.bob.delete_session(bobs.id)
+    # Whose an event is can be asked while its session is there: whoever hears of the next one has heard all before it.
+    marks = {"ada": await owned.ada.create_session(model="demo/echo")}
+    marks["bob"] = await owned.bob.create_session(model="demo/echo")
     async with asyncio.timeout(30):
+        for who, mark in marks.items():
+            await heard[who, mark.id].wait()
+        await owned.ada.delete_session(session.id)
+        await owned.bob.delete_session(marks["bob"].id)
         await asyncio.gather(*hearing)
     assert told["bob"] == ["session_created", "session_deleted"]
-    assert told["ada"] == told["all"]
+    assert [*told["ada"][:-1], "session_created", "session_deleted"] == told["all"]
     assert {"session_created", "turn_started", "turn_finished", "session_deleted"} <= set(told["ada"])
 
 

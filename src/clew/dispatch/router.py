@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from clew.errors import DuplicateEvent, RoutingConflict, SessionNotFound
+from clew.errors import DuplicateEvent, InvalidInput, RoutingConflict, SessionNotFound
 from clew.runtime.admission import admit, user_row
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import RouteTaken
@@ -215,6 +215,10 @@ class Router:
         """A session of its own for the event; its first turn is in the unit that makes it."""
         runtime, host = self._runtime, self._host
         session = await self._draft_of(inbound.routing, inbound.tags, inbound.owner)
+        folder = inbound.routing.workspace_root
+        if inbound.owner != self._gate.owner and session.workspace_root != folder:
+            # Kept without links when its owner named it: where it leads now nobody has allowed.
+            raise InvalidInput(f"the workspace {folder} leads elsewhere now; name the folder that is meant anew")
         async with runtime.sessions.lock(session.id):
             runtime.sessions.check_open(session.id)
             setting, content = await admit(

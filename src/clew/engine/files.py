@@ -39,8 +39,10 @@ class Files(EnginePart):
     async def _root(self, session_id: str | None, workspace: str | Path | None) -> Path | None:
         if session_id is None:
             return await self._place(workspace)
-        session = await self._find_own(session_id)
-        return Path(session.workspace_root) if session.workspace_root else None
+        folder = (await self._find_own(session_id)).workspace_root
+        if self.roots is not None:
+            return await self._place(folder)
+        return Path(folder) if folder else None
 
 
 def _find(root: Path, typed: str, limit: int, closed: tuple[str, ...]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -191,6 +192,11 @@ class _Around(msgspec.Struct, frozen=True):
 def _look_around(host: Host, session: Session) -> _Around:
     """All of it in one go. Blocking; what has not changed is not read again."""
     workspace = _workspace(session)
+    if session.owner is not None and workspace is not None and os.path.realpath(workspace) != str(workspace):
+        # It was one of the owner's when it was named; where it leads now nobody has allowed.
+        raise InvalidInput(
+            f"the workspace {workspace} leads elsewhere now; begin a session in the folder that is meant"
+        )
     named: str | InvalidInput | None = None
     try:
         named = find_workspace_model(workspace) if workspace is not None else None
