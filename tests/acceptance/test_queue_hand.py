@@ -146,3 +146,33 @@ async def test_a_queue_that_two_have_emptied_at_once_is_not_paused(open_scenario
         last = await s.send("fourth")
         gate.set()
         assert (await last.wait()).status == "completed"
+
+
+@pytest.mark.rule("SR-6")
+@pytest.mark.parametrize("how", ["send_queued", "interrupt"])
+async def test_a_message_that_has_begun_by_itself_is_not_stopped_for_its_own_sake(
+    open_scenario: Open, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """What runs ends at the very moment it is to make way."""
+    gate, begun = Gate(), Gate()
+    async with open_scenario([[wait(gate), say("1")], [wait(begun), say("2")]]) as s:
+        await s.begin()
+        await s.send("first")
+        runner = s.engine._runtime.runner
+        stop = runner._stop_live
+
+        async def stop_late(session_id: str, reason: str) -> bool:
+            gate.set()
+            # Whoever holds the session while this is done keeps the next one from beginning.
+            if not runner._sessions.lock(session_id).locked():
+                await begun.reached.wait()
+            stopped = await stop(session_id, reason)
+            begun.set()
+            return stopped
+
+        monkeypatch.setattr(runner, "_stop_live", stop_late)
+        if how == "interrupt":
+            second = await s.send("second", on_busy="interrupt")
+        else:
+            second = await s.engine.send_queued(s.id, (await queued(s, "second"))[0])
+        assert (await second.wait()).status == "completed"

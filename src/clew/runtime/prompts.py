@@ -132,8 +132,8 @@ class Prompts:
             if self._host.lease.shared:
                 # What runs elsewhere looks at the queue when it ends; if it has ended before this was there, we do.
                 await self._runner.fire_idle(session_id)
-        if on_busy == "interrupt":
-            await self._runner.stop(session_id, INTERRUPTED)
+            if on_busy == "interrupt":
+                await self._runner.make_way(session_id, INTERRUPTED, to=row.id)
         return submission
 
     async def send_queued(self, session_id: str, message_id: str) -> Submission:
@@ -149,10 +149,12 @@ class Prompts:
                     taken, _ = await self._queue.take(session_id, queued, resume=alone)
                     if taken is not None:
                         return self._runner.start(taken)
+            # Before anything can have begun and ended: nobody would tell how.
+            submission = Submission(queued.id, self._outcomes.expect(session_id, queued.id), queued=True)
             if self._host.lease.shared:
                 await self._runner.fire_idle(session_id)
-        await self._runner.stop(session_id, INTERRUPTED)
-        return Submission(queued.id, self._outcomes.expect(session_id, queued.id), queued=True)
+            await self._runner.make_way(session_id, INTERRUPTED, to=queued.id)
+        return submission
 
     async def _find_known(
         self, session_id: str, rows: Sequence[MessageRow], content: PromptContent

@@ -304,14 +304,21 @@ class Runner:
         if await self._stop_live(session_id, reason):
             return True
         async with self._sessions.lock(session_id):
-            if await self._stop_live(session_id, reason):
-                return True
-            turn = await load_open_turn(self._host.store, session_id)
-            if turn is None or turn.status != "waiting":
-                return False
-            await self.withdraw(session_id, turn, reason)
-            await self._fire_rest(session_id, stopped=True)
+            return await self.make_way(session_id, reason)
+
+    async def make_way(self, session_id: str, reason: str, to: str | None = None) -> bool:
+        """The same under the session's lock, so that nothing begins meanwhile. What message ``to`` has begun stays."""
+        run = self._sessions.find_run(session_id)
+        if to is not None and run is not None and run.user_message_id == to:
+            return False
+        if await self._stop_live(session_id, reason):
             return True
+        turn = await load_open_turn(self._host.store, session_id)
+        if turn is None or turn.status != "waiting":
+            return False
+        await self.withdraw(session_id, turn, reason)
+        await self._fire_rest(session_id, stopped=True)
+        return True
 
     async def _stop_live(self, session_id: str, reason: str) -> bool:
         """End what has the session, here or in another replica; False when nothing has it."""
