@@ -52,6 +52,14 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
+async def other_drains(engine: Engine) -> None:
+    """Until the one other replica says that it drains. Two that joined in the same millisecond come in any order."""
+    give_up = time.monotonic() + PATIENCE_S
+    while {replica.here: replica.draining for replica in await engine.replicas()} != {False: True, True: False}:
+        assert time.monotonic() < give_up, "it never drained"
+        await asyncio.sleep(0)
+
+
 async def over(cluster: Cluster, session: Session) -> None:
     """Until nothing runs on the session anywhere, and nothing waits."""
     give_up = time.monotonic() + PATIENCE_S
@@ -372,11 +380,7 @@ async def test_a_replica_that_drains_begins_nothing_and_another_goes_on(cluster:
     await one.engine.submit(long.id, "go")
     await hangs.reached.wait()
     draining = asyncio.ensure_future(one.engine.drain(0.05))
-    give_up = time.monotonic() + PATIENCE_S
-    # Those that joined in the same millisecond come in any order.
-    while {replica.here: replica.draining for replica in await two.replicas()} != {False: True, True: False}:
-        assert time.monotonic() < give_up
-        await asyncio.sleep(0)
+    await other_drains(two)
     with pytest.raises(ReplicaAway):
         await one.engine.submit(short.id, "more")
     ends.set()
@@ -413,10 +417,7 @@ async def test_a_prompt_that_is_being_taken_as_a_replica_begins_to_drain_may_end
     taking = asyncio.ensure_future(one.engine.submit(session.id, "go"))
     await stored.reached.wait()
     draining = asyncio.ensure_future(one.engine.drain(PATIENCE_S))
-    give_up = time.monotonic() + PATIENCE_S
-    while [replica.draining for replica in await two.replicas()] != [True, False]:
-        assert time.monotonic() < give_up
-        await asyncio.sleep(0)
+    await other_drains(two)
     for _ in range(50):
         await asyncio.sleep(0)
     stored.set()
