@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -191,3 +192,30 @@ async def test_a_generator_shows_how_far_it_is_and_its_last_value_is_the_output(
                     go_on.set()
     await passing
     assert shown == [({"dug": 1}, True), ({"dug": 3, "bill": {"total": 1.0}}, False)]
+
+
+@pytest.mark.parametrize("targets", [ValueError("no idea"), None])
+async def test_a_tool_that_cannot_say_what_it_touches_is_not_run_and_the_turn_goes_on(targets: Any) -> None:
+    """A host's own code may raise there, too; the model is told."""
+
+    class Loose:
+        name, description = "loose", "Does something."
+        input_schema: Mapping[str, Any] = {"type": "object", "properties": {}}
+        timeout_ms = 1_000
+        needs_workspace = asks_human = False
+
+        def targets(self, args: Mapping[str, Any], workspace: Path | None) -> Any:
+            if isinstance(targets, Exception):
+                raise targets
+            return targets
+
+        async def execute(self, args: Mapping[str, Any], context: clew.ToolContext) -> clew.ToolOutput:
+            raise AssertionError("it was run")
+
+    model = ScriptedModel([call("loose", {}), say("as you say")])
+    rules = [clew.Rule("*", "*", "allow")]
+    async with clew.open("memory:", tools=[Loose()], rules=rules, providers={"test": model}) as engine:
+        session = await engine.create_session()
+        outcome = await (await engine.submit(session.id, "go")).wait()
+        [told] = [part["errorText"] for part in (await engine.messages(session.id))[-1].parts if "errorText" in part]
+        assert (outcome.status, "could not say what it would touch" in told) == ("completed", True)

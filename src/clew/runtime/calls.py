@@ -161,9 +161,12 @@ class Caller:
                 return Verdict(call, "question", "the tool asks a human", {})
             return Verdict(call, "deny", "nobody is there to answer", {})
         try:
-            targets = call.tool.targets(call.args, self._setting.workspace)
+            targets = tuple(call.tool.targets(call.args, self._setting.workspace))
         except ClewError as error:
             return Verdict(call, "deny", str(error), {})
+        except Exception as error:  # a host's own code; what it touches nobody knows
+            log.exception("tool %s could not say what it would touch", call.tool.name)
+            return Verdict(call, "deny", f"{call.tool.name} could not say what it would touch: {error}", {})
         decision = await self._setting.permit.decide(targets, call.tool.name)
         descriptor = {
             "targets": [msgspec.to_builtins(target) for target in targets],
