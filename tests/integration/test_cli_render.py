@@ -264,6 +264,14 @@ def test_a_list_is_filtered_and_walked() -> None:
     assert chosen == "12"
 
 
+def test_thoughts_are_broken_between_words_where_they_are_set() -> None:
+    """And left as they came where a program reads them."""
+    thought: list[dict[str, Any]] = [{"type": "reasoning", "text": "I will count them", "state": "done"}]
+    set_by_block = Look(colour=False, markdown=lambda text, width: text)
+    assert list(Reply(set_by_block).finished(thought, 10)) == ["I will\ncount them\n"]
+    assert list(Reply(PLAIN).finished(thought, 10)) == ["I will count them\n"]
+
+
 # What a call would change
 
 
@@ -271,10 +279,10 @@ def test_an_edit_is_shown_as_what_it_changes(tmp_path: Path) -> None:
     """As its request says, which was made against the file as it was; where it cannot work, that is said, too."""
     (tmp_path / "a.py").write_text("one\ntwo\nthree\n")
 
-    def shown(tool: FunctionTool, given: dict[str, Any]) -> list[str] | None:
+    def shown(tool: FunctionTool, given: dict[str, Any], width: int = 200) -> list[str] | None:
         assert tool.preview is not None
         change = tool.preview(given, tmp_path)
-        return change_lines(tool.name, given, {"change": msgspec.to_builtins(change)}, PLAIN)
+        return change_lines(tool.name, given, {"change": msgspec.to_builtins(change)}, PLAIN, width)
 
     given = {"path": "a.py", "old": "two", "new": "2\x1b[2J"}
     assert shown(edit, given) == [
@@ -288,6 +296,12 @@ def test_an_edit_is_shown_as_what_it_changes(tmp_path: Path) -> None:
     missing = shown(edit, {**given, "old": "four"})
     assert missing is not None
     assert missing[0].startswith("? edit a.py  +1 −1  it will fail: ")
+    assert (shown(edit, {**given, "old": "four"}, 40) or [])[:4] == [
+        "? edit a.py  +1 −1",
+        "  it will fail: old does not occur in",
+        "  the file; read the file again and",
+        "  copy the passage exactly",
+    ]
     assert shown(write, {"path": "b.py", "content": "x\n"}) == [
         "? write b.py  +1 −0  a new file",
         "  @@ -0,0 +1 @@",

@@ -6,6 +6,7 @@ test('it is told of work that ended or waits, and of nothing else', () => {
   expect(noticeOf('busy', 'waiting', 'Menu')).toBe('Menu waits for you');
   expect(noticeOf('retrying', 'error', 'Menu')).toBe('Menu has failed');
   expect(noticeOf('busy', 'idle', 'Menu')).toBe('Menu is done');
+  expect(noticeOf('idle', 'waiting', 'Menu')).toBe('Menu waits for you');
   expect([noticeOf('waiting', 'idle', 'Menu'), noticeOf('idle', 'busy', 'Menu'), noticeOf('busy', 'retrying', 'Menu')]).toEqual([null, null, null]);
 });
 

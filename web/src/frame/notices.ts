@@ -12,7 +12,8 @@ const SAID: Partial<Record<StateName, string>> = { waiting: 'waits for you', err
 
 /** What is said of a change, or null: only of work that ended or stands still, and never of what was stopped by hand here. */
 export function noticeOf(before: StateName, now: StateName, title: string): string | null {
-  const worked = before === 'busy' || before === 'retrying';
+  // One that waits at once is seen to work by nobody.
+  const worked = before === 'busy' || before === 'retrying' || (before === 'idle' && now === 'waiting');
   return worked && SAID[now] ? `${title} ${SAID[now]}` : null;
 }
 

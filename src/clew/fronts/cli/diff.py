@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from clew.fronts.cli.render import Look
+from rich.cells import cell_len
+
+from clew.fronts.cli.render import Look, indented
 from clew.fronts.cli.safe_text import plain
 
 __all__ = ["change_lines", "diff_line"]
@@ -19,14 +21,18 @@ def diff_line(line: str, look: Look) -> str:
     return look.style(shown, colour) if colour else shown
 
 
-def change_lines(tool: str, given: object, descriptor: object, look: Look) -> list[str] | None:
+def change_lines(tool: str, given: object, descriptor: object, look: Look, width: int = 1_000) -> list[str] | None:
     """What a call would change, as its request says: a head with the counts, then the diff. None without one."""
     change: Any = descriptor.get("change") if isinstance(descriptor, Mapping) else None
     if not isinstance(change, Mapping) or not isinstance(given, Mapping):
         return None
     added, removed, about = change.get("added"), change.get("removed"), change.get("note")
     counts = f"{look.style(f'+{added}', 'green')} {look.style(f'−{removed}', 'red')}"
-    note = f"  {about}" if about else ""
-    head = f"{look.style('?', 'yellow')} {look.style(tool, 'bold')} {plain(str(given.get('path')))}  {counts}"
-    lines = str(change.get("diff") or "").splitlines()
-    return [head + look.style(plain(note), "dim"), *(f"  {diff_line(line, look)}" for line in lines)]
+    path, note = plain(str(given.get("path"))), plain(str(about)) if about else ""
+    head = f"{look.style('?', 'yellow')} {look.style(tool, 'bold')} {path}  {counts}"
+    # Beside the counts where it fits there, else below them.
+    if note and cell_len(f"? {tool} {path}  +{added} −{removed}  {note}") < width:
+        heads = [head + look.style(f"  {note}", "dim")]
+    else:
+        heads = [head, *(look.style(line, "dim") for line in indented(note, width).splitlines())]
+    return heads + [f"  {diff_line(line, look)}" for line in str(change.get("diff") or "").splitlines()]

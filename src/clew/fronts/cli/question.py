@@ -89,8 +89,8 @@ class Question:
             for number, option in enumerate(self._options, start=1):
                 terminal.print(f"  {number}. {plain(option)}\n")
         else:
-            change = change_lines(self.wait.tool, given, asked, look)
             width = terminal.size[0]
+            change = change_lines(self.wait.tool, given, asked, look, width)
             terminal.print(call_details(self.wait.tool, given, look, call.get("approval"), change, width=width))
             if only_once:
                 why = f"it can only be allowed once: {plain(_why_once(asked))}"

@@ -115,7 +115,10 @@ class Reply:
         self._chars += len(whole)
         if p.kind_of(part) == "reasoning":
             if whole and (over or self._look.by_block):
-                yield self._look.style(plain(whole.translate(_SPACES)).strip("\n"), "dim") + "\n"
+                thought = plain(whole.translate(_SPACES)).strip("\n")
+                if self._look.by_block:
+                    thought = "\n".join(row for line in thought.split("\n") for row in _wrapped(line, width))
+                yield self._look.style(thought, "dim") + "\n"
         elif self._look.by_block:
             if whole.strip():
                 yield self._look.block(whole, width) + ("\n" if over else "\n\n")
