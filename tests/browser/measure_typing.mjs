@@ -28,15 +28,25 @@ await page.evaluate(() => {
 });
 await composer(page).focus();
 const load = loadavg()[0].toFixed(1);
-await begin(server, id, `${WORDS} words`, "demo/long");
-let streams = true;
-const ended = settled(server, id).then(() => { streams = false; });
 let typed = 0;
-for (; streams && typed < 2_000; typed += 1) await page.keyboard.type("the thread leads out "[typed % 21], { delay: 15 });
-await ended;
+/** Type until what was begun is at rest, on the server and on the page. */
+async function typeUntil(over) {
+  let rests = false;
+  const ended = over().then(() => { rests = true; });
+  for (; !rests; typed += 1) await page.keyboard.type("the thread leads out "[typed % 21], { delay: 15 });
+  await ended;
+}
+// As fast as it goes, again and again, and once at the pace of a model.
+for (const [words, name] of [...Array(4).fill([WORDS, "demo/long"]), [WORDS / 5, "demo/long:slow"]]) {
+  await begin(server, id, `${words} words`, name);
+  await typeUntil(async () => {
+    await settled(server, id);
+    await page.getByRole("button", { name: "Stop" }).waitFor({ state: "hidden" });
+  });
+}
 const { tasks, keys } = await page.evaluate(() => globalThis.seen);
 const at = (share) => Math.round(keys.toSorted((a, b) => a - b)[Math.floor(share * (keys.length - 1))]);
-console.log(`${WORDS.toLocaleString("en")} words streamed while ${typed} keys were typed, load ${load}`);
+console.log(`4 × ${WORDS.toLocaleString("en")} words as fast as they come and ${(WORDS / 5).toLocaleString("en")} at 50 a second while ${typed} keys were typed, load ${load}`);
 console.log(`key → paint: median ${at(0.5)} ms, 95th percentile ${at(0.95)} ms, longest ${at(1)} ms`);
 console.log(`tasks over 50 ms: ${tasks.length}, the longest ${Math.round(Math.max(0, ...tasks))} ms`);
 await finish();

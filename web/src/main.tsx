@@ -3,9 +3,12 @@ import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
 import './app.css';
 import { App } from './frame/app';
+import { Boundary } from './ui/boundary';
 
 createRoot(document.getElementById('root')!).render(
   <StrictMode>
-    <App />
+    <Boundary what="The page">
+      <App />
+    </Boundary>
   </StrictMode>,
 );

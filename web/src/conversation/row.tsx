@@ -4,9 +4,9 @@ import { memo } from 'react';
 import type { TimelineItem } from '../state/timeline';
 import { AssistantMessage } from './assistant_message';
 import { RewoundBanner } from './rewound_banner';
-import { RowGuard } from './row_guard';
 import { SummaryLine } from './summary_line';
 import { UserMessage } from './user_message';
+import { Boundary } from '../ui/boundary';
 
 interface Props {
   item: TimelineItem;
@@ -20,12 +20,12 @@ export const Row = memo(
     return (
       <div data-row={item.key} className="pointer-events-auto mx-auto w-full max-w-3xl px-4">
         {item.kind === 'message' && item.parted && <hr aria-hidden="true" className="mt-3 mb-2 border-line" />}
-        <RowGuard shown={item.kind === 'rewound' ? item.group : item.message}>
+        <Boundary what="This message" of={item.kind === 'rewound' ? item.group : item.message}>
           {item.kind === 'summary' && <SummaryLine id={item.key} message={item.message} />}
           {item.kind === 'rewound' && <RewoundBanner id={item.key} group={item.group} />}
           {item.kind === 'message' &&
             (item.message.role === 'user' ? <UserMessage message={item.message} /> : <AssistantMessage message={item.message} live={live} last={last} />)}
-        </RowGuard>
+        </Boundary>
       </div>
     );
   },
