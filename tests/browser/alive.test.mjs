@@ -57,5 +57,6 @@ test("a subagent shows what it says and took in the call that started it, and le
   const [, call] = (await messagesOf(server, id)).flatMap(({ parts }) => parts).filter(({ type }) => type === "tool-task");
   await child.getByRole("link", { name: "Open the subagent’s session" }).click();
   await until(async () => (await page.evaluate(() => location.hash)) === `#/s/${call.output.session_id}`, "not opened");
+  await page.getByRole("group", { name: "Subagent" }).first().waitFor({ state: "detached" });
   await page.getByRole("article", { name: "Assistant" }).getByText("find the thread").waitFor();
 });

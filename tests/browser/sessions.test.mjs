@@ -246,6 +246,7 @@ test("a new session is begun by its first message, and is open at once; none is 
   // Ctrl J begins another one, and what is typed there waits for whoever comes back.
   await page.keyboard.press("Control+j");
   await until(() => page.evaluate(() => location.hash === "#/"), "the landing page");
+  await message(thread(page), "You", "What is clew?").waitFor({ state: "detached" });
   await composer(page).fill("later");
   await page.reload();
   await until(async () => (await composer(page).inputValue()) === "later", "the draft");
