@@ -31,6 +31,7 @@ BY_SESSION = {
     "loose_messages",
     "message_ids",
     "open_events_of_session",
+    "print_messages",
     "queued_metadata",
     "sum_session",
     "turn_ids",

@@ -303,7 +303,7 @@ class Moment(Conversations, Looks, Paths, Replicas, Protocol):
 
         ``ask`` puts them to what it is given, waits for nothing else, and may be called again or in another thread. It
         costs one hand-over where each question would cost one. ``hot``: it is about a few rows that were written just
-        now, so a store may answer on the spot, where that is quicker than to ask a thread.
+        now, so a store may answer on the spot, where that is quicker than to ask a thread and no more is to be read.
         """
         ...
 

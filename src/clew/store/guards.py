@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from clew.store import unit as u
 from clew.transcript.session import Session, SessionState
 from clew.triggers.schedule import Schedule
 
-__all__ = ["refusal"]
+__all__ = ["Waiting", "refusal"]
+
+Waiting: TypeAlias = tuple[bool, int, str | None]
+"""A message in the queue: whether it interrupts, since when it waits, and its seal."""
 
 
 def refusal(
     unit: u.Unit,
     state: SessionState | None,
-    is_queued: Callable[[str], bool],
+    find_queued: Callable[[str], Waiting | None],
     has_event: Callable[[u.EventIsNew], bool],
     is_alive: Callable[[str], bool],
     find_schedule: Callable[[str], Schedule | None],
@@ -25,6 +28,12 @@ def refusal(
     find_named: Callable[[str, str | None], str | None],
 ) -> u.Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
+    creates = bool(unit.writes) and isinstance(unit.writes[0], u.InsertSession)
+    if len(unit.guards) == 1 and state is not None and not creates:
+        (only,) = unit.guards
+        if type(only) is u.EpochIs and unit.session_id != u.STORE_WIDE:
+            # As all units of streams have it, of which there are many.
+            return None if state.epoch == only.epoch else u.Refused("stale_epoch")
     for guard in unit.guards:
         match guard:
             case u.EventIsNew() if has_event(guard):
@@ -41,7 +50,6 @@ def refusal(
                 return u.Refused("rules_changed")
     if unit.session_id == u.STORE_WIDE:
         return None
-    creates = bool(unit.writes) and isinstance(unit.writes[0], u.InsertSession)
     if state is None:
         return None if creates else u.Refused("session_not_found")
     if creates:
@@ -60,6 +68,11 @@ def refusal(
                 return u.Refused("runs_elsewhere")
             case u.SentSoFar(client_message_id, count) if count_sent(client_message_id) != count:
                 return u.Refused("sent_meanwhile")
-            case u.StillQueued(message_id) if not is_queued(message_id):
-                return u.Refused("not_queued")
+            case u.StillQueued(message_id, place, seal):
+                waiting = find_queued(message_id)
+                if waiting is None:
+                    return u.Refused("not_queued")
+                # One that another program queued has no seal, and is changed by nobody.
+                if place not in (None, waiting[:2]) or (seal is not None and waiting[2] not in (None, seal)):
+                    return u.Refused("queue_changed")
     return None

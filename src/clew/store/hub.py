@@ -23,8 +23,9 @@ Answered: TypeAlias = Callable[[Sequence[tuple[int, Answer]]], None]
 """Called on the event loop with what became of units, by their place in the item."""
 
 
-FOLDS: Final = 4
-"""How many streams may write their parts anew with one item; more would make the chunks of all others wait."""
+UNITS_PER_FOLD: Final = 16
+"""How many units of an item there are to each stream that writes its parts anew with it, but for the first: more folds
+would make the chunks of all others wait."""
 _GOLDEN: Final = 0.618034
 
 
@@ -86,8 +87,10 @@ class Hub:
 
     def takes_fold(self) -> bool:
         """Whether the next item takes one more fold that could wait."""
+        if self._folds * UNITS_PER_FOLD > len(self._units):
+            return False
         self._folds += 1
-        return self._folds <= FOLDS
+        return True
 
     def _make_item(self) -> None:
         if self._turn is not None:

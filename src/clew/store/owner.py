@@ -58,6 +58,8 @@ def is_loopback(url: str) -> bool:
     try:
         place = urlsplit(url)
         address = ipaddress.ip_address(place.hostname or "")
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            return False  # newer Pythons call such a name of 127.0.0.1 a loopback address, too
         named = f"[{address}]" if address.version == 6 else str(address)
         # Put together again: user names, paths, zones and other ways of writing an address have no place in it.
         return (
@@ -274,7 +276,7 @@ def owned(store: Path) -> OwnedByAnotherProcess:
     way_out = (
         f" at {owner.url}; talk to it there, or open the store for reading"
         if owner.url
-        else "; end that first. Where `clew serve` has a store open, chats and commands work beside it"
+        else "; end that first. Where a chat or `clew serve` has a store open, chats and commands work beside it"
     )
     return OwnedByAnotherProcess(
         f"{store} is open for writing by process {owner.pid}{way_out}",

@@ -20,7 +20,7 @@ from clew.transcript.rollup import book_message
 from clew.transcript.turn import Step
 from clew.transcript.turn_state import OPEN, START
 
-__all__ = ["load_portable", "plan_insert"]
+__all__ = ["load_portable", "plan_insert", "plan_rows"]
 
 log = logging.getLogger("clew.store")
 
@@ -46,7 +46,8 @@ async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = F
             _leave_out(error, keep_damaged)
     for sha256 in sorted(await run_long(named_blobs, whole.messages)):
         try:
-            blob = await store.find_blob(sha256)
+            # An import may name a file of somebody else's, and has it not by that.
+            blob = await store.find_blob(sha256, whole.session.owner)
             blobs += [blob] if blob is not None else []
         except RowUndecodable as error:
             _leave_out(error, keep_damaged)
@@ -94,10 +95,20 @@ def _leave_out(error: RowUndecodable, keep_damaged: bool) -> None:
 
 def plan_insert(portable: PortableSession, now: int) -> tuple[u.Write, ...]:
     """The writes that make a session of this one. Its sums are those from before its steps, which are booked anew."""
+    tree, rows = tree_of(portable), {row.id: row for row in portable.messages}
+    writes: list[u.Write] = [u.InsertSession(msgspec.structs.replace(portable.session, head_turn_id=None))]
+    writes += plan_rows(portable, now)
+    hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, kept_tails_of(tree, rows)))
+    if hidden:
+        writes.append(u.SetHidden(hidden))
+    return (*writes, u.SetEpoch(portable.epoch)) if portable.epoch else tuple(writes)
+
+
+def plan_rows(portable: PortableSession, now: int) -> list[u.Write]:
+    """The writes that add all of this to a session that is there, but for what they hide."""
     session, tree = portable.session, tree_of(portable)
     rows = {row.id: row for row in portable.messages}
-    writes: list[u.Write] = [u.InsertSession(msgspec.structs.replace(session, head_turn_id=None))]
-    writes += [u.PutPrompt(prompt.digest, prompt.body, now) for prompt in portable.prompts]
+    writes: list[u.Write] = [u.PutPrompt(prompt.digest, prompt.body, now) for prompt in portable.prompts]
     writes += [u.PutBlob(blob.sha256, blob.media_type, blob.data, now) for blob in portable.blobs]
     if portable.rules and session.project is not None:
         writes.append(u.PutProjectRules(session.project, portable.rules, now))
@@ -120,11 +131,7 @@ def plan_insert(portable: PortableSession, now: int) -> tuple[u.Write, ...]:
     # One write for each prune: its number is the store's to give, and they are without gaps.
     for seq in sorted({one.seq for one in portable.prunes}):
         writes.append(u.AddPruned(tuple(one for one in portable.prunes if one.seq == seq)))
-    writes += [u.Enqueue(entry.message_id, entry.queued_at, entry.interrupt) for entry in portable.queue]
-    hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, kept_tails_of(tree, rows)))
-    if hidden:
-        writes.append(u.SetHidden(hidden))
-    return (*writes, u.SetEpoch(portable.epoch)) if portable.epoch else tuple(writes)
+    return writes + [u.Enqueue(entry.message_id, entry.queued_at, entry.interrupt) for entry in portable.queue]
 
 
 def _book_steps(portable: PortableSession) -> Iterator[u.Write]:

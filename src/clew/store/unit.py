@@ -1,9 +1,8 @@
 """Units: the vocabulary of everything that is ever written.
 
-A unit is a list of writes to one session that commits as one. It can be run again from scratch: nothing in it
-depends on a value read before it was built, other than through its guards. Guards are looked at first, inside the
-same transaction; when one does not hold, nothing of the unit is written and the caller gets a :class:`Refused`,
-which is an answer, not an error. Each store turns the same units into its own form, so one suite can judge all.
+A unit is a list of writes to one session that commits as one. It can be run again from scratch: nothing in it depends
+on a value read before it was built, other than through its guards. Those are looked at first, in the same transaction;
+when one does not hold, nothing is written and the caller gets a :class:`Refused`, an answer and no error.
 """
 
 from __future__ import annotations
@@ -72,14 +71,16 @@ class OpenTurnIs(Guard, frozen=True):
 
 
 class StillQueued(Guard, frozen=True):
-    """The message waits in the queue. ``not_queued`` otherwise: it was fired or cancelled."""
+    """The message waits in the queue. ``not_queued`` otherwise: it was fired or cancelled. Where ``place`` (whether it
+    interrupts, and since when it waits) or ``seal`` is given, it has that still; else ``queue_changed``."""
 
     message_id: str
+    place: tuple[bool, int] | None = None
+    seal: str | None = None
 
 
 class SentSoFar(Guard, frozen=True):
-    """So many messages of the session have this id of the client's. ``sent_meanwhile`` otherwise: another process has
-    taken the same prompt since it was looked for."""
+    """So many messages of the session have this id of the client's. ``sent_meanwhile`` otherwise: taken elsewhere."""
 
     client_message_id: str
     count: int
@@ -482,6 +483,7 @@ class Refused(msgspec.Struct, frozen=True):
         "turn_open",
         "turn_not_open",
         "not_queued",
+        "queue_changed",
         "sent_meanwhile",
         "session_not_found",
         "session_exists",

@@ -7,34 +7,21 @@ session and the place of a record, so that every load gives the same ones, and t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import sha256
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from clew.ids import EPOCH_MS
-from clew.store.files.iso_time import milliseconds
+from clew.ids import derived_id
 from clew.store.files.record import Record, content_text
 from clew.store.memory.session_value import SessionValue
+from clew.transcript.iso_time import milliseconds
 from clew.transcript.message import MessageRow, PartRow, Role
 from clew.transcript.metadata import merge
 from clew.transcript.part import COMPACTION_PART, STEP_START
 from clew.transcript.projection import hidden_messages, kept_tails_of
 from clew.transcript.turn import HeadMove, MoveReason, Turn, place_below
 
-__all__ = ["adopt", "adopted_id", "project_hidden"]
-
-_ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-
-def adopted_id(prefix: str, session_id: str, place: str, at: int) -> str:
-    """An id of clew's form that is always the same for the same place."""
-    number = int.from_bytes(sha256(f"{session_id}/{place}".encode()).digest()[:16])
-    tail = ""
-    for _ in range(14):
-        number, digit = divmod(number, len(_ALPHABET))
-        tail += _ALPHABET[digit]
-    return f"{prefix}{(max(at - EPOCH_MS, 0) << 7) & ((1 << 48) - 1):012x}{tail}"
+__all__ = ["adopt", "project_hidden"]
 
 
 def adopt(value: SessionValue, record: Record, seqs: Mapping[str, list[tuple[int, int]]]) -> str | None:
@@ -132,7 +119,7 @@ class _Adoption:
         return content if isinstance(content, list) else [{"type": "text", "text": content_text(content)}]
 
     def _id(self, prefix: str, place: str = "") -> str:
-        return adopted_id(prefix, self.session_id, self.place + place, self.at)
+        return derived_id(prefix, self.session_id, self.place + place, self.at)
 
     def _parts(self, said: list[dict[str, Any]], first: int) -> tuple[PartRow, ...]:
         return tuple(

@@ -21,7 +21,6 @@ from clew.store.files import folder
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD, Codec, Entries, Loaded, Saving
 from clew.store.files.crc import check_of, verdict, with_check, without_check
-from clew.store.files.iso_time import iso
 from clew.store.files.json_message import decode_message, encode_boundary, encode_message, plain_metadata, plain_records
 from clew.store.files.log import is_streaming
 from clew.store.files.mend import Clues, Fault, mend
@@ -29,6 +28,7 @@ from clew.store.files.metadata import HEADED, head_of, session_of
 from clew.store.files.record import is_marker
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
+from clew.transcript.iso_time import iso
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import PLACE_KEYS, local_place

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.store.files.iso_time import iso
 from clew.store.files.metadata import model_of
 from clew.store.files.record import is_marker
+from clew.transcript.iso_time import iso
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import COMPACTION_PART, tool_name
 

@@ -17,7 +17,6 @@ from clew.store import boot
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.codec import Codec, Entries, Loaded, Saving
-from clew.store.files.iso_time import milliseconds
 from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
 from clew.store.files.log_lines import END_OF_TORN, read_lines
 from clew.store.files.memo import Memo
@@ -25,6 +24,7 @@ from clew.store.files.mend import Fault
 from clew.store.files.metadata import End, end_of, head_of, read_metadata, session_of, write_metadata
 from clew.store.files.rebuild_value import rebuild_value
 from clew.store.memory.session_value import SessionValue
+from clew.transcript.iso_time import milliseconds
 from clew.transcript.session import Session
 
 __all__ = ["JsonlCodec"]

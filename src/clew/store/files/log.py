@@ -15,12 +15,12 @@ import orjson
 from clew.store.files import record as r
 from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check
-from clew.store.files.iso_time import iso
 from clew.store.files.log_lines import END_OF_TORN, TORN
 from clew.store.files.memo import AHEAD, Memo
 from clew.store.files.tables import TABLES
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
+from clew.transcript.iso_time import iso
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.view import read_compaction

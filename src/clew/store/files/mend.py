@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from clew.ids import derived_id
 from clew.store import unit as u
-from clew.store.files.adopt import adopted_id
 from clew.store.files.record import is_marker
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.damage import DAMAGED, LOST, damaged_part
@@ -178,7 +178,7 @@ def _lost_message(value: SessionValue, turn_id: str, place: int, message_id: str
 
 
 def _lost_part(row: MessageRow, index: int, id_: str | None = None) -> PartRow:
-    id_ = id_ or adopted_id("prt_", row.session_id, f"{row.id}/{index}", row.created_at)
+    id_ = id_ or derived_id("prt_", row.session_id, f"{row.id}/{index}", row.created_at)
     return PartRow(id_, index, damaged_part("part_id", id_, LOST), row.created_at, row.updated_at)
 
 

@@ -9,7 +9,7 @@ import orjson
 from msgspec.structs import replace
 
 from clew.store.files.crc import check_of
-from clew.store.files.iso_time import iso, milliseconds
+from clew.transcript.iso_time import iso, milliseconds
 from clew.transcript.metadata import PLACE_KEYS
 from clew.transcript.session import Model, Session, Spend
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from clew.store.files.iso_time import iso
+from clew.transcript.iso_time import iso
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import COMPACTION_PART, STEP_START, tool_name
 

@@ -18,6 +18,7 @@ from clew.errors import InternalError
 from clew.store import unit as u
 from clew.store.base import LineSlice, OpenCall, PendingStream, QueuedMessage
 from clew.store.copies import NOT_COPIED, Copying, expand
+from clew.store.guards import Waiting
 from clew.store.memory.change import Change
 from clew.store.paths import PathTurn
 from clew.store.tail import with_tail
@@ -85,6 +86,10 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
         """The queue, in firing order."""
         queue = sorted(self.queue.values(), key=lambda row: (not row.interrupt, row.queued_at, row.message_id))
         return tuple(QueuedMessage(self.message(w.message_id), w.queued_at, w.interrupt) for w in queue)
+
+    def find_queued(self, message_id: str) -> Waiting | None:
+        place = self.queue.get(message_id)
+        return None if place is None else (place.interrupt, place.queued_at, self.seals.get(message_id))
 
     def open_calls(self) -> tuple[OpenCall, ...]:
         return tuple(

@@ -78,7 +78,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
         refused = refusal(
             unit,
             value.state["state"] if value else None,
-            lambda id_: value is not None and id_ in value.queue,
+            lambda id_: None if value is None else value.find_queued(id_),
             lambda guard: event_key(*astuple(guard)) in self._shared.events,
             self._is_alive,
             self._shared.schedules.get,

@@ -6,7 +6,7 @@ the session's messages; what moves nothing writes nothing, so that a second adop
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -36,8 +36,10 @@ _MOST_SEEN: Final = 10_000
 class Adopter:
     """Takes in what others wrote. ``again`` are sessions where something is left that the next unit may settle."""
 
-    def __init__(self, sql: Statements, units: UnitWriter, mint: Mint) -> None:
+    def __init__(self, sql: Statements, units: UnitWriter, mint: Mint, is_as_noted: Callable[[str], bool]) -> None:
+        """``is_as_noted``: whether nothing has come into a session since it was looked at, as far as somebody noted."""
         self._sql = sql
+        self._is_as_noted = is_as_noted
         self._units = units
         self._mint = mint
         self._seen: dict[str, int] = {}
@@ -53,7 +55,7 @@ class Adopter:
         if sql.first("get_state", asked) is None:
             is_new = sql.first("find_session", asked) is None and sql.first("find_shared_session", asked) is not None
             return is_new and not _why_not(sql, session_id)
-        if sql.first("loose_messages", asked) or self._has_grown(session_id):
+        if (not self._is_as_noted(session_id) and sql.first("loose_messages", asked)) or self._has_grown(session_id):
             return True
         if any(_moved_on(metadata, at) for metadata, at in sql.rows("queued_metadata", asked)):
             return True

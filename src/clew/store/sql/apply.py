@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from clew.errors import InternalError
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.guards import refusal
+from clew.store.guards import Waiting, refusal
 from clew.store.sql import rows, triggers
 from clew.store.sql.copying import copy_line
 from clew.store.sql.pending import Pending
@@ -131,7 +131,7 @@ class UnitWriter:
         refused = refusal(
             unit,
             self._state(unit.session_id),
-            lambda id_: self._is_queued(unit.session_id, id_),
+            lambda id_: self._find_queued(unit.session_id, id_),
             self._has_event,
             self._is_alive,
             self._find_schedule,
@@ -187,8 +187,9 @@ class UnitWriter:
         self._states[session_id] = state
         self._pending.set_state(state)
 
-    def _is_queued(self, session_id: str, message_id: str) -> bool:
-        return self._sql.first("is_queued", {"session_id": session_id, "message_id": message_id}) is not None
+    def _find_queued(self, session_id: str, message_id: str) -> Waiting | None:
+        row = self._sql.first("find_queued", {"session_id": session_id, "message_id": message_id})
+        return None if row is None else (bool(row[0]), row[1], row[2])
 
     def _count_sent(self, session_id: str, client_message_id: str) -> int:
         named = {"session_id": session_id, "client_message_id": client_message_id}

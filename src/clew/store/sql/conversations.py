@@ -22,6 +22,7 @@ from clew.store.base import (
 from clew.store.sql import lines, rows
 from clew.store.sql.lists import SqlLists
 from clew.store.sql.messages import MessageReader
+from clew.store.sql.one_state import TooLong
 from clew.store.sql.paths import SqlPaths
 from clew.store.sql.replicas import SqlReplicas
 from clew.store.sql.statements import Statements, has_longer_view, reading, reading_session, reading_view
@@ -89,6 +90,8 @@ class SqlConversations(SqlLists):
         if reader.state is None:
             return None
         is_kept = kept and kept_lines is not None and kept_lines.holds(session_id)
+        if near and self._reads.on_spot and not is_kept:
+            raise TooLong
         if near and not is_kept and has_longer_view(sql, session_id, turns):
             return None
         if kept and keep_damaged and turns is None and kept_lines is not None:

@@ -26,7 +26,9 @@ __all__ = ["KeptLine", "KeptLines"]
 MOST_BYTES: Final = 64 << 20
 _SESSIONS: Final = 10_000
 """Of so many sessions it is known when they were written to last; of others only that it was before."""
-_PER_PART, _PER_MESSAGE, _PER_TURN = 700, 3_000, 1_200
+_NEW: Final = 10_000
+"""Commits: what was written before those may have to come from the disk."""
+_PER_PART, _PER_MESSAGE, _PER_TURN = 700, 3_100, 1_300
 """What values take in memory beside their text, with what is worked out from them."""
 
 _PRUNED: Final = ""
@@ -61,22 +63,26 @@ _UNLISTED: Final = frozenset({u.AppendChunks, u.MarkFolded, u.SealMessage, u.Put
 
 
 class KeptLine(msgspec.Struct, frozen=True):
-    """A line as a view has it, at commit ``at``, and what was touched since."""
+    """A line as a view has it, at commit ``at``, and what was touched since.
+
+    ``places`` says by the id of a turn or message in which of the turns it is; of what the line has left it may still
+    speak, and then more is read again than has to be.
+    """
 
     turns: tuple[LineTurn, ...]
     pruned: tuple[Pruned, ...]
     compaction_turn_id: str | None
     at: int
     sizes: tuple[int, ...]
+    places: dict[str, int]
     touched: dict[str, int] = {}
 
     @property
     def untouched(self) -> int:
         """How many turns from its beginning are as they were."""
-        touched = self.touched
-        for place, entry in enumerate(self.turns) if touched else ():
-            if entry.turn.id in touched or [row for row in entry.messages if row.id in touched]:
-                return place
+        first = min((self.places[id_] for id_ in self.touched if id_ in self.places), default=len(self.turns))
+        if first < len(self.turns):
+            return first
         # Where it ends something may be going on that changes no row of it, such as a stream.
         return len(self.turns) - bool(self.turns and self.turns[-1].turn.status in OPEN)
 
@@ -160,6 +166,11 @@ class KeptLines:
         """Whether a line of it is kept, be it an old one."""
         return session_id in self._lines
 
+    def is_new(self, session_id: str) -> bool:
+        """Whether it was written to so lately that what was written is still in the system's memory."""
+        at = self._written.get(session_id)
+        return at is not None and self._told - at < _NEW
+
     def find(self, session_id: str, commit: int) -> KeptLine | None:
         """The line of a session for a reader who sees the store as of ``commit``."""
         with self._lock:
@@ -181,6 +192,13 @@ class KeptLines:
             with self._lock:
                 self._drop(session_id)
             return
+        # A line that only goes on shares what it knows of places with the one before it, which looks at no other.
+        places: dict[str, int] = {}
+        if known is not None and same:
+            places = known.places if same == len(known.turns) else dict(known.places)
+        for place, entry in enumerate(line.turns[same:], same):
+            places[entry.turn.id] = place
+            places.update((row.id, place) for row in entry.messages)
         sizes = (*(known.sizes[:same] if known is not None else ()), *map(_size_of, line.turns[same:]))
         with self._lock:
             held = self._lines.get(session_id)
@@ -191,7 +209,7 @@ class KeptLines:
             touched = {} if held is None else {id_: at for id_, at in held.touched.items() if at > commit}
             self._drop(session_id)
             compaction = line.turns[-1].turn.compaction_turn_id if line.turns else None
-            self._put(session_id, KeptLine(line.turns, line.pruned, compaction, commit, sizes, touched))
+            self._put(session_id, KeptLine(line.turns, line.pruned, compaction, commit, sizes, places, touched))
 
     def _put(self, session_id: str, line: KeptLine) -> None:
         size = sum(line.sizes)

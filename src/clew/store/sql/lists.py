@@ -51,6 +51,7 @@ class SqlLists(SqlReader):
 
 def _find(sql: Statements, query: SessionQuery) -> tuple[list[tuple[Any, ...]], bool]:
     """The rows of a page, and whether there are more."""
+    plain = f"%{query.title}%" if query.title and _PLAIN.fullmatch(query.title) else None
     # The narrowest index first: what else is asked for is looked at row by row.
     if query.parent is not None:
         name = "list_sessions_of_parent"
@@ -63,9 +64,8 @@ def _find(sql: Statements, query: SessionQuery) -> tuple[list[tuple[Any, ...]], 
     elif query.archived or query.ephemeral or query.kind != "chat":
         name = "list_flagged_sessions"
     else:
-        name = "list_sessions"
+        name = "list_sessions" if plain is None else "list_titled_sessions"
     params = {**msgspec.structs.asdict(query), **msgspec.structs.asdict(query.cursor or _END)}
-    plain = f"%{query.title}%" if query.title and _PLAIN.fullmatch(query.title) else None
     found = list(sql.rows(name, {**params, "plain": plain, "limit": query.limit + 1}))
     return found[: query.limit], len(found) > query.limit
 

@@ -27,8 +27,11 @@ class Answers(Protocol):
 class OneState:
     """Reads in a transaction that is open already; none of them waits."""
 
-    def __init__(self, sql: Statements, lines: KeptLines | None, *, in_long: bool, answer: Answers) -> None:
+    def __init__(
+        self, sql: Statements, lines: KeptLines | None, *, in_long: bool, answer: Answers, on_spot: bool = False
+    ) -> None:
         self._sql = sql
+        self.on_spot = on_spot
         self._in_long = in_long
         self._answer = answer
         self.lines = lines

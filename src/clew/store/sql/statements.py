@@ -66,11 +66,15 @@ class Reads(Protocol):
 
     Long ones have a lane of their own: however many there are, a short one never waits for them.
 
-    ``lines`` are those that are kept in memory, by a store that hears of every write.
+    ``lines`` are those that are kept in memory, by a store that hears of every write. ``on_spot``: the event loop
+    itself reads, for which a few rows are enough.
     """
 
     @property
     def lines(self) -> KeptLines | None: ...
+
+    @property
+    def on_spot(self) -> bool: ...
 
     async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
         """``session_id`` is the session the call is about, where it is about one."""

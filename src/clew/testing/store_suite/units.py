@@ -92,7 +92,7 @@ async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
     """And lets the unit pass when it holds."""
     opened = await scribe.prompt("hello")
     row = user_row(scribe.mint, scribe.session_id, "later", 1, {"client_message_id": "c1"})
-    await scribe.commit(u.InsertMessage(row), u.Enqueue(row.id, 1))
+    await scribe.commit(u.InsertMessage(row), u.SealMessage(row.id, row.seal), u.Enqueue(row.id, 1))
     mark = u.PatchSession(metadata={"seen": 1})
     other = scribe.mint.turn()
     assert await scribe.try_commit(mark, guards=[u.EpochIs(2)]) == u.Refused("stale_epoch")
@@ -100,10 +100,21 @@ async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
     assert await scribe.try_commit(mark, guards=[u.NoOpenTurn()]) == u.Refused("turn_open")
     assert await scribe.try_commit(mark, guards=[u.OpenTurnIs(other)]) == u.Refused("turn_not_open")
     assert await scribe.try_commit(mark, guards=[u.StillQueued(opened.user.id)]) == u.Refused("not_queued")
+    for changed in (
+        u.StillQueued(row.id, (True, 1)),
+        u.StillQueued(row.id, (False, 2)),
+        u.StillQueued(row.id, seal="x"),
+    ):
+        assert await scribe.try_commit(mark, guards=[changed]) == u.Refused("queue_changed")
     assert await scribe.try_commit(mark, guards=[u.SentSoFar("c1", 0)]) == u.Refused("sent_meanwhile")
     assert (await scribe.session()).metadata == {}
-    held: list[u.Guard] = [u.EpochIs(1), u.HeadIs(None), u.OpenTurnIs(opened.id), u.StillQueued(row.id)]
-    held += [u.SentSoFar("c1", 1), u.SentSoFar("c2", 0)]
+    held: list[u.Guard] = [u.EpochIs(1), u.HeadIs(None), u.OpenTurnIs(opened.id)]
+    held += [
+        u.StillQueued(row.id),
+        u.StillQueued(row.id, (False, 1), row.seal),
+        u.SentSoFar("c1", 1),
+        u.SentSoFar("c2", 0),
+    ]
     assert await scribe.try_commit(mark, u.Dequeue(row.id), guards=held) == u.Committed()
     assert (await scribe.session()).metadata == {"seen": 1}
 

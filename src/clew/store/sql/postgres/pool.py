@@ -43,6 +43,7 @@ class ReaderPool:
     """Two lanes of threads, with a connection for each as soon as it is needed."""
 
     lines = None
+    on_spot = False
 
     def __init__(self, url: str, threads: int, wait_s: float) -> None:
         self._url = url

@@ -159,6 +159,13 @@ FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
 WHERE {is_listed}
 {page}
 
+-- name: list_titled_sessions
+-- The same by a plain word, which only SQLite goes about in another way.
+SELECT {session_columns}
+FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
+WHERE {is_listed}
+{page}
+
 -- name: list_flagged_sessions
 -- Two walks, each in order, made one: a session is in one of two indexes by time, and a turn writes only that.
 SELECT {session_columns}
@@ -906,8 +913,9 @@ VALUES (:message_id, :session_id, :queued_at, :interrupt)
 -- sent
 DELETE FROM message_queue WHERE message_id = :message_id
 
--- name: is_queued
-SELECT 1 FROM message_queue WHERE message_id = :message_id AND session_id = :session_id
+-- name: find_queued
+SELECT q.interrupt, q.queued_at, s.digest FROM message_queue q LEFT JOIN message_seals s ON s.message_id = q.message_id
+WHERE q.message_id = :message_id AND q.session_id = :session_id
 
 -- name: load_queue
 SELECT message_id, queued_at, interrupt FROM message_queue

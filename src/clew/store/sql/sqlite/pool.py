@@ -42,6 +42,7 @@ class ReaderPool:
     is_known: Callable[[str | None], bool] | None = None
     lines: KeptLines | None = None
     tails: Tails | None = None
+    on_spot = False
 
     def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
         self._path = path
@@ -63,20 +64,25 @@ class ReaderPool:
     async def at_once(
         self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None, *, hot: bool = False
     ) -> T:
-        def answered(sql: Statements, *, in_long: bool) -> T:
-            return end_of(ask(OneState(sql, self.lines, in_long=in_long, answer=answer)))
+        def answered(sql: Statements, *, in_long: bool = False, on_spot: bool = False) -> T:
+            return end_of(ask(OneState(sql, self.lines, in_long=in_long, answer=answer, on_spot=on_spot)))
 
         def answer(call: Callable[[Statements], Any], sql: Statements) -> Any:
             return _answer(call, sql, self._path)
 
+        if hot and self._is_at_hand(session_id):
+            # Sooner read than a thread wakes up; but the loop waits for nobody who has the connections.
+            with contextlib.suppress(Empty, TooLong), self._short.connection(wait=False) as connection:
+                return self._read(connection, lambda sql: answered(sql, on_spot=True))
         try:
-            if hot and self.is_known is not None and self.is_known(session_id):
-                # Sooner read than a thread wakes up; but the loop waits for nobody who has the connections.
-                with contextlib.suppress(Empty), self._short.connection(wait=False) as connection:
-                    return self._read(connection, lambda sql: answered(sql, in_long=False))
-            return await self._run_in(self._short, lambda sql: answered(sql, in_long=False), session_id)
+            return await self._run_in(self._short, answered, session_id)
         except TooLong:
             return await self._run_in(self._long, lambda sql: answered(sql, in_long=True), session_id)
+
+    def _is_at_hand(self, session_id: str | None) -> bool:
+        """Whether what a session says of itself is in the system's memory, and nobody else has changed it."""
+        new = session_id is not None and self.lines is not None and self.lines.is_new(session_id)
+        return new and self.is_known is not None and self.is_known(session_id)
 
     async def _run_in(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
         if self._closed:

@@ -38,20 +38,20 @@ class Watch:
         if self._lock.check().st_size < self._size and not self.sees_others():
             raise self._lock.gone(f"{self._lock.path} was cut short")
         wal = self._wal_now()
-        if wal is not None and wal.st_size < self._wal_size and not (wal.st_size == 0 and self._is_moved()):
+        if wal is not None and wal.st_size < self.wal_size and not (wal.st_size == 0 and self._is_moved()):
             raise self._lock.gone(f"{self._wal} was cut short")
 
     def after(self) -> None:
         """After a commit, before anybody is told of it."""
         self._lock.stays()
         wal = self._wal_now()
-        self._wal_size = wal.st_size if wal is not None else 0
+        self.wal_size = wal.st_size if wal is not None else 0
 
     def learn(self) -> None:
         """The lengths as they are now, after the writer itself has changed them."""
         self._size = self._lock.check().st_size
         wal = self._wal_now()
-        self._wal_size = wal.st_size if wal is not None else 0
+        self.wal_size = wal.st_size if wal is not None else 0
 
     def others_wrote(self) -> bool:
         """Whether another connection has committed since this was last asked."""

@@ -36,6 +36,7 @@ from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.acknowledged import Acknowledged
 from clew.store.sql.sqlite.commit_journal import CommitJournal
 from clew.store.sql.sqlite.connection import SqliteStatements, empty_log, has_fts5, is_broken, is_busy, translate
+from clew.store.sql.sqlite.looked import Looked
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
@@ -93,7 +94,6 @@ class Writer:
         lines: KeptLines,
     ) -> None:
         self._connection = connection
-        self._wal = path.with_name(path.name + "-wal")
         self._path = path
         self._statements = SqliteStatements(connection)
         self._index = SearchIndex(self._statements, available=has_fts5())
@@ -104,7 +104,8 @@ class Writer:
         self._options = options
         self._sync: Sync = "process"
         self._inbox = Inbox(options.window_ms, options.gap_ms)
-        self._adopter = Adopter(self._statements, self._units, mint)
+        self._looked = Looked(self._statements, path)
+        self._adopter = Adopter(self._statements, self._units, mint, self._looked.is_as_noted)
         self._others = others
         self._lines = lines
         lines.forget(self._journal.commit)
@@ -184,6 +185,9 @@ class Writer:
                 self._look(look.session_id)
                 look.done.set()
             self._checkpoint(idle=not group and not looks)
+        if self._broken is None:
+            with contextlib.suppress(OSError, sqlite3.Error):
+                self._looked.note(self._others.is_known)
         self._others.close()
         self._connection.close()
         self._acknowledged.close()
@@ -355,7 +359,7 @@ class Writer:
             return
         pace = "idle" if idle else "quiet" if self._inbox.is_empty else "busy"
         rare = self.commits - commits < _CHECKPOINT_COMMITS[pace] and self._syncs - syncs < _CHECKPOINT_SYNCS[pace]
-        if rare and self._wal_size() - size < _CHECKPOINT_GROWTH[pace]:
+        if rare and self._watch.wal_size - size < _CHECKPOINT_GROWTH[pace]:
             return
         failpoint("writer.checkpoint")
         self._others.begin()
@@ -368,14 +372,8 @@ class Writer:
             log.warning("a checkpoint of %s did not succeed: %s", self._path, error)
         finally:
             self._settle_others()
-        # The file is used again from its start, so its size says nothing; only growth beyond it does.
-        size = self._wal_size()
-        self._checkpointed = (self.commits - 1 if idle and size else self.commits, self._syncs, size)
         with contextlib.suppress(StoreGone):  # the next unit is told
             self._watch.learn()
-
-    def _wal_size(self) -> int:
-        try:
-            return self._wal.stat().st_size
-        except OSError:
-            return 0
+        # The file is used again from its start, so its size says nothing; only growth beyond it does.
+        size = self._watch.wal_size
+        self._checkpointed = (self.commits - 1 if idle and size else self.commits, self._syncs, size)
