@@ -1,0 +1,177 @@
+"""Files as the editor holds them: ``read`` sees what is typed and not saved, ``write`` and ``edit`` go through it.
+
+The same names, arguments, targets and permissions as clew's own tools, which do the work wherever the editor cannot:
+for a session that is not open in it (a subagent's, one of the page's), for what is no text, and where it refuses to
+read. Its terminals are used where somebody asks for that (``editor_terminal``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from clew.errors import ToolFailed
+from clew.fronts.acp.editor_terminal import run_in_terminal
+from clew.fronts.acp.rpc import Closed, Refused
+from clew.fronts.acp.serve import Editor
+from clew.tools.base import Tool, ToolContext, ToolOutput
+from clew.tools.builtin.bash import bash
+from clew.tools.builtin.edit import MAX_EDIT_BYTES, edit, edited_output, plan_edit
+from clew.tools.builtin.read import page_of, read, show_page
+from clew.tools.builtin.write import write, written_output
+from clew.tools.decorator import FunctionTool
+from clew.tools.files.access import open_plain
+from clew.tools.files.change import change_between, may_show, text_at, told_of
+from clew.tools.files.paths import ResolvedPath, judged_path
+from clew.tools.files.walk import Brake
+from clew.tools.media import SNIFF_BYTES, looks_binary
+from clew.tools.thread import run_in_thread
+from clew.transcript.rule import Target
+
+__all__ = ["editor_tools"]
+
+_PATIENCE_S: Final = 20.0
+"""An editor that does not answer so long is not waited for: files are there without it."""
+
+
+class _Files:
+    """The files of one session, as the editor that has it open holds them."""
+
+    def __init__(self, editor: Editor, session_id: str) -> None:
+        self._editor = editor
+        self._session_id = session_id
+
+    async def read(self, place: ResolvedPath) -> str | None:
+        """What the file says there; None where the editor does not say."""
+        try:
+            answer = await self._ask("fs/read_text_file", place)
+        except (Refused, Closed, TimeoutError):
+            return None
+        text = answer.get("content") if isinstance(answer, Mapping) else None
+        return text if isinstance(text, str) and len(text) <= MAX_EDIT_BYTES else None
+
+    async def write(self, place: ResolvedPath, text: str) -> str:
+        """Have it written; what is to be said of that."""
+        try:
+            await self._ask("fs/write_text_file", place, content=text)
+        except Refused as error:
+            raise ToolFailed(f"the editor did not write {place.shown}: {error.message[:200]}") from error
+        except (Closed, TimeoutError) as error:
+            raise ToolFailed(f"the editor did not answer; whether {place.shown} was written is not known") from error
+        saved = await run_in_thread(text_at, place)
+        return "" if saved == text else "; the editor holds it and has not saved it yet"
+
+    async def _ask(self, method: str, place: ResolvedPath, **more: Any) -> Any:
+        assert self._editor.connection is not None
+        async with asyncio.timeout(_PATIENCE_S):
+            asked = {"sessionId": self._session_id, "path": str(place.path), **more}
+            return await self._editor.connection.request(method, asked)
+
+
+Run = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutput | None]]
+
+
+class EditorTool:
+    """A tool of clew's own that does its work through the editor where it can. ``run`` gives None where it cannot."""
+
+    def __init__(self, own: FunctionTool, run: Run) -> None:
+        self.name = own.name
+        self.description = own.description
+        self.input_schema = own.input_schema
+        self.timeout_ms = own.timeout_ms
+        self.needs_workspace = own.needs_workspace
+        self.asks_human = own.asks_human
+        self.preview = own.preview
+        self._own = own
+        self._run = run
+
+    def targets(self, args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
+        return self._own.targets(args, workspace)
+
+    async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        done = await self._run(args, context)
+        return await self._own.execute(args, context) if done is None else done
+
+
+def editor_tools(editor: Editor, *, terminals: bool = False) -> list[Tool]:
+    """``read``, ``write`` and ``edit``, with ``terminals`` also ``bash``, as an editor has files and shells."""
+
+    def through(run: Callable[[_Files, Mapping[str, Any], ToolContext], Awaitable[ToolOutput | None]]) -> Run:
+        async def try_it(args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
+            client, is_open = editor.client, context.session_id in editor.sessions
+            if not (is_open and client.reads_files and (client.writes_files or run is _read)):
+                return None
+            return await run(_Files(editor, context.session_id), args, context)
+
+        return try_it
+
+    async def in_terminal(args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
+        opened, connection = editor.sessions.get(context.session_id), editor.connection
+        if opened is None or connection is None or not editor.client.terminal:
+            return None
+        return await run_in_terminal(connection, opened, args, context)
+
+    tools: list[Tool] = [
+        EditorTool(read, through(_read)),
+        EditorTool(write, through(_write)),
+        EditorTool(edit, through(_edit)),
+    ]
+    return [*tools, EditorTool(bash, in_terminal)] if terminals else tools
+
+
+async def _read(files: _Files, args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
+    place = await judged_path("read", args["path"], context)
+    text = await files.read(place) if await run_in_thread(_may_be_text, place.path) else None
+    is_there = bool(text) or await run_in_thread(place.path.exists)
+    if text is None or not is_there:
+        return None  # of what is not there some editors say that it is empty
+    data, brake = text.encode(errors="replace"), Brake(context.signal, 60)
+    page = page_of(context, args.get("offset", 1), args.get("limit", 2_000))
+    return ToolOutput(await run_in_thread(show_page, iter([data]), page, brake, lambda: (0, len(data))))
+
+
+async def _write(files: _Files, args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
+    path, content = args["path"], args["content"]
+    place = await judged_path("write", path, context)
+    try:
+        data = content.encode()
+    except UnicodeEncodeError:
+        return None
+    if path.endswith(("/", "/.", "/..")) or not await run_in_thread(_may_be_text, place.path):
+        return None
+    before = await files.read(place)
+    about = None
+    if before is not None and await may_show(place, context):
+        about = told_of(await run_in_thread(change_between, before, content))
+    more = await files.write(place, content)
+    told = written_output(place, data, None if before is None else len(before.encode(errors="replace")), about)
+    return ToolOutput(f"{told.value}{more}", told.about)
+
+
+async def _edit(files: _Files, args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
+    place = await judged_path("edit", args["path"], context)
+    text = await files.read(place) if await run_in_thread(_may_be_text, place.path) else None
+    if text is None:
+        return None
+    every = args.get("all") is True
+    edited = await run_in_thread(plan_edit, text, args["old"], args["new"], every=every)
+    more = await files.write(place, edited.text)
+    told = edited_output(place, text, edited, shown=await may_show(place, context))
+    return ToolOutput(f"{told.value}{more}", told.about)
+
+
+def _may_be_text(path: Path) -> bool:
+    """Whether it is a plain file of text on disk, or nothing at all: all else clew's own tools see to."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return False
+        with open_plain(path) as (handle, _):
+            return not looks_binary(os.read(handle, SNIFF_BYTES))
+    except FileNotFoundError:
+        return True
+    except (OSError, ToolFailed):
+        return False

@@ -1,0 +1,85 @@
+"""What can be chosen for a session from an editor: its mode, its model, how hard that thinks, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from clew.engine.facade import AgentList
+from clew.errors import InvalidInput
+from clew.providers.base import ModelListing
+from clew.transcript.rule import MODES, Mode
+from clew.transcript.session import Model, Session
+
+__all__ = ["Choice", "config_options", "mode_state"]
+
+_MODES: Final[Mapping[Mode, tuple[str, str]]] = {
+    "ask": ("Ask", "Asks before it changes anything that no rule allows"),
+    "accept_edits": ("Accept edits", "Writes and edits in this folder without asking"),
+    "read_only": ("Read only", "Reads, and changes nothing"),
+}
+USUAL: Final = "default"
+
+
+class Choice:
+    """What was chosen for the prompts of one session, as long as it is open here: clew itself keeps a variant for one
+    turn only, and an agent for each message."""
+
+    def __init__(self) -> None:
+        self.variant: str | None = None
+        self.agent: str | None = None
+
+    def model_for(self, session: Session) -> Model | None:
+        """Which model a prompt names; None is the session's own."""
+        if self.variant is None:
+            return None
+        return Model(session.model.provider_id, session.model.model_id, self.variant)
+
+
+def mode_state(session: Session) -> dict[str, Any]:
+    modes = [{"id": mode, "name": _MODES[mode][0], "description": _MODES[mode][1]} for mode in MODES]
+    return {"currentModeId": session.mode, "availableModes": modes}
+
+
+def config_options(
+    session: Session, choice: Choice, models: Sequence[ModelListing], agents: AgentList
+) -> list[dict[str, Any]]:
+    """Everything that can be chosen, with what is chosen now."""
+    modes = [_value(mode, _MODES[mode][0], _MODES[mode][1]) for mode in MODES]
+    options = [_select("mode", "Mode", "mode", session.mode, modes)]
+    current = str(session.model)
+    usable = [_value(one.id, one.id) for one in models if one.usable]
+    if current not in [one["value"] for one in usable]:
+        usable.insert(0, _value(current, current))
+    options.append(_select("model", "Model", "model", current, usable))
+    variants = next((one.variants for one in models if one.id == current), ())
+    if variants:
+        levels = [_value(USUAL, "Default"), *(_value(one, one) for one in variants)]
+        options.append(_select("effort", "Effort", "thought_level", choice.variant or USUAL, levels))
+    named = [one for one in agents.agents if one.mode == "primary"]
+    if len(named) > 1:
+        who = [_value(one.name, one.name, one.description) for one in named]
+        if session.agent not in [one.name for one in named]:
+            who.insert(0, _value(session.agent, session.agent))
+        options.append(_select("agent", "Agent", "_agent", choice.agent or session.agent, who))
+    return options
+
+
+def check_value(options: Sequence[Mapping[str, Any]], config_id: str, value: object) -> str:
+    """A value that an option can have; what is not offered is refused."""
+    option = next((one for one in options if one["id"] == config_id), None)
+    if option is None:
+        raise InvalidInput(f"there is no option {config_id[:100]!r}; there are {', '.join(o['id'] for o in options)}")
+    values = [str(one["value"]) for one in option["options"]]
+    if value not in values:
+        raise InvalidInput(f"{config_id} cannot be {str(value)[:100]!r}; it can be {', '.join(values)}")
+    return str(value)
+
+
+def _select(id_: str, name: str, category: str, current: str, values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    about = {"id": id_, "name": name, "category": category, "type": "select"}
+    return {**about, "currentValue": current, "options": list(values)}
+
+
+def _value(value: str, name: str, description: str | None = None) -> dict[str, Any]:
+    return {"value": value, "name": name, **({"description": description} if description else {})}

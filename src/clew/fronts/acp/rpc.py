@@ -1,0 +1,294 @@
+"""JSON-RPC 2.0, one message a line, both ways: requests and notifications in and out, and garbage answered.
+
+The SDK's own connection is not used: it says nothing to a line that is no JSON, ends at one that is too long, and hands
+the text of any exception to the other side. What is asked here runs in a task of its own; what is sent leaves in the
+order it was sent in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from clew.errors import ClewError, Invalid, NotFound
+
+__all__ = ["Answer", "Closed", "Connection", "Refused"]
+
+log = logging.getLogger("clew.acp")
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+NO_METHOD: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL: Final = -32603
+CANCELLED: Final = -32800
+NOT_FOUND: Final = -32002
+_CANCEL: Final = "$/cancel_request"
+_MOST_BUFFERED: Final = 1 << 20
+"""Whoever sends more than the other side reads waits."""
+_GRACE_S: Final = 1.0
+LONGEST_LINE: Final = 64 << 20
+
+Read: TypeAlias = Callable[[], Awaitable[bytes]]
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+
+class Refused(Exception):
+    """A request was answered with an error: by the other side, or is to be by this one."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+class Answer:
+    """What a request is answered with, and what is done once that was sent."""
+
+    def __init__(self, result: Any, then: Callable[[], None]) -> None:
+        self.result = result
+        self.then = then
+
+
+class Handler:
+    """What the other side can ask for. A name that is in neither is not there. ``left``: it is gone."""
+
+    def __init__(
+        self,
+        requests: Callable[[str], Callable[[Any], Awaitable[Any]] | None],
+        notifications: Callable[[str], Callable[[Any], Awaitable[None]] | None],
+        left: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.requests = requests
+        self.notifications = notifications
+        self.left = left
+
+
+class Connection:
+    """One peer. ``read`` gives bytes as they come and nothing at the end, ``write`` takes them."""
+
+    def __init__(self, read: Read, write: Write, handler: Handler, *, longest_line: int = LONGEST_LINE) -> None:
+        self._read = read
+        self._write = write
+        self._handler = handler
+        self._longest = longest_line
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._next_id = 0
+        self._running: dict[int | str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._more = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._broken = self._over = False
+        self.closed = False
+        """The other side said that nothing more comes, or takes nothing more."""
+
+    async def run(self) -> None:
+        """Serve until the other side closes its end; then nothing is under way any more."""
+        writing = asyncio.create_task(self._send_out())
+        try:
+            async for line in self._lines():
+                if line is None:
+                    self._refuse(None, Refused(INVALID_REQUEST, f"a line has more than {self._longest:,} bytes"))
+                elif line.strip():
+                    self._take(line)
+        finally:
+            self.closed = True
+            for future in self._asked.values():
+                if not future.done():
+                    future.set_exception(Closed("the other side is gone"))
+            self._room.set()
+            self._handler.left()
+            tasks = [*self._tasks]
+            if tasks:
+                # Who asks, and closes its end without waiting, is answered what can be at once.
+                await asyncio.wait(tasks, timeout=_GRACE_S)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._over = True
+            self._more.set()
+            # Who reads nothing any more keeps nothing here from ending.
+            await asyncio.wait([writing], timeout=_GRACE_S)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    async def request(self, method: str, params: Any) -> Any:
+        """Ask the other side. One that is not waited for any more, it is told so. Raises Refused or Closed."""
+        if self.closed:
+            raise Closed("the other side is gone")
+        self._next_id += 1
+        id_ = self._next_id
+        future = self._asked[id_] = asyncio.get_running_loop().create_future()
+        await self._send({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not self.closed:
+                self._put({"jsonrpc": "2.0", "method": _CANCEL, "params": {"requestId": id_}})
+            raise
+        finally:
+            self._asked.pop(id_, None)
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Tell the other side, which answers nothing. Where it is gone nobody is told."""
+        await self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    # In
+
+    async def _lines(self) -> Any:
+        """The lines as they come; None in the place of one that is too long."""
+        held, too_long = bytearray(), False
+        while piece := await self._read():
+            *whole, rest = piece.split(b"\n")
+            for part in whole:
+                held += part
+                yield None if too_long or len(held) > self._longest else bytes(held)
+                held, too_long = bytearray(), False
+            held += rest
+            if too_long or len(held) > self._longest:
+                held, too_long = bytearray(), True
+        if held:
+            yield bytes(held)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = msgspec.json.decode(line)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            self._refuse(None, Refused(PARSE_ERROR, f"this is no JSON: {error}"))
+            return
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            self._refuse(None, Refused(INVALID_REQUEST, 'a message is one object with "jsonrpc": "2.0"'))
+            return
+        id_, method = message.get("id"), message.get("method")
+        if "method" not in message:
+            self._take_answer(id_, message)
+        elif not isinstance(method, str) or isinstance(id_, bool) or not isinstance(id_, int | str | None):
+            self._refuse(None, Refused(INVALID_REQUEST, "a method is text, and an id a whole number or text"))
+        elif "id" not in message:
+            self._take_notification(method, message.get("params"))
+        elif id_ is None or id_ in self._running:
+            self._refuse(id_, Refused(INVALID_REQUEST, "an id names one request at a time"))
+        else:
+            task = self._start(self._answer(id_, method, message.get("params")))
+            self._running[id_] = task
+            task.add_done_callback(functools.partial(self._ended, id_))
+
+    def _take_answer(self, id_: Any, message: dict[str, Any]) -> None:
+        future = self._asked.get(id_) if isinstance(id_, int) and not isinstance(id_, bool) else None
+        if future is None or future.done():
+            return
+        if "result" in message:
+            future.set_result(message["result"])
+            return
+        error = message.get("error")
+        error = error if isinstance(error, dict) else {}
+        code = error.get("code")
+        future.set_exception(Refused(code if isinstance(code, int) else INTERNAL, str(error.get("message") or "error")))
+
+    def _take_notification(self, method: str, params: Any) -> None:
+        if method == _CANCEL:
+            named = params.get("requestId") if isinstance(params, dict) else None
+            running = self._running.get(named) if isinstance(named, int | str) else None
+            if running is not None:
+                running.cancel()
+            return
+        if (heard := self._handler.notifications(method)) is not None:
+            self._start(self._hear(method, heard(params)))
+
+    async def _hear(self, method: str, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except (Refused, ClewError) as error:
+            log.warning("%s: %s", method, error)
+        except Exception:
+            log.exception("%s failed in an unforeseen way", method)
+
+    async def _answer(self, id_: int | str, method: str, params: Any) -> None:
+        try:
+            asked = self._handler.requests(method)
+            if asked is None:
+                raise Refused(NO_METHOD, f"there is no method {method[:100]!r} here")
+            result = await asked(params)
+        except Refused as error:
+            self._refuse(id_, error)
+        except ClewError as error:
+            self._refuse(id_, refusal_of(error))
+        except Closed:
+            pass
+        except Exception:
+            # Its text may hold anything; it is for whoever reads the log.
+            log.exception("%s failed in an unforeseen way", method)
+            self._refuse(id_, Refused(INTERNAL, "something went wrong in clew; its log on stderr says more"))
+        else:
+            answer = result if isinstance(result, Answer) else Answer(result, lambda: None)
+            self._put({"jsonrpc": "2.0", "id": id_, "result": answer.result})
+            answer.then()
+
+    def _ended(self, id_: int | str, task: asyncio.Task[None]) -> None:
+        self._running.pop(id_, None)
+        # Here, since one that is cancelled at once does not even begin.
+        if task.cancelled():
+            self._refuse(id_, Refused(CANCELLED, "the request was cancelled"))
+
+    def _start(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Out
+
+    def _refuse(self, id_: int | str | None, error: Refused) -> None:
+        told = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            told["data"] = error.data
+        self._put({"jsonrpc": "2.0", "id": id_, "error": told})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self._put(message)
+        await self._room.wait()
+
+    def _put(self, message: dict[str, Any]) -> None:
+        if self._broken:
+            return
+        line = msgspec.json.encode(message) + b"\n"
+        self._out.append(line)
+        self._out_size += len(line)
+        if self._out_size > _MOST_BUFFERED and not self.closed:
+            self._room.clear()
+        self._more.set()
+
+    async def _send_out(self) -> None:
+        """Hand on what is to be sent, in order, until nothing more comes."""
+        try:
+            while self._out or not self._over:
+                await self._more.wait()
+                self._more.clear()
+                lines, self._out, self._out_size = self._out, [], 0
+                self._room.set()
+                if lines:
+                    await self._write(b"".join(lines))
+        except OSError as error:
+            log.info("nothing more can be sent: %s", error)
+            self._broken, self._out = True, []
+            self._room.set()
+
+
+def refusal_of(error: ClewError) -> Refused:
+    """An error of clew's as the other side is told it: its sentence and its stable code."""
+    code = NOT_FOUND if isinstance(error, NotFound) else INVALID_PARAMS if isinstance(error, Invalid) else INTERNAL
+    ids = {name: value for name, value in error.ids.items() if isinstance(value, str | int)}
+    return Refused(code, str(error), {"code": error.code, **ids})
