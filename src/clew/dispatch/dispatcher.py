@@ -11,6 +11,7 @@ from typing import Final
 from clew.dispatch.events import Events
 from clew.dispatch.router import Gate, Router
 from clew.dispatch.schedules import Changes, Schedules
+from clew.dispatch.watches import Watches
 from clew.dispatch.webhooks import Webhooks
 from clew.runtime.host import Host
 from clew.runtime.runtime import Runtime
@@ -35,6 +36,7 @@ class Dispatcher:
         self._changes, self._hooks = Changes(), asyncio.Lock()
         self.events, self.schedules, self.webhooks = self.ways(gate)
         self._wake = asyncio.Event()
+        self._watches = Watches(host, self.schedules, self._changes, self._wake.set)
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -57,6 +59,11 @@ class Dispatcher:
             self._changes.on_change = self._wake.set
             self._task = asyncio.get_running_loop().create_task(self._watch(events))
 
+    @property
+    def fires(self) -> bool:
+        """Whether schedules and events are fired here; not by who has the store open for a while only."""
+        return self._task is not None
+
     async def close(self) -> None:
         """End the loop. What it has just begun to fire it fires, so that nothing is stored without its run."""
         self._ending.set()
@@ -67,6 +74,7 @@ class Dispatcher:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        self._watches.close()
 
     async def _watch(self, left: Iterable[str]) -> None:
         for session_id in left:
@@ -78,7 +86,8 @@ class Dispatcher:
         while not self._ending.is_set():
             self._wake.clear()
             try:
-                wait = await self.schedules.tick()
+                waits = [await self.schedules.tick(), await self._watches.tick()]
+                wait = min((one for one in waits if one is not None), default=None)
             except Exception:
                 # One that cannot be read or written must not stop the others for good.
                 log.exception("schedules could not be looked at; trying again")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -27,7 +27,9 @@ from clew.errors import (
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import ScheduleMoved
 from clew.runtime.runtime import Runtime
+from clew.runtime.served_tools import find_place
 from clew.runtime.setting import Setting
+from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, DropSchedule, Guard, PutSchedule, Refused, ScheduleIs, Unit, Write
 from clew.tools.base import NextTurn
 from clew.transcript.gate import check_value
@@ -36,8 +38,11 @@ from clew.triggers.envelope import Trigger
 from clew.triggers.routing import MAX_NAME, Routing, check_routing
 from clew.triggers.schedule import (
     MAX_OWN,
+    MAX_WATCHED,
+    WATCH_GAP_MS,
     MissedPolicy,
     Schedule,
+    Watch,
     check_apart,
     check_cron,
     check_own,
@@ -56,6 +61,7 @@ _FAILED: Final = frozenset({"failed", "refused", "unanswered"})
 _LONG_MS: Final = 7 * 86_400_000
 _AGAIN_MS: Final = 100
 _PREVIEWED: Final = 3
+_LONGEST_URI: Final = 2_000
 
 
 class SchedulePreview(msgspec.Struct, frozen=True):
@@ -74,6 +80,8 @@ class Changes:
         # What was listed before a change is old.
         self.count = 0
         self.on_change: Callable[[], None] = lambda: None
+        # Why what a schedule watches cannot be watched now, by its id.
+        self.troubles: dict[str, str] = {}
 
 
 class Schedules:
@@ -120,26 +128,86 @@ class Schedules:
             )
         )
 
+    async def watch(
+        self, session_id: str, server: str, uri: str, *, prompt: str | None = None, name: str | None = None
+    ) -> Schedule:
+        """Have a session told whenever a resource of an MCP server changes, by a turn of its own: one a minute at most.
+        Kept, listed, paused and removed as a schedule. What changes while nobody has the store open is not told."""
+        if not uri.strip() or len(uri) > _LONGEST_URI:
+            raise InvalidInput(f"a uri is text of 1 to {_LONGEST_URI} characters")
+        said = prompt if prompt is not None else f"The resource {uri} of the MCP server {server} has changed."
+        return await self._add(
+            Schedule(
+                id=self._host.mint.schedule(),
+                cron="",
+                prompt=said,
+                name=name,
+                watches=Watch(server, uri),
+                routing=Routing(session_id=session_id),
+                created_at=self._host.clock.now_ms(),
+            )
+        )
+
     async def _add(self, schedule: Schedule) -> Schedule:
         check_value(msgspec.to_builtins(schedule), "schedule")
         async with self._changes.lock:
-            known = await self._own()
+            # Resolved like a session's would be, so that what could never run is refused while somebody is there.
+            routing, owner = await self._router.check(schedule.routing)
+            # Of one owner's: an agent adds its own through the whole store, and others' must not fill it up.
+            known = [one for one in await self._own() if one.owner == owner]
             if len(known) >= MAX_SCHEDULES:
                 raise InvalidInput(f"there are {MAX_SCHEDULES} schedules already; remove some first")
             where = schedule.routing.session_id
             own = [one for one in known if one.by == schedule.by == "agent" and one.routing.session_id == where]
             if len(own) >= MAX_OWN:
                 raise InvalidInput(f"this session has {MAX_OWN} schedules of its own already; people can remove some")
+            schedule = msgspec.structs.replace(schedule, routing=routing, owner=owner)
+            if schedule.watches is not None:
+                await self._check_watch(schedule, known)
             now = self._host.clock.now_ms()
             if schedule.by == "agent":
                 check_apart(schedule, own, now)
             schedule = self._checked(schedule, now)
-            # Resolved like a session's would be, so that what could never run is refused while somebody is there.
-            routing, owner = await self._router.check(schedule.routing)
-            schedule = msgspec.structs.replace(schedule, routing=routing, owner=owner)
             await self._commit(PutSchedule(schedule))
         self._changes.on_change()
         return schedule
+
+    async def _check_watch(self, schedule: Schedule, known: Sequence[Schedule]) -> None:
+        session = await get_session(self._host.store, schedule.routing.session_id or "")
+        same = [one for one in known if one.watches and one.routing.session_id == session.id]
+        if any(one.watches == schedule.watches for one in same):
+            raise InvalidInput("this session watches that already")
+        if len(same) >= MAX_WATCHED:
+            raise InvalidInput(f"this session watches {MAX_WATCHED} resources already; remove some first")
+        servers, named = self._host.servers, schedule.watches.server if schedule.watches else ""
+        if servers is None or named not in servers.names(await find_place(self._host, session)):
+            raise InvalidInput(f"this session has no MCP server {named!r}; name it in your config.toml")
+
+    async def fire_watch(self, schedule_id: str, heard_at: int) -> int | None:
+        """What it watches has changed: start its turn, or say in how many milliseconds that may be. None when it is
+        done, here or by another process, or gone."""
+        async with self._changes.lock:
+            stored = await self._host.store.list_schedules()
+            schedule = next((one for one in stored if one.id == schedule_id), None)
+            last = schedule.last_fired_at or 0 if schedule is not None else 0
+            if schedule is None or schedule.paused or last >= heard_at:
+                return None
+            now = self._host.clock.now_ms()
+            if 0 <= now - last < WATCH_GAP_MS:
+                return WATCH_GAP_MS - (now - last)
+            try:
+                await self._check_idle(schedule)
+            except SessionBusy:
+                return WATCH_GAP_MS
+            after = msgspec.structs.replace(schedule, last_fired_at=now, last_id=f"change-{now}", last_error=None)
+            try:
+                await self._fire(after, now, schedule)
+            except ScheduleMoved:
+                return _AGAIN_MS
+            except ClewError as error:
+                why = f"{error.code}: {error}"[:1000]
+                await self._keep(msgspec.structs.replace(after, last_error=why, skipped=after.skipped + 1), schedule)
+            return None
 
     async def _add_own(self, setting: Setting, wanted: NextTurn) -> dict[str, Any]:
         """Keep what an agent wants to be told later, in its own session; what it is told of that."""
@@ -206,6 +274,8 @@ class Schedules:
     async def _told(self, schedule: Schedule) -> Schedule:
         """The schedule with what its newest run failed of, which the ledger knows: one that begins every day and fails
         every day must not look well."""
+        if (trouble := self._changes.troubles.get(schedule.id)) is not None:
+            return msgspec.structs.replace(schedule, last_error=trouble)
         if schedule.last_error is not None or schedule.last_id is None:
             return schedule
         event = await self._host.store.find_event("out", schedule.source, schedule.last_id)
@@ -277,7 +347,7 @@ class Schedules:
         changes = self._changes.count
         for known in await self._host.store.list_schedules():
             next_at = known.next_fire_at
-            if known.paused:
+            if known.paused or known.watches is not None:
                 continue
             if not steady or next_at is None or next_at <= now:
                 next_at = await self._look(known, changes, now)
@@ -337,7 +407,7 @@ class Schedules:
     async def _fire(self, after: Schedule, now: int, before: Schedule) -> tuple[Received, bool]:
         """Start a run; the schedule as it is afterwards is written in the same unit, which is refused when it is not as
         it was before: so one of several processes fires it."""
-        source = "agent" if after.by == "agent" else "schedule"
+        source = "agent" if after.by == "agent" else "mcp" if after.watches is not None else "schedule"
         trigger = Trigger(source=source, fired_at=now, schedule_id=after.id)
         inbound = Inbound(
             source=after.source,
@@ -368,7 +438,10 @@ class Schedules:
 
     def _checked(self, schedule: Schedule, now: int) -> Schedule:
         """The schedule with its next time, or why it cannot be one."""
-        if schedule.cron:
+        if schedule.watches is not None:
+            if schedule.cron:
+                raise InvalidInput("what fires by changes of a resource has no times; add a schedule beside it")
+        elif schedule.cron:
             check_cron(schedule.cron, schedule.timezone)
             schedule = msgspec.structs.replace(schedule, at=None)
         elif schedule.at is None:
@@ -378,7 +451,7 @@ class Schedules:
             raise InvalidInput(f"a name is text of 1 to {MAX_NAME} characters")
         if schedule.missed not in ("skip", "once"):
             raise InvalidInput(f"missed must be skip or once, not {schedule.missed!r}")
-        if schedule.next_fire_at is not None or schedule.paused:
+        if schedule.next_fire_at is not None or schedule.paused or schedule.watches is not None:
             return schedule
         if schedule.at is not None and schedule.at <= now:
             raise InvalidInput("its one time has passed; run it now, or remove it")
@@ -403,7 +476,7 @@ class Schedules:
 
 def _is_over(schedule: Schedule) -> bool:
     """It was to fire once, and has."""
-    return not schedule.cron and schedule.next_fire_at is None
+    return not schedule.cron and schedule.next_fire_at is None and schedule.watches is None
 
 
 def check_prompt(prompt: str) -> None:

@@ -1,7 +1,8 @@
 """Do a model's arguments fit a tool's schema? The answer is None, or a sentence the model can act on.
 
 Schemas are JSON Schema 2020-12 and may come from strangers (an MCP server), so a reference is never fetched, and a
-pattern cannot run away: the library's engine gives up after a bounded number of steps. What a value means is the
+pattern cannot run away: the library's engine gives up after a bounded number of steps, and how many steps a schema
+means is counted before (``effort.py``). What a value means is the
 tool's business.
 """
 
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from clew.tools.effort import MOST, effort, measure
+
 if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator
 
-__all__ = ["check_arguments"]
+__all__ = ["check_arguments", "check_schema", "check_value"]
 
 _MAX_ERRORS: Final = 5
 _MAX_CHARS: Final = 200
@@ -29,22 +32,51 @@ def check_arguments(schema: Mapping[str, Any], args: object) -> str | None:
     if not isinstance(args, dict):
         found = "nothing" if args is None else _KINDS.get(type(args), "something else")
         return f"the arguments must be a JSON object, but {found} was sent"
+    # Not the model's fault, and still it is the one that has to go on without the tool.
+    if problem := check_schema(schema):
+        return f"the tool cannot be called: {problem}"
+    problem = check_value(schema, args)
+    return None if problem is None else f"the arguments {problem}"
+
+
+def check_schema(schema: Mapping[str, Any]) -> str | None:
+    """None for a schema that values can be held against, else what is wrong with it."""
     try:
-        validator = _validator(msgspec.json.encode(dict(schema), order="deterministic"))
+        encoded = msgspec.json.encode(dict(schema), order="deterministic")
+        _validator(encoded)
+        if _effort(encoded, 0) > MOST:
+            raise ValueError("it would take too long to hold a value against it")
     except Exception as error:
-        # Not the model's fault, and still it is the one that has to go on without the tool.
-        return f"the tool cannot be called: its schema is not valid: {_short(str(error).partition(chr(10))[0])}"
+        return f"its schema is not valid: {_short(str(error).partition(chr(10))[0])}"
+    return None
+
+
+def check_value(schema: Mapping[str, Any], value: object) -> str | None:
+    """None when the value fits a schema that is valid, else what is wrong and where."""
+    encoded = msgspec.json.encode(dict(schema), order="deterministic")
+    validator = _validator(encoded)
+    depth, count = measure(value)
+    try:
+        if _effort(encoded, depth) * count > MOST:
+            raise ValueError("it would take too long")
+    except ValueError as error:
+        return f"cannot be held against the schema: {error}"
     try:
         found_errors = [
             f"{_where(error.instance_path)} {_short(error.message)}"
-            for error in islice(validator.iter_errors(args), _MAX_ERRORS + 1)
+            for error in islice(validator.iter_errors(value), _MAX_ERRORS + 1)
         ]
     except (ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError.
-        return f"the arguments are not valid JSON: {_short(str(error))}"
+        return f"are not valid JSON: {_short(str(error))}"
     if not found_errors:
         return None
     more = "; and more" if len(found_errors) > _MAX_ERRORS else ""
-    return f"the arguments do not fit: {'; '.join(found_errors[:_MAX_ERRORS])}{more}"
+    return f"do not fit: {'; '.join(found_errors[:_MAX_ERRORS])}{more}"
+
+
+@lru_cache(maxsize=1024)
+def _effort(schema: bytes, depth: int) -> int:
+    return effort(msgspec.json.decode(schema), depth)
 
 
 @lru_cache(maxsize=512)

@@ -10,6 +10,7 @@ put beside, never dumped.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
@@ -24,6 +25,7 @@ __all__ = [
     "MAX_OUTPUT_CHARS",
     "Change",
     "ChildOutcome",
+    "File",
     "NextTurn",
     "PreviewOf",
     "Signal",
@@ -53,11 +55,43 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
 
+class File:
+    """A picture or another file that a tool gives back: its bytes, or a path, read once the tool has returned.
+
+    Alone or anywhere in a result: a line with its name stands there, and the file is stored beside it once, shown to
+    people, and sent to models that take its kind. What it is its bytes say; ``media_type`` counts where they do not.
+    """
+
+    __slots__ = ("data", "media_type", "name")
+
+    # No struct: as one it would be JSON with all its bytes in it, wherever it stands in a result.
+    def __init__(
+        self, data: bytes | os.PathLike[str], *, media_type: str | None = None, name: str | None = None
+    ) -> None:
+        if not isinstance(data, (bytes, bytearray, memoryview, os.PathLike)):
+            raise TypeError(f"a file is bytes or a pathlib.Path, not a {type(data).__name__}")
+        self.data: bytes | Path = Path(data) if isinstance(data, os.PathLike) else bytes(data)
+        self.media_type = media_type
+        # A path's name may hold bytes that are no text.
+        named = name or (self.data.name if isinstance(self.data, Path) else None)
+        self.name = named and named.encode("utf-8", "replace").decode()
+
+    def __repr__(self) -> str:
+        return f"File({self.name or self.media_type or '…'})"
+
+    @property
+    def mark(self) -> str:
+        """What stands for it in the output."""
+        return f"[file {self.name}]" if self.name else "[file]"
+
+
 class ToolOutput(msgspec.Struct, frozen=True):
-    """What a tool gives back: JSON for the model. ``about`` is JSON for people alone, such as its ``change``."""
+    """What a tool gives back: JSON for the model, and ``files``. ``about`` is JSON for people alone, such as its
+    ``change``."""
 
     value: Any
     about: Mapping[str, Any] | None = None
+    files: tuple[File, ...] = ()
 
 
 class Signal:

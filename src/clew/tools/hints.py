@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, get_args
 import msgspec
 
 from clew.misfit import misfit
+from clew.tools.base import File
 
 __all__ = ["Misfit", "Reader", "inline", "reader_of", "to_plain"]
 
@@ -80,16 +81,21 @@ class _PydanticReader:
             raise Misfit("; ".join(f"{where}: {what}" if where else what for where, what in found[:5])) from error
 
 
-def to_plain(value: Any) -> Any:
-    """A value of any of these types as JSON would hold it; bytes as base64. Raises ``TypeError`` or ``ValueError``."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=_dump)
+def to_plain(value: Any, files: list[File] | None = None) -> Any:
+    """A value of any of these types as JSON would hold it; bytes as base64, and a file by its name: those that are met
+    are put into ``files``. Raises ``TypeError`` or ``ValueError``."""
 
+    def dump(one: Any) -> Any:
+        if isinstance(one, File):
+            if files is not None:
+                files.append(one)
+            return one.mark
+        own = getattr(one, "model_dump", None)
+        if own is None:
+            raise TypeError(f"a {type(one).__name__} has no form in JSON")
+        return own(mode="json")
 
-def _dump(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    if dump is None:
-        raise TypeError(f"a {type(value).__name__} has no form in JSON")
-    return dump(mode="json")
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=dump)
 
 
 def _within(hint: Any) -> Iterator[Any]:

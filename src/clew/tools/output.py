@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ToolFailed
-from clew.tools.base import MAX_OUTPUT_CHARS, ToolContext, ToolOutput
+from clew.tools.base import MAX_OUTPUT_CHARS, File, ToolContext, ToolOutput
 from clew.tools.hints import to_plain
 from clew.tools.media import SNIFF_BYTES, describe, looks_binary
 from clew.tools.thread import run_in_thread
@@ -159,21 +159,35 @@ async def fit_text(text: str, context: ToolContext, stem: str) -> str:
 
 
 async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
-    """What a function returned, as JSON of bounded size."""
+    """What a function returned, as JSON of bounded size, and the files in it."""
     if isinstance(value, ToolOutput):
-        return value
+        # Made by hand: as long as its maker wants it, but JSON.
+        if isinstance(value.value, (bytes, bytearray, memoryview)):
+            return msgspec.structs.replace(value, value=(await to_output(value.value, context, stem)).value)
+        return value if isinstance(value.value, str) else _as_json(value, stem)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return ToolOutput(await run_in_thread(_spool, bytes(value), context, stem))
     if isinstance(value, str):
         return ToolOutput(await fit_text(value, context, stem))
+    output = _as_json(ToolOutput(value), stem)
+    encoded = msgspec.json.encode(output.value)
+    if len(encoded) <= context.max_output_chars:
+        return output
+    return ToolOutput(await run_in_thread(_spool, encoded, context, stem), files=output.files)
+
+
+def _as_json(output: ToolOutput, stem: str) -> ToolOutput:
+    """The output with a value that JSON can hold, and the files that stood in it beside it."""
+    files: list[File] = []
     try:
-        plain = to_plain(value)
-        encoded = msgspec.json.encode(plain)
+        plain = to_plain(output.value, files)
+        # Texts with files among them are one text, as somebody would write it down.
+        if files and isinstance(plain, list) and all(isinstance(item, str) for item in plain):
+            plain = "\n".join(plain)
+        msgspec.json.encode(plain)
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
         raise ToolFailed(f"{stem} returned something that is not JSON: {error}") from error
-    if len(encoded) <= context.max_output_chars:
-        return ToolOutput(plain)
-    return ToolOutput(await run_in_thread(_spool, encoded, context, stem))
+    return msgspec.structs.replace(output, value=plain, files=(*output.files, *files))
 
 
 def _spool(data: bytes, context: ToolContext, stem: str) -> str:

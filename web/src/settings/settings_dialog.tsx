@@ -2,7 +2,7 @@
 
 import { useState } from 'react';
 import { inWords } from '../api/problem';
-import type { AgentShape, SettingsShape } from '../api/schema';
+import type { AgentShape, SettingsShape } from '@clew/client';
 import { allowNotices } from '../frame/notices';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
@@ -11,6 +11,7 @@ import { type Density, type Theme, view } from '../state/view';
 import { Button } from '../ui/button';
 import { Dialog } from '../ui/dialog';
 import { keysOf } from './keys';
+import { McpServers } from './mcp_servers';
 import { PromptList } from './prompt_list';
 import { Choice, Section, Toggle } from './rows';
 
@@ -20,6 +21,7 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
       <div className="grid grid-cols-1 gap-6">
         <Defaults />
         <Keys />
+        <McpServers />
         <Look />
         <PromptList />
       </div>

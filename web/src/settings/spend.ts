@@ -1,6 +1,6 @@
 /** What was spent, as rows one can read: what is a guess is marked, and what has no price is said. */
 
-import type { UsageReport } from '../api/schema';
+import type { UsageReport } from '@clew/client';
 import { cost, count, tokens } from '../ui/words';
 
 export type By = 'day' | 'model' | 'session' | 'workspace';

@@ -7,11 +7,10 @@ group. The environment is built from a short list, so that keys in the host's ow
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal as signals
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -21,22 +20,19 @@ from clew.errors import ToolFailed
 from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext, ToolOutput
 from clew.tools.decorator import FunctionTool, tool
 from clew.tools.output import Spool
+from clew.tools.process.environment import environment
 from clew.tools.process.program import Ending, Program, run_program
 from clew.tools.process.sandbox import Sandbox
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
 
-__all__ = ["bash", "environment", "make_bash"]
+__all__ = ["bash", "make_bash"]
 
 MAX_TIMEOUT_MS: Final = 600_000
 # Linux takes 128 KiB in one argument; a longer line belongs in a file.
 MAX_COMMAND_CHARS: Final = 30_000
 SHOWN_CHARS: Final = 4_000
 """How much of the end of its output is shown while a command runs."""
-
-_KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
-_SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVATE", re.IGNORECASE)
-
 
 _DESCRIPTION: Final = """Run a command line in bash, in the workspace.
 
@@ -100,12 +96,6 @@ async def _run(program: Program, context: ToolContext) -> ToolOutput:
         raise ToolFailed(f"the command was aborted ({context.signal.reason or 'no reason given'}); {told}")
     text = f"{output}{'' if output.endswith(chr(10)) or not output else chr(10)}[{told}]"
     return ToolOutput({"text": text, "exit_code": ending.exit_code})
-
-
-def environment(host: Mapping[str, str]) -> dict[str, str]:
-    """What a command may see of the host's environment."""
-    kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith("LC_")}
-    return {"PATH": os.defpath, **{k: v for k, v in kept.items() if not _SECRET.search(k)}, "TERM": "dumb"}
 
 
 def _told(ending: Ending, timeout_ms: int) -> str:

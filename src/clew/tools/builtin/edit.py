@@ -20,7 +20,7 @@ from clew.tools.files.walk import count
 from clew.tools.media import looks_binary
 from clew.tools.thread import run_in_thread
 
-__all__ = ["EditPlan", "edit", "plan_edit"]
+__all__ = ["EditPlan", "edit", "edited_output", "plan_edit"]
 
 MAX_EDIT_BYTES: Final = 10 * 1024 * 1024
 
@@ -77,6 +77,11 @@ def _edit(place: ResolvedPath, old: str, new: str, *, every: bool, shown: bool) 
         except UnicodeEncodeError as error:
             raise ToolFailed("the new text holds half of a surrogate pair and cannot be written") from error
         replace(place.path, changed, expected=version)
+    return edited_output(place, text, edited, shown=shown)
+
+
+def edited_output(place: ResolvedPath, text: str, edited: EditPlan, *, shown: bool) -> ToolOutput:
+    """What is told of an edit that was made."""
     lines = ", ".join(map(str, edited.lines[:10])) + (", …" if len(edited.lines) > 10 else "")
     where = "line" if len(edited.lines) == 1 else "lines"
     said = f"replaced {count(len(edited.lines), 'passage')} in {place.shown}, {where} {lines}"

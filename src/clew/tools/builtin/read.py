@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Annotated, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from clew.tools.files.walk import Brake, count
 from clew.tools.media import SNIFF_BYTES, describe, looks_binary
 from clew.tools.thread import run_in_thread
 
-__all__ = ["read"]
+__all__ = ["Page", "page_of", "read", "show_page"]
 
 PAGE_LINES: Final = 2_000
 LINE_CHARS: Final = 2_000
@@ -44,11 +44,10 @@ async def read(
     shown. A folder is listed with ls.
     """
     place = await judged_path("read", path, context)
-    page = _Page(offset, limit, context.max_output_chars - NOTE_CHARS)
-    return await run_in_thread(_read, place, page, Brake(context.signal, 60))
+    return await run_in_thread(_read, place, page_of(context, offset, limit), Brake(context.signal, 60))
 
 
-class _Page(NamedTuple):
+class Page(NamedTuple):
     """What is asked of a file: so many lines from one on, and not more characters."""
 
     offset: int
@@ -56,14 +55,21 @@ class _Page(NamedTuple):
     chars: int
 
 
-def _read(place: ResolvedPath, page: _Page, brake: Brake) -> str:
+def page_of(context: ToolContext, offset: int = 1, limit: int = PAGE_LINES) -> Page:
+    return Page(offset, limit, context.max_output_chars - NOTE_CHARS)
+
+
+def _read(place: ResolvedPath, page: Page, brake: Brake) -> str:
     with file_errors(place.shown), open_plain(place.path) as (handle, status):
         head = os.read(handle, SNIFF_BYTES)
         if not head:
             return "[the file is empty]"
         os.lseek(handle, 0, os.SEEK_SET)
         if not looks_binary(head):
-            return _show(handle, status.st_size, page, brake)
+            size = status.st_size
+            return show_page(
+                _pieces(handle, brake), page, brake, lambda: (size - os.lseek(handle, 0, os.SEEK_CUR), size)
+            )
         digest = hashlib.sha256()
         for piece in _pieces(handle, brake) if status.st_size <= MAX_DIGEST_BYTES else ():
             digest.update(piece)
@@ -71,9 +77,10 @@ def _read(place: ResolvedPath, page: _Page, brake: Brake) -> str:
         return f"[{describe('binary file', head, status.st_size, digest.hexdigest() if whole else None)}]"
 
 
-def _show(handle: int, size: int, page: _Page, brake: Brake) -> str:
+def show_page(pieces: Iterator[bytes], page: Page, brake: Brake, sizes: Callable[[], tuple[int, int]]) -> str:
+    """The lines that are asked for, and how to go on. ``sizes`` says how many bytes are left of how many."""
     offset = page.offset
-    lines = _lines(_pieces(handle, brake))
+    lines = _lines(pieces)
     kept: list[str] = []
     number = chars = cut = 0
     next_page = None
@@ -91,7 +98,8 @@ def _show(handle: int, size: int, page: _Page, brake: Brake) -> str:
     notes = []
     if next_page is not None:
         # Counting the rest is a courtesy, not worth reading a huge file for.
-        if size - os.lseek(handle, 0, os.SEEK_CUR) <= _COUNT_BYTES:
+        left, size = sizes()
+        if left <= _COUNT_BYTES:
             of = f" of {number + sum(1 for _ in lines):,}"
         else:
             of = f"; the file has {size:,} bytes"

@@ -17,7 +17,7 @@ from clew.tools.files.paths import ResolvedPath, judged_path, locate, path_targe
 from clew.tools.files.walk import count
 from clew.tools.thread import run_in_thread
 
-__all__ = ["write"]
+__all__ = ["write", "written_output"]
 
 
 def _preview(args: Mapping[str, Any], workspace: Path | None) -> Change | None:
@@ -52,7 +52,11 @@ def _write(place: ResolvedPath, content: str, data: bytes, *, shown: bool) -> To
     said = text_at(place) if shown else None
     with file_errors(place.shown):
         before = replace(place.path, data, make_folders=True)
+    return written_output(place, data, before, None if said is None else told_of(change_between(said, content)))
+
+
+def written_output(place: ResolvedPath, data: bytes, before: int | None, about: dict[str, Any] | None) -> ToolOutput:
+    """What is told of a file that was written, which had ``before`` bytes, None where it was not there."""
     if before is None:
         return ToolOutput(f"made {place.shown} with {count(len(data), 'byte')}")
-    about = None if said is None else told_of(change_between(said, content))
     return ToolOutput(f"replaced {place.shown}: {count(len(data), 'byte')}, before {before:,}", about)

@@ -28,7 +28,7 @@ from clew.errors import ToolFailed
 from clew.tools.base import Signal
 from clew.tools.thread import run_in_thread
 
-__all__ = ["Ending", "Program", "programs_ended", "run_program"]
+__all__ = ["Ending", "Program", "pack", "programs_ended", "run_program", "start_warden"]
 
 # Imported, not run as a file: so it is compiled once and not each time.
 _WARDEN: Final = "import sys; sys.path.append(sys.argv[1]); import warden; warden.main()"
@@ -109,6 +109,47 @@ def _end(running: asyncio.Future[Ending], stop: threading.Event) -> None:
     running.add_done_callback(_stopping.discard)
 
 
+def pack(program: Program) -> bytes:
+    """What a warden is told through its leash. Raises ``ToolFailed`` for what could not be started anywhere."""
+    try:
+        for text in (*program.argv, str(program.cwd), *program.env, *program.env.values()):
+            # What cannot become bytes, or holds their end, is found here and not behind the fork.
+            if b"\0" in os.fsencode(text):
+                raise ValueError("embedded null byte")
+    except ValueError as error:
+        raise ToolFailed(f"the program could not be started: {error}") from error
+    job = marshal.dumps(
+        {
+            "argv": list(program.argv),
+            "script": None if program.script is None else str(program.script),
+            "cwd": str(program.cwd),
+            "env": dict(program.env),
+            "fence": None if program.fence is None else dict(program.fence),
+        }
+    )
+    return len(job).to_bytes(4, "big") + job
+
+
+def start_warden(
+    streams: tuple[IO[bytes] | int, int, int], leash: int, reports: int, handles: tuple[int, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """A warden whose program has these three streams. Blocking; raises ``ToolFailed``."""
+    try:
+        return subprocess.Popen(
+            # Isolated, without site-packages. Its own environment is empty: what it runs is told through the leash.
+            [sys.executable, "-I", "-S", "-X", "utf8", "-c", _WARDEN, _FOLDER, str(leash), str(reports)],
+            cwd="/",
+            env={},
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
+            start_new_session=True,
+            pass_fds=(leash, reports, *handles),
+        )
+    except (OSError, ValueError) as error:
+        raise ToolFailed(f"the program could not be started: {error}") from error
+
+
 def _run(program: Program, sink: Callable[[bytes], None], stop: threading.Event) -> Ending:
     handles: list[int] = []
     try:
@@ -116,32 +157,8 @@ def _run(program: Program, sink: Callable[[bytes], None], stop: threading.Event)
             handles += os.pipe()
         output, writer, leash, leash_held, reports, told = handles
         try:
-            for text in (*program.argv, str(program.cwd), *program.env, *program.env.values()):
-                # What cannot become bytes, or holds their end, is found here and not behind the fork.
-                if b"\0" in os.fsencode(text):
-                    raise ValueError("embedded null byte")
-            job = marshal.dumps(
-                {
-                    "argv": list(program.argv),
-                    "script": None if program.script is None else str(program.script),
-                    "cwd": str(program.cwd),
-                    "env": dict(program.env),
-                    "fence": None if program.fence is None else dict(program.fence),
-                }
-            )
-            warden = subprocess.Popen(
-                # Isolated, without site-packages. Its own environment is empty: what it runs is told through the leash.
-                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _WARDEN, _FOLDER, str(leash), str(told)],
-                cwd="/",
-                env={},
-                stdin=program.stdin or subprocess.DEVNULL,
-                stdout=writer,
-                stderr=writer,
-                start_new_session=True,
-                pass_fds=(leash, told, *program.handles),
-            )
-        except (OSError, ValueError) as error:
-            raise ToolFailed(f"the program could not be started: {error}") from error
+            job = pack(program)
+            warden = start_warden((program.stdin or subprocess.DEVNULL, writer, writer), leash, told, program.handles)
         finally:
             # Before anything is read: only the far side may hold these ends, or the end of the output never comes.
             for handle in (writer, leash, told):
@@ -151,7 +168,7 @@ def _run(program: Program, sink: Callable[[bytes], None], stop: threading.Event)
         try:
             # A warden that is gone already has reported why, or will be found out.
             with suppress(BrokenPipeError), open(leash_held, "wb", closefd=False) as file:
-                file.write(len(job).to_bytes(4, "big") + job)
+                file.write(job)
             return watch.to_the_end(time.monotonic() + program.timeout_ms / 1000, stop)
         except BaseException:
             watch.kill()

@@ -1,0 +1,96 @@
+"""Tools of servers, given to a run: those whose definitions somebody has taken, and for the others a door.
+
+Looked at anew before each step: a server may have said meanwhile that its tools are others now, and a person may have
+allowed some. Which definitions are taken is decided by rules like any call, on a target of its own: the server's door
+and the digest of what it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from clew.providers.evidence import encode_tools
+from clew.runtime.host import Host
+from clew.runtime.permit import RulesInForce
+from clew.runtime.setting import Setting, schemas_of
+from clew.system_prompt.assemble import assemble
+from clew.system_prompt.sections import environment
+from clew.tools.base import Tool
+from clew.tools.served import ALLOWED, PREFIX, Place
+from clew.transcript.rule import Target
+from clew.transcript.session import Session
+
+__all__ = ["find_place", "late_tool", "place_of", "serve_tools"]
+
+
+def place_of(setting: Setting) -> Place:
+    session = setting.session
+    return Place(
+        session_id=session.id, owner=session.owner, workspace=setting.workspace, servers=setting.agent.mcp_servers
+    )
+
+
+async def find_place(host: Host, session: Session) -> Place:
+    """The same for a session on which nothing runs."""
+    workspace = Path(session.workspace_root) if session.workspace_root else None
+    agent = (await asyncio.to_thread(host.agents, workspace)).get(session.agent)
+    return Place(session_id=session.id, owner=session.owner, workspace=workspace, servers=agent.mcp_servers)
+
+
+def late_tool(host: Host, setting: Setting, name: str) -> Tool | None:
+    """A tool that a person has allowed a call of, before its server is there."""
+    return host.servers.late_tool(place_of(setting), name) if host.servers is not None else None
+
+
+async def serve_tools(host: Host, setting: Setting, state: dict[str, Any]) -> Setting:
+    """The setting with the tools of servers as they are now; itself where nothing changed."""
+    place = place_of(setting)
+    if host.servers is None or not setting.info.tools:
+        return setting
+    names = tuple(name for name in host.servers.names(place) if setting.agent.is_served(f"{PREFIX}{name}"))
+    own = {name: tool for name, tool in setting.tools.items() if not _is_served(host, name)}
+    if not names and len(own) == len(setting.tools):
+        return setting
+    rules = _asking(await setting.permit.load()) if names else None
+    found: dict[str, Tool] = {}
+    for served in await host.servers.serve(place, names):
+        door = served.door
+        action = (
+            "ask"
+            if rules is None
+            else rules.decide([Target(door.name, "plain", served.digest or "")], door.name).action
+        )
+        taken = served.trusted or (served.name, served.digest) in state.get(ALLOWED, ())
+        if served.digest is not None and (action == "allow" or (taken and action == "ask")):
+            found |= {one.name: one for one in served.tools if setting.agent.is_served(one.name)}
+        elif action == "ask" and setting.attended:
+            found[door.name] = door
+    tools = dict(sorted({**found, **own}.items()))
+    schemas = schemas_of(tools)
+    if schemas == setting.schemas:
+        # The same to a model; but what is called is what is there now.
+        return setting if tools == setting.tools else replace(setting, tools=tools)
+    told = next((one.text for one in setting.system_prompt.sections if one.name == environment.__name__), None)
+    inputs = replace(setting.inputs, tools=schemas)
+    return replace(
+        setting,
+        tools=tools,
+        schemas=schemas,
+        encoded_tools=encode_tools(schemas),
+        inputs=inputs,
+        system_prompt=assemble(replace(inputs, frozen_environment=told)),
+    )
+
+
+def _is_served(host: Host, name: str) -> bool:
+    return name.startswith(PREFIX) and name not in host.tools
+
+
+def _asking(rules: RulesInForce) -> RulesInForce:
+    """The same rules where somebody is there: what they would ask about is not what they deny."""
+    parent = _asking(rules.parent) if rules.parent is not None else None
+    return replace(rules, attended=True, parent=parent)

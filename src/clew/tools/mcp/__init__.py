@@ -1,0 +1,1 @@
+"""MCP servers as givers of tools."""

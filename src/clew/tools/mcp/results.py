@@ -1,0 +1,79 @@
+"""What a server answers to a call, as a tool's output: text as text, bytes described and put beside, errors told."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from clew.errors import ToolFailed
+from clew.tools.arguments import check_value
+from clew.tools.base import File, ToolContext, ToolOutput
+from clew.tools.mcp.definitions import Definition
+from clew.tools.output import fit_text, to_output
+from clew.unseen import escape_unseen
+
+__all__ = ["read_result"]
+
+
+async def read_result(result: Mapping[str, Any], definition: Definition, context: ToolContext) -> ToolOutput:
+    """The output of a call, as the server's JSON has it. Raises ``ToolFailed`` for an error, and for what does not fit
+    the schema the server itself gave."""
+    stem = definition.known_as
+    files: list[File] = []
+    shown = "\n".join([_shown(one, files.append) for one in result.get("content") or ()])
+    text = await fit_text(shown, context, stem)
+    if result.get("isError"):
+        raise ToolFailed(text or f"{stem} failed and did not say why")
+    structured = result.get("structuredContent")
+    if definition.output_schema is not None:
+        problem = "are missing" if structured is None else check_value(definition.output_schema, structured)
+        if problem is not None:
+            raise ToolFailed(f"the server has done something, but its results {problem}: they break its own schema")
+    if structured is None or _says(shown, structured):
+        return ToolOutput({"text": text}, files=tuple(files))
+    whole = await to_output({"text": text, "result": structured} if text else structured, context, stem)
+    return msgspec.structs.replace(whole, files=tuple(files))
+
+
+def _shown(block: Mapping[str, Any], keep: Callable[[File], None]) -> str:
+    """One piece of content. What is no text is kept as a file, and its name stands in its place."""
+    resource = block.get("resource") or {}
+    match block.get("type"):
+        case "text":
+            return str(block.get("text", ""))
+        case "image" | "audio" as kind:
+            return _file(block.get("data"), block.get("mimeType"), kind, keep)
+        case "resource" if "text" in resource:
+            return f"[{resource.get('uri')}]\n{resource['text']}"
+        case "resource":
+            return _file(resource.get("blob"), resource.get("mimeType"), str(resource.get("uri")), keep)
+        case "resource_link":
+            told = (block.get("name"), block.get("uri"), block.get("description"))
+            return f"[{': '.join(str(one) for one in told if one)}]"
+    return f"[something of the type {block.get('type')!r}, which is not shown]"
+
+
+def _file(data: Any, media_type: str | None, name: str, keep: Callable[[File], None]) -> str:
+    try:
+        file = File(base64.b64decode(str(data), validate=True), media_type=media_type, name=escape_unseen(name))
+    except (binascii.Error, ValueError):
+        return f"[{name}: bytes that do not read as such]"
+    keep(file)
+    return file.mark
+
+
+def _says(text: str, structured: Any) -> bool:
+    """Servers repeat structured content as text, for clients that know no other; what is no object is put into one."""
+    if structured == {"result": text}:
+        return True
+    try:
+        return msgspec.json.decode(text) in (
+            structured,
+            structured.get("result") if len(structured) == 1 else structured,
+        )
+    except (msgspec.DecodeError, AttributeError, TypeError):
+        return False

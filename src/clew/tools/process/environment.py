@@ -1,0 +1,19 @@
+"""What a tool's program may see of the host's environment: a short list, so that keys are not there to be read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["environment"]
+
+_KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
+_SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVATE", re.IGNORECASE)
+
+
+def environment(host: Mapping[str, str]) -> dict[str, str]:
+    """The variables of such a program, made from the host's."""
+    kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith("LC_")}
+    return {"PATH": os.defpath, **{k: v for k, v in kept.items() if not _SECRET.search(k)}, "TERM": "dumb"}
