@@ -78,7 +78,7 @@ async def get_place(store: Moment, session_id: str, message_id: str) -> MessageP
             places.append(MessagePlace(row, holder.turn, holder.on_line, messages))
         return next((place for place in places if place.on_line), places[0])
 
-    return await store.at_once(session_id, ask)
+    return await store.at_once(session_id, ask, hot=True)
 
 
 def holder_of(tree: Tree, message_id: str) -> Turn | None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.compaction.policy import policy_for
-from clew.errors import InternalError, InvalidInput
+from clew.errors import AliasTaken, InternalError, InvalidInput
 from clew.ids import Mint, SessionIdForm
 from clew.interop.soundness import check_portable
 from clew.live.base import Event
@@ -23,21 +23,20 @@ from clew.long_work import let_go, run_long
 from clew.runtime.host import Host
 from clew.store.base import Store, get_session
 from clew.store.portable import load_portable, plan_insert
-from clew.store.unit import Committed, LinkBlob, Outcome, Refused, Unit, Write
+from clew.store.unit import AliasIsFree, Committed, LinkBlob, Outcome, Refused, Unit, Write
 from clew.transcript.damage import DAMAGED
 from clew.transcript.message import PartRow
 from clew.transcript.metadata import MODE_KEY, PAUSED_KEY, STORE_KEYS, VIEW_KEYS, broken_off_usd, is_estimated, usage_of
 from clew.transcript.part import close_call, is_open_call, state_of, text_of
-from clew.transcript.portable import PortableSession, for_export, named_blobs, rename_session
+from clew.transcript.portable import LEFT_BEHIND, PortableSession, for_export, named_blobs, rename_session
 from clew.transcript.rollup import book_usage, with_usage
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove
 from clew.transcript.turn_state import OPEN
 from clew.transcript.usage import Usage
 
-__all__ = ["LEFT_BEHIND", "export_session", "import_session"]
+__all__ = ["close_open", "export_session", "import_session"]
 
-LEFT_BEHIND: Final = "left behind by an import"
 _WORKED_OUT: Final = (VIEW_KEYS | STORE_KEYS) - {DAMAGED}
 """Message metadata that a file is not believed: the writes of the unit set it, or a view does."""
 replace = msgspec.structs.replace
@@ -49,12 +48,19 @@ async def export_session(store: Store, session_id: str, now: int) -> PortableSes
 
 
 async def import_session(
-    host: Host, portable: PortableSession, workspace: Path | None = None, owner: str | None = None
+    host: Host,
+    portable: PortableSession,
+    workspace: Path | None = None,
+    owner: str | None = None,
+    *,
+    alias: str | None = None,
 ) -> Session:
     """Write it as a session of this host's store; what it became.
 
     It works in ``workspace``, never in the folder it names: what waits in its queue would be run there, by the
     rules of that project, for whoever wrote the file.
+
+    With ``alias`` it is found again by that name; :class:`AliasTaken` when there is one already.
 
     It is checked again: whoever hands it over may have made it by other means than by parsing.
     """
@@ -62,8 +68,9 @@ async def import_session(
     if portable.session.compaction is not None:
         policy_for(host.config.compaction, host.config.pruning, portable.session.compaction)
     store, mint, now = host.store, host.mint, host.clock.now_ms()
-    arriving = await run_long(lambda: _close_open(for_export(portable, portable.exported_at), now, mint))
-    session = replace(await _session_here(host, arriving, workspace, now, owner), owner=owner)
+    arriving = await run_long(lambda: close_open(for_export(portable, portable.exported_at), now, mint))
+    session = replace(await _session_here(host, arriving, workspace, now, owner), owner=owner, alias=alias)
+    guards = () if alias is None else (AliasIsFree(alias, owner),)
     # Files that it names and does not bring, and that are here: they must stay as long as it does.
     named = await run_long(named_blobs, arriving.messages)
     missing = sorted(named - {blob.sha256 for blob in arriving.blobs})
@@ -73,15 +80,17 @@ async def import_session(
     if await _is_free(store, arriving):
         try:
             writes = (*await run_long(plan_insert, replace(arriving, session=session), now), *links)
-            outcome = await store.commit(Unit(session.id, writes, sync="power"))
+            outcome = await store.commit(Unit(session.id, writes, guards, sync="power"))
         except InternalError:
             # A message or a part of another session has one of these ids; nothing was written.
             outcome = None
+    if outcome == Refused("alias_taken"):
+        raise AliasTaken("this session is here already, and came just now")
     if not isinstance(outcome, Committed):
         arriving = await run_long(_renamed, arriving, mint, store.capabilities.session_ids)
         session = replace(session, id=arriving.session.id, head_turn_id=arriving.session.head_turn_id)
         writes = (*await run_long(plan_insert, replace(arriving, session=session), now), *links)
-        outcome = await store.commit(Unit(session.id, writes, sync="power"))
+        outcome = await store.commit(Unit(session.id, writes, guards, sync="power"))
     if isinstance(outcome, Refused):
         raise InternalError(f"an import was refused: {outcome.reason}", session_id=session.id)
     imported = await get_session(store, session.id)
@@ -169,7 +178,7 @@ async def _may_descend(store: Store, session_id: str, parent_id: str, owner: str
     return True
 
 
-def _close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSession:
+def close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSession:
     """The session with nothing open, for what ran there runs nowhere here: turns aborted, calls and texts ended.
 
     Messages lose what they are not believed, parts that had no id yet get one, and all of it may be sealed.

@@ -69,6 +69,10 @@ def _of_openai(passage: Passage, blobs: Mapping[str, Blob]) -> list[dict[str, An
         if texts or calls:
             told.append(answer)
         told += [{"role": "tool", "tool_call_id": p.call_id_of(part), "content": p.result_text(part)} for part in calls]
+        # A result holds text there; files come after the results, as the chat API is sent them.
+        given = [_content(part, blobs) for part in step if p.giver_of(part) is not None]
+        if given:
+            told.append({"role": "user", "content": given})
     return told
 
 

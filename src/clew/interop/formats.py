@@ -10,13 +10,15 @@ import msgspec
 from clew.interop.chat_messages import format_ai_sdk, format_openai
 from clew.interop.html import format_html
 from clew.interop.markdown import format_markdown
+from clew.interop.programs.claude_code_file import format_claude_code
+from clew.interop.programs.pi_file import format_pi
 from clew.interop.redact import redact_session
 from clew.interop.session_file import format_json, format_jsonl
 from clew.transcript.portable import PortableSession
 
 __all__ = ["FORMATS", "Format", "FormatName", "format_session"]
 
-FormatName = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai"]
+FormatName = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"]
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -44,6 +46,10 @@ FORMATS: Final[Mapping[FormatName, Format]] = {
     "openai": Format(
         "application/json", ".openai.json", lambda portable, hidden: format_openai(portable, hidden=hidden)
     ),
+    "claude-code": Format(
+        "application/x-ndjson", ".claude-code.jsonl", lambda portable, _: format_claude_code(portable)
+    ),
+    "pi": Format("application/x-ndjson", ".pi.jsonl", lambda portable, _: format_pi(portable)),
 }
 """JSON and lines carry the whole session and can be imported; Markdown and HTML are for people, the rest for other
 programs."""

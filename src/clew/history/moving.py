@@ -1,0 +1,223 @@
+"""Moving in: sessions of other programs, each written once. One that grew since gets what is new, where that is right.
+
+A session is known by its program and its id there, which is its alias here; its turns and messages have ids that follow
+from the program's own. What is new in the file is added while nobody went on with the session here, as one unit; else
+it is told, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from clew.errors import AliasTaken, InvalidInput
+from clew.history.transfer import close_open, import_session
+from clew.interop.programs.arrival import Arrival, Moved, Remark
+from clew.interop.programs.foreign import Foreign
+from clew.interop.programs.planting import Soil, alias_of, plant
+from clew.interop.soundness import check_portable
+from clew.live.base import Event
+from clew.long_work import run_long
+from clew.providers.base import ProviderFailure
+from clew.runtime.host import Host
+from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.ready import idle_session
+from clew.store import unit as u
+from clew.store.base import get_session
+from clew.store.portable import load_portable, plan_rows
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import projection_of
+from clew.transcript.part import KEPT_PART
+from clew.transcript.portable import PortableSession, tree_of
+from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
+from clew.transcript.session import Model, Session
+from clew.transcript.turn import Turn
+
+__all__ = ["plan_growth", "take_in"]
+
+_MODEL_WAS: Final = "model_was"
+replace = msgspec.structs.replace
+
+
+async def take_in(
+    host: Host, sessions: LiveSessions, found: Iterable[Foreign], soil: Soil, workspace: Path | None
+) -> Arrival:
+    """Write the first session and those of its subagents, which come behind it; what became of them."""
+    first: Arrival | None = None
+    for foreign in found:
+        portable = await asyncio.to_thread(_answerable, host, await run_long(plant, foreign, soil), foreign, soil.model)
+        session, outcome, turns, why = await _take(
+            host, sessions, portable, alias_of(foreign.program, foreign.id), workspace, soil.owner
+        )
+        if first is None:
+            remarks = tuple(foreign.remarks)
+            first = Arrival(
+                session_id=session.id,
+                title=session.title,
+                outcome=outcome,
+                turns=turns,
+                subagents=0,
+                why=why,
+                remarks=remarks,
+            )
+        else:
+            moved = first.outcome if outcome == "same" or first.outcome != "same" else "grown"
+            remarks = _joined([*first.remarks, *foreign.remarks])
+            added = first.subagents + (outcome == "new")
+            first = replace(first, outcome=moved, subagents=added, why=first.why or why, remarks=remarks)
+    assert first is not None
+    return first
+
+
+def _answerable(host: Host, portable: PortableSession, foreign: Foreign, usual: Model) -> PortableSession:
+    """The session with a model that can be asked here. Which it was is noted: nobody must look for a key to read it."""
+    model = portable.session.model
+    try:
+        host.providers.get(model.provider_id)
+    except (InvalidInput, ProviderFailure):
+        foreign.remarks.append(
+            Remark(f"{model} cannot be used here; the next prompt goes to {usual}", "changed", 1, None)
+        )
+        metadata = {**portable.session.metadata, _MODEL_WAS: str(model)}
+        return replace(portable, session=replace(portable.session, model=usual, metadata=metadata))
+    return portable
+
+
+async def _take(
+    host: Host,
+    sessions: LiveSessions,
+    portable: PortableSession,
+    alias: str,
+    workspace: Path | None,
+    owner: str | None,
+) -> tuple[Session, Moved, int, str | None]:
+    known = await host.store.find_named(alias, owner)
+    if known is None:
+        try:
+            session = await import_session(host, portable, workspace, owner, alias=alias)
+        except AliasTaken:
+            # Somebody brought it in the same moment.
+            known = await host.store.find_named(alias, owner)
+            if known is None:
+                raise
+        else:
+            return session, "new", len(portable.turns), None
+    await run_long(check_portable, portable)
+    now = host.clock.now_ms()
+    arriving = await run_long(lambda: close_open(portable, now, host.mint))
+    plan = await _plan(host, known, arriving, now)
+    if isinstance(plan, str) or not plan.writes:
+        session = await get_session(host.store, known)
+        return session, "apart" if isinstance(plan, str) else "same", 0, plan if isinstance(plan, str) else None
+    async with idle_session(host, sessions, known) as session:
+        plan = await _plan(host, known, arriving, now)
+        if isinstance(plan, str):
+            return session, "apart", 0, plan
+        await sessions.commit(u.Unit(known, plan.writes, plan.guards, sync="power"))
+    host.live.publish(Event("session_updated", {"session_id": known}))
+    return await get_session(host.store, known), "grown", plan.turns, None
+
+
+class _Growth(msgspec.Struct, frozen=True):
+    writes: tuple[u.Write, ...] = ()
+    guards: tuple[u.Guard, ...] = ()
+    turns: int = 0
+
+
+async def _plan(host: Host, session_id: str, arriving: PortableSession, now: int) -> _Growth | str:
+    held = await load_portable(host.store, session_id, keep_damaged=True)
+    return await run_long(plan_growth, held, arriving, now)
+
+
+def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _Growth | str:
+    """What is to be written so that the session here is what the file says now; or why that cannot be."""
+    rows = {row.id: row for row in held.messages}
+    turns = {turn.id: turn for turn in held.turns}
+    known_steps = {(step.turn_id, step.index) for step in held.steps}
+    here = replace(arriving, session=held.session)
+    changed = {
+        row.id: tuple(part for part in row.parts if part.data != _data_at(rows[row.id], part.index))
+        for row in arriving.messages
+        if row.id in rows and any(part.data != _data_at(rows[row.id], part.index) for part in row.parts)
+    }
+    new_rows = tuple(row for row in arriving.messages if row.id not in rows)
+    new_turns = tuple(turn for turn in arriving.turns if turn.id not in turns)
+    went_on = any(part.type != KEPT_PART for row in arriving.messages for part in _gone(rows.get(row.id), row))
+    ended = [] if went_on else list(_ended_otherwise(turns, arriving.turns))
+    if not changed and not new_rows and not new_turns and not ended:
+        return _Growth()
+    if set(turns) - {turn.id for turn in arriving.turns}:
+        return "somebody went on with it here: what is new in the file was not taken"
+    if went_on:
+        return "what it says stands otherwise in the file now: it was not taken again"
+    went = [move.to_turn_id for move in held.moves]
+    if went != [move.to_turn_id for move in arriving.moves][: len(went)]:
+        return "it was rewound, here or there: what is new in the file was not taken"
+    rest = replace(
+        here,
+        turns=new_turns,
+        links={turn.id: arriving.links.get(turn.id, ()) for turn in new_turns},
+        messages=tuple(
+            # What was kept with it before stays: a part is never taken away.
+            replace(row, parts=(*row.parts, *_gone(rows.get(row.id), row)))
+            for row in arriving.messages
+            if row.id not in rows or row.id in changed
+        ),
+        steps=tuple(step for step in arriving.steps if (step.turn_id, step.index) not in known_steps),
+        moves=arriving.moves[len(went) :],
+    )
+    writes: list[u.Write] = []
+    writes += [u.PutParts(id_, parts) for id_, parts in changed.items() if parts]
+    was = {key: value for key, value in arriving.session.metadata.items() if key == _MODEL_WAS}
+    writes.append(u.PatchSession(metadata=was, model=arriving.session.model))
+    for write in plan_rows(rest, now):
+        if isinstance(write, u.InsertMessage) and write.message.id in rows:
+            continue
+        writes.append(write)
+        if isinstance(write, u.InsertMessage):
+            # A turn that was here holds it now, too.
+            holders = [id_ for id_ in turns if write.message.id in arriving.links.get(id_, ())]
+            writes += [u.LinkMessage(id_, write.message.id) for id_ in holders]
+    for turn, data in ended:
+        writes.append(u.SetTurn(turn.id, "running"))
+        writes.append(u.SetTurn(turn.id, turn.status, turn.settled_at, data))
+    # When the head moved before, this store says: what it hid then is hidden since then.
+    tree = tree_of(replace(arriving, moves=(*held.moves, *rest.moves)))
+    tails = kept_tails_of(tree, {row.id: row for row in arriving.messages})
+    hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, tails))
+    hidden |= {
+        id_: None for id_, row in rows.items() if projection_of(row.metadata)[0] is not None and id_ not in hidden
+    }
+    writes += [u.SetHidden(hidden)] if hidden else []
+    return _Growth(tuple(writes), (u.HeadIs(held.session.head_turn_id), u.NoOpenTurn()), len(new_turns))
+
+
+def _data_at(row: MessageRow, index: int) -> object:
+    return row.parts[index].data if index < len(row.parts) else None
+
+
+def _ended_otherwise(before: Mapping[str, Turn], now: Iterable[Turn]) -> Iterator[tuple[Turn, dict[str, Any]]]:
+    """The turns that were here and ended otherwise than was known, each with what is to be noted of it."""
+    for turn in now:
+        if (held := before.get(turn.id)) is not None:
+            data = {**{key: None for key in held.data if key not in turn.data}, **turn.data}
+            if (held.status, held.settled_at, held.data) != (turn.status, turn.settled_at, data):
+                yield turn, data
+
+
+def _gone(before: MessageRow | None, now: MessageRow) -> tuple[PartRow, ...]:
+    """Parts at the end of a message here that the file's has no more."""
+    return before.parts[len(now.parts) :] if before is not None else ()
+
+
+def _joined(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
+    """The same thing said of several sessions is said once."""
+    found: dict[tuple[str, str], Remark] = {}
+    for one in remarks:
+        known = found.get((one.what, one.fate))
+        found[one.what, one.fate] = one if known is None else replace(known, count=known.count + one.count)
+    return tuple(found.values())

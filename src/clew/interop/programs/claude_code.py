@@ -1,0 +1,322 @@
+"""Claude Code's sessions: JSON lines, each with its own name and its parent's, from which the conversation is a tree.
+
+One answer of a model stands on several lines, one for each block, with one ``message.id`` and one usage. What tools
+gave back is on lines of the user's. Lines of subagents are marked as sidechains, in the same file or one of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from clew.interop.programs.foreign import (
+    Entry,
+    Foreign,
+    Reading,
+    Record,
+    call_part,
+    count,
+    lines_of,
+    sealed,
+    text,
+    time_of,
+    used,
+)
+from clew.transcript.session import Model
+from clew.transcript.usage import Usage
+
+__all__ = ["read_claude_code"]
+
+_TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle", "agent-name": "agentName", "summary": "summary"}
+"""Lines that name the session, the strongest first."""
+_ENVELOPE: Final = frozenset(
+    {"parentUuid", "isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "type", "message", "uuid"}
+    | {"timestamp", "requestId", "isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage"}
+    | {"toolUseResult", "sourceToolAssistantUUID", "agentId", "slug", "entrypoint"}
+)
+"""Keys of a line that have a place, or say of each line what the session or its parent says."""
+_BLOCK: Final = frozenset(
+    {"type", "text", "thinking", "signature", "data", "id", "name", "input", "source", "title", "cache_control"}
+)
+_RESULT: Final = frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"})
+_INTERRUPTED: Final = "[Request interrupted by user"
+_PROVIDER: Final = "anthropic"
+_NO_MODEL: Final = "<synthetic>"
+
+
+def read_claude_code(data: bytes) -> list[Foreign]:
+    """The session in these lines, and behind it its subagents."""
+    main = _Reader()
+    sides: dict[str, _Reader] = {}
+    chains: dict[str, str] = {}
+    for where, record in lines_of(data, main.reading):
+        main.see(record)
+        if record.get("isSidechain") is not True:
+            main.take(record, where)
+            continue
+        parent, own = text(record, "parentUuid"), text(record, "uuid") or where
+        # Older files have no name for a subagent: a chain of lines is one.
+        agent = text(record, "agentId") or chains.get(parent or "") or own
+        chains[own] = agent
+        side = sides.setdefault(agent, _Reader())
+        side.see(record)
+        side.take(record, where)
+    whole = main.done(main.session_id)
+    return [whole, *(side.done(f"{whole.id}/{agent}", whole.id) for agent, side in sides.items())]
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.reading = Reading("claude-code")
+        self.session_id: str | None = None
+        self._folder: str | None = None
+        self._version: str | None = None
+        self._branch: str | None = None
+        self._forked_from: str | None = None
+        self._titles: dict[str, str] = {}
+        self._summaries: list[Record] = []
+        self._at = 0
+        self._answers: dict[str, Entry] = {}
+        self._paid: dict[str, Entry] = {}
+        self._seen: set[str] = set()
+        self._leaf: str | None = None
+
+    def see(self, record: Record) -> None:
+        """What every line says of its session."""
+        self.session_id = self.session_id or text(record, "sessionId")
+        self._folder = self._folder or text(record, "cwd")
+        self._version = text(record, "version") or self._version
+        self._branch = text(record, "gitBranch") or self._branch
+        self._forked_from = self._forked_from or text(record.get("forkedFrom"), "sessionId")
+
+    def take(self, record: Record, where: str) -> None:
+        kind, own = text(record, "type"), text(record, "uuid")
+        self._at = time_of(record.get("timestamp"), self._at)
+        if own is not None and own in self._seen:
+            self.reading.remark("lines that stand there twice", "changed", where)
+            return
+        if own is not None:
+            self._seen.add(own)
+        message = record.get("message")
+        if kind in _TITLES and (named := text(record, _TITLES[kind])) is not None:
+            self._titles[kind] = named
+            if kind == "summary":
+                self._summaries.append(record)
+        elif kind == "assistant" and isinstance(message, dict):
+            self._answer(record, message, own or where, where)
+        elif kind == "user" and isinstance(message, dict):
+            self._user(record, message, own or where, where)
+        else:
+            self._other(record, str(kind), own, where)
+        if own is not None and self.reading.has(own):
+            self._leaf = own
+
+    def done(self, id_: str | None, parent: str | None = None) -> Foreign:
+        self._titles.pop("summary", None)
+        first = next(iter(self.reading.entries.values()), None)
+        for record in self._summaries:
+            ends = text(record, "leafUuid")
+            if ends is None or self.reading.has(ends):
+                self._titles["summary"] = record["summary"]
+            else:
+                # Older versions write what they call a session into whichever file is open.
+                self.reading.keep("titles of other sessions", record, "", first)
+        title = next((self._titles[kind] for kind in _TITLES if kind in self._titles), None)
+        leaf = self.reading.find(self._leaf)
+        return self.reading.done(
+            id_,
+            title=title,
+            folder=self._folder,
+            version=self._version,
+            branch=self._branch,
+            parent_id=parent or self._forked_from,
+            is_subagent=parent is not None,
+            head=leaf.id if leaf is not None else None,
+        )
+
+    def _entry(self, record: Record, own: str, where: str, **more: Any) -> Entry:
+        return self.reading.add(Entry(id=own, parent=text(record, "parentUuid"), at=self._at, **more), where)
+
+    def _answer(self, record: Record, message: Record, own: str, where: str) -> None:
+        reading = self.reading
+        parts = [part for block in _blocks(message) for part in self._said(block, record, where)]
+        model = text(message, "model")
+        known = self._answers.get(text(message, "id") or "")
+        before = reading.find(text(record, "parentUuid"))
+        while before is not None and before.kind == "note":
+            # Hooks and snapshots put their lines between those of one answer.
+            before = reading.find(before.parent)
+        # A line that follows its own answer is more of it; below anything else, it stands there once more.
+        if known is not None and before is known:
+            first = len(known.parts)
+            known.parts += parts
+            known.ended_at = self._at
+            reading.alias(own, known)
+            reading.index(known, first)
+            reading.last = known
+        else:
+            known = self._entry(record, own, where, kind="answer", parts=parts, ended_at=self._at)
+            if (name := text(message, "id")) is not None:
+                self._answers[name] = known
+                # One answer is paid once, wherever its lines stand.
+                self._paid.setdefault(name, known)
+        if model is not None and model != _NO_MODEL:
+            known.model = Model(_PROVIDER, model)
+            payer = self._paid.get(text(message, "id") or "", known)
+            if isinstance(record.get("forkedFrom"), dict):
+                reading.remark(
+                    "answers of the session it was forked from: what they used is counted there", "changed", where
+                )
+            else:
+                payer.usage = used(_usage(message.get("usage"))) or payer.usage
+        self._envelope(record, where)
+        reading.settle(known)
+        known.finish = text(message, "stop_reason") or known.finish
+        if (asked := text(record, "requestId")) is not None:
+            known.noted = {"request_id": asked}
+        if record.get("isApiErrorMessage") is True:
+            said = [part["text"] for part in parts if part["type"] == "text"]
+            known.stopped, known.why = "failed", "\n".join(said) or None
+        self._rest(message, record, ("id", "type", "role", "model", "content", "usage", "stop_reason"), where, known)
+
+    def _user(self, record: Record, message: Record, own: str, where: str) -> None:
+        reading, blocks = self.reading, list(_blocks(message))
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        if record.get("isCompactSummary") is True:
+            self._compacted(record, message, own, where)
+            return
+        caller = reading.call_entry(results[0].get("tool_use_id")) if results else None
+        for block in results:
+            self._result(block, record, where)
+        said = [part for block in blocks if block not in results for part in self._said(block, record, where)]
+        if caller is not None and not said:
+            # A result is part of the answer that called: what follows it follows that.
+            reading.alias(own, caller)
+            reading.last = caller
+            self._envelope(record, where)
+            reading.settle(caller)
+            if "toolUseResult" in record:
+                self._told_of_result(record, where, caller)
+            return
+        words = "\n".join(part["text"] for part in said if part["type"] == "text")
+        before = reading.find(text(record, "parentUuid")) or reading.last
+        if words.startswith(_INTERRUPTED) and before is not None and before.kind == "answer":
+            before.stopped, before.why = "aborted", words[:200]
+        kind: Any = "aside" if record.get("isMeta") is True or words.startswith(_INTERRUPTED) else "prompt"
+        entry = self._entry(record, own, where, kind=kind if said else "note", parts=said)
+        self._envelope(record, where)
+        reading.settle(entry)
+        if "toolUseResult" in record:
+            self._told_of_result(record, where, entry)
+
+    def _envelope(self, record: Record, where: str) -> None:
+        self.reading.hold_rest("keys of lines", record, _ENVELOPE, where, type="envelope", uuid=record.get("uuid"))
+
+    def _told_of_result(self, record: Record, where: str, entry: Entry) -> None:
+        kept = {"type": "toolUseResult", "uuid": record.get("uuid"), "toolUseResult": record["toolUseResult"]}
+        self.reading.keep("what the program noted of a tool's result", kept, where, entry)
+
+    def _result(self, block: Record, record: Record, where: str) -> None:
+        reading, content = self.reading, block.get("content")
+        held = content if isinstance(content, list) else [{"type": "text", "text": content if content else ""}]
+        files = [part for one in held if isinstance(one, dict) for part in self._pictures(one, where)]
+        texts = [one["text"] for one in held if isinstance(one, dict) and isinstance(one.get("text"), str)]
+        told = reading.cut("\n".join(texts), where)
+        if files:
+            reading.remark("pictures that tools gave back: beside the call, no model is sent them", "changed", where)
+        failed = block.get("is_error") is True
+        came = {"state": "output-error", "errorText": told} if failed else {"state": "output-available", "output": told}
+        reading.hold_rest("keys of results", block, _RESULT, where, type="block")
+        if not reading.result(block.get("tool_use_id"), came, self._at, files):
+            reading.hold("results of calls that are not in the file, or have one", {**block, "at": self._at}, where)
+
+    def _said(self, block: Record, record: Record, where: str) -> Iterator[dict[str, Any]]:
+        """The parts of a block of a prompt or of an answer."""
+        reading, is_answer = self.reading, record.get("type") == "assistant"
+        done: dict[str, Any] = {"state": "done"} if is_answer else {}
+        match block.get("type"):
+            case "text" if isinstance(block.get("text"), str):
+                yield reading.text_part(block["text"], where, **done)
+            case "thinking":
+                seal = sealed(_PROVIDER, signature=block.get("signature"))
+                yield reading.text_part(block.get("thinking"), where, "reasoning", **done, **seal)
+            case "redacted_thinking":
+                seal = sealed(_PROVIDER, id="redacted_thinking", signature=block.get("data"))
+                yield reading.text_part("", where, "reasoning", **done, **seal)
+            case "tool_use" if isinstance(block.get("id"), str):
+                yield call_part(block.get("name"), block["id"], block.get("input", {}))
+            case "image" | "document" if files := self._pictures(block, where):
+                yield from files
+            case kind:
+                reading.hold(f"blocks of kind {str(kind)[:40]}", block, where)
+                return
+        reading.hold_rest("keys of blocks", block, _BLOCK, where, type="block")
+
+    def _pictures(self, block: Record, where: str) -> list[dict[str, Any]]:
+        source = block.get("source")
+        if block.get("type") not in ("image", "document") or not isinstance(source, dict):
+            return []
+        if source.get("type") != "base64":
+            return []
+        part = self.reading.file_part(source.get("media_type"), source.get("data"), where, block.get("title"))
+        return [part] if part is not None else []
+
+    def _compacted(self, record: Record, message: Record, own: str, where: str) -> None:
+        """The summary that a compaction left. The line before it says where the compaction was."""
+        said = "\n".join(block["text"] for block in _blocks(message) if isinstance(block.get("text"), str))
+        boundary = self.reading.find(text(record, "parentUuid"))
+        summary = {"summary": self.reading.cut(said, where), "auto": True}
+        if boundary is not None and boundary.kind == "compaction" and not boundary.summary.get("summary"):
+            boundary.summary = {**summary, **boundary.summary, "summary": summary["summary"]}
+            self.reading.alias(own, boundary)
+        else:
+            self._entry(record, own, where, kind="compaction", summary=summary)
+
+    def _other(self, record: Record, kind: str, own: str | None, where: str) -> None:
+        """A line that is no message: a boundary, or something to keep."""
+        subtype = text(record, "subtype")
+        about = record.get("compactMetadata")
+        if kind == "system" and subtype == "compact_boundary":
+            noted = about if isinstance(about, dict) else {}
+            preserved = noted.get("preservedSegment")
+            entry = Entry(
+                id=own or where,
+                parent=text(record, "parentUuid") or text(record, "logicalParentUuid"),
+                at=self._at,
+                kind="compaction",
+                summary={"auto": noted.get("trigger") != "manual", "summarised_tokens": count(noted, "preTokens")},
+                tail=text(preserved, "headUuid"),
+            )
+            self.reading.add(entry, where)
+            kept = entry
+        elif own is not None:
+            kept = self._entry(record, own, where, kind="note")
+        else:
+            kept = None
+        what = f"{kind} {subtype}" if subtype else kind
+        self.reading.keep(f"lines of kind {what[:60]}", record, where, kept)
+
+    def _rest(self, message: Record, record: Record, known: tuple[str, ...], where: str, entry: Entry) -> None:
+        """Keys of an answer that nobody here knows."""
+        rest = {key: value for key, value in message.items() if key not in (*known, "stop_sequence") and value}
+        if rest:
+            kept = {"type": "message", "uuid": record.get("uuid"), "message": rest}
+            self.reading.keep(f"keys of answers: {', '.join(sorted(rest))[:80]}", kept, where, entry)
+
+
+def _blocks(message: Record) -> Iterator[Record]:
+    content = message.get("content")
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    for block in content if isinstance(content, list) else ():
+        yield block if isinstance(block, dict) else {"type": "text", "text": str(block)}
+
+
+def _usage(told: object) -> Usage:
+    """Anthropic counts what the cache served and took beside the input, and thinking in the output."""
+    return Usage(
+        input=count(told, "input_tokens"),
+        output=count(told, "output_tokens"),
+        cache_read=count(told, "cache_read_input_tokens"),
+        cache_write=count(told, "cache_creation_input_tokens"),
+    )

@@ -1,0 +1,201 @@
+"""A session as Claude Code writes one down: lines that name themselves and their parent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from clew.interop.programs.retelling import (
+    Told,
+    as_lines,
+    base64_of,
+    came_from,
+    kept_in,
+    named,
+    own_id,
+    results_of,
+    tell,
+    title_of,
+)
+from clew.transcript import part as p
+from clew.transcript.iso_time import iso
+from clew.transcript.portable import Blob, PortableSession
+
+__all__ = ["format_claude_code"]
+
+_PROVIDER: Final = "anthropic"
+_VERSION: Final = "2.1.37"
+"""Of the program whose lines these are like."""
+_ENDS: Final = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    **dict.fromkeys(("tool_calls", "tool-calls", "tool_call"), "tool_use"),
+}
+_INTERRUPTED: Final = "[Request interrupted by user]"
+_WITHIN: Final = frozenset({"toolUseResult", "message", "block", "envelope"})
+
+
+def format_claude_code(portable: PortableSession) -> bytes:
+    """The lines, branches included. Thoughts of other providers are left out: they could not be sent back."""
+    return as_lines(_Writer(portable).lines())
+
+
+class _Writer:
+    def __init__(self, portable: PortableSession) -> None:
+        self._portable = portable
+        self._id = own_id(portable, "claude-code")
+        self._blobs: Mapping[str, Blob] = {blob.sha256: blob for blob in portable.blobs}
+        self._tips: dict[str, str] = {}
+        self._version = came_from(portable, "claude-code", "version") or _VERSION
+        self._branch = came_from(portable, "claude-code", "git_branch") or ""
+        came = portable.session.metadata.get("workspace_was")
+        self._folder = came if isinstance(came, str) else portable.session.workspace_root or "/"
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        told, _ = tell(self._portable)
+        for one in told:
+            after = self._tips.get(one.after or "")
+            for line in self._said(one):
+                if "uuid" not in line:
+                    yield line
+                    continue
+                # What tools gave back follows the answer, each; what comes next follows the last of them.
+                line = {**line, "parentUuid": line["parentUuid"] or after, "sessionId": self._id}
+                if line.get("subtype") == "compact_boundary":
+                    line |= {"logicalParentUuid": after, "parentUuid": None}
+                yield line
+                after = str(line["uuid"])
+            self._tips[one.key] = after or ""
+        if (title := title_of(self._portable)) is not None:
+            yield {"type": "custom-title", "customTitle": title, "sessionId": self._id}
+
+    def _line(self, kind: str, key: str, at: int, **more: Any) -> dict[str, Any]:
+        return {
+            "parentUuid": None,
+            "isSidechain": False,
+            "userType": "external",
+            "cwd": self._folder,
+            "sessionId": self._id,
+            "version": self._version,
+            "gitBranch": self._branch,
+            "type": kind,
+            **more,
+            "uuid": named(key),
+            "timestamp": iso(at),
+        }
+
+    def _said(self, one: Told) -> Iterator[dict[str, Any]]:
+        kept = kept_in(one.parts, "claude-code")
+        match one.kind:
+            case "answer":
+                yield self._answer(one, kept)
+                yield from self._results(one, kept)
+                if one.is_stopped:
+                    text = {"role": "user", "content": [{"type": "text", "text": _INTERRUPTED}]}
+                    yield self._line("user", f"{one.key}/stopped", one.ended_at, message=text)
+            case "compaction":
+                yield from self._compaction(one, kept)
+            case kind:
+                content = list(self._content(one))
+                plain = len(content) == 1 and content[0]["type"] == "text"
+                said = {"role": "user", "content": content[0]["text"] if plain else content}
+                meta = kind == "aside" and not (plain and content[0]["text"].startswith(_INTERRUPTED[:-1]))
+                yield self._line("user", one.key, one.at, message=said, **({"isMeta": True} if meta else {}))
+        for record in kept:
+            if record.get("type") not in _WITHIN and record.get("subtype") != "compact_boundary":
+                yield {**record, "parentUuid": None} if "uuid" in record else record
+
+    def _content(self, one: Told) -> Iterator[dict[str, Any]]:
+        for part in one.parts:
+            if (text := p.text_of(part.data)) is not None:
+                yield {"type": "text", "text": text}
+            elif p.kind_of(part.data) == "file":
+                yield self._file(part.data)
+
+    def _file(self, part: p.Part) -> dict[str, Any]:
+        held = base64_of(part, self._blobs)
+        if held is None:
+            return {"type": "text", "text": f"[{p.name_of(part) or 'a file'}]"}
+        kind = "image" if held[0].startswith("image/") else "document"
+        block = {"type": kind, "source": {"type": "base64", "media_type": held[0], "data": held[1]}}
+        return {**block, "title": p.file_name_of(part)} if kind == "document" and p.file_name_of(part) else block
+
+    def _answer(self, one: Told, kept: list[dict[str, Any]]) -> dict[str, Any]:
+        content: list[dict[str, Any]] = []
+        for part in one.parts:
+            data = part.data
+            if (thought := p.text_of(data, "reasoning")) is not None:
+                own = p.provider_data(data, _PROVIDER) or {}
+                if own.get("id") == "redacted_thinking":
+                    content.append({"type": "redacted_thinking", "data": own.get("signature")})
+                elif isinstance(own.get("signature"), str):
+                    content.append({"type": "thinking", "thinking": thought, "signature": own["signature"]})
+            elif (text := p.text_of(data)) is not None:
+                content.append({"type": "text", "text": text})
+            elif p.is_call(data):
+                given = p.input_of(data)
+                call = {"type": "tool_use", "id": p.call_id_of(data), "name": p.tool_name(data)}
+                content.append({**call, "input": given if isinstance(given, dict) else {"input": given}})
+        step = one.step
+        reason = step.finish_reason if step is not None else None
+        used = step.usage if step is not None else None
+        usage = {
+            "input_tokens": used.input if used else 0,
+            "cache_creation_input_tokens": used.cache_write if used else 0,
+            "cache_read_input_tokens": used.cache_read if used else 0,
+            "output_tokens": used.output + used.reasoning if used else 0,
+        }
+        message = {
+            "id": f"msg_{named(one.key).replace('-', '')[:24]}",
+            "type": "message",
+            "role": "assistant",
+            "model": one.model.model_id,
+            "content": content,
+            "stop_reason": _ENDS.get(reason or "", reason),
+            "stop_sequence": None,
+            "usage": usage,
+        }
+        for record in kept:
+            if record.get("type") == "message" and isinstance(record.get("message"), dict):
+                message |= record["message"]
+        asked = step.data.get("request_id") if step is not None else None
+        more = {"requestId": asked} if isinstance(asked, str) else {}
+        failed = {"isApiErrorMessage": True} if one.last and one.turn.status == "failed" else {}
+        return self._line("assistant", one.key, one.at, message=message, **more, **failed)
+
+    def _results(self, one: Told, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        noted = [record["toolUseResult"] for record in kept if record.get("type") == "toolUseResult"]
+        results = list(results_of(one))
+        for place, (part, files) in enumerate(results):
+            told, pictures = p.result_text(part.data), [self._file(file.data) for file in files]
+            block: dict[str, Any] = {"tool_use_id": p.call_id_of(part.data), "type": "tool_result"}
+            block["content"] = [{"type": "text", "text": told}, *pictures] if pictures else told
+            if p.state_of(part.data) != "output-available":
+                block["is_error"] = True
+            # One for each result, in their order, where the program noted something of each.
+            more = {"toolUseResult": noted[place]} if len(noted) == len(results) else {}
+            key = f"{one.key}/{p.call_id_of(part.data)}"
+            yield self._line("user", key, part.updated_at, message={"role": "user", "content": [block]}, **more)
+
+    def _compaction(self, one: Told, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        about = next((held for part in one.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
+        boundary = next((record for record in kept if record.get("subtype") == "compact_boundary"), None)
+        if boundary is None:
+            tokens = about.get("summarised_tokens", about.get("tokens_before"))
+            noted: dict[str, Any] = {
+                "trigger": "auto" if about.get("auto") is True else "manual",
+                "preTokens": tokens if isinstance(tokens, int) else 0,
+            }
+            if one.tail is not None:
+                segment = {
+                    "headUuid": named(one.tail),
+                    "tailUuid": self._tips.get(one.after or ""),
+                    "anchorUuid": named(f"{one.key}/summary"),
+                }
+                noted["preservedSegment"] = segment
+            words = {"content": "Conversation compacted", "isMeta": False, "level": "info"}
+            boundary = self._line("system", one.key, one.at, subtype="compact_boundary", **words, compactMetadata=noted)
+        yield {**boundary, "parentUuid": None}
+        said = {"role": "user", "content": str(about.get("summary", ""))}
+        marks = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
+        yield self._line("user", f"{one.key}/summary", one.at, message=said, **marks)

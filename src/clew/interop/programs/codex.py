@@ -1,0 +1,312 @@
+"""Codex' sessions: rollouts, JSON lines in one row. What the model was sent and said are items; events repeat them.
+
+Two forms are read: lines of ``timestamp``, ``type`` and ``payload``, and the older one, where items stand bare behind a
+first line with the session's id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+
+from clew.interop.programs.foreign import (
+    FORKED,
+    Entry,
+    Foreign,
+    Reading,
+    Record,
+    call_part,
+    count,
+    lines_of,
+    read_json,
+    sealed,
+    text,
+    time_of,
+)
+from clew.transcript.session import Model
+from clew.transcript.usage import Usage
+
+__all__ = ["read_codex"]
+
+_CALLS: Final = frozenset(
+    {"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"}
+)
+_OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
+_ITEMS: Final = frozenset({"message", "reasoning", *_CALLS, *_OUTPUTS})
+_ITEM: Final = frozenset(
+    {"type", "role", "content", "name", "arguments", "input", "action", "call_id", "summary", "encrypted_content"}
+    | {"id", "status"}
+)
+"""Keys of an item that have a place, or say nothing once it is whole."""
+_TOLD: Final = (
+    "<environment_context>",
+    "<user_instructions>",
+    "<permissions instructions>",
+    "<turn_aborted>",
+    "<skill>",
+    "<subagent_notification>",
+    "<user_shell_command>",
+    "# AGENTS.md instructions",
+)
+"""How texts begin that Codex itself puts in the user's place."""
+_FRAME: Final = re.compile(r"</?image(?: name=[^\n]*)?>")
+"""What Codex puts before and behind a picture."""
+_REPEATED: Final = frozenset({"agent_message", "agent_reasoning", "agent_reasoning_raw_content", "context_compacted"})
+"""Events that say again what items say."""
+
+
+def read_codex(data: bytes) -> list[Foreign]:
+    """The session in these lines."""
+    reader = _Reader()
+    for where, record in lines_of(data, reader.reading):
+        reader.take(record, where)
+    return [reader.done()]
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.reading = Reading("codex")
+        self._id: str | None = None
+        self._meta: Record = {}
+        self._title: str | None = None
+        self._at = 0
+        self._tip: str | None = None
+        self._step: Entry | None = None
+        self._provider = "openai"
+        self._model: Model | None = None
+        self._spent: object = None
+        self._said: set[str] = set()
+        self._number = 0
+        self._copied = False
+
+    def take(self, record: Record, where: str) -> None:
+        self._at = time_of(record.get("timestamp"), self._at)
+        kind, payload = text(record, "type"), record.get("payload")
+        if kind in _ITEMS and not isinstance(payload, dict):
+            self._item(record, str(kind), where)
+        elif kind is None and self._id is None and text(record, "id") is not None:
+            self._begins(record, record, where)
+        elif kind is None and (named := text(record, "thread_name")) is not None:
+            # A line of the index that lies beside the sessions.
+            self._title = named
+        elif not isinstance(payload, dict):
+            self.reading.keep(f"lines of kind {str(kind or record.get('record_type'))[:40]}", record, where)
+        elif kind == "session_meta" and self._id is None:
+            self._begins(payload, record, where)
+        elif kind == "response_item":
+            self._item(payload, text(payload, "type") or "unknown", where)
+        elif kind == "compacted":
+            self._compacted(payload, record, where)
+        elif kind == "event_msg":
+            self._event(payload, record, where)
+        else:
+            if kind == "turn_context" and (model := text(payload, "model")) is not None:
+                self._model = Model(self._provider, model)
+            # A fork begins with what it copied, and that with whose it was.
+            self._copied = self._copied or kind == "session_meta"
+            self.reading.keep(f"lines of kind {str(kind)[:40]}", record, where)
+
+    def done(self) -> Foreign:
+        meta = self._meta
+        head = self.reading.find(self._tip)
+        source = meta.get("source")
+        below = source.get("subagent") if isinstance(source, dict) else None
+        spawn = below.get("thread_spawn") if isinstance(below, dict) else None
+        spawned_by = text(meta, "parent_thread_id") or text(spawn, "parent_thread_id")
+        if self._copied or text(meta, "forked_from_id") is not None:
+            self.reading.remark(FORKED, "changed")
+        return self.reading.done(
+            self._id,
+            title=self._title,
+            folder=text(meta, "cwd"),
+            branch=text(meta.get("git"), "branch"),
+            version=text(meta, "cli_version"),
+            parent_id=spawned_by or text(meta, "forked_from_id"),
+            is_subagent=spawned_by is not None,
+            created_at=time_of(meta.get("timestamp"), 0),
+            head=head.id if head is not None else None,
+        )
+
+    def _begins(self, meta: Record, record: Record, where: str) -> None:
+        self._id, self._meta = text(meta, "id"), meta
+        self._provider = text(meta, "model_provider") or self._provider
+        if isinstance(meta.get("history_base"), dict):
+            self.reading.remark("its beginning is in another file", "lost", where)
+        self.reading.keep("lines of kind session_meta", record, where)
+
+    def _add(self, entry: Entry, where: str) -> Entry:
+        self._number += 1
+        added = self.reading.add(entry, where)
+        self._tip = added.id
+        return added
+
+    def _new(self, kind: Any, **more: Any) -> Entry:
+        return Entry(id=str(self._number), parent=self._tip, at=self._at, kind=kind, **more)
+
+    def _item(self, item: Record, kind: str, where: str) -> None:
+        if kind == "message" and item.get("role") != "assistant":
+            self._user(item, where)
+        elif kind in _OUTPUTS:
+            self._result(item, where)
+        elif kind in ("message", "reasoning") or kind in _CALLS:
+            self._answer(list(self._parts(item, kind, where)), where)
+            self.reading.hold_rest("keys of items", item, _ITEM, where, type="item", call_id=item.get("call_id"))
+            self.reading.settle(self._step)
+        else:
+            self.reading.keep(f"items of kind {kind[:40]}", item, where)
+
+    def _user(self, item: Record, where: str) -> None:
+        blocks = [block for block in _blocks(item) if not _FRAME.fullmatch(text(block, "text") or "")]
+        parts = [part for block in blocks for part in self._block(block, where)]
+        words = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        if item.get("role") != "user" or words.lstrip().startswith(_TOLD):
+            # Instructions and surroundings as that program puts them; clew tells its models its own.
+            self.reading.keep("what the program told the model itself", {**item, "at": self._at}, where)
+        elif parts:
+            self.reading.hold_rest("keys of items", item, _ITEM, where, type="item")
+            self.reading.settle(self._add(self._new("prompt", parts=parts), where))
+            self._step = None
+            # The event that says it again joins the texts.
+            self._said |= {words, "".join(part["text"] for part in parts if part["type"] == "text")}
+
+    def _answer(self, parts: list[dict[str, Any]], where: str) -> None:
+        """More of the step, or the next one: a step ends where a tool has given something back."""
+        if not parts:
+            return
+        step = self._step
+        if step is None or any(part.get("state", "").startswith("output-") for part in step.parts):
+            step = self._step = self._add(self._new("answer", parts=parts, model=self._model), where)
+        else:
+            first = len(step.parts)
+            step.parts += parts
+            self.reading.index(step, first)
+        step.ended_at = max(step.ended_at, self._at)
+        self._said |= {part["text"] for part in parts if "text" in part}
+
+    def _parts(self, item: Record, kind: str, where: str) -> Iterator[dict[str, Any]]:
+        reading = self.reading
+        if kind == "message":
+            for block in _blocks(item):
+                yield from self._block(block, where, state="done")
+        elif kind == "reasoning":
+            told = [*_list(item, "summary"), *_list(item, "content")]
+            said = "\n\n".join(
+                one["text"] for one in told if isinstance(one, dict) and isinstance(one.get("text"), str)
+            )
+            seal = sealed(self._provider, id=item.get("id"), signature=item.get("encrypted_content"))
+            yield reading.text_part(said, where, "reasoning", state="done", **seal)
+        else:
+            call_id = item.get("call_id") or item.get("id") or f"call_{self._number}_{where}"
+            given = item.get("arguments", item.get("input", item.get("action")))
+            if isinstance(given, str) and kind == "function_call":
+                read = read_json(given.encode(errors="surrogatepass"))
+                given = read if isinstance(read, dict) else {"arguments": given}
+            name = text(item, "name") or {"local_shell_call": "local_shell"}.get(kind, kind.removesuffix("_call"))
+            part = call_part(name, str(call_id), given if isinstance(given, dict) else {"input": given})
+            if kind == "web_search_call":
+                # The provider did it itself, and what it found is in its answer.
+                part |= {"state": "output-available", "output": text(item, "status") or "completed"}
+            yield part
+
+    def _block(self, block: Record, where: str, **more: Any) -> Iterator[dict[str, Any]]:
+        kind = block.get("type")
+        if isinstance(block.get("text"), str):
+            yield self.reading.text_part(block["text"], where, **more)
+        elif kind == "input_image" and (part := self.reading.url_part(block.get("image_url"), where)) is not None:
+            yield part
+        else:
+            self.reading.hold(f"blocks of kind {str(kind)[:40]}", block, where)
+
+    def _result(self, item: Record, where: str) -> None:
+        output, failed = item.get("output", item.get("tools")), False
+        if isinstance(output, dict):  # of an older version: with whether it went well
+            failed, output = output.get("success") is False, output.get("content", output)
+        files: list[dict[str, Any]] = []
+        if isinstance(output, list):
+            texts = [one["text"] for one in output if isinstance(one, dict) and isinstance(one.get("text"), str)]
+            found = [self.reading.url_part(one.get("image_url"), where) for one in output if isinstance(one, dict)]
+            files = [part for part in found if part is not None]
+            output = "\n".join(texts) if texts or files else orjson.dumps(output).decode()
+        if files:
+            what = "pictures that tools gave back: beside the call, no model is sent them"
+            self.reading.remark(what, "changed", where)
+        told = self.reading.cut(output if isinstance(output, str) else orjson.dumps(output).decode(), where)
+        came = {"state": "output-error", "errorText": told} if failed else {"state": "output-available", "output": told}
+        if not self.reading.result(item.get("call_id"), came, self._at, files):
+            self.reading.keep("results of calls that are not in the file, or have one", {**item, "at": self._at}, where)
+
+    def _compacted(self, payload: Record, record: Record, where: str) -> None:
+        said = text(payload, "message")
+        history = payload.get("replacement_history")
+        if said is None and isinstance(history, list):
+            # The provider's own summary is sealed; what it left readable of the conversation stands for it.
+            lines = []
+            for item in history:
+                words = "\n".join(one["text"] for one in _blocks(item) if isinstance(one.get("text"), str))
+                if words and not words.lstrip().startswith(_TOLD):
+                    lines.append(f"{text(item, 'role') or 'assistant'}: {words}")
+            said = "\n\n".join(lines)
+            self.reading.remark("summaries that only the provider can read", "changed", where)
+        summary = {"summary": self.reading.cut(said or "", where), "auto": True}
+        entry = self._add(self._new("compaction", summary=summary), where)
+        self._step = None
+        self.reading.keep("lines of kind compacted", record, where, entry)
+
+    def _event(self, event: Record, record: Record, where: str) -> None:
+        kind = text(event, "type") or "unknown"
+        said = text(event, "message") or text(event, "text")
+        if kind == "token_count":
+            self._count(event.get("info"), where)
+        elif kind == "thread_rolled_back":
+            self._roll_back(count(event, "num_turns"))
+        elif kind == "turn_aborted" and self._step is not None:
+            self._step.stopped, self._step.why = "aborted", text(event, "reason")
+        elif kind == "user_message" and said is not None and said not in self._said:
+            self._add(self._new("prompt", parts=[self.reading.text_part(said, where)]), where)
+            self._step = None
+            self._said.add(said)
+        elif kind != "user_message" and not (kind in _REPEATED and (said is None or said in self._said)):
+            self.reading.keep(f"events of kind {kind[:40]}", record, where)
+
+    def _count(self, info: object, where: str) -> None:
+        """What the step used. The same sums once more are no other call."""
+        total = info.get("total_token_usage") if isinstance(info, dict) else None
+        if total is None or total == self._spent:
+            return
+        if self._step is None:
+            self._spent = total
+            self.reading.remark("tokens of calls without an answer, as for summaries: not counted", "lost", where)
+            return
+        last, self._spent = info.get("last_token_usage") if isinstance(info, dict) else None, total
+        used = Usage.from_inclusive(
+            input_tokens=count(last, "input_tokens"),
+            output_tokens=count(last, "output_tokens"),
+            reasoning_tokens=count(last, "reasoning_output_tokens"),
+            cache_read_tokens=count(last, "cached_input_tokens"),
+            cache_write_tokens=count(last, "cache_write_input_tokens"),
+        )
+        self._step.usage = used if self._step.usage is None else self._step.usage + used
+
+    def _roll_back(self, turns: int) -> None:
+        """So many turns of the user's were taken back: what follows hangs where they began."""
+        entry = self.reading.find(self._tip)
+        while entry is not None and turns:
+            turns -= entry.kind == "prompt"
+            self._tip = entry.parent
+            entry = self.reading.find(self._tip)
+        self._step = None
+
+
+def _blocks(item: object) -> list[Record]:
+    content = item.get("content") if isinstance(item, dict) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _list(item: Record, key: str) -> list[Any]:
+    found = item.get(key)
+    return found if isinstance(found, list) else []

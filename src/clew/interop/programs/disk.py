@@ -1,0 +1,174 @@
+"""Where other programs keep their sessions, and the bytes of each: their usual places, by their own variables.
+
+Only whoever may read that home asks this: the command line, for its own user. A server is handed bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from clew.errors import ClewError, InvalidInput
+from clew.interop.programs.arrival import Program
+from clew.interop.programs.foreign import FILE_END, read_json, text
+from clew.interop.programs.opencode_disk import find_opencode, read_opencode_session
+from clew.interop.programs.readers import read_foreign
+
+__all__ = ["Found", "Listed", "find_sessions", "listed", "read_found", "usual_place"]
+
+_END: Final = b"\n" + FILE_END + b"\n"
+_ASIDE: Final = frozenset({"subagents", "tool-results", "workflows"})
+"""Folders of Claude Code that hold no session of their own."""
+
+
+_MOST_LINE: Final = 32 * 1024 * 1024
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A session as it lies on disk: the file, the id where a file holds several, and what else belongs to it."""
+
+    program: Program
+    path: Path
+    id: str | None = None
+    beside: tuple[Path, ...] = ()
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be known of a session before it comes; ``problem``: why it cannot."""
+
+    id: str
+    path: str
+    title: str | None = None
+    folder: str | None = None
+    updated_at: int = 0
+    turns: int = 0
+    subagents: int = 0
+    problem: str | None = None
+
+
+def usual_place(program: Program, env: Mapping[str, str] = os.environ) -> Path:
+    """The folder a program keeps its sessions in."""
+    home = Path(env.get("HOME") or Path.home())
+    match program:
+        case "claude-code":
+            return Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
+        case "codex":
+            return Path(env.get("CODEX_HOME") or home / ".codex")
+        case "pi":
+            return Path(env.get("PI_CODING_AGENT_DIR") or home / ".pi" / "agent").expanduser() / "sessions"
+        case "opencode":
+            return Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
+
+
+def find_sessions(program: Program, path: Path | None = None) -> list[Found]:
+    """The sessions below a folder, or the one in a file; without a path, those in the program's usual place."""
+    place = path if path is not None else usual_place(program)
+    if not place.exists():
+        where = "; name a file or a folder" if path is None else ""
+        raise InvalidInput(f"there is no {place}: no sessions of {program} were found{where}")
+    found = _find(program, place, usual=path is None)
+    if not found:
+        raise InvalidInput(f"there are no sessions of {program} in {place}")
+    return found
+
+
+def _find(program: Program, place: Path, *, usual: bool) -> list[Found]:
+    if program == "opencode":
+        return [Found(program, file, id_) for file, id_ in find_opencode(place, usual=usual)]
+    names = {"claude-code": "*.jsonl", "codex": "rollout-*.jsonl*", "pi": "*.jsonl"}[program]
+    files = [place] if place.is_file() else sorted(file for file in place.rglob(names) if file.is_file())
+    if program == "claude-code":
+        return list(_with_subagents(files, place))
+    if program == "codex":
+        return [Found(program, file, None, _index_of(file)) for file in files]
+    return [Found(program, file) for file in files]
+
+
+def _index_of(file: Path) -> tuple[Path, ...]:
+    """Where Codex notes what sessions are called: in its home, some folders above them."""
+    above = (folder / "session_index.jsonl" for folder in list(file.absolute().parents)[:5])
+    return tuple(index for index in above if index.is_file())[:1]
+
+
+def _with_subagents(files: Iterable[Path], place: Path) -> Iterator[Found]:
+    """Sessions with the files of their subagents: in a folder of the session's name, or beside it."""
+    main = [
+        file
+        for file in files
+        if file == place or not (file.name.startswith("agent-") or _ASIDE & {*file.relative_to(place).parts})
+    ]
+    strays: dict[Path, list[tuple[str | None, Path]]] = {}
+    for folder in {file.parent for file in main}:
+        strays[folder] = [(_session_of(file), file) for file in sorted(folder.glob("agent-*.jsonl")) if file.is_file()]
+    for file in main:
+        below = (file.parent / file.stem / "subagents").rglob("agent-*.jsonl")
+        own = sorted(agent for agent in below if agent.is_file())
+        loose = [stray for id_, stray in strays[file.parent] if id_ == file.stem and stray != file]
+        yield Found("claude-code", file, file.stem, (*own, *loose))
+    known = {(file.parent, file.stem) for file in main}
+    # Without their session they cannot come, which is told of each.
+    for folder, agents in strays.items():
+        yield from (Found("claude-code", stray, stray.stem) for id_, stray in agents if (folder, id_) not in known)
+
+
+def _session_of(file: Path) -> str | None:
+    try:
+        with file.open("rb") as lines:
+            return text(read_json(lines.readline(_MOST_LINE)), "sessionId")
+    except OSError:
+        return None
+
+
+def read_found(found: Found) -> bytes:
+    """All of a session, as a reader takes it."""
+    try:
+        if found.program == "opencode":
+            return read_opencode_session(found.path, found.id)
+        data = _unpacked(found.path.read_bytes())
+        if found.program != "codex":
+            return _END.join([data, *(file.read_bytes() for file in found.beside)])
+        return _END.join([data, *_names_in(found)])
+    except OSError as error:
+        raise InvalidInput(f"{found.path} cannot be read: {error.strerror}") from error
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Codex packs rollouts that are old. Where Python cannot unpack them, the reader says what to do."""
+    if not data.startswith(b"\x28\xb5\x2f\xfd"):
+        return data
+    try:
+        from compression import zstd  # type: ignore[import-not-found, unused-ignore]  # from Python 3.14 on
+    except ImportError:
+        return data
+    return bytes(zstd.decompress(data))
+
+
+def _names_in(found: Found) -> Iterator[bytes]:
+    """The lines of Codex' index that name the session of this file."""
+    for index in found.beside:
+        for line in index.read_bytes().splitlines():
+            named = text(read_json(line), "id")
+            if named is not None and named in found.path.name:
+                yield line
+
+
+def listed(found: Found) -> Listed:
+    """What is in it. It is read as a whole: what cannot come is found out here."""
+    path = str(found.path)
+    try:
+        first, *others = read_foreign(found.program, read_found(found))
+    except ClewError as error:
+        return Listed(id=found.id or found.path.stem, path=path, problem=str(error))
+    return Listed(
+        id=first.id,
+        path=path,
+        title=first.title or first.first_words,
+        folder=first.folder,
+        updated_at=first.updated_at,
+        turns=first.turns,
+        subagents=len(others),
+    )

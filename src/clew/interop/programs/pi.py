@@ -1,0 +1,286 @@
+"""pi's sessions: a header, then JSON lines that name themselves and their parent, from which the session is a tree.
+
+Three versions are read: 1 has no names, and each line follows the one before; 2 has them; 3 calls what hooks put in
+``custom``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from clew.interop.programs.foreign import (
+    FORKED,
+    Entry,
+    Foreign,
+    Reading,
+    Record,
+    call_part,
+    count,
+    lines_of,
+    money,
+    read_json,
+    sealed,
+    text,
+    time_of,
+    used,
+)
+from clew.transcript.session import Model
+from clew.transcript.usage import Usage
+
+__all__ = ["read_pi"]
+
+_ENDS: Final = {"toolUse": "tool_use", "length": "length", "stop": "stop"}
+
+
+def read_pi(data: bytes) -> list[Foreign]:
+    """The session in these lines."""
+    reader = _Reader()
+    for where, record in lines_of(data, reader.reading):
+        reader.take(record, where)
+    return [reader.done()]
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.reading = Reading("pi")
+        self._header: Record = {}
+        self._title: str | None = None
+        self._at = 0
+        self._names: list[str] = []
+        self._leaf: str | None = None
+
+    def take(self, record: Record, where: str) -> None:
+        kind = text(record, "type") or "unknown"
+        if kind == "session" and not self._header:
+            self._header, self._at = record, time_of(record.get("timestamp"), 0)
+            self._names.append("")
+            rest = {key: value for key, value in record.items() if key not in _HEADER and value is not None}
+            if rest:
+                what = f"keys of the header: {', '.join(sorted(rest))[:80]}"
+                self.reading.keep(what, {"type": "header", **rest}, where)
+            return
+        self._at = time_of(record.get("timestamp"), self._at)
+        if count(self._header, "version") < 2 and text(record, "id") is None:
+            record = {**record, "id": f"n{len(self._names)}", "parentId": self._leaf}
+        own = text(record, "id") or where
+        if self.reading.has(own):
+            self.reading.remark("lines that stand there twice", "changed", where)
+            return
+        self._names.append(own)
+        self._leaf = self._entry(record, kind, own, where).id
+
+    def done(self) -> Foreign:
+        head = self.reading.find(self._leaf)
+        parent = text(self._header, "parentSession") or text(self._header, "branchedFrom")
+        if parent is not None:
+            self.reading.remark(FORKED, "changed")
+        if parent is not None and parent.endswith(".jsonl"):
+            # A path: the file's name ends with the session's.
+            parent = parent.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
+        return self.reading.done(
+            text(self._header, "id"),
+            title=self._title,
+            folder=text(self._header, "cwd"),
+            version=f"format {max(count(self._header, 'version'), 1)}",
+            parent_id=parent,
+            created_at=time_of(self._header.get("timestamp"), 0),
+            head=head.id if head is not None else None,
+        )
+
+    def _entry(self, record: Record, kind: str, own: str, where: str) -> Entry:
+        reading, message = self.reading, record.get("message")
+        made = Entry(id=own, parent=text(record, "parentId"), at=self._at, kind="note")
+        if kind == "message" and isinstance(message, dict):
+            return self._message(made, message, record, where)
+        if kind == "compaction" and (summary := text(record, "summary")) is not None:
+            made.kind, made.tail = "compaction", self._first_kept(record)
+            details = record.get("details")
+            made.summary = {
+                "summary": reading.cut(summary, where),
+                "auto": True,
+                "summarised_tokens": count(record, "tokensBefore"),
+                "read_files": _names(details, "readFiles"),
+                "modified_files": _names(details, "modifiedFiles"),
+            }
+            reading.hold_rest("keys of compactions", record, _COMPACTION, where, type="compaction-rest")
+            if isinstance(details, dict):
+                reading.hold_rest("details of compactions", details, _DETAILS, where, type="compaction-details")
+            reading.settle(reading.add(made, where))
+            return made
+        if kind == "custom_message":
+            made.kind, made.parts = "aside", list(self._content(record.get("content"), where))
+            reading.settle(reading.add(made, where))
+            reading.keep(
+                "messages of extensions: their type, and what they note", _without_content(record), where, made
+            )
+            return made
+        if kind == "branch_summary" and (summary := text(record, "summary")) is not None:
+            made.kind = "aside"
+            made.parts = [reading.text_part(f"Summary of a branch that was left:\n\n{summary}", where)]
+            reading.add(made, where)
+            reading.keep("summaries of branches that were left: as a message of nobody's", record, where, made)
+            return made
+        reading.add(made, where)
+        if kind == "session_info" and (name := text(record, "name")) is not None:
+            self._title = name
+            return made
+        reading.keep(f"entries of kind {kind[:40]}", record, where, made)
+        return made
+
+    def _first_kept(self, record: Record) -> str | None:
+        place = record.get("firstKeptEntryIndex")
+        if isinstance(place, int) and 0 < place < len(self._names):
+            return self._names[place]
+        return text(record, "firstKeptEntryId")
+
+    def _message(self, made: Entry, message: Record, record: Record, where: str) -> Entry:
+        reading, role = self.reading, text(message, "role")
+        made.at = time_of(message.get("timestamp"), made.at)
+        match role:
+            case "user":
+                made.kind, made.parts = "prompt", list(self._content(message.get("content"), where))
+            case "assistant":
+                return self._answer(made, message, where)
+            case "toolResult":
+                return self._result(made, message, record, where)
+            case "custom" | "hookMessage":
+                made.kind, made.parts = "aside", list(self._content(message.get("content"), where))
+                reading.settle(reading.add(made, where))
+                kept = {**record, "message": _without_content(message)}
+                reading.keep("messages of extensions: their type, and what they note", kept, where, made)
+                return made
+            case "bashExecution":
+                return self._command(made, message, record, where)
+        reading.settle(reading.add(made, where))
+        if made.kind == "note":
+            reading.keep(f"messages of role {str(role)[:40]}", record, where, made)
+        return made
+
+    def _answer(self, made: Entry, message: Record, where: str) -> Entry:
+        provider = text(message, "provider") or "unknown"
+        made.kind = "answer"
+        made.parts = list(self._content(message.get("content"), where, provider, state="done"))
+        made.model = Model(provider, text(message, "model") or "unknown")
+        told = message.get("usage")
+        if isinstance(told, dict):
+            kinds = ("input", "output", "cacheRead", "cacheWrite")
+            given, said, read, written = (count(told, kind) for kind in kinds)
+            made.usage = used(Usage(input=given, output=said, cache_read=read, cache_write=written))
+            made.cost_usd = money(told.get("cost"), "total")
+        made.noted = {"api": api} if (api := text(message, "api")) is not None else {}
+        reason = text(message, "stopReason")
+        made.finish = _ENDS.get(reason or "", reason)
+        if reason in ("aborted", "error"):
+            made.stopped = "aborted" if reason == "aborted" else "failed"
+            made.why = text(message, "errorMessage")
+        rest = {key: value for key, value in message.items() if key not in _ANSWER and value is not None}
+        self.reading.settle(self.reading.add(made, where))
+        if rest:
+            kept = {"type": "message", "id": made.id, "message": rest}
+            self.reading.keep(f"keys of answers: {', '.join(sorted(rest))[:80]}", kept, where, made)
+        return made
+
+    def _result(self, made: Entry, message: Record, record: Record, where: str) -> Entry:
+        """A result is part of the answer that called; what follows it follows that."""
+        reading = self.reading
+        files: list[dict[str, Any]] = []
+        texts: list[dict[str, Any]] = []
+        for part in self._content(message.get("content"), where):
+            (texts if part["type"] == "text" else files).append(part)
+        told = "\n".join(part["text"] for part in texts)
+        failed = message.get("isError") is True
+        came = {"state": "output-error", "errorText": told} if failed else {"state": "output-available", "output": told}
+        caller = reading.call_entry(message.get("toolCallId"))
+        at = made.at
+        if caller is None or not reading.result(message.get("toolCallId"), came, at, files):
+            reading.settle(reading.add(made, where))
+            reading.keep("results of calls that are not in the file, or have one", record, where, made)
+            return made
+        if files:
+            reading.remark("pictures that tools gave back: beside the call, no model is sent them", "changed", where)
+        reading.alias(made.id, caller)
+        reading.last = caller
+        reading.hold_rest("keys of results", message, _RESULT, where, type="result", toolCallId=message["toolCallId"])
+        reading.settle(caller)
+        if message.get("details") is not None:
+            kept = {"type": "toolResult", "toolCallId": message["toolCallId"], "details": message["details"]}
+            reading.keep("what the program noted of a tool's result", kept, where, caller)
+        return caller
+
+    def _command(self, made: Entry, message: Record, record: Record, where: str) -> Entry:
+        """A command that the person ran. The model was sent it as something that was said."""
+        command, output = text(message, "command") or "", text(message, "output") or ""
+        if message.get("excludeFromContext") is not True:
+            made.kind = "aside"
+            made.parts = [self.reading.text_part(f"$ {command}\n{output}", where)]
+        self.reading.add(made, where)
+        kept = {**record, "message": {key: value for key, value in message.items() if key != "output"}}
+        kept = record if made.kind == "note" else kept
+        self.reading.keep("commands that the person ran", kept, where, made)
+        return made
+
+    def _content(self, content: object, where: str, provider: str = "", **more: Any) -> Iterator[dict[str, Any]]:
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        for place, block in enumerate(blocks if isinstance(blocks, list) else ()):
+            part = self._part(block, where, provider, more) if isinstance(block, dict) else None
+            if part is not None:
+                yield part
+                self.reading.hold_rest("keys of blocks", block, _BLOCK, where, type="block", at=place)
+            else:
+                kept = block if isinstance(block, dict) else {"block": block}
+                self.reading.hold(f"blocks of kind {str(kept.get('type'))[:40]}", kept, where)
+
+    def _part(self, block: Record, where: str, provider: str, more: dict[str, Any]) -> dict[str, Any] | None:
+        match block.get("type"):
+            case "text" if isinstance(block.get("text"), str):
+                signature = text(block, "textSignature")
+                seal = sealed("pi", textSignature=signature)
+                return self.reading.text_part(block["text"], where, **more, **seal)
+            case "thinking":
+                return self.reading.text_part(
+                    block.get("thinking"), where, "reasoning", **more, **_seal_of(block, provider)
+                )
+            case "toolCall" if isinstance(block.get("id"), str):
+                thought = text(block, "thoughtSignature")
+                return call_part(
+                    block.get("name"), block["id"], block.get("arguments", {}), "pi", thoughtSignature=thought
+                )
+            case "image":
+                return self.reading.file_part(block.get("mimeType"), block.get("data"), where)
+        return None
+
+
+_COMPACTION: Final = frozenset(
+    {"type", "id", "parentId", "timestamp", "summary", "tokensBefore", "details"}
+    | {"firstKeptEntryId", "firstKeptEntryIndex"}
+)
+_DETAILS: Final = frozenset({"readFiles", "modifiedFiles"})
+_RESULT: Final = frozenset({"role", "toolCallId", "toolName", "content", "details", "isError", "timestamp"})
+_HEADER: Final = frozenset({"type", "version", "id", "timestamp", "cwd", "parentSession", "branchedFrom"})
+_BLOCK: Final = frozenset(
+    {"type", "text", "textSignature", "thinking", "thinkingSignature", "redacted", "id", "name", "arguments"}
+    | {"thoughtSignature", "data", "mimeType"}
+)
+_ANSWER: Final = frozenset(
+    {"role", "content", "provider", "model", "usage", "stopReason", "errorMessage", "timestamp", "api"}
+)
+
+
+def _seal_of(block: Record, provider: str) -> dict[str, Any]:
+    """What a provider wants to see again of a thought. OpenAI's is a whole item, as JSON."""
+    signature = text(block, "thinkingSignature")
+    item = read_json(signature.encode(errors="surrogatepass")) if signature and signature.startswith("{") else None
+    if isinstance(item, dict):
+        return sealed(provider, id=item.get("id"), signature=item.get("encrypted_content"))
+    name = "redacted_thinking" if block.get("redacted") is True else None
+    return sealed(provider, id=name, signature=signature)
+
+
+def _names(details: object, key: str) -> list[str]:
+    found = details.get(key) if isinstance(details, dict) else None
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def _without_content(record: Record) -> Record:
+    return {key: value for key, value in record.items() if key != "content"}

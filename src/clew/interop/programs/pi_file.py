@@ -1,0 +1,247 @@
+"""A session as pi writes one down: a header, then lines that name themselves and their parent (version 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import orjson
+
+from clew.interop.programs.retelling import (
+    Told,
+    as_lines,
+    base64_of,
+    kept_in,
+    own_id,
+    parent_of,
+    results_of,
+    tell,
+    title_of,
+)
+from clew.transcript import part as p
+from clew.transcript.iso_time import iso
+from clew.transcript.portable import Blob, PortableSession
+
+__all__ = ["format_pi"]
+
+_APIS: Final = {"anthropic": "anthropic-messages", "openai": "openai-responses", "google": "google-generative-ai"}
+_ENDS: Final = {
+    **dict.fromkeys(("tool_use", "tool_calls", "tool-calls", "tool_call"), "toolUse"),
+    **dict.fromkeys(("length", "max_tokens"), "length"),
+    **dict.fromkeys(("error", "aborted"), "error"),
+}
+_OWN: Final = "clew"
+
+
+def format_pi(portable: PortableSession) -> bytes:
+    """The lines. What is not on the way to where the session stands is in them, too: pi knows branches."""
+    return as_lines(_Writer(portable).lines())
+
+
+class _Writer:
+    def __init__(self, portable: PortableSession) -> None:
+        self._portable = portable
+        self._blobs: Mapping[str, Blob] = {blob.sha256: blob for blob in portable.blobs}
+        self._names: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._tips: dict[str, str] = {}
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        session, (told, head) = self._portable.session, tell(self._portable)
+        records = [record for one in told for record in kept_in(one.parts, "pi")]
+        self._taken = {record["id"] for record in records if isinstance(record.get("id"), str)}
+        came = session.metadata.get("workspace_was")
+        header = {
+            "type": "session",
+            "version": 3,
+            "id": own_id(self._portable, "pi"),
+            "timestamp": iso(session.created_at),
+            "cwd": came if isinstance(came, str) else session.workspace_root or "/",
+        }
+        if (parent := parent_of(self._portable, "pi")) is not None:
+            header["parentSession"] = parent
+        for record in records:
+            if record.get("type") == "header":
+                header = {**record, **header}
+        yield header
+        after: str | None = None
+        for one in told:
+            after = self._tips.get(one.after or "")
+            for line in self._said(one):
+                if "unread" in line:
+                    yield line
+                    continue
+                line = {**line, "parentId": after}
+                yield line
+                after = str(line["id"])
+            self._tips[one.key] = after or ""
+        at = self._tips.get(head or "")
+        if (title := title_of(self._portable)) is not None:
+            line = self._line("session_info", f"{session.id}/title", session.updated_at, name=title)
+            yield {**line, "parentId": at}
+        elif at != after:
+            # The last line is where pi stands.
+            noted = self._line("custom", f"{session.id}/head", session.updated_at, customType=_OWN, data={"head": at})
+            yield {**noted, "parentId": at}
+
+    def _line(self, kind: str, key: str, at: int, **more: Any) -> dict[str, Any]:
+        name, number = self._names.get(key), 0
+        while name is None or (name in self._taken and key not in self._names):
+            name = sha256(f"{key}/{number}".encode()).hexdigest()[:8]
+            number += 1
+        self._names[key] = name
+        self._taken.add(name)
+        return {"type": kind, "id": name, "parentId": None, "timestamp": iso(at), **more}
+
+    def _said(self, one: Told) -> Iterator[dict[str, Any]]:
+        """The lines of one thing: itself, what its calls gave back, and what was kept with it."""
+        kept = kept_in(one.parts, "pi")
+        match one.kind:
+            case "prompt":
+                yield self._line("message", one.key, one.at, message=self._user(one))
+            case "answer":
+                yield self._line("message", one.key, one.at, message=self._answer(one, kept))
+                yield from self._results(one, kept)
+            case "compaction":
+                yield self._compaction(one)
+            case "aside":
+                yield self._aside(one, kept)
+        for record in kept:
+            if "unread" in record or (record.get("type") not in _WITHIN and isinstance(record.get("id"), str)):
+                yield record
+
+    def _user(self, one: Told) -> dict[str, Any]:
+        return {"role": "user", "content": list(self._content(one)), "timestamp": one.at}
+
+    def _content(self, one: Told) -> Iterator[dict[str, Any]]:
+        for part in one.parts:
+            text, held = p.text_of(part.data), base64_of(part.data, self._blobs)
+            if text is not None:
+                yield {"type": "text", "text": text}
+            elif held is not None and held[0].startswith("image/"):
+                yield {"type": "image", "data": held[1], "mimeType": held[0]}
+            elif p.kind_of(part.data) == "file":
+                yield {"type": "text", "text": f"[{p.name_of(part.data) or 'a file'}]"}
+
+    def _answer(self, one: Told, kept: list[dict[str, Any]]) -> dict[str, Any]:
+        provider, step = one.model.provider_id, one.step
+        content: list[dict[str, Any]] = []
+        for part in one.parts:
+            data = part.data
+            if (thought := p.text_of(data, "reasoning")) is not None:
+                content.append({"type": "thinking", "thinking": thought, **_sealed(data, provider)})
+            elif (text := p.text_of(data)) is not None:
+                signature = (p.provider_data(data, "pi") or {}).get("textSignature")
+                content.append({"type": "text", "text": text, **({"textSignature": signature} if signature else {})})
+            elif p.is_call(data):
+                given = p.input_of(data)
+                call: dict[str, Any] = {"type": "toolCall", "id": p.call_id_of(data), "name": p.tool_name(data)}
+                thought = (p.provider_data(data, "pi") or {}).get("thoughtSignature")
+                call |= {"arguments": given if isinstance(given, dict) else {"input": given}}
+                content.append({**call, **({"thoughtSignature": thought} if thought else {})})
+        for record in kept:
+            place = record.get("at")
+            if record.get("type") == "block" and isinstance(place, int) and 0 <= place < len(content):
+                content[place] |= {key: value for key, value in record.items() if key not in ("type", "at")}
+        used = step.usage if step is not None else None
+        counts = (used.input, used.output + used.reasoning, used.cache_read, used.cache_write) if used else (0, 0, 0, 0)
+        cost = step.cost_usd if step is not None else 0.0
+        usage = dict(zip(("input", "output", "cacheRead", "cacheWrite"), counts, strict=True))
+        reason = (step.finish_reason if step is not None else None) or "stop"
+        ended: dict[str, Any] = {"stopReason": _ENDS.get(reason, "stop")}
+        if one.is_stopped:
+            ended = {"stopReason": "aborted", "errorMessage": one.turn.stopped or "it was stopped"}
+        elif one.last and one.turn.status == "failed":
+            ended = {"stopReason": "error", "errorMessage": str(one.turn.error.get("message") or "it failed")}
+        api = step.data.get("api") if step is not None else None
+        rest = {key: value for record in kept if record.get("type") == "message" for key, value in _message_of(record)}
+        return {
+            "role": "assistant",
+            "content": content,
+            "api": api if isinstance(api, str) else _APIS.get(provider, "openai-completions"),
+            "provider": provider,
+            "model": one.model.model_id,
+            "usage": {
+                **usage,
+                "totalTokens": sum(counts),
+                "cost": {**dict.fromkeys(usage, 0.0), "total": cost},
+            },
+            **ended,
+            "timestamp": one.at,
+            **rest,
+        }
+
+    def _results(self, one: Told, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        details = {
+            record.get("toolCallId"): record.get("details") for record in kept if record.get("type") == "toolResult"
+        }
+        for part, files in results_of(one):
+            id_ = p.call_id_of(part.data) or ""
+            pictures = [held for file in files if (held := base64_of(file.data, self._blobs)) is not None]
+            content = [{"type": "text", "text": p.result_text(part.data)}]
+            content += [{"type": "image", "data": data, "mimeType": kind} for kind, data in pictures]
+            message = {
+                "role": "toolResult",
+                "toolCallId": id_,
+                "toolName": p.tool_name(part.data),
+                "content": content,
+                "isError": p.state_of(part.data) != "output-available",
+                "timestamp": part.updated_at,
+            }
+            noted = {"details": details[id_]} if id_ in details else {}
+            yield self._line("message", f"{one.key}/{id_}", part.updated_at, message={**message, **noted})
+
+    def _compaction(self, one: Told) -> dict[str, Any]:
+        about = next((held for part in one.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
+        files = {"readFiles": about.get("read_files") or [], "modifiedFiles": about.get("modified_files") or []}
+        line = self._line("compaction", one.key, one.at, summary=str(about.get("summary", "")))
+        # What nothing was kept of begins with itself.
+        first = self._names.get(one.tail or "") or line["id"]
+        tokens = about.get("summarised_tokens", about.get("tokens_before"))
+        return {
+            **line,
+            "firstKeptEntryId": first,
+            "tokensBefore": tokens if isinstance(tokens, int) else 0,
+            "details": files,
+        }
+
+    def _aside(self, one: Told, kept: list[dict[str, Any]]) -> dict[str, Any]:
+        """A message of nobody's, as what it came as; one of clew's as an extension's."""
+        record = next((record for record in kept if record.get("type") in _ASIDES), None)
+        content = list(self._content(one))
+        if record is None:
+            return self._line("custom_message", one.key, one.at, customType=_OWN, content=content, display=True)
+        kept.remove(record)
+        self._names[one.key] = str(record["id"])
+        if record["type"] == "branch_summary":
+            return record
+        if record["type"] == "custom_message":
+            return {**record, "content": content}
+        message = record.get("message")
+        message = message if isinstance(message, dict) else {}
+        if message.get("role") != "bashExecution":
+            return {**record, "message": {**message, "role": "custom", "content": content}}
+        output = "".join(block.get("text", "") for block in content).partition("\n")[2]
+        return {**record, "message": {**message, "output": output}}
+
+
+_WITHIN: Final = frozenset({"toolResult", "text", "thinking", "image"})
+_ASIDES: Final = frozenset({"branch_summary", "custom_message", "message"})
+
+
+def _message_of(record: dict[str, Any]) -> Any:
+    message = record.get("message")
+    return message.items() if isinstance(message, dict) else ()
+
+
+def _sealed(part: p.Part, provider: str) -> dict[str, Any]:
+    """What a provider wants to see again of a thought, as pi keeps it."""
+    own = p.provider_data(part, provider) or {}
+    name, signature = own.get("id"), own.get("signature")
+    if name == "redacted_thinking":
+        return {"thinkingSignature": signature, "redacted": True}
+    if isinstance(name, str):
+        item: dict[str, Any] = {"type": "reasoning", "id": name, "summary": [], "encrypted_content": signature}
+        return {"thinkingSignature": orjson.dumps(item).decode()}
+    return {"thinkingSignature": signature} if isinstance(signature, str) else {}
