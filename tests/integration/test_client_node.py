@@ -1,0 +1,75 @@
+"""The TypeScript client, as node runs it: against a real server that is cut off, and beside the Python one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.transcript.seen import Seen
+from tests.integration.between import between
+from tests.integration.http_client import reduced, types
+from tests.integration.test_client import said, without_deltas
+from tests.integration.test_operations import TOKEN, serving
+from tests.rounds import rounds
+from tests.unit.test_client_seen import connections
+
+pytestmark = [pytest.mark.node, pytest.mark.rule("EM-5")]
+
+NODE = Path(__file__).parents[1] / "node"
+
+
+async def run_node(*words: str, given: bytes = b"") -> Any:
+    process = await asyncio.create_subprocess_exec(
+        "node", "client.mjs", *words, cwd=NODE, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    out, err = await process.communicate(given)
+    assert process.returncode == 0, err.decode()
+    return json.loads(out)
+
+
+async def test_both_clients_leave_out_the_same() -> None:
+    """Random streams that are cut and joined again: chunk by chunk what the Python client gives out."""
+    came = [connections(seed)[0] for seed in range(rounds(300))]
+    for given, held in zip(came, await run_node("seen", given=json.dumps(came).encode()), strict=True):
+        seen = Seen()
+        for number, chunks in enumerate(given):
+            if number:
+                seen.join_again()
+            assert held[number] == [fresh for chunk in chunks for fresh in seen.take(chunk)]
+
+
+async def test_it_prompts_is_cut_off_goes_on_asks_and_is_refused(tmp_path: Path) -> None:
+    """One talk: each chunk once, a prompt whose answer is lost once, an approval, a list, a file, codes."""
+    async with (
+        clew.open("memory:") as engine,
+        serving(engine) as remote,
+        between(int(remote.url.rpartition(":")[2])) as way,
+    ):
+        # The first three streams, shorter than they are however they come; and the first prompt's answer.
+        way.limits = iter([300, 500, 700])
+        way.lost.append(b"POST /api/sessions/")
+        held = await run_node(way.url, TOKEN, str(tmp_path))
+        assert way.cuts == 4
+    assert said(held["cut"]) == said(held["whole"])
+    assert len(said(held["cut"]).split()) == 40
+    assert without_deltas(held["cut"]) == without_deltas(held["whole"])
+    assert reduced(held["cut"]) == reduced(held["whole"])
+    assert without_deltas(held["again"]) == []
+    assert types(held["before"])[-3:] == ["tool-approval-request", "finish-step", "finish"]
+    assert ([one["tool"] for one in held["waiting"]], held["remaining"]) == (["bash"], 0)
+    assert (held["after"][0]["type"], (tmp_path / "made").exists()) == ("tool-output-available", True)
+    assert held["made"] in held["listed"]
+    assert "touch made" in held["exported"]
+    assert held["hello"] == "hello"
+    assert (held["missing"], held["stranger"]) == (["Problem", "session_not_found"], ["Problem", "unauthorized"])
+    assert held["garbage"] == {
+        "stream": ["BadAnswer", None],
+        "gone": ["Unreachable", None],
+        "kinds": ["BadAnswer", "Unreachable"],
+    }

@@ -1,0 +1,74 @@
+// The client of web/client, as a program has it: with `seen`, what it leaves out of streams that were joined again; else a
+// talk with a server behind somebody who cuts connections and loses answers. Prints what it held, as JSON.
+
+import { createServer } from 'node:http';
+import { text } from 'node:stream/consumers';
+import { BadAnswer, Client, events, frames, Seen, start, Turn, Unreachable } from '../../web/client/lib/index.js';
+
+const [what, token, workspace] = process.argv.slice(2);
+
+async function all(source) {
+  const held = [];
+  for await (const one of source) held.push(one);
+  return held;
+}
+
+async function refused(work) {
+  try {
+    await work;
+    return null;
+  } catch (error) {
+    return [error.name, error.code ?? null];
+  }
+}
+
+function shown(connections) {
+  const seen = new Seen();
+  return connections.map((chunks, number) => {
+    if (number) seen.joinAgain();
+    return chunks.flatMap((chunk) => seen.take(chunk));
+  });
+}
+
+async function garbage() {
+  const server = createServer((_, answer) => answer.setHeader('content-type', 'text/html').end('<html>'));
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const client = new Client(token, `http://127.0.0.1:${server.address().port}`);
+  const stream = await refused(all(frames(client, 'GET /api/events')));
+  server.close();
+  server.closeAllConnections();
+  const gone = await refused(start(client, 'ses', 'hello', { patienceMs: 0 }));
+  return { stream, gone, kinds: [BadAnswer.name, Unreachable.name] };
+}
+
+async function talk(url) {
+  const client = new Client(token, url);
+  const made = await client.call('POST /api/sessions', { body: { model: 'demo/long:slow' } });
+  const turn = await start(client, made.id, '40 words');
+  const cut = await all(turn);
+  const again = await all(turn);
+  const whole = await all(new Turn(client, made.id, turn.messageId));
+  const work = await client.call('POST /api/sessions', { body: { model: 'demo/tools', workspace_root: workspace } });
+  const asking = await start(client, work.id, '!bash touch made');
+  const before = await all(asking);
+  const waiting = await asking.waiting();
+  const remaining = await asking.answer(waiting[0].approval_id, 'once');
+  const after = await all(asking);
+  const listed = await client.call('GET /api/sessions', { query: { limit: 5 } });
+  const exported = await client.call('GET /api/sessions/{id}/export', { path: { id: work.id }, query: { format: 'md' } });
+  const happening = events(client);
+  const { value: hello } = await happening.next();
+  await happening.return();
+  return {
+    ...{ made: made.id, cut, again, whole, before, waiting, remaining, after },
+    listed: listed.sessions.map((one) => one.id),
+    exported: await exported.text(),
+    hello: hello.type,
+    missing: await refused(client.call('GET /api/sessions/{id}', { path: { id: `ses_${'0'.repeat(26)}` } })),
+    stranger: await refused(new Client('nobody', url).call('GET /api/sessions')),
+    garbage: await garbage(),
+  };
+}
+
+const held = what === 'seen' ? JSON.parse(await text(process.stdin)).map(shown) : await talk(what);
+process.stdout.write(JSON.stringify(held));

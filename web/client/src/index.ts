@@ -1,0 +1,9 @@
+/** A typed client of a clew server, without dependencies, for browsers and node. */
+
+export type * from '../schema.js';
+export { type Answer, type Asked, Client, type Operation } from './client.js';
+export { type Frame, frames, type Streaming } from './frames.js';
+export { BadAnswer, isProblem, Problem, Unreachable } from './problem.js';
+export { Seen } from './seen.js';
+export { readEvents } from './sse.js';
+export { events, type Patience, start, Turn } from './turn.js';
