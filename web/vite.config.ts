@@ -16,6 +16,7 @@ const newestFonts: Plugin = {
 export default defineConfig({
   base: './',
   plugins: [react(), tailwind(), newestFonts],
+  resolve: { alias: { '@clew/client': new URL('client/src/index.ts', import.meta.url).pathname } },
   build: {
     outDir: '../src/clew/fronts/web/dist',
     emptyOutDir: true,

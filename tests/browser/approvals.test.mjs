@@ -305,6 +305,33 @@ test("one key answers a request as soon as it waits, and one that was typed by c
   await reported(page, "kept", 2);
 });
 
+test("of several that wait keys answer the one in sight, and that alone shows them", async () => {
+  const server = await sharedServer();
+  const id = await toolSession(server);
+  const page = await openSession(server, id);
+  await say(page, Array.from({ length: 7 }, (_, n) => `!bash echo number ${n}`).join("\n"));
+  await asking(page).nth(6).waitFor();
+  await page.getByRole("main").getByRole("region", { name: "Messages" }).evaluate((list) => list.scrollTo(0, list.scrollHeight));
+  const waiting = async () => (await server.call("GET", `/api/sessions/${id}/status`)).waiting.map((one) => one.approval_id);
+  const before = await waiting();
+  const meant = page.locator("[data-meant]");
+  await until(async () => {
+    const [one, more] = await meant.all();
+    return one && !more && (await one.locator('[aria-keyshortcuts="y"]').count()) === 1 && (await one.evaluate((element) => {
+      const { top, bottom } = element.getBoundingClientRect();
+      const list = element.closest('[role="region"]').getBoundingClientRect();
+      return Math.min(bottom, list.bottom) - Math.max(top, list.top) >= 48;
+    }));
+  }, "none in sight is meant");
+  const chosen = await meant.getAttribute("data-waits");
+  assert.notEqual(chosen, before[0]);
+  assert.equal(await meant.evaluate((element) => getComputedStyle(element.querySelector("[data-key=y]"), "::after").content.includes("y")), true);
+  assert.equal(await asking(page).first().evaluate((element) => getComputedStyle(element.querySelector("[data-key=y]"), "::after").content), "none");
+  await page.keyboard.press("y");
+  await until(async () => (await waiting()).length === 6, "nothing was answered");
+  assert.deepEqual(await waiting(), before.filter((one) => one !== chosen));
+});
+
 test("all that waits is answered at once", async () => {
   const server = await sharedServer();
   const page = await openSession(server, await toolSession(server));

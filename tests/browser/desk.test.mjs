@@ -162,14 +162,44 @@ test("an @ finds files of the folder and sends them along, and Alt with an arrow
   assert.deepEqual(await audit(page), []);
   await page.keyboard.press("Enter");
   await becomes(() => composer(page).inputValue(), "look at @maze/walls.txt ");
+  // It is seen before it is sent.
+  const along = page.getByRole("list", { name: "Attached files" });
+  await along.getByText("maze/walls.txt").waitFor();
   await page.keyboard.press("Enter");
   await thread(page).getByRole("button", { name: "walls.txt" }).waitFor();
   await until(async () => (await stored(server, id)).length === 6, "the answer");
   const [, , , , said] = await stored(server, id);
   assert.deepEqual(said.parts.map((part) => [part.type, part.filename]), [["file", "walls.txt"], ["text", undefined]]);
 
+  // What a pasted text names is shown, and goes along when somebody says so; a name with a space in it is a name, too.
+  const paste = (words) =>
+    composer(page).evaluate((field, text) => {
+      const clipboardData = new DataTransfer();
+      clipboardData.setData("text/plain", text);
+      field.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+      document.execCommand("insertText", false, text);
+    }, words);
+  await writeFile(join(server.folder, "maze", "my notes.txt"), "mine");
+  await paste("they wrote @maze/walls.txt somewhere ");
+  await along.getByRole("button", { name: "Send it along: maze/walls.txt" }).waitFor();
+  assert.deepEqual(await audit(page), []);
+  await composer(page).pressSequentially("see @maze/my");
+  await files.getByRole("option", { name: "maze/my notes.txt" }).waitFor();
+  await page.keyboard.press("Enter");
+  await becomes(() => composer(page).inputValue(), "they wrote @maze/walls.txt somewhere see @'maze/my notes.txt' ");
+  await along.getByRole("button", { name: "Do not send it along: maze/my notes.txt" }).waitFor();
+  await page.keyboard.press("Enter");
+  await until(async () => (await stored(server, id)).length === 8, "the answer");
+  const files_of = async (at) => (await stored(server, id))[at].parts.flatMap((part) => part.filename ?? []);
+  assert.deepEqual(await files_of(6), ["my notes.txt"]);
+  await paste("and @maze/walls.txt again");
+  await along.getByRole("button", { name: "Send it along: maze/walls.txt" }).click();
+  await composer(page).press("Enter");
+  await until(async () => (await stored(server, id)).length === 10, "the answer");
+  assert.deepEqual(await files_of(8), ["walls.txt"]);
+
   const first = (await stored(server, id))[0].id;
-  for (let presses = 0; presses < 3; presses += 1) {
+  for (let presses = 0; presses < 5; presses += 1) {
     const before = await page.evaluate(() => document.activeElement?.getAttribute("data-message"));
     await page.keyboard.press("Alt+ArrowUp");
     await until(async () => (await page.evaluate(() => document.activeElement?.getAttribute("data-message"))) !== before, "another question");

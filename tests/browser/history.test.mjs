@@ -373,7 +373,7 @@ test("files are attached, at most ten, and are in the thread again after a reloa
   assert.deepEqual(await chips.locator("bdi").allInnerTexts(), files.slice(0, 10).map(({ name }) => name));
   for (let number = 9; number > 1; number -= 1) await page.getByRole("button", { name: `Remove this file: note ${number}.txt` }).click();
   assert.deepEqual(await chips.locator("bdi").allInnerTexts(), ["dot.png", "note 1.txt"]);
-  await send(page, "look at these");
+  await send(page, "look at **these**");
   await until(async () => (await stored(server, id)).length === 2, "an answer");
   await chips.first().waitFor({ state: "detached" });
   for (const again of [false, true]) {
@@ -382,6 +382,12 @@ test("files are attached, at most ten, and are in the thread again after a reloa
     const picture = said.getByRole("img", { name: "dot.png" });
     await picture.waitFor();
     await until(() => picture.evaluate((image) => image.complete && image.naturalWidth === 1), "the picture");
+    // One's own words are set as the model's are, and a picture opens large.
+    assert.equal(await said.locator("strong").innerText(), "these");
+    await said.getByRole("button", { name: "Open large: dot.png" }).press("Enter");
+    await page.getByRole("dialog").getByRole("img", { name: "dot.png" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
     const [download] = await Promise.all([page.waitForEvent("download"), said.getByRole("button", { name: "note 1.txt" }).click()]);
     assert.equal(download.suggestedFilename(), "note 1.txt");
     assert.equal(await readFile(await download.path(), "utf8"), "note 1\n");

@@ -367,6 +367,22 @@ test("in an imported session it does nothing: its title, its metadata, its model
   await harmless(page, server);
 });
 
+test("a list that cannot be drawn says so, and everything beside it works", async () => {
+  const server = await sharedServer();
+  await server.call("POST", "/api/sessions", { title: "Listed" });
+  const page = await openPage(server);
+  await page.getByText("Connected").waitFor({ state: "attached" });
+  page.allow(/Objects are not valid|error occurred in|Minified React error|status of 5/);
+  await page.route("**/api/sessions?*", async (route) => {
+    const answer = await (await route.fetch()).json();
+    await route.fulfill({ json: { ...answer, sessions: answer.sessions.map((one) => ({ ...one, title: { no: "title" } })) } });
+  });
+  await page.reload();
+  await page.getByRole("complementary", { name: "Sessions" }).getByRole("alert").getByText("The list of sessions cannot be shown").waitFor();
+  await page.getByRole("main").getByRole("textbox", { name: "Message" }).fill("still here");
+  assert.equal(await page.getByRole("main").getByRole("textbox", { name: "Message" }).inputValue(), "still here");
+});
+
 test("a link in the address leads nowhere but to sessions", async () => {
   const server = await sharedServer();
   const page = await guarded(await openPage(server));

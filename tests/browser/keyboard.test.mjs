@@ -103,6 +103,9 @@ test("Esc stops an answer, and what is typed next is sent", async () => {
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Stop", exact: true }).waitFor({ state: "detached" });
   await page.getByText("Stopped.", { exact: true }).waitFor();
+  // Pressed once more than it needs: what is typed next still goes somewhere.
+  await page.keyboard.press("Escape");
+  await focusIs(page, "Message");
   await send(page, "3");
   await answered(page, server);
   assert.equal((await messagesOf(server, await idOf(page))).length, 4);
@@ -173,6 +176,24 @@ test("Up edits the last message, an edit further up can be left, and a rewind is
   await focusIs(page, "Message");
   await page.keyboard.press("ArrowUp");
   await page.getByText("Editing your last message").waitFor();
+  await page.keyboard.press("Escape");
+  // However late the next frame comes, what was selected meanwhile is written over.
+  await page.evaluate(() => {
+    const frames = [];
+    const real = window.requestAnimationFrame;
+    window.requestAnimationFrame = (frame) => frames.push(frame);
+    window.letGo = () => {
+      window.requestAnimationFrame = real;
+      frames.forEach((frame) => real(frame));
+      return new Promise((resolve) => real(() => resolve()));
+    };
+  });
+  await page.keyboard.press("ArrowUp");
+  await until(async () => (await composer(page).inputValue()) === "two", "one's own words");
+  await page.keyboard.press("ControlOrMeta+A");
+  await page.evaluate(() => window.letGo());
+  await page.keyboard.type("two");
+  assert.equal(await composer(page).inputValue(), "two");
   await page.keyboard.type(" and a half");
   await page.keyboard.press("Enter");
   await page.getByRole("article", { name: "Assistant" }).getByText("two and a half").waitFor();

@@ -5,16 +5,16 @@
  * it, and a page that complained, broke its policy or called anybody but its server fails the case.
  */
 import { spawn } from "node:child_process";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { cp, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-const CLEW = process.env.CLEW_BIN ?? join(ROOT, ".venv", "bin", "clew");
+export const CLEW = process.env.CLEW_BIN ?? join(ROOT, ".venv", "bin", "clew");
 const FLAGS = [
   "--headless",
   "--no-sandbox",
@@ -60,6 +60,36 @@ export async function startServer({ store, env = {}, shared = false } = {}) {
   (shared ? kept : opened).push(() => server.remove());
   await server.start();
   return server;
+}
+
+/** A Python program of this repository's that prints its address; `words` are told its folder. */
+export async function startProgram(words) {
+  const folder = await mkdtemp(join(tmpdir(), "clew-browser-"));
+  const home = { HOME: folder, XDG_CONFIG_HOME: join(folder, "config"), XDG_DATA_HOME: join(folder, "data") };
+  const process_ = spawn(join(dirname(CLEW), "python"), words(folder), { cwd: ROOT, env: { ...process.env, ...home } });
+  const gone = new Promise((resolve) => process_.once("exit", resolve));
+  let log = "";
+  process_.stderr.on("data", (data) => (log = (log + data).slice(-20_000)));
+  opened.push(async () => {
+    process_.kill("SIGTERM");
+    await gone;
+    await rm(folder, { recursive: true, force: true });
+  });
+  const url = await within(PATIENCE_MS, "the program did not start", firstLine(process_, () => log));
+  return new Replica(url, "", folder);
+}
+
+/** A page built from its sources, with the modules of clew's own page; the folder it lies in. */
+export async function buildPage(source) {
+  const folder = await mkdtemp(join(tmpdir(), "clew-page-"));
+  opened.push(() => rm(folder, { recursive: true, force: true }));
+  await cp(join(ROOT, source), folder, { recursive: true });
+  await symlink(join(ROOT, "web", "node_modules"), join(folder, "node_modules"));
+  const vite = createRequire(join(ROOT, "web", "package.json")).resolve("vite");
+  const { build } = await import(pathToFileURL(vite));
+  const outDir = join(folder, "built");
+  await build({ root: folder, configFile: false, logLevel: "silent", build: { outDir, emptyOutDir: true } });
+  return outDir;
 }
 
 /** Three replicas on a PostgreSQL and a Valkey of their own, as `make serve-cluster` starts them. */
@@ -245,6 +275,16 @@ export async function audit(page, { tags = ["wcag2a", "wcag2aa", "wcag21a", "wca
   return found.violations
     .filter(({ impact }) => impact === "serious" || impact === "critical")
     .map(({ id, help, nodes }) => `${id}: ${help} at ${nodes.map(({ target }) => target.join(" ")).join(", ")}`);
+}
+
+/** The end of what each open page shows, for whoever reads that a case failed. */
+export async function shownNow() {
+  const look = () => {
+    const fields = [...document.querySelectorAll("input, textarea")].map((one) => `${one.ariaLabel ?? one.name}: ${JSON.stringify(one.value)}`);
+    return `${document.body.innerText.slice(-1500)}\n${fields.join("\n")}\nfocus: ${document.activeElement?.outerHTML.slice(0, 200)}`;
+  };
+  const shown = watched.map((page) => page.evaluate(look).catch((error) => String(error)));
+  return (await Promise.all(shown)).map((text, at) => `page ${at + 1} showed, at its end:\n${text}`);
 }
 
 /** Close what a case opened; what its pages complained about. */

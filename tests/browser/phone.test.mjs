@@ -30,6 +30,8 @@ test("on a phone everything is as large as a finger, and no key is spoken of", a
   const look = async (state) => (found[state] = await small(page));
   await page.getByRole("main").waitFor();
   await look("beginning");
+  // What there is to be said fits into its one line.
+  assert.equal(await composer(page).getAttribute("placeholder"), "Write a message");
   await page.getByRole("button", { name: "Sessions", exact: true }).tap();
   await look("list");
   // Nothing of the list reaches out of it, and what can be pressed covers nothing that is read.
@@ -38,6 +40,10 @@ test("on a phone everything is as large as a finger, and no key is spoken of", a
   const [edge, time, menu] = await Promise.all([list, row.locator("time"), row.getByRole("button", { name: "Actions for In hand" })].map((one) => one.boundingBox()));
   assert.ok(time.x + time.width <= menu.x && menu.x + menu.width <= edge.x + edge.width, JSON.stringify({ edge, time, menu }));
   assert.deepEqual(await list.locator("footer").evaluate((foot) => foot.scrollWidth <= foot.clientWidth), true);
+  await list.getByRole("button", { name: "Everything by name" }).tap();
+  await page.getByRole("dialog").getByRole("combobox").fill("In hand");
+  await look("palette");
+  await page.getByRole("option", { name: /In hand/ }).first().tap();
   await goTo(page, id);
   await send(page, "!bash echo one");
   await page.getByRole("group", { name: "bash waits for your word" }).waitFor();

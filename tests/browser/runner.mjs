@@ -6,7 +6,7 @@
 import { resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
-import { casesOf, finish, finishCase, finishFile } from "./kit.mjs";
+import { casesOf, finish, finishCase, finishFile, shownNow } from "./kit.mjs";
 
 async function run(file, name) {
   const told = { name, error: null };
@@ -16,7 +16,7 @@ async function run(file, name) {
     if (!body) throw new Error(`${file} has no case ${JSON.stringify(name)}`);
     await body();
   } catch (error) {
-    told.error = String(error?.stack ?? error);
+    told.error = [String(error?.stack ?? error), ...(await shownNow())].join("\n");
   }
   try {
     const problems = await finishCase();

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { smaller } from "./small_png.mjs";
 import { finish, openPage, startServer } from "./kit.mjs";
-import { atRest, begin, composer, goTo, messagesOf, model, newSession, openSession, say, until } from "./scenes.mjs";
+import { atRest, begin, composer, goTo, messagesOf, model, newSession as makeSession, openSession, say, until } from "./scenes.mjs";
 
 const OUT = process.argv[2] ?? fileURLToPath(new URL("../../docs/images", import.meta.url));
 const LARGEST = 200_000;
@@ -16,6 +16,13 @@ const SIZES = [
   ["-390", { width: 390, height: 844, touch: true }],
 ].flatMap(([name, size]) => [[name, size], [`${name}-dark`, { ...size, dark: true }]]);
 const DESK = SIZES[0][1];
+
+/** All of them work in one folder, which has a name that may be seen. */
+async function newSession(server, title, name) {
+  const workspace_root = join(server.folder, "labyrinth");
+  await mkdir(workspace_root, { recursive: true });
+  return makeSession(server, title, name, { workspace_root });
+}
 
 async function talk(server, id, lines) {
   for (const line of lines) await say(server, id, line);
@@ -61,16 +68,16 @@ for (let number = 0; number < 6; number += 1) await say(server, summarised, `Par
 await server.call("POST", `/api/sessions/${summarised}/compact`, { focus: "who holds the thread" });
 await say(server, summarised, "Who holds the thread now?");
 const folder = join(server.folder, "labyrinth");
-await mkdir(folder);
+await mkdir(folder, { recursive: true });
 for (const name of ["gate.md", "north.stone", "south.stone"]) await writeFile(join(folder, name), `${name}\n`);
-const mended = await newSession(server, "Mend the calculator", "demo/tools", { workspace_root: folder });
-const beside = await newSession(server, "Write the tests", "demo/tools", { workspace_root: folder });
+const mended = await newSession(server, "Mend the calculator", "demo/tour");
+const beside = await newSession(server, "Write the tests", "demo/tour");
 await writeFile(join(folder, "calc.py"), 'def add(a, b):\n    """The sum of two numbers."""\n    return a - b\n\n\ndef half(a):\n    return a / 2\n');
 await writeFile(join(folder, "tests.sh"), "for n in add half double; do echo test_$n passed; done; cat gate\n");
 execFileSync("mkfifo", [join(folder, "gate")]);
 await server.call("PUT", `/api/sessions/${mended}/permissions`, { rules: [{ permission: "edit", pattern: "*", action: "allow" }] });
 const order = `!edit ${JSON.stringify({ path: "calc.py", old: "    return a - b\n", new: "    return a + b\n" })}`;
-await say(server, mended, order);
+await say(server, mended, order, "demo/tools");
 // What the demo model is told with is no way to ask: in the picture it is said as a person would.
 const exported = JSON.stringify(await server.call("GET", `/api/sessions/${mended}/export?format=json`));
 const asked = JSON.parse(exported.replace(JSON.stringify(order).slice(1, -1), "`add` in calc.py subtracts. Mend it, and run the tests."));
@@ -78,11 +85,11 @@ const { id: work } = await server.call("POST", `/api/import?workspace=${encodeUR
 await server.call("DELETE", `/api/sessions/${mended}`);
 await server.call("PATCH", `/api/sessions/${work}`, { title: "Mend the calculator" });
 await server.call("PUT", `/api/sessions/${work}/permissions`, { rules: [{ permission: "bash", pattern: "sh tests.sh", action: "allow" }] });
-await begin(server, work, "!bash sh tests.sh", "demo/tools");
+await begin(server, work, "Run `sh tests.sh`", "demo/tour");
 await server.call("POST", `/api/sessions/${work}/prompt`, { text: "Then write down what was wrong", on_busy: "queue" });
-await say(server, beside, "!write test_add.py assert add(2, 3) == 5");
-const asking = await newSession(server, "Count the stones", "demo/tools", { workspace_root: folder });
-await talk(server, asking, ["!ls .", "!bash find . -name '*.stone' | wc -l"]);
+await say(server, beside, "Write test_add.py with assert add(2, 3) == 5");
+const asking = await newSession(server, "Count the stones", "demo/tour");
+await say(server, asking, "Run `find . -name '*.stone' | wc -l`");
 const written = await newSession(server, "What survives a crash", "demo/tour");
 await talk(server, written, ["What happens in a crash?", "How do I go back?"]);
 const rtl = await newSession(server, "שיחה על המבוך ועל החוט של אריאדנה");
@@ -180,6 +187,12 @@ await page.getByRole("dialog").getByText("Here they part").waitFor();
 await shot(page, "compare-390");
 
 page = await openPage(await startServer({ shared: true }), DESK);
+// Where this runs is nobody's folder.
+await page.route("**/api/server", async (route) => {
+  const answer = await route.fetch();
+  await route.fulfill({ response: answer, json: { ...(await answer.json()), workspace_root: "/home/ariadne/labyrinth" } });
+});
+await page.reload();
 await page.getByRole("button", { name: "Load examples" }).waitFor();
 await shot(page, "welcome");
 

@@ -216,6 +216,7 @@ test("a search goes by keyboard alone, finds titles too, and Esc gives the list 
   const page = await openPage(server);
   await list(page).waitFor();
   await page.keyboard.press("Control+Shift+F");
+  await until(() => searchField(page).evaluate((one) => one === document.activeElement), "the search to have the focus");
   await page.keyboard.type("cucumbers");
   await page.keyboard.press("Enter");
   await until(() => openId(page) === id, "the session to open");
@@ -277,6 +278,10 @@ test("a session works in the folder and as the agent that were chosen for it, an
   const folder = join(server.folder, "elsewhere");
   const page = await openPage(server);
   const field = page.getByRole("combobox", { name: "Folder" });
+  // What is below the folder written so far is offered.
+  await mkdir(join(server.folder, "nearby"));
+  await field.fill(join(server.folder, "ne"));
+  await page.locator(`datalist option[value="${join(server.folder, "nearby")}"]`).waitFor({ state: "attached" });
   await field.fill(folder);
   page.allow(/status of 422/);
   await send(page, "hello there");
@@ -286,6 +291,11 @@ test("a session works in the folder and as the agent that were chosen for it, an
   await composer(page).press("Enter");
   await message(thread(page), "You", "hello there").waitFor();
   assert.equal((await server.call("GET", `/api/sessions/${openId(page)}`)).workspace_root, folder);
+  // A link with the token, opened here, leaves whoever is at work where they are.
+  const here = await page.evaluate(() => location.hash);
+  await page.evaluate((token) => (location.hash = `#token=${token}`), server.token);
+  await until(async () => (await page.evaluate(() => location.hash)) === here, "the place was lost");
+  await message(thread(page), "You", "hello there").waitFor();
 });
 
 test("on a store that wants to know who works where, a session is begun as on any other", async () => {

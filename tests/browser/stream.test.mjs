@@ -89,6 +89,13 @@ test("on a first visit without a key the demo model answers at once and a line s
   await page.getByText("The demo model answers without a key.").waitFor();
   await page.getByText("ANTHROPIC_API_KEY").waitFor();
   await page.getByText("demo/tour answers.").waitFor();
+  // Another one that is picked is what answers, and is asked what it can do.
+  for (const [name, ask] of [["demo/tools", "!ls"], ["demo/tour", "What is clew?"]]) {
+    await composer(page).fill(`/model ${name}`);
+    await composer(page).press("Enter");
+    await page.getByText(`${name} answers.`).waitFor();
+    await page.getByRole("button", { name: ask }).waitFor();
+  }
   await page.getByRole("button", { name: /What is clew\?/ }).click();
   await typed(page, "What is clew?");
   await composer(page).press("Enter");

@@ -1,7 +1,7 @@
+import { BadAnswer, readEvents } from '@clew/client';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { Client, mountPath } from './client';
 import { inWords, Problem, Unreachable } from './problem';
-import { readEvents } from './sse';
 import { takeToken } from './token';
 import { modelName } from './types';
 
@@ -62,6 +62,32 @@ describe('Client', () => {
   it('survives an answer that is no JSON', async () => {
     const client = new Client('t', '', vi.fn(async () => new Response('<html>', { status: 502 })) as never);
     await expect(client.call('GET /api/health', {})).rejects.toMatchObject({ status: 502, code: 'http_502' });
+  });
+});
+
+describe('whoever answers in the server\'s place', () => {
+  it.each([
+    ['a page', new Response('<html>', { status: 200, headers: { 'content-type': 'text/html; charset=utf-8' } })],
+    ['no JSON', new Response('login', { status: 200, headers: { 'content-type': 'application/json' } })],
+    ['a redirect', new Response(null, { status: 307, headers: { location: 'https://elsewhere.example/' } })],
+    ['a redirect as browsers show it', Object.defineProperty(Response.error(), 'type', { value: 'opaqueredirect' })],
+  ])('with %s is not believed', async (_, answer) => {
+    const failed = new Client('t', '', (async () => answer) as never).call('DELETE /api/sessions/{id}', { path: { id: 'x' } });
+    await expect(failed).rejects.toBeInstanceOf(BadAnswer);
+  });
+
+  it('is sent nothing by way of a redirect', async () => {
+    const reach = vi.fn(async () => new Response('{}', { status: 200 }));
+    await new Client('t', '', reach as never).call('GET /api/health', {});
+    expect((reach.mock.calls[0] as unknown as [string, RequestInit])[1].redirect).toBe('manual');
+  });
+
+  it.each(['', '.', '..'])('an id of %j leads nowhere else', async (id) => {
+    await expect(new Client('t').ask('GET /api/sessions/{id}', { path: { id } })).rejects.toThrow('cannot be an id');
+  });
+
+  it('is told in words', () => {
+    expect(inWords(new BadAnswer('x'))).toMatch(/^The server did not answer as it should\. .*log in again$/);
   });
 });
 

@@ -1,8 +1,6 @@
 /** The host's event stream, which comes back by itself when the server does. */
 
-import type { Client } from './client';
-import { Problem } from './problem';
-import { readEvents } from './sse';
+import { type Client, frames, Problem } from '@clew/client';
 
 export interface HostEvent {
   type: string;
@@ -11,8 +9,6 @@ export interface HostEvent {
 }
 
 const WAITS_MS = [250, 500, 1000, 2000, 3000];
-/** The server sends a comment every 15 seconds; silence for longer means that nobody is there. */
-const SILENCE_MS = 40_000;
 
 export class EventFeed {
   private stopped = false;
@@ -57,23 +53,8 @@ export class EventFeed {
     let connected = false;
     const controller = new AbortController();
     this.current = controller;
-    let silence = setTimeout(() => controller.abort(), SILENCE_MS);
-    const heard = () => {
-      clearTimeout(silence);
-      silence = setTimeout(() => controller.abort(), SILENCE_MS);
-    };
     try {
-      const response = await this.client.fetch('/api/events', { signal: controller.signal });
-      const body = response.body!.pipeThrough(
-        new TransformStream<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>({
-          transform: (chunk, sink) => {
-            heard();
-            sink.enqueue(chunk);
-          },
-        }),
-      );
-      for await (const data of readEvents(body)) {
-        const event = JSON.parse(data) as HostEvent;
+      for await (const event of frames(this.client, 'GET /api/events', { signal: controller.signal })) {
         if (event.type === 'hello') {
           connected = true;
           this.on.online(true);
@@ -82,8 +63,6 @@ export class EventFeed {
       }
     } catch (error) {
       if (error instanceof Problem && error.status === 401) this.stopped = true;
-    } finally {
-      clearTimeout(silence);
     }
     return connected;
   }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { failureWords } from './failure';
 import { failureIn, Problem, Unreachable } from './problem';
-import { FAILURES } from './schema';
+import { FAILURES } from './failures';
 
 describe('failures', () => {
   test.each(Object.keys(FAILURES))('%s says what happened and what to do, and keeps what was said apart', (name) => {

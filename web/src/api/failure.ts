@@ -1,6 +1,6 @@
 /** What went wrong, in a person's words, from the table that the terminal has them from, too. */
 
-import { FAILURES } from './schema';
+import { FAILURES } from './failures';
 
 /** A stored error of a turn, or what of a problem says the same. */
 export interface Failure {

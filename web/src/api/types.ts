@@ -14,7 +14,7 @@ import type {
   TreeTurn,
   TreeView,
   TurnReport,
-} from './schema';
+} from '@clew/client';
 
 export type Session = SessionShape;
 export type { ContextReport, Model, ModelListing, ReflogEntry, SearchHit, Status, StoredMessage, TouchedFile, TreeTurn, TreeView, TurnReport };

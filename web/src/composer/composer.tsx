@@ -23,6 +23,7 @@ import { useDraft } from './use_draft';
 import { useDrop } from './use_drop';
 import { useEscape } from './use_escape';
 import { useModelChoice } from './use_model_choice';
+import { useNamed } from './use_named';
 import { useSending } from './use_sending';
 import { useWanted } from './use_wanted';
 import { useWhose } from './use_whose';
@@ -47,8 +48,10 @@ export function Composer({ main }: { main: boolean }) {
 
   const toEnd = useCallback(() => {
     requestAnimationFrame(() => {
-      field.current?.focus();
-      field.current?.setSelectionRange(field.current.value.length, field.current.value.length);
+      const { current } = field;
+      current?.focus();
+      // What was selected meanwhile is meant to be written over.
+      if (current && current.selectionStart === current.selectionEnd) current.setSelectionRange(current.value.length, current.value.length);
     });
   }, []);
   const draft = useDraft(conversation, toEnd);
@@ -59,7 +62,8 @@ export function Composer({ main }: { main: boolean }) {
     () => ({ conversation, host, chooseModel: choose, openModels: () => setModels(true), openHelp: () => view.set({ opened: 'help' }), tell: setTold }),
     [conversation, host, choose],
   );
-  const submit = useSending({ conversation, draft, attachments, model, around, whose });
+  const files = useNamed(draft.text, host.client, whose);
+  const submit = useSending({ conversation, draft, attachments, model, around, alongWith: files.alongWith });
   const editing = draft.editing !== null;
   const completion = useCompletion({ text: draft.text, caret, off: editing }, prompts, host.client, whose);
   useWanted(main, { around, draft, toEnd });
@@ -94,11 +98,12 @@ export function Composer({ main }: { main: boolean }) {
     const last = conversation.lastOwn();
     // Whoever types meanwhile does not want it any more.
     if (!last || draft.now().text || draft.now().editing !== null) return;
+    landing.current = last.text.length;
     draft.put({ text: last.text, editing: last.id });
-    toEnd();
   };
   const complete = ({ text, caret: at }: Completion) => {
     landing.current = at;
+    files.typed(text, text.slice(0, at).trimEnd().length);
     type(text);
   };
   // Before the next key: whoever goes on typing types behind it.
@@ -122,18 +127,21 @@ export function Composer({ main }: { main: boolean }) {
     else if (event.key === 'Enter' && !event.shiftKey && !event.altKey) void submit();
     else if (event.key === 'Escape' && editing) cancelEdit();
     else if (event.key === 'Escape' && live) stop();
-    else if (event.key === 'Escape') event.currentTarget.blur();
-    else if (event.key === 'ArrowUp' && plain && !draft.text && !editing && attachments.items.length === 0) void editLast();
+    else if (event.key === 'Escape') {
+      // The keys of the request above are meant next. With none, whoever types on would type nowhere.
+      if (waiting) event.currentTarget.blur();
+    } else if (event.key === 'ArrowUp' && plain && !draft.text && !editing && attachments.items.length === 0) void editLast();
     else return;
     event.preventDefault();
     event.stopPropagation();
   };
   const onPaste = (event: ClipboardEvent) => {
-    const files = [...event.clipboardData.files];
+    files.pasted(event.clipboardData.getData('text/plain'));
+    const given = [...event.clipboardData.files];
     // Some programs copy a picture of the text beside the text; then the text is meant.
-    if (files.length === 0 || editing || event.clipboardData.types.includes('text/plain')) return;
+    if (given.length === 0 || editing || event.clipboardData.types.includes('text/plain')) return;
     event.preventDefault();
-    void attach(files);
+    void attach(given);
   };
 
   return (
@@ -151,12 +159,13 @@ export function Composer({ main }: { main: boolean }) {
         }}
       >
         {editing && <EditingLine onCancel={cancelEdit} />}
-        <AttachmentChips items={attachments.items} onRemove={attachments.remove} />
+        <AttachmentChips items={attachments.items} onRemove={attachments.remove} named={editing ? [] : files.named} onTurn={files.turn} />
         <GrowingField
           ref={field}
           value={draft.text}
           onChange={(event) => {
             setCaret(event.target.selectionEnd);
+            if (/^insert(Text|Composition)/.test((event.nativeEvent as InputEvent).inputType)) files.typed(event.target.value, event.target.selectionEnd);
             type(event.target.value);
           }}
           onSelect={(event) => setCaret(event.currentTarget.selectionEnd)}
@@ -189,5 +198,7 @@ export function Composer({ main }: { main: boolean }) {
 
 function placeholder(live: boolean, waiting: boolean): string {
   if (waiting) return 'Answer above; a message is queued';
-  return live ? 'Write the next message; it is queued' : 'Write a message, / for commands, @ for files';
+  if (live) return 'Write the next message; it is queued';
+  // One line on a phone, where a button leads to what a slash does.
+  return window.matchMedia('(hover: hover)').matches ? 'Write a message, / for commands, @ for files' : 'Write a message';
 }

@@ -78,6 +78,7 @@ const RUNS: Record<CommandName, Run> = {
   queue: ({ conversation, tell }, rest) => {
     const { queue } = conversation.store.get();
     const [word, number] = rest.split(/\s+/);
+    if (word === 'pause' && queue.length === 0) return tell('Nothing waits, so nothing is paused.');
     if (word === 'pause' || rest === 'go on') return conversation.pauseQueue(word === 'pause');
     if (word === 'cancel' || word === 'now') {
       const message = queue[(ordinal(number ?? '1') ?? 0) - 1];

@@ -17,13 +17,13 @@ export function useCompletion({ text, caret, off }: Typed, prompts: readonly Pro
   const [dismissed, setDismissed] = useState<string | null>(null);
   const [chosen, setChosen] = useState<{ text: string; index: number }>({ text: '', index: 0 });
   const [files, setFiles] = useState<readonly string[]>([]);
-  const named = off || dismissed === text ? null : nameAt(text, caret);
+  const named = off || dismissed === text ? null : (nameAt(text, caret)?.typed ?? null);
   const asked = whose === null ? null : JSON.stringify(whose);
   useEffect(() => {
     if (named === null || asked === null) return setFiles([]);
     const controller = new AbortController();
     const timer = setTimeout(() => {
-      findFiles(client, JSON.parse(asked) as Whose, named, controller.signal).then(setFiles, () => undefined);
+      findFiles(client, JSON.parse(asked) as Whose, named, { signal: controller.signal }).then(setFiles, () => undefined);
     }, PAUSE_MS);
     return () => {
       clearTimeout(timer);

@@ -23,6 +23,7 @@ export function useModelChoice(conversation: Conversation) {
   }, [choice, own, choose]);
   const picked = standing(choice, own);
   useEffect(() => {
+    conversation.store.set({ picked });
     if (conversation.id !== UNBEGUN) conversation.measureFor(picked);
   }, [conversation, picked]);
   const sent = useCallback((name: string | null) => name !== null && choose(afterSend(name)), [choose]);

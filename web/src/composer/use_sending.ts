@@ -1,6 +1,6 @@
 /** What Enter does: edit, run a command, or send; and everything comes back when it could not be done. */
 
-import { useCallback } from 'react';
+import { useCallback, useRef } from 'react';
 import { isProblem } from '../api/client';
 import { inWords } from '../api/problem';
 import type { Conversation } from '../state/conversation';
@@ -8,7 +8,7 @@ import { asPart } from './attachments';
 import { readLine } from './commands';
 import { unfitFile } from './file_kinds';
 import { joinDrafts } from './draft';
-import { namedParts, type Whose } from './named_files';
+import { asNamedPart } from './named_files';
 import { runCommand, type Surroundings } from './run_command';
 import type { useAttachments } from './use_attachments';
 import type { DraftField } from './use_draft';
@@ -22,11 +22,14 @@ interface Parts {
   attachments: ReturnType<typeof useAttachments>;
   model: ReturnType<typeof useModelChoice>;
   around: Surroundings;
-  whose: Whose | null;
+  /** The files of the workspace that go along with a text. */
+  alongWith: (text: string) => Promise<string[]>;
 }
 
-export function useSending({ conversation, draft, attachments, model, around, whose }: Parts): () => Promise<void> {
+export function useSending({ conversation, draft, attachments, model, around, alongWith }: Parts): () => Promise<void> {
   const { picked, sent } = model;
+  // What was sent first is there first, however long its files take.
+  const before = useRef<Promise<unknown>>(Promise.resolve());
 
   const edit = async (messageId: string) => {
     if (!draft.now().text.trim()) return;
@@ -50,14 +53,19 @@ export function useSending({ conversation, draft, attachments, model, around, wh
   const send = async (text: string) => {
     const handed = draft.hand();
     const files = attachments.take();
+    const named = alongWith(text);
+    const earlier = before.current;
+    let over = () => {};
+    before.current = new Promise<void>((resolve) => (over = resolve));
     try {
+      await earlier;
       const unfit = await unfitFile(files.files, model.listed);
       if (unfit !== null) {
         conversation.offer(text);
         conversation.refuse(unfit);
         throw new Error(unfit);
       }
-      const parts = await Promise.all([Promise.all(files.files.map(asPart)), namedParts(around.host.client, whose, text)]).catch((error: unknown) => {
+      const parts = await Promise.all([Promise.all(files.files.map(asPart)), named.then((names) => names.map(asNamedPart))]).catch((error: unknown) => {
         conversation.offer(text);
         conversation.say(`${inWords(error)}.`);
         throw error;
@@ -68,6 +76,7 @@ export function useSending({ conversation, draft, attachments, model, around, wh
       // The conversation has handed the text back and says why; the files are ours to keep.
       files.give();
     } finally {
+      over();
       handed.settled();
     }
   };
@@ -92,5 +101,5 @@ export function useSending({ conversation, draft, attachments, model, around, wh
       await send(line.text);
     }
   };
-  return useCallback(submit, [conversation, draft, attachments, picked, sent, around, whose]);
+  return useCallback(submit, [conversation, draft, attachments, picked, sent, around, alongWith]);
 }

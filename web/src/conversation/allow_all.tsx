@@ -7,16 +7,16 @@ import { Button } from '../ui/button';
 
 export function AllowAll({ toolCallId }: { toolCallId: string }) {
   const conversation = useThis();
-  const count = useStore(conversation.store, (state) => {
-    const waiting = (state.status.waiting ?? []).filter((wait) => wait.approval_id);
-    return waiting.at(-1)?.tool_call_id === toolCallId ? waiting.length : 0;
-  });
+  const waiting = useStore(conversation.store, (state) => state.status.waiting)?.filter((wait) => wait.approval_id) ?? [];
+  // Those that are counted on the button are meant, and none that comes as it is pressed.
+  const seen = waiting.flatMap((wait) => wait.approval_id ?? []);
+  const count = waiting.at(-1)?.tool_call_id === toolCallId ? waiting.length : 0;
   const [sending, setSending] = useState(false);
   if (count < 2) return null;
   const decide = (decision: 'once' | 'deny') => {
     setSending(true);
     // The notice above the composer says why it was refused.
-    void conversation.decideAll(decision).catch(() => undefined).finally(() => setSending(false));
+    void conversation.decideAll(decision, seen).catch(() => undefined).finally(() => setSending(false));
   };
   return (
     <span className="ms-auto flex flex-wrap gap-2">

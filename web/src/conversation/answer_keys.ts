@@ -46,7 +46,7 @@ export function useAnswerKeys(ref: RefObject<HTMLElement | null>, armed: boolean
     const onKey = (event: KeyboardEvent) => {
       const element = ref.current;
       if (!element || event.defaultPrevented || event.repeat || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (!isMeant(element) || performance.now() - memory.answered < MOMENT_MS) return;
+      if (!takesKeys(element) || meantOne(element) !== element || performance.now() - memory.answered < MOMENT_MS) return;
       if (!isInSight(element)) {
         // What cannot be seen is not answered: it is shown first.
         if (!/^[yspn]$/i.test(event.key)) return;
@@ -65,15 +65,53 @@ export function useAnswerKeys(ref: RefObject<HTMLElement | null>, armed: boolean
   }, [memory, ref, armed]);
 }
 
-/** One that has the focus is; else the first of the page's own conversation, while nothing that takes letters has it. */
-function isMeant(element: HTMLElement): boolean {
+/** Whether keys are free to answer it: of a pane that has the focus, or of the page's own conversation. */
+function takesKeys(element: HTMLElement): boolean {
   const at = document.activeElement;
   // A dialog that is still on its way has the keys already.
   if (view.get().opened !== null || document.querySelector('dialog[open], [role="menu"]') || (at && takesLetters(at))) return false;
-  const within = at?.closest('[data-waits]');
-  if (within) return within === element;
-  const main = element.closest('main');
-  return main !== null && (!at || at === document.body || main.contains(at)) && main.querySelector('[data-waits]') === element;
+  const pane = paneOf(element);
+  return (at?.closest('[data-waits]') && pane.contains(at)) || (pane.matches('main') && (!at || at === document.body || pane.contains(at))) || false;
+}
+
+function paneOf(element: HTMLElement): HTMLElement {
+  return element.closest<HTMLElement>('main, section') ?? document.body;
+}
+
+/** Of all that waits in a pane the one that keys are about: of those in sight that which has the focus, else the first. */
+function meantOne(element: HTMLElement): HTMLElement | undefined {
+  const all = [...paneOf(element).querySelectorAll<HTMLElement>('[data-waits]')];
+  const within = document.activeElement?.closest<HTMLElement>('[data-waits]') ?? undefined;
+  const seen = all.filter(isInSight);
+  return within && seen.includes(within) ? within : (seen[0] ?? (within && all.includes(within) ? within : all[0]));
+}
+
+const MOVES = ['scroll', 'resize', 'focusin', 'focusout'] as const;
+
+/** Whether it is the one that keys are about: it alone shows them. */
+export function useMeant(ref: RefObject<HTMLElement | null>): boolean {
+  const [meant, setMeant] = useState(true);
+  useEffect(() => {
+    let asked = 0;
+    const look = () => {
+      asked = 0;
+      if (ref.current) setMeant(meantOne(ref.current) === ref.current);
+    };
+    const soon = () => {
+      asked ||= requestAnimationFrame(look);
+    };
+    // Requests come and go with what their pane draws.
+    const drawn = new MutationObserver(soon);
+    if (ref.current) drawn.observe(ref.current.closest('[role="region"]') ?? document.body, { childList: true, subtree: true });
+    for (const move of MOVES) window.addEventListener(move, soon, { capture: true, passive: true });
+    soon();
+    return () => {
+      cancelAnimationFrame(asked);
+      drawn.disconnect();
+      for (const move of MOVES) window.removeEventListener(move, soon, { capture: true });
+    };
+  }, [ref]);
+  return meant;
 }
 
 function takesLetters(at: Element): boolean {

@@ -6,9 +6,9 @@ import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { AllowAll } from './allow_all';
-import { useAnswerKeys, useArmed } from './answer_keys';
+import { useAnswerKeys, useArmed, useMeant } from './answer_keys';
 import { targetWords, whoAsked } from './approval_words';
-import { useDraft } from './memory';
+import { useDraft, useMemory } from './memory';
 import { OfferChoice } from './offer_choice';
 import { passOn, usePoliteFocus } from './polite_focus';
 import { ToolInput } from './tool_input';
@@ -25,6 +25,8 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   const ref = useRef<HTMLDivElement>(null);
   const name = toolName(part);
   const armed = useArmed(approval.id);
+  const meant = useMeant(ref);
+  const memory = useMemory();
   usePoliteFocus(ref, approval.id, armed);
 
   const decide = async (decision: Decision) => {
@@ -48,13 +50,14 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
     else if (key === 's' && keepable) void decide('session');
     else if (key === 'p' && keepable && root !== null) void decide('project');
     else if (key === 'n') setDenying(true);
-    else if (key === 'Y' || key === 'N') void conversation.decideAll(key === 'Y' ? 'once' : 'deny').catch(() => undefined);
+    // One that came as the key went down was not seen.
+    else if (key === 'Y' || key === 'N') void conversation.decideAll(key === 'Y' ? 'once' : 'deny', [...memory.armed]).catch(() => undefined);
     else return false;
     return true;
   });
 
   return (
-    <div ref={ref} data-waits={approval.id} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
+    <div ref={ref} data-waits={approval.id} data-meant={meant || undefined} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-sm outline-offset-[6px]">
       <ToolInput id={`ask ${part.toolCallId}`} part={part} />
       <div className="grid gap-1 text-sm">
         <Targets approval={approval} root={root} command={(part.input as { command?: unknown } | undefined)?.command} />
@@ -62,21 +65,21 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       </div>
       {offers && <OfferChoice offers={offers} picked={offer} onPick={setOffer} />}
       <div className="flex flex-wrap gap-2">
-        <Button look="thread" disabled={sending} data-key="y" aria-keyshortcuts={armed ? 'y' : undefined} onClick={() => void decide('once')}>
+        <Button look="thread" disabled={sending} data-key="y" aria-keyshortcuts={armed && meant ? 'y' : undefined} onClick={() => void decide('once')}>
           Allow once
         </Button>
         {keepable && (
-          <Button disabled={sending} data-key="s" aria-keyshortcuts={armed ? 's' : undefined} onClick={() => void decide('session')}>
+          <Button disabled={sending} data-key="s" aria-keyshortcuts={armed && meant ? 's' : undefined} onClick={() => void decide('session')}>
             For this session
           </Button>
         )}
         {keepable && root !== null && (
-          <Button disabled={sending} data-key="p" aria-keyshortcuts={armed ? 'p' : undefined} onClick={() => void decide('project')}>
+          <Button disabled={sending} data-key="p" aria-keyshortcuts={armed && meant ? 'p' : undefined} onClick={() => void decide('project')}>
             Always in this project
           </Button>
         )}
         {!denying && (
-          <Button look="danger" disabled={sending} data-key="n" aria-keyshortcuts={armed ? 'n' : undefined} onClick={() => setDenying(true)}>
+          <Button look="danger" disabled={sending} data-key="n" aria-keyshortcuts={armed && meant ? 'n' : undefined} onClick={() => setDenying(true)}>
             Deny
           </Button>
         )}

@@ -11,13 +11,19 @@ export function Attachment({ part }: { part: FileUIPart }) {
   return isPicture(part) ? <Picture part={part} /> : <FileChip part={part} />;
 }
 
+/** That of a file that a tool gave stands in clew's own note: a stream has no place for names. */
+function nameOf(part: FileUIPart): string | undefined {
+  const noted = part.providerMetadata?.clew?.name;
+  return part.filename ?? (typeof noted === 'string' ? noted : undefined);
+}
+
 function Picture({ part }: { part: FileUIPart }) {
   const src = usePicture(part);
   if (src === false) return <FileChip part={part} />;
   // The height is there before the picture is, so that nothing jumps.
   return (
     <span className="inline-flex h-40 min-w-20 items-center justify-center overflow-hidden rounded-lg border border-line bg-panel">
-      {src && <LargePicture src={src} alt={part.filename ?? 'Attached picture'} className="h-40 max-w-full object-contain" />}
+      {src && <LargePicture src={src} alt={nameOf(part) ?? 'Attached picture'} className="h-40 max-w-full object-contain" />}
     </span>
   );
 }
@@ -25,13 +31,13 @@ function Picture({ part }: { part: FileUIPart }) {
 function FileChip({ part }: { part: FileUIPart }) {
   const { client } = useHost();
   const [failed, setFailed] = useState(false);
-  const name = part.filename ?? part.mediaType;
+  const name = nameOf(part) ?? part.mediaType;
   const save = async () => {
     try {
       const url = URL.createObjectURL(await bytesOf(client, part));
       const link = document.createElement('a');
       link.href = url;
-      link.download = part.filename ?? 'file';
+      link.download = nameOf(part) ?? 'file';
       link.click();
       setTimeout(() => URL.revokeObjectURL(url), 10_000);
       setFailed(false);

@@ -14,9 +14,9 @@ export function isPicture(part: Pick<FileUIPart, 'mediaType'>): boolean {
 
 /** The bytes of the server's own blobs and of what the message itself holds; nothing else is fetched. */
 export async function bytesOf(client: Client, part: Pick<FileUIPart, 'url' | 'mediaType'>): Promise<Blob> {
-  const blob = /^(?:https?:\/\/[^/]+)?(\/api\/blobs\/[\w-]+)$/.exec(part.url)?.[1];
+  const blob = /^(?:https?:\/\/[^/]+)?\/api\/blobs\/([\w-]+)$/.exec(part.url)?.[1];
   if (blob) {
-    const bytes = await (await client.fetch(blob)).blob();
+    const bytes = await client.call('GET /api/blobs/{sha256}', { path: { sha256: blob } });
     return new Blob([bytes], { type: part.mediaType });
   }
   const data = /^data:[^,]*;base64,(.*)$/s.exec(part.url)?.[1];

@@ -1,6 +1,7 @@
 /** A session in which nothing was said yet. */
 
 import { modelName } from '../api/types';
+import { splitName } from '../composer/model_choice';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 
@@ -41,9 +42,9 @@ const OTHERS: readonly Thing[] = [
 /** `first`: there is not even a session, and whoever shows this has said so. */
 export function Empty({ first = false }: { first?: boolean }) {
   const conversation = useThis();
-  const model = useStore(conversation.store, (state) => state.session?.model);
-  const name = modelName(model);
-  const things = model?.provider_id === 'demo' ? (DEMO[model.model_id] ?? DEMO.tour!) : OTHERS;
+  const name = useStore(conversation.store, (state) => state.picked ?? modelName(state.session?.model));
+  const [provider, id = ''] = splitName(name).base.split('/');
+  const things = provider !== 'demo' ? OTHERS : Object.hasOwn(DEMO, id) ? DEMO[id]! : DEMO.tour!;
   return (
     <div className={`mx-auto grid w-full max-w-xl gap-4 px-4 ${first ? 'py-6' : 'py-10'}`}>
       {!first && <h2 className="text-xl font-semibold">Nothing said yet</h2>}

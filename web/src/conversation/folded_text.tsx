@@ -23,7 +23,7 @@ export function FoldedText({ id, label, text, tone = 'plain' }: Props) {
         tabIndex={0}
         role="group"
         aria-label={label}
-        className={`max-h-[70vh] overflow-auto rounded-md px-2.5 py-2 font-mono pointer-coarse:min-h-11 text-[13px] leading-normal break-words whitespace-pre-wrap ${tone === 'bad' ? 'bg-bad-soft text-bad' : 'bg-panel'}`}
+        className={`max-h-[70vh] overflow-auto rounded-md px-2.5 py-2 font-mono pointer-coarse:min-h-11 pointer-coarse:py-3 pointer-coarse:pr-12 text-[13px] leading-normal break-words whitespace-pre-wrap ${tone === 'bad' ? 'bg-bad-soft text-bad' : 'bg-panel'}`}
       >
         {open || !folded.folded ? text.replace(/\n+$/, '') : folded.shown}
       </pre>

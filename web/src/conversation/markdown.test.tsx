@@ -1,6 +1,7 @@
 import { act } from 'react';
 import { createRoot } from 'react-dom/client';
 import { expect, test } from 'vitest';
+import { piecesOf } from './long_block';
 import { Markdown } from './markdown';
 
 (globalThis as { IS_REACT_ACT_ENVIRONMENT?: boolean }).IS_REACT_ACT_ENVIRONMENT = true;
@@ -35,4 +36,16 @@ test('a text that came in pieces reads as it does when it is read again', () => 
     const cuts = [0.3, 0.6, 1].map((share) => ({ text: text.slice(0, Math.ceil(text.length * share)), streaming: true }));
     expect(shown([...cuts, { text, streaming: false }]), JSON.stringify(text)).toBe(shown([{ text, streaming: false }]));
   }
+}, 30_000);
+
+test('a paragraph that does not end is read in pieces and shown as it is when it is read at once', () => {
+  const random = drawn(11);
+  const marked = ['**so it is**', '`a * b`', 'snake_case_name', '[there](https://e.org/x_y)', 'https://e.org', '&amp;', 'it’s', '5 > 3', 'a*b', '~~gone~~', '*so*', '$$x$$', '\\*', '<b>', '[^1]', '__x__', 'H~2~O', '1.', '- a', '|'];
+  const words = (count: number, often: number) => Array.from({ length: count }, () => (random() < often ? marked[Math.floor(random() * marked.length)]! : 'word')).join(' ');
+  const texts = [`Begin ${words(3000, 0)}`, ...Array.from({ length: 12 }, (_, n) => `Begin ${words(2500, n < 6 ? 0.003 : 0.05)}`), `Begin ${words(1000, 0)}\nsecond ${words(1000, 0)}`, `1. ${words(1000, 0)}`];
+  // What begins with no letter is not cut, and this is one when it is shown.
+  const atOnce = (text: string) => shown([{ text: text.replace(/^B/, '&#66;'), streaming: false }]);
+  for (const text of texts) expect(shown([{ text, streaming: false }]), JSON.stringify(text)).toBe(atOnce(text));
+  expect(piecesOf(texts[0]!).length).toBeGreaterThan(5);
+  expect(piecesOf(texts[0]!).join(' ')).toBe(texts[0]!);
 }, 30_000);

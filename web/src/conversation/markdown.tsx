@@ -8,6 +8,7 @@ import remarkMath from 'remark-math';
 import { defaultRemarkPlugins, Streamdown, type Components, type StreamdownProps } from 'streamdown';
 import { Maths } from '../code/maths';
 import { CodeBlock } from './code_block';
+import { LongBlock } from './long_block';
 import { safeUrl } from './safe_url';
 import './thread.css';
 
@@ -100,6 +101,7 @@ export const Markdown = memo(function Markdown({ text, streaming = false }: { te
       // Drawn again when it is complete: it looks at this name, and not at whether what is open is closed for now.
       className={streaming ? 'clew-prose space-y-0 clew-writing' : 'clew-prose space-y-0'}
       components={COMPONENTS}
+      BlockComponent={LongBlock}
       remarkPlugins={REMARK_PLUGINS}
       rehypePlugins={NO_PLUGINS}
       urlTransform={urlTransform}

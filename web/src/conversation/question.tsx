@@ -32,7 +32,7 @@ export function Question({ part }: { part: ToolPart }) {
   };
 
   return (
-    <div ref={ref} data-waits={part.toolCallId} role="group" tabIndex={-1} aria-labelledby={asked} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
+    <div ref={ref} data-waits={part.toolCallId} role="group" tabIndex={-1} aria-labelledby={asked} className="grid min-w-0 gap-3 rounded-sm outline-offset-[6px]">
       <p id={asked} dir="auto" className="break-words whitespace-pre-wrap">
         {typeof input.question === 'string' ? input.question : 'The model has a question.'}
       </p>

@@ -26,10 +26,17 @@ export function ToolInput({ id, part }: { id: string; part: ToolPart }) {
   if (input === undefined) return <p className="text-sm text-quiet">No input yet.</p>;
   const known = Object.hasOwn(FIELDS, name) ? FIELDS[name] : undefined;
   const fields = input && typeof input === 'object' ? (input as Record<string, unknown>) : null;
-  if (!known || !fields || !known.every(({ field }) => typeof fields[field] === 'string')) {
-    return <Labelled id={id} label="Input" text={asText(input)} />;
-  }
   const edit = editOf(name, part);
+  if (!known || !fields || !known.every(({ field }) => typeof fields[field] === 'string')) {
+    // What is no file may change, too: what a server says its tools are.
+    const empty = fields !== null && Object.keys(fields).length === 0;
+    return (
+      <div className="grid min-w-0 gap-2">
+        {!(edit && empty) && <Labelled id={id} label="Input" text={asText(input)} />}
+        {edit && <Edit edit={edit} />}
+      </div>
+    );
+  }
   const rest = Object.fromEntries(Object.entries(fields).filter(([field]) => !known.some((one) => one.field === field)));
   return (
     <div className="grid min-w-0 gap-2">

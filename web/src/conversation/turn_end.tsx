@@ -1,6 +1,6 @@
 /** How a turn ended that did not end well, in plain words, and the way on. */
 
-import type { BranchBody } from '../api/schema';
+import type { BranchBody } from '@clew/client';
 import type { Message, Metadata } from '../api/types';
 import { useHost } from '../state/host';
 import { goTo } from '../state/route';

@@ -1,6 +1,7 @@
 /** The dialogs that can be opened from anywhere, one at a time. */
 
 import { HelpDialog } from '../composer/help_dialog';
+import { ImportDialog } from '../moving/import_dialog';
 import { SettingsDialog } from '../settings/settings_dialog';
 import { SpendDialog } from '../settings/spend_dialog';
 import { closeDialog, type Opened } from '../state/view';
@@ -9,6 +10,7 @@ import { TriggersDialog } from '../triggers/triggers_dialog';
 export function Dialogs({ opened }: { opened: Exclude<Opened, 'palette'> }) {
   if (opened === 'settings') return <SettingsDialog onClose={closeDialog} />;
   if (opened === 'spend') return <SpendDialog onClose={closeDialog} />;
+  if (opened === 'import') return <ImportDialog onClose={closeDialog} />;
   if (opened === 'triggers') return <TriggersDialog onClose={closeDialog} />;
   return <HelpDialog onClose={closeDialog} />;
 }

@@ -8,6 +8,7 @@ import { useHost } from '../state/host';
 import { goTo, useRoute } from '../state/route';
 import { useStore } from '../state/store';
 import { closeDialog, fittingWidth, view } from '../state/view';
+import { Boundary } from '../ui/boundary';
 import { Banner } from './banner';
 import { useDrawerFocus } from './drawer_focus';
 import { useFocusKeeper } from './focus_keeper';
@@ -50,7 +51,9 @@ export function Frame() {
           style={{ '--list': `${width}px` } as CSSProperties}
           className={`relative z-20 shrink-0 border-r border-line bg-panel max-lg:absolute max-lg:inset-y-0 max-lg:left-0 max-lg:w-72 max-lg:shadow-xl lg:w-(--list) ${sidebar ? '' : 'max-lg:hidden'} ${collapsed ? 'lg:hidden' : ''}`}
         >
-          <Sidebar />
+          <Boundary what="The list of sessions" of={route.session}>
+            <Sidebar />
+          </Boundary>
           <Resizer />
         </aside>
         {sidebar && (
@@ -68,17 +71,21 @@ export function Frame() {
         )}
         {inspector && route.session && (
           <aside aria-label="Inspector" className="z-20 w-96 shrink-0 border-l border-line bg-panel max-xl:w-80 max-md:absolute max-md:inset-y-0 max-md:right-0 max-md:w-full">
-            <Inspector id={route.session} />
+            <Boundary what="The inspector" of={route.session}>
+              <Inspector id={route.session} />
+            </Boundary>
           </aside>
         )}
       </div>
       {/* Whoever presses its key types on at once: it is there from the beginning. */}
-      {opened === 'palette' && <Palette onClose={closeDialog} />}
-      {opened && opened !== 'palette' && (
-        <Suspense>
-          <Dialogs opened={opened} />
-        </Suspense>
-      )}
+      <Boundary what="This dialog" of={opened}>
+        {opened === 'palette' && <Palette onClose={closeDialog} />}
+        {opened && opened !== 'palette' && (
+          <Suspense>
+            <Dialogs opened={opened} />
+          </Suspense>
+        )}
+      </Boundary>
     </div>
   );
 }

@@ -3,7 +3,14 @@
 import { useState } from 'react';
 import { Button } from '../ui/button';
 
-export function Gate({ refused, onToken }: { refused: boolean; onToken: (token: string) => void }) {
+interface Props {
+  refused: boolean;
+  /** People are known here as the server that this page is a part of knows them. */
+  byHost: boolean;
+  onToken: (token: string) => void;
+}
+
+export function Gate({ refused, byHost, onToken }: Props) {
   const [text, setText] = useState('');
   return (
     <main className="grid h-full place-items-center overflow-auto p-4">
@@ -17,11 +24,15 @@ export function Gate({ refused, onToken }: { refused: boolean; onToken: (token: 
         }}
       >
         <h1 className="text-xl font-semibold">clew</h1>
-        <p className="text-quiet">
-          {refused ? 'The server does not know this token any more.' : 'This page needs the server’s token.'} Run{' '}
-          <code className="rounded bg-panel px-1 py-0.5 font-mono text-sm text-ink">clew url</code> where the server runs, and open the
-          address it prints, or paste it here.
-        </p>
+        {byHost ? (
+          <p className="text-quiet">You are not logged in here. Log in and open this page again, or give a token if you have one.</p>
+        ) : (
+          <p className="text-quiet">
+            {refused ? 'The server does not know this token any more.' : 'This page needs the server’s token.'} Run{' '}
+            <code className="rounded bg-panel px-1 py-0.5 font-mono text-sm text-ink">clew url</code> where the server runs, and open the
+            address it prints, or paste it here.
+          </p>
+        )}
         <label className="grid gap-1 text-sm font-medium">
           Token or address
           <input

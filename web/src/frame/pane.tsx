@@ -9,6 +9,7 @@ import { useStore } from '../state/store';
 import type { Conversation } from '../state/conversation';
 import { ConversationContext, useConversation } from '../state/use_conversation';
 import { TopBar } from '../top/top_bar';
+import { Boundary } from '../ui/boundary';
 import { Button } from '../ui/button';
 
 interface Props {
@@ -48,10 +49,16 @@ function Opened({ conversation, message, main, onClose }: { conversation: Conver
   }
   return (
     <ConversationContext value={conversation}>
-      <TopBar main={main} onClose={onClose} />
-      <Thread />
-      <Composer main={main} />
-      {main && <CompareDialog />}
+      <Boundary what="The line above the conversation" of={conversation}>
+        <TopBar main={main} onClose={onClose} />
+      </Boundary>
+      <Boundary what="The conversation" of={conversation}>
+        <Thread />
+      </Boundary>
+      <Boundary what="The place to write" of={conversation}>
+        <Composer main={main} />
+      </Boundary>
+      <Boundary what="The comparison" of={conversation}>{main && <CompareDialog />}</Boundary>
     </ConversationContext>
   );
 }

@@ -1,10 +1,12 @@
 /** Where the next session would work, and as whom. */
 
 import { useEffect, useId, useMemo, useState } from 'react';
-import type { AgentShape } from '../api/schema';
+import type { AgentShape } from '@clew/client';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
 import type { Unbegun } from '../state/unbegun';
+
+const PAUSE_MS = 120;
 
 export function Place({ conversation }: { conversation: Unbegun }) {
   const host = useHost();
@@ -13,7 +15,24 @@ export function Place({ conversation }: { conversation: Unbegun }) {
   const known = useMemo(() => [...new Set(sessions.flatMap((session) => session.workspace_root ?? []))].slice(0, 20), [sessions]);
   const [agents, setAgents] = useState<AgentShape[]>([]);
   const [folder, setFolder] = useState('');
+  const [below, setBelow] = useState<readonly string[]>([]);
   const list = useId();
+  useEffect(() => {
+    // What is written so far, up to its last slash, is where the next folder is looked for.
+    const [, parent, name] = /^(.*\/)([^/]*)$/.exec(folder) ?? [];
+    if (parent === undefined) return setBelow([]);
+    const controller = new AbortController();
+    const timer = setTimeout(() => {
+      host.client.call('GET /api/files', { query: { workspace: parent, q: name, folders: true, limit: 20 }, signal: controller.signal }).then(
+        ({ files }) => setBelow(files.map((file) => parent + file)),
+        () => setBelow([]),
+      );
+    }, PAUSE_MS);
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+    };
+  }, [host, folder]);
   useEffect(() => {
     host.client.call('GET /api/agents', {}).then(
       ({ agents }) => setAgents(agents.filter((agent) => agent.mode === 'primary')),
@@ -38,7 +57,7 @@ export function Place({ conversation }: { conversation: Unbegun }) {
           className="min-w-0 flex-1 truncate rounded-md border border-line bg-transparent px-1.5 py-0.5 font-mono text-xs text-ink placeholder:text-quiet"
         />
         <datalist id={list}>
-          {known.map((path) => (
+          {[...new Set([...below, ...known])].map((path) => (
             <option key={path} value={path} />
           ))}
         </datalist>

@@ -1,6 +1,6 @@
 /** A request as lines of text, so that it can be read, and compared line by line. */
 
-import type { Message as StoredMessage, RequestReport } from '../api/schema';
+import type { Message as StoredMessage, RequestReport } from '@clew/client';
 import { outputText, type ToolPart } from '../conversation/tool_part';
 
 type Part = Record<string, unknown>;

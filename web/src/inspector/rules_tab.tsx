@@ -1,7 +1,7 @@
 /** What is allowed here and by whom: the rules of the session, the project and the agent; revoked, added, explained. */
 
 import { type FormEvent, useRef, useState } from 'react';
-import type { KeptRule } from '../api/schema';
+import type { KeptRule } from '@clew/client';
 import { inWords } from '../api/problem';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';

@@ -1,6 +1,6 @@
 /** The tree: turns as a graph, with the head, what left the line, summaries and branches. */
 
-import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow, useStore as useFlow } from '@xyflow/react';
+import { Background, type BuiltInEdge, Controls, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow, useStore as useFlow } from '@xyflow/react';
 import '@xyflow/react/dist/style.css';
 import { type KeyboardEvent, useEffect, useMemo, useState } from 'react';
 import type { TreeTurn } from '../api/types';
@@ -25,6 +25,9 @@ const WHOLE = 12;
 const MARGIN = 16;
 /** As wide as the boxes below. */
 const BOX_WIDTH = 288;
+
+/** What leaves the line turns off on the side where it stands, within what it is indented by. */
+const TURN = { offset: 7, borderRadius: 4 };
 
 const TYPES = { turn: TurnBox, branch: BranchBox };
 
@@ -52,17 +55,18 @@ export function TreeTab() {
       ...laid.turns.map(({ turn, x, y }): TurnNode => ({ id: turn.id, type: 'turn', position: { x, y }, data: { turn }, ariaLabel: describe(turn) })),
       ...laid.branches.map(({ sessionId, title, x, y }): BranchNode => ({ id: sessionId, type: 'branch', position: { x, y }, data: { sessionId, title }, ariaLabel: `Branch ${title}` })),
     ];
-    const lines: Edge[] = [
+    const lines: BuiltInEdge[] = [
       ...laid.edges.map(({ from, to, onLine, parts }) => ({
         id: `${from} ${to}`,
-        type: 'smoothstep',
+        type: 'smoothstep' as const,
+        pathOptions: TURN,
         source: from,
         target: to,
         targetHandle: parts ? 'side' : 'top',
         style: { stroke: onLine ? 'var(--thread)' : 'var(--quiet)', strokeWidth: onLine ? 2 : 1.2 },
       })),
       ...laid.branches.flatMap(({ sessionId, turnId }) =>
-        turnId === null ? [] : [{ id: `${turnId} ${sessionId}`, type: 'smoothstep', source: turnId, target: sessionId, targetHandle: 'side', style: { stroke: 'var(--info)', strokeDasharray: '4 3' } }],
+        turnId === null ? [] : [{ id: `${turnId} ${sessionId}`, type: 'smoothstep' as const, pathOptions: TURN, source: turnId, target: sessionId, targetHandle: 'side', style: { stroke: 'var(--info)', strokeDasharray: '4 3' } }],
       ),
     ];
     return { nodes: shown, edges: lines };
@@ -167,12 +171,13 @@ function TurnBox({ data: { turn } }: NodeProps<TurnNode>) {
 
 /** Where the lines end: at the top for the next of a column, at the side for what stands indented. */
 function Ends() {
-  const hidden = 'left-3! opacity-0! pointer-events-none!';
+  // Without a size: lines would end as far from the boxes as these are large.
+  const hidden = 'size-0! min-h-0! min-w-0! border-0! opacity-0! pointer-events-none!';
   return (
     <>
-      <Handle id="top" type="target" position={Position.Top} className={hidden} />
-      <Handle id="side" type="target" position={Position.Left} className="opacity-0! pointer-events-none!" />
-      <Handle id="below" type="source" position={Position.Bottom} className={hidden} />
+      <Handle id="top" type="target" position={Position.Top} className={`left-3! ${hidden}`} />
+      <Handle id="side" type="target" position={Position.Left} className={hidden} />
+      <Handle id="below" type="source" position={Position.Bottom} className={`left-3! ${hidden}`} />
     </>
   );
 }

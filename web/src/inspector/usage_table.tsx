@@ -1,6 +1,6 @@
 /** Tokens in their five kinds, which add up. */
 
-import type { StepReport } from '../api/schema';
+import type { StepReport } from '@clew/client';
 
 const KINDS = [
   ['input', 'Input'],

@@ -30,8 +30,9 @@ const MOST = { sessions: 7, commands: 7, prompts: 5, models: 5, messages: 8 };
 const PAGE: Entry[] = [
   { key: 'new', words: 'New session', note: 'Ctrl J', icon: 'plus', act: beginNew },
   { key: 'search', words: 'Search all sessions', note: 'Ctrl Shift F', icon: 'search', act: beginSearch },
-  { key: 'settings', words: 'Settings: models, keys, defaults, look', note: '', icon: 'sliders', act: () => view.set({ opened: 'settings' }) },
+  { key: 'settings', words: 'Settings: models, keys, MCP servers, look', note: '', icon: 'sliders', act: () => view.set({ opened: 'settings' }) },
   { key: 'spend', words: 'What was spent', note: '', icon: 'coins', act: () => view.set({ opened: 'spend' }) },
+  { key: 'import', words: 'Import sessions: Claude Code, Codex, pi, opencode', note: '', icon: 'file', act: () => view.set({ opened: 'import' }) },
   { key: 'triggers', words: 'Triggers: schedules and webhooks', note: '', icon: 'clock', act: () => view.set({ opened: 'triggers' }) },
   { key: 'help', words: 'Commands and keys', note: '', icon: 'menu', act: () => view.set({ opened: 'help' }) },
   { key: 'list', words: 'List of sessions, in sight or out of it', note: 'Ctrl B', icon: 'menu', act: toggleList },

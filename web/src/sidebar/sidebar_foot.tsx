@@ -19,6 +19,10 @@ export function SidebarFoot() {
         <span className={online && server ? 'sr-only' : 'truncate'}>{state}</span>
         {online && server && <span className="truncate">{server.version}</span>}
       </div>
+      {/* Where there are keys, Ctrl K leads there. */}
+      <span className="hidden pointer-coarse:contents">
+        <IconButton label="Everything by name" title="Sessions, commands, models and settings by a few letters" icon="search" onClick={() => view.set({ opened: 'palette', sidebar: false })} />
+      </span>
       <IconButton label="What was spent" icon="coins" onClick={() => view.set({ opened: 'spend' })} />
       <IconButton label="Triggers" icon="clock" onClick={() => view.set({ opened: 'triggers' })} />
       <IconButton label="Settings" icon="sliders" onClick={() => view.set({ opened: 'settings' })} />

@@ -94,9 +94,9 @@ export class Conversation extends OpenSession {
     void this.settle();
   }
 
-  /** One word for every request that is seen to wait. */
-  async decideAll(decision: Decision): Promise<void> {
-    const approval_ids = (this.store.get().status.waiting ?? []).flatMap((wait) => wait.approval_id ?? []);
+  /** One word for those of the requests that wait still which were `seen`. */
+  async decideAll(decision: Decision, seen: readonly string[]): Promise<void> {
+    const approval_ids = (this.store.get().status.waiting ?? []).flatMap((wait) => wait.approval_id ?? []).filter((id) => seen.includes(id));
     await this.acting(() => this.client.call('POST /api/sessions/{id}/approvals', { path: { id: this.id }, body: { decision, approval_ids } }));
     void this.settle();
   }

@@ -4,7 +4,7 @@ import { createContext, useContext } from 'react';
 import { Client } from '../api/client';
 import type { HostEvent } from '../api/events';
 import { inWords, Unreachable } from '../api/problem';
-import type { SavedPrompt, ServerShape } from '../api/schema';
+import type { SavedPrompt, ServerShape } from '@clew/client';
 import { SharedFeed } from '../api/shared_feed';
 import type { ModelListing, Session, Status } from '../api/types';
 import { Conversation, type Mode } from './conversation';

@@ -1,11 +1,12 @@
 /** One open session as the server has it: its messages in the AI SDK's own chat, read, and kept live. */
 
 import { Chat } from '@ai-sdk/react';
-import { DefaultChatTransport, generateId } from 'ai';
+import { generateId } from 'ai';
 import type { Client } from '../api/client';
 import type { HostEvent } from '../api/events';
 import { failureIn, Problem, Unreachable } from '../api/problem';
 import type { ContextReport, Message, Session, Status, StoredMessage, TreeView } from '../api/types';
+import { ChatTransport } from './chat_transport';
 import { Rereading } from './rereading';
 import { Store } from './store';
 import { joinTail } from './tail';
@@ -47,6 +48,8 @@ export interface ConversationState {
   queue: Message[];
   context: ContextReport | null;
   tree: TreeView | null;
+  /** The model that is picked for the next message, where it is not the session's own. */
+  picked: string | null;
   /** The newest refusal, for people; or what was found not to be needed. */
   notice: { text: string; bad: boolean; said?: string } | null;
   focus: Focus | null;
@@ -67,6 +70,7 @@ export class OpenSession {
     queue: [],
     context: null,
     tree: null,
+    picked: null,
     notice: null,
     focus: null,
     draft: null,
@@ -99,7 +103,7 @@ export class OpenSession {
     this.chat = new Chat<Message>({
       id,
       generateId,
-      transport: new DefaultChatTransport<Message>({
+      transport: new ChatTransport({
         api: '/api/chat',
         fetch: this.fetch,
         // The store knows the history; the server takes nothing but the newest message from the body.

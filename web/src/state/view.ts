@@ -7,7 +7,7 @@ export type Tab = 'turn' | 'tree' | 'reflog' | 'files' | 'rules';
 export type Theme = 'system' | 'light' | 'dark';
 export type Density = 'comfortable' | 'compact';
 /** A dialog that can be opened from anywhere. */
-export type Opened = 'palette' | 'settings' | 'spend' | 'triggers' | 'help';
+export type Opened = 'palette' | 'settings' | 'spend' | 'triggers' | 'import' | 'help';
 
 /** How wide the list of sessions may be drawn, in pixels. */
 export const WIDTH = { least: 208, usual: 288, most: 560 } as const;

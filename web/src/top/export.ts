@@ -2,7 +2,7 @@
 
 import type { Client } from '../api/client';
 
-export const FORMATS = { json: 'JSON', md: 'Markdown', html: 'HTML' } as const;
+export const FORMATS = { json: 'JSON', md: 'Markdown', html: 'HTML', 'claude-code': 'Claude Code', pi: 'pi' } as const;
 export type Format = keyof typeof FORMATS;
 
 /** A name that every file system takes. */
@@ -14,13 +14,13 @@ export function fileName(title: string | null, format: Format): string {
     .replace(/^[. ]+|[. ]+$/g, '')
     .slice(0, 80)
     .trim();
-  return `${plain || 'session'}.${format}`;
+  return `${plain || 'session'}.${format === 'claude-code' || format === 'pi' ? `${format}.jsonl` : format}`;
 }
 
 export async function download(client: Client, id: string, title: string | null, format: Format): Promise<void> {
-  const response = await client.fetch(`/api/sessions/${encodeURIComponent(id)}/export?format=${format}`);
+  const file = await client.call('GET /api/sessions/{id}/export', { path: { id }, query: { format } });
   // Typed as bytes: a saved page must not be opened with this page's rights.
-  const url = URL.createObjectURL(new Blob([await response.arrayBuffer()], { type: 'application/octet-stream' }));
+  const url = URL.createObjectURL(new Blob([file], { type: 'application/octet-stream' }));
   const link = document.createElement('a');
   link.href = url;
   link.download = fileName(title, format);

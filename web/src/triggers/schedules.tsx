@@ -1,7 +1,7 @@
 /** Schedules: when they fire, what they say, and the way to make one. */
 
 import { useState } from 'react';
-import type { Schedule } from '../api/schema';
+import type { Schedule } from '@clew/client';
 import { useHost } from '../state/host';
 import { useAnswer } from '../state/use_answer';
 import { Button } from '../ui/button';
@@ -62,7 +62,14 @@ function Told({ schedule }: { schedule: Schedule }) {
         {schedule.name ?? schedule.prompt}
       </p>
       <p className="text-xs text-quiet">
-        <span title={schedule.cron || undefined}>{schedule.cron ? cronWords(schedule.cron) : 'once'}</span> in {schedule.timezone} · {nextFire(schedule)} · {whereTo(schedule.routing)}
+        {schedule.watches ? (
+          `when ${schedule.watches.uri} of ${schedule.watches.server} changes`
+        ) : (
+          <>
+            <span title={schedule.cron || undefined}>{schedule.cron ? cronWords(schedule.cron) : 'once'}</span> in {schedule.timezone} · {nextFire(schedule)}
+          </>
+        )}{' '}
+        · {whereTo(schedule.routing)}
         {schedule.by === 'agent' ? ' · by the agent' : ''}
         {schedule.skipped ? ` · ${schedule.skipped} skipped` : ''}
       </p>

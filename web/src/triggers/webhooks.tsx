@@ -1,7 +1,7 @@
 /** Webhooks: doors for other programs. A secret is shown once, when it is made. */
 
 import { useState } from 'react';
-import type { WebhookShape } from '../api/schema';
+import type { WebhookShape } from '@clew/client';
 import { useHost } from '../state/host';
 import { useAnswer } from '../state/use_answer';
 import { Button } from '../ui/button';

@@ -1,6 +1,6 @@
 /** Triggers in words. */
 
-import type { Routing, Schedule } from '../api/schema';
+import type { Routing, Schedule } from '@clew/client';
 import { moment } from '../ui/words';
 
 /** Where its turns go. */
