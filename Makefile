@@ -14,6 +14,7 @@ WORKERS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.stamp
+UV := .venv-lock/bin/uv
 # Node modules are needed as soon as there are node tests.
 NODE_STAMP := tests/node/node_modules/.stamp
 NODE7_STAMP := tests/node7/node_modules/.stamp
@@ -87,6 +88,10 @@ check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
 
+.PHONY: pyright
+pyright: $(READY) $(NODE_READY) ## the examples and how clew is embedded, by the other type checker
+	node tests/node/node_modules/pyright/index.js -p examples/pyrightconfig.json --pythonpath $(BIN)/python
+
 # Read once, compiled for all: workers that begin on a clean tree would each compile every test and all of the source.
 .PHONY: compiled
 compiled: $(READY)
@@ -94,7 +99,7 @@ compiled: $(READY)
 
 # What is to be had before the tests is made side by side.
 .PHONY: checked
-checked: check compiled web-check $(NODE_READY) $(BROWSER_READY)
+checked: check pyright compiled web-check $(NODE_READY) $(BROWSER_READY)
 
 .PHONY: test
 test: ## check, then every test
@@ -115,6 +120,27 @@ test-schemathesis: $(READY) ## schemathesis over the whole API; it is installed 
 	test -x .venv-schemathesis/bin/schemathesis || { $(PYTHON) -m venv .venv-schemathesis && \
 		.venv-schemathesis/bin/python -m pip install -qq schemathesis==4.32.5; }
 	$(BIN)/python tools/schemathesis.py
+
+# Something that uses each thing clew needs, and what uses it most.
+LOWEST := $(addprefix tests/,$(addsuffix .py,unit/test_agents_* unit/test_chunk* unit/test_fold* unit/test_front_matter unit/test_gate \
+	unit/test_interop_* unit/test_package unit/test_part unit/test_permission_tables unit/test_permission_corpora unit/test_permissions_* \
+	unit/test_providers_* unit/test_tools_arguments unit/test_tools_decorator unit/test_triggers_schedule acceptance/test_transfer \
+	contract/test_* integration/test_cli_chat* integration/test_cli_commands integration/test_completion integration/test_embedding \
+	integration/test_engine integration/test_files_store integration/test_http_auth integration/test_http_body integration/test_http_chat \
+	integration/test_http_models integration/test_http_openapi integration/test_http_page integration/test_http_sse integration/test_mcp_* \
+	integration/test_model_table integration/test_output_* integration/test_postgres integration/test_serve integration/test_services \
+	integration/test_telemetry integration/test_tool_types integration/test_wire_kinds))
+
+.PHONY: test-lowest
+test-lowest: $(READY) $(UV) ## the tests of what clew needs, with the lowest version of each that pyproject.toml allows
+	rm -rf build/lowest
+	$(UV) venv -q --python $(BIN)/python build/lowest
+	$(UV) pip install -q --python build/lowest/bin/python --resolution lowest-direct -e '.[all]' -r requirements/dev.in
+	$(QUICKLY) CLEW_HYPOTHESIS_PROFILE=ci build/lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not node and not browser and not kill" $(wildcard $(LOWEST))
+
+.PHONY: test-wheel
+test-wheel: $(READY) $(UV) ## the wheel in fresh environments: each extra, the lowest and the newest versions, every Python that is there
+	$(BIN)/python tools/wheel.py $(UV)
 
 # How long (ROUNDS, MINUTES), from where (SEED), and the file that counts over several runs (TALLY).
 RIG = $(BIN)/python -m tests.rig
@@ -180,7 +206,7 @@ bench-peers: $(READY) ## whole turns beside two other engines, in environments o
 	$(BIN)/python -m bench.peers $(if $(QUICK),--quick)
 
 .PHONY: web-types
-web-types: $(READY) ## write the page's types from the API's document
+web-types: $(READY) ## write the types of client and page from the API's document
 	$(BIN)/python -m tools.web_types
 
 # Not `npm ci`: it wants the binaries of every system in the lock, and a registry need not have them all.
@@ -213,16 +239,19 @@ measure-web: $(READY) $(BROWSER_READY) ## how quickly the page opens and scrolls
 	cd tests/browser && $(IN_CHROMIUM) node measure_long.mjs
 
 # uv sits in an environment of its own. The outcome names no registry and no path.
+$(UV):
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install -qq uv
+
 .PHONY: lock
-lock: ## write requirements/dev.txt anew
-	test -x .venv-lock/bin/uv || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install -qq uv; }
-	.venv-lock/bin/uv pip compile pyproject.toml requirements/dev.in --extra server --extra models --extra google --extra bedrock --extra mistral --extra groq --extra xai --extra postgres --extra redis --extra otel --extra mcp --output-file requirements/dev.txt \
+lock: $(UV) ## write requirements/dev.txt anew
+	$(UV) pip compile pyproject.toml requirements/dev.in --extra server --extra models --extra google --extra bedrock --extra mistral --extra groq --extra xai --extra postgres --extra redis --extra otel --extra mcp --output-file requirements/dev.txt \
 		--upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--no-annotate --custom-compile-command "make lock" --quiet
 	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/dev.txt
 
 .PHONY: clean
 clean: ## remove what can be made again
-	rm -rf $(VENV) .venv-lock .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs web/node_modules tests/browser/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .venv-lock .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs web/node_modules tests/browser/node_modules examples/product/front/dist examples/product/front/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,4 +1,5 @@
-"""TypeScript for the web page, written from the OpenAPI document: its schemas, and what each operation takes and gives.
+"""TypeScript written from the OpenAPI document: its schemas, and what each operation takes and gives, for the client in
+`web/client`, on which the page stands; and the page's words for failures.
 
 No server is started: the document is made from the table of operations. The outcome depends on the code alone.
 """
@@ -15,7 +16,8 @@ from typing import Any, Final
 import msgspec
 
 ROOT: Final = Path(__file__).parent.parent
-TARGET: Final = ROOT / "web" / "src" / "api" / "schema.ts"
+TARGET: Final = ROOT / "web" / "client" / "schema.d.ts"
+FAILURE_WORDS: Final = ROOT / "web" / "src" / "api" / "failures.ts"
 HEADER: Final = "// Generated from the API's own document by `make web-types`. Do not edit."
 
 _JSON: Final = "application/json"
@@ -26,18 +28,19 @@ _NONE: Final = "Record<string, never>"
 
 
 def main(arguments: list[str]) -> int:
-    """Write the file that is named, or the page's own."""
-    target = Path(arguments[0]) if arguments else TARGET
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(generate(), encoding="utf-8")
+    """Write both files, or into the folder that is named."""
+    for target, text in generate().items():
+        target = Path(arguments[0]) / target.name if arguments else target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
     return 0
 
 
-def generate() -> str:
-    """What the page's file should hold now."""
+def generate() -> dict[Path, str]:
+    """What each file should hold now."""
     from clew.fronts.http.openapi import make_document
 
-    return f"{write_types(make_document())}\n{write_failures()}"
+    return {TARGET: write_types(make_document()), FAILURE_WORDS: f"{HEADER}\n\n{write_failures()}"}
 
 
 def write_failures() -> str:

@@ -13,10 +13,11 @@ from clew.engine import Engine, SessionList
 from clew.engine.facade import AgentList, AgentShape, ReplicaShape
 from clew.errors import *  # noqa: F403 - every error is public
 from clew.live.base import Event, LiveStream, RunningCall, Status, Waiting
+from clew.mcp_server import McpServer
 from clew.opening import open
 from clew.store.base import Damage, Rebuilt
 from clew.store.search import SearchHit, SearchPage
-from clew.tools.base import Tool, ToolContext, ToolOutput
+from clew.tools.base import File, Tool, ToolContext, ToolOutput
 from clew.tools.decorator import tool
 from clew.transcript.message import Message, MessageRow, PartRow
 from clew.transcript.portable import Blob
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from clew.history.report import RequestReport, StepReport, TurnReport
     from clew.history.rewind import Rewound
     from clew.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
+    from clew.interop.programs.arrival import Arrival, Remark
     from clew.permissions.evaluate import Considered
     from clew.permissions.explain import Explanation, Subject
     from clew.providers.base import (
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
     from clew.runtime.rule_book import KeptRule
     from clew.runtime.submission import Submission, TurnOutcome
     from clew.system_prompt.assemble import Section
+    from clew.tools.served import ServerState
+    from clew.triggers.schedule import Watch
 
 # Values that only a running engine hands out are loaded when somebody names them: `import clew` stays light.
 _LATER = {
@@ -84,6 +88,7 @@ _LATER = {
     "clew.history.report": ("RequestReport", "StepReport", "TurnReport"),
     "clew.history.rewind": ("Rewound",),
     "clew.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
+    "clew.interop.programs.arrival": ("Arrival", "Remark"),
     "clew.permissions.evaluate": ("Considered",),
     "clew.permissions.explain": ("Explanation", "Subject"),
     "clew.providers.base": (
@@ -105,12 +110,15 @@ _LATER = {
     "clew.runtime.rule_book": ("KeptRule",),
     "clew.runtime.submission": ("Submission", "TurnOutcome"),
     "clew.system_prompt.assemble": ("Section",),
+    "clew.tools.served": ("ServerState",),
+    "clew.triggers.schedule": ("Watch",),
 }
 
 __all__ = [
     "Agent",
     "AgentList",
     "AgentShape",
+    "Arrival",
     "Blob",
     "Challenge",
     "Compacted",
@@ -124,6 +132,7 @@ __all__ = [
     "Event",
     "EventList",
     "Explanation",
+    "File",
     "FileList",
     "HookContext",
     "HookMap",
@@ -131,6 +140,7 @@ __all__ = [
     "KeptRule",
     "LedgerEvent",
     "LiveStream",
+    "McpServer",
     "Message",
     "MessageRow",
     "Model",
@@ -145,6 +155,7 @@ __all__ = [
     "Rebuilt",
     "Received",
     "ReflogEntry",
+    "Remark",
     "ReplicaShape",
     "RequestReport",
     "Rewound",
@@ -158,6 +169,7 @@ __all__ = [
     "SearchHit",
     "SearchPage",
     "Section",
+    "ServerState",
     "Session",
     "SessionList",
     "SettingsShape",
@@ -186,6 +198,7 @@ __all__ = [
     "UsageSaid",
     "UsageSums",
     "Waiting",
+    "Watch",
     "Webhook",
     "__version__",
     "open",

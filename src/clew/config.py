@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.mcp_server import McpServer
 from clew.misfit import misfit
 
 __all__ = [
@@ -178,6 +179,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     compaction: CompactionConfig = CompactionConfig()
     pruning: PruningConfig = PruningConfig()
     tools: ToolsConfig = ToolsConfig()
+    mcp_servers: dict[str, McpServer] = msgspec.field(default_factory=dict)
     server: ServerConfig = ServerConfig()
     replica: ReplicaConfig = ReplicaConfig()
     durability: Literal["process", "power"] = "process"
@@ -201,7 +203,9 @@ def secret_values(config: Config | None = None, environ: Mapping[str, str] = os.
     characters is none: every line would be holes.
     """
     known = [value for name, value in environ.items() if _SECRET_NAME.search(name)]
-    known += [str(one.get("api_key") or "") for one in config.providers.values()] if config is not None else []
+    if config is not None:
+        known += [str(one.get("api_key") or "") for one in config.providers.values()]
+        known += [value for server in config.mcp_servers.values() for value in server.secrets]
     return tuple(value for value in known if len(value) >= 8)
 
 

@@ -19,6 +19,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from enum import Enum
+from hashlib import sha256
 from typing import Final
 
 from clew.clock import Clock, SystemClock
@@ -36,7 +37,10 @@ __all__ = [
     "check_session_id",
     "check_shared_id",
     "check_turn_id",
+    "derived_id",
+    "derived_session_id",
     "is_alias",
+    "is_message_id",
     "is_session_id",
     "is_shared_id",
     "random_name",
@@ -60,6 +64,7 @@ _CLEW = "[0-9a-f]{12}[0-9A-Za-z]{14}"
 
 
 _SHARED = re.compile("[A-Za-z0-9_-]{1,64}", re.ASCII)
+_MESSAGE = re.compile(f"msg_{_CLEW}", re.ASCII)
 _ALIAS = re.compile(r"(?!ses_)[\x20-\x7e]{1,128}", re.ASCII)
 
 
@@ -183,6 +188,26 @@ class Mint:
         return "".join(digits)
 
 
+def derived_id(prefix: str, session_id: str, place: str, at: int) -> str:
+    """An id of clew's form that is always the same for the same place of what another program wrote."""
+    number = int.from_bytes(sha256(f"{session_id}/{place}".encode()).digest()[:16])
+    tail = ""
+    for _ in range(_TAIL):
+        number, digit = divmod(number, len(_ALPHABET))
+        tail += _ALPHABET[digit]
+    return f"{prefix}{(max(at - EPOCH_MS, 0) << _COUNTER_BITS) & (_STAMP_LIMIT - 1):012x}{tail}"
+
+
+def derived_session_id(form: SessionIdForm, key: str) -> str:
+    """The same for a session, in the form its store knows."""
+    if form is SessionIdForm.UUID:
+        return str(uuid.UUID(bytes=sha256(key.encode()).digest()[:16], version=4))
+    if form is not SessionIdForm.ULID:
+        return derived_id("ses_", key, "", 0)
+    value = int.from_bytes(sha256(key.encode()).digest()[:16])
+    return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
+
+
 def stamp_of(id_: str) -> int:
     """The epoch milliseconds an id was minted at, for people who debug; never for ordering."""
     return (int(id_[4:16], 16) >> _COUNTER_BITS) + EPOCH_MS
@@ -226,7 +251,12 @@ def is_shared_id(value: object) -> bool:
     return isinstance(value, str) and _SHARED.fullmatch(value) is not None
 
 
-check_message_id = functools.partial(_check, "message", re.compile(f"msg_{_CLEW}", re.ASCII))
+def is_message_id(value: object) -> bool:
+    """Whether clew gave a message this id."""
+    return isinstance(value, str) and _MESSAGE.fullmatch(value) is not None
+
+
+check_message_id = functools.partial(_check, "message", _MESSAGE)
 check_part_id = functools.partial(_check, "part", re.compile(f"prt_{_CLEW}", re.ASCII))
 check_turn_id = functools.partial(_check, "turn", re.compile(f"trn_{_CLEW}", re.ASCII))
 check_schedule_id = functools.partial(_check, "schedule", re.compile(f"sch_{_CLEW}", re.ASCII))

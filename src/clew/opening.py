@@ -18,6 +18,7 @@ from clew.engine import Engine
 from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live
 from clew.live.location import LivePlace, parse_live
+from clew.mcp_server import McpServer, read_server
 from clew.misfit import misfit
 from clew.store.base import Store
 from clew.store.location import Folder, Location, Memory, PostgresDatabase, parse_url
@@ -39,11 +40,12 @@ __all__ = ["open"]
 
 @contextlib.asynccontextmanager
 async def open(
-    url: str | None = None,
+    url: str | Store | None = None,
     *,
     agents: Iterable[Agent] | None = None,
     rules: Iterable[Rule] = (),
     tools: Iterable[Tool] = (),
+    mcp_servers: Mapping[str, McpServer | Mapping[str, Any]] | None = None,
     builtin_tools: bool | Iterable[str] = True,
     providers: Providers | Mapping[str, Provider] | None = None,
     hooks: HookMap | None = None,
@@ -60,14 +62,15 @@ async def open(
     """Open a store and everything around it.
 
     ``url`` is ``sqlite:///file.db``, ``jsonl:FOLDER``, ``json:FOLDER`` or ``memory:``; without one, ``clew.db`` in
-    ``data_dir``. What an earlier process left unfinished is recovered before the engine is handed out.
+    ``data_dir``. A store of your own is given as it is, and closed with the engine. What an earlier process left
+    unfinished is recovered before the engine is handed out.
     ``read_only`` takes no lock and works beside a running owner.
 
     Nothing of the user's is read unless it is asked for: ``config="user"`` has the store, the settings, the agents,
     the skills and the data folder that the command line has, and its ``CLEW_…`` variables. ``agents`` are then all
     there are, the first one is a new session's; ``rules`` hold for each of them. ``tools`` are added to the built-in
-    ones, of which ``builtin_tools`` says which there are. ``providers`` replace the configured ones; a mapping
-    names them by their ids. ``deps`` is the
+    ones, of which ``builtin_tools`` says which there are, and so are those that ``mcp_servers`` give.
+    ``providers`` replace the configured ones; a mapping names them by their ids. ``deps`` is the
     host's own, handed to tools and hooks. ``config_dir`` has a folder ``agents`` and one ``skills``; in ``data_dir``
     long outputs are put aside, else beside the store.
 
@@ -91,6 +94,7 @@ async def open(
         agents=None if agents is None else tuple(agents),
         rules=tuple(rules),
         tools=tuple(tools),
+        mcp_servers={name: read_server(server, name) for name, server in (mcp_servers or {}).items()},
         builtin_tools=builtin_tools if isinstance(builtin_tools, bool) else tuple(builtin_tools),
         providers=ProviderSet(providers) if isinstance(providers, Mapping) else providers,
         hooks=hooks or {},
@@ -99,8 +103,12 @@ async def open(
     config, mint = given.config, ids.Mint(clock)
     if url is None and given.data_dir is None:
         raise InvalidInput('name a store, such as sqlite:///clew.db, or a data_dir; config="user" has the user\'s own')
-    location = parse_url(f"sqlite:///{given.data_dir}/clew.db" if url is None else url)
-    store = await _open_store(location, config, read_only, clock, mint)
+    location: Location | None = None
+    if url is None or isinstance(url, str):
+        location = parse_url(f"sqlite:///{given.data_dir}/clew.db" if url is None else url)
+        store = await _open_store(location, config, read_only, clock, mint)
+    else:
+        store = url
     try:
         able, replace = store.capabilities, msgspec.structs.replace
         save_on = config.save.save_on or able.save_on
@@ -109,8 +117,10 @@ async def open(
         # What the settings leave open is as the store has it.
         save = replace(config.save, save_on=save_on)
         compaction = replace(config.compaction, preset=config.compaction.preset or able.preset)
-        by_store = config.tools.output_chars_by_store.get(_kind_of(location), config.tools.output_chars)
-        set_up = replace(config.tools, output_chars=by_store)
+        by_store = config.tools.output_chars_by_store
+        usual = config.tools.output_chars
+        chars = usual if location is None else by_store.get(_kind_of(location), usual)
+        set_up = replace(config.tools, output_chars=chars)
         config = replace(config, save=save, compaction=compaction, tools=set_up)
         given = replace(given, config=config)
         # What is wrong with them is said now, and not to every turn.
@@ -144,13 +154,14 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[Agent, ...] | None
     rules: tuple[Rule, ...]
     tools: tuple[Tool, ...]
+    mcp_servers: Mapping[str, McpServer]
     builtin_tools: bool | tuple[str, ...]
     providers: Providers | None
     hooks: HookMap
     deps: Any
 
 
-async def _find_live(named: Live | str | None, config: Config, location: Location, store: Store) -> Live:
+async def _find_live(named: Live | str | None, config: Config, location: Location | None, store: Store) -> Live:
     """The live layer that was given or named; where nobody says anything, what suits the store."""
     from clew.live.local import LocalLive
 
@@ -194,13 +205,13 @@ def _kind_of(location: Location) -> Literal["sqlite", "postgresql", "jsonl", "js
 
 
 @contextlib.contextmanager
-def _spill_folder(location: Location, data_dir: Path | None) -> Iterator[Path]:
+def _spill_folder(location: Location | None, data_dir: Path | None) -> Iterator[Path]:
     """Where long outputs of tools go: into the data folder, else beside the store, or, of a store that is nowhere on
     this machine, nowhere that stays."""
     if data_dir is not None and not isinstance(location, Memory):
         yield data_dir.absolute() / "spill"
         return
-    if not isinstance(location, Memory | PostgresDatabase):
+    if location is not None and not isinstance(location, Memory | PostgresDatabase):
         # Not a name with the store's before it: tools are kept out of all of those.
         yield location.path.absolute().with_name(f"spill-{location.path.name}")
         return
@@ -217,6 +228,7 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
     from clew.runtime.host import Host
     from clew.runtime.lease import Lease
     from clew.runtime.places import OwnPlaces
+    from clew.tools.mcp.servers import McpServers
 
     config = given.config
     path = getattr(store, "path", None)
@@ -263,6 +275,7 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
         spill=spill,
         config_folder=given.config_dir,
         choices=Choices(named, config.default_agent, config.max_steps),
+        servers=McpServers({**config.mcp_servers, **given.mcp_servers}, clock),
         lease=Lease(shared=store.capabilities.many_processes),
     )
 

@@ -13,20 +13,27 @@ from typing import Any, Final
 import msgspec
 
 from clew.engine import Engine
-from clew.engine.turn_stream import attached
-from clew.fronts.http.app import make_app
-from clew.fronts.http.chat import begin_chat
-from clew.fronts.http.identity import Authenticate, Owner
-from clew.fronts.http.problem import HANDLERS
-from clew.fronts.http.request_body import parse_raw
-from clew.fronts.http.sse import CHAT_HEADERS, SSE_HEADERS, chunk_frames
+from clew.errors import ClewError
 from clew.fronts.operations.runs import ChatBody
+
+try:
+    from clew.fronts.http.app import make_app
+    from clew.fronts.http.chat import begin_chat
+    from clew.fronts.http.identity import Authenticate, Owner
+    from clew.fronts.http.problem import HANDLERS
+    from clew.fronts.http.request_body import parse_raw
+    from clew.fronts.http.sse import CHAT_HEADERS, SSE_HEADERS, chunk_frames
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] == "starlette":
+        raise ImportError('clew.server needs its packages: run pip install "clew[server]"') from error
+    raise
 
 __all__ = ["Authenticate", "Owner", "chat", "exception_handlers", "headers", "make_app", "resume"]
 
 headers: Final[Mapping[str, str]] = {**SSE_HEADERS, **CHAT_HEADERS}
 """Of a response that streams a chat."""
-exception_handlers: Final[Mapping[Any, Any]] = HANDLERS
+exception_handlers: Final[Mapping[Any, Any]] = {ClewError: HANDLERS[ClewError]}
+"""For what clew raises; what the host itself raises, such as a 401, is the host's to answer."""
 
 
 async def chat(engine: Engine, body: bytes | Mapping[str, Any], *, create: bool = False) -> AsyncIterator[bytes]:
@@ -41,5 +48,5 @@ async def resume(engine: Engine, session_id: str, *, replay: bool = True) -> Asy
     """The frames of what runs, from its message's first part, or only what comes from now on; None when nothing does,
     for which the AI SDK expects a 204."""
     await engine.get_session(session_id)
-    stream = await engine.find_stream(session_id)
-    return None if stream is None else chunk_frames(attached(stream, replay=replay))
+    batches = await engine.find_batches(session_id, replay=replay)
+    return None if batches is None else chunk_frames(batches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -426,7 +427,7 @@ async def test_reading_writes_nothing(tmp_path: Path) -> None:
 
 
 def _dump(path: Path) -> list[str]:
-    with sqlite3.connect(path) as database:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
         return list(database.iterdump())
 
 

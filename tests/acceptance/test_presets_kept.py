@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -67,7 +68,7 @@ async def test_the_turn_preset_summarises_and_keeps_whole_turns_as_the_ledger_te
         kept = [first[one["tail_start_id"]] for one in compactions]
     order = [turn["id"] for turn in tree if turn["kind"] == "normal"]
     columns = "summarized_through_turn_id, first_kept_turn_id, tokens_before, tokens_after"
-    with sqlite3.connect(file) as ledger:
+    with contextlib.closing(sqlite3.connect(file)) as ledger, ledger:
         rows = ledger.execute(
             f"SELECT {columns} FROM ledger_turns WHERE turn_type = 'compaction' ORDER BY created_at, id"
         ).fetchall()

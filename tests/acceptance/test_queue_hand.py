@@ -161,12 +161,12 @@ async def test_a_message_that_has_begun_by_itself_is_not_stopped_for_its_own_sak
         runner = s.engine._runtime.runner
         stop = runner._stop_live
 
-        async def stop_late(session_id: str, reason: str) -> bool:
+        async def stop_late(session_id: str, reason: str, to: str | None = None) -> bool:
             gate.set()
             # Whoever holds the session while this is done keeps the next one from beginning.
             if not runner._sessions.lock(session_id).locked():
                 await begun.reached.wait()
-            stopped = await stop(session_id, reason)
+            stopped = await stop(session_id, reason, to)
             begun.set()
             return stopped
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -55,7 +56,7 @@ async def test_a_marker_that_no_longer_reads_costs_its_summary_and_nothing_else(
         marker = (await s.engine.compact(s.id)).message_id
         if off_the_line:
             await s.engine.rewind(s.id, users[1], mode="edit")
-    with sqlite3.connect(tmp_path / "damaged.db") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "damaged.db")) as connection, connection:
         connection.execute("UPDATE chat_parts SET data_json = '{broken' WHERE message_id = ?", (marker,))
     async with opened(tmp_path, url=url) as s:
         await s.begin()

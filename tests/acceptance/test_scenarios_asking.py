@@ -249,3 +249,23 @@ async def test_an_answer_given_as_soon_as_the_request_is_seen_counts(open_scenar
         await s.settled()
         assert (await s.transcript())[-1] == "assistant: Done."
         assert await s.check() == []
+
+
+@pytest.mark.rule("PM-6")
+async def test_who_leaves_while_the_answer_is_being_stored_has_answered(open_scenario: Open) -> None:
+    """Cut off at the moment it is told that the answer counts, the turn goes on all the same."""
+    async with open_scenario([call("write", {"path": "a.txt", "content": "x"}), say("Done.")]) as s:
+        await s.begin()
+        await s.prompt("write")
+        approval_id = await ask_once(s)
+        events = s.engine.subscribe()
+        answering = asyncio.create_task(s.engine.answer(s.id, approval_id, "once"))
+        async for event in events:
+            if event.type == "approval_answered":
+                answering.cancel()
+            elif event.type == "turn_finished":
+                break
+        await s.settled()
+        assert (s.workspace / "a.txt").read_text() == "x"
+        assert (await s.transcript())[-1] == "assistant: Done."
+        assert await s.check() == []

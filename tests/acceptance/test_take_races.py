@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ async def test_a_damaged_turn_beside_the_line_keeps_no_call_open(open_scenario: 
         await started.wait()
         await s.engine.abort(s.id)
         await submission.wait()
-        with sqlite3.connect(tmp_path / "store.db") as other:
+        with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
             assert other.execute("UPDATE chat_turns SET messages = 7 WHERE id = ?", (left,)).rowcount == 1
         other.close()
         await s.prompt("go on")

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import clew
 from clew.engine import Engine
 from clew.history.check import check
-from clew.history.transfer import LEFT_BEHIND
 from clew.interop.session_file import format_json, format_jsonl, parse_session
 from clew.store.unit import AddPruned, PatchMessage, PutParts, SealMessage
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import FakeProviders, Gate, Turnout, call, fail, report, say, wait
 from clew.transcript.damage import seal_of
 from clew.transcript.message import PartRow
+from clew.transcript.portable import LEFT_BEHIND
 from clew.transcript.pruned import Pruned
 from clew.transcript.turn import NOT_REPORTED
 from clew.transcript.turn_state import SETTLED

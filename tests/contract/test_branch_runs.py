@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import sqlite3
@@ -131,7 +132,7 @@ async def test_a_branch_of_a_line_that_is_damaged_ends_with_an_error(tmp_path: P
         source = await store.find_session(id_)
         assert source is not None
         turn, messages = (await store.load_path(id_, (await store.load_state(id_)).head_turn_id))[-1]
-        with sqlite3.connect(file, isolation_level=None) as db:
+        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as db, db:
             db.execute(damage)
         before = await store.session_ids()
 

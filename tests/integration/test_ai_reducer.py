@@ -30,7 +30,7 @@ from tests.rounds import rounds
 pytestmark = pytest.mark.node
 
 NODE = Path(__file__).parents[1] / "node"
-STREAMS = rounds(300)
+STREAMS = rounds(180)
 Figure = Callable[[str, object], None]
 
 
@@ -175,7 +175,7 @@ def test_a_run_after_an_answer_goes_on_with_the_message(record_property: Figure)
 def test_a_replay_and_the_live_tail_join_at_every_chunk(record_property: Figure) -> None:
     """Wherever a viewer comes in, it ends with the stored message: no gap, nothing twice, nothing out of order."""
     questions, expected = [], []
-    for seed in range(rounds(60)):
+    for seed in range(rounds(30)):
         fold = Fold("m1")
         for run in random_runs(seed, size=30):
             final = as_replayed(take(reopened(fold), run).message())
@@ -225,7 +225,7 @@ def _damaged(chance: random.Random, stream: list[Chunk]) -> list[Chunk]:
 def test_half_written_json_has_the_value_the_client_gives_it(record_property: Figure) -> None:
     """JSON cut anywhere, JSON with damage, and plain noise."""
     chance = random.Random(1)
-    texts = [_json_text(chance, number) for number in range(rounds(10_000))]
+    texts = [_json_text(chance, number) for number in range(rounds(5_000))]
     batches = [texts[at : at + 1000] for at in range(0, len(texts), 1000)]
     answers = ask({"mode": "partial", "texts": batch} for batch in batches)
     values = [value for answer in answers for value in answer["values"]]

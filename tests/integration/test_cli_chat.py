@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import clew
-from tests.integration.command_line import run
+from tests.integration.command_line import Run, run
 from tests.integration.processes import CLEW, environment, serving
 from tests.integration.screen import Open, chat, texts
 
@@ -106,7 +106,7 @@ def test_ctrl_c_aborts_the_turn_and_a_second_one_leaves(chat: Open, tmp_path: Pa
     screen.shows("  1  3 words\n")
     screen.type("\x03")
     screen.until("stopped; what was written is kept")
-    screen.until("1 queued, paused since an abort; /queue go on ends it")
+    screen.until("1 queued, paused since it was stopped; /queue go on ends it")
     screen.type("/continue queue\r")
     screen.shows("› 3 words\n")
     screen.shows("thread stone quiet\n")
@@ -461,6 +461,30 @@ async def test_beside_a_server_it_talks_to_the_server(tmp_path: Path, chat: Open
     assert shown.split() == words[-1]["text"].split()
 
 
+@pytest.mark.slow
+@pytest.mark.rule("ST-9")
+def test_a_second_chat_talks_to_the_first_and_has_the_store_after_it(chat: Open, run: Run) -> None:
+    """So does every command, and the page; whoever is left when the owner leaves goes on with what is stored."""
+    first = chat(model="demo/echo")
+    first.until(READY)
+    first.send("one", "› one\none\n")
+    second = chat(model="demo/echo", new=True)
+    second.until(READY)
+    second.send("two", "› two\ntwo\n")
+    code, url, _ = run("url")
+    assert (code, re.fullmatch(r"http://127\.0\.0\.1:\d+/#token=\S+\n", url) is not None) == (0, True)
+    assert run("run", "three", "--model", "demo/echo") == (0, "three\n", "")
+    assert first.leave() == 0
+    second.shows("the store is open here now\n")
+    second.idle()
+    second.send("four", "› four\nfour\n")
+    # It serves in its turn, and nobody does when it has left.
+    assert run("run", "five", "--model", "demo/echo") == (0, "five\n", "")
+    assert second.leave() == 0
+    assert (run("url"))[0] == 3
+    assert run("check") == (0, "4 sessions, 0 problems\n", "")
+
+
 def test_without_a_terminal_lines_are_prompts(tmp_path: Path) -> None:
     """One after another, with nothing on stdout but what was said; what nobody can be asked is denied."""
 
@@ -475,7 +499,8 @@ def test_without_a_terminal_lines_are_prompts(tmp_path: Path) -> None:
     assert out.startswith("hello there\none \ntwo\n✗ bash touch made  denied")
     assert not (tmp_path / "made").exists()
     failed = piped("404\n", "--new", "--model", "demo/fail")
-    assert failed == (1, "", "clew: 404: there is no such model\n")
+    why = "demo has no model of that name. Choose another model. (--model chooses another one)"
+    assert failed == (1, "", f"clew: {why}\n404: there is no such model\n")
     full = "word " * 150
     code, out, err = piped(f"{full}\n" * 5, "--new", "--model", "demo/small")
     assert (code, set(out.split())) == (0, {"word"})

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import threading
+import time
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,20 @@ def test_files_go_along_and_a_shell_is_at_hand(chat: Open, tmp_path: Path) -> No
     screen.shows("› look at @src/app.py\n")
     screen.type("\r")
     screen.send("", "› look at @src/app.py\n[file app.py]\n")
+    # What a text would take along is told before it is sent, also one that was pasted.
+    (tmp_path / "my notes.txt").write_text("mine")
+    screen.type("\x1b[200~as @src/app.py\nand @my\x1b[201~")
+    screen.shows("\nsends along: app.py")
+    screen.shows(" my notes.txt")
+    screen.type("\x1b[B")
+    screen.shows("and @'my notes.txt'\n")
+    screen.shows("\nsends along: app.py, my notes.txt")
+    screen.type("\r\r")
+    screen.shows("[file app.py]\n[file my notes.txt]\n")
     screen.send("!echo here; printf '\\033[2J'; exit 3", "here\n\\x1b[2J\n", "exit code 3; the model is told")
     screen.send("and now", "› and now\n[file my-shell.txt]\n")
     screen.send("//etc is a folder", "› /etc is a folder\n")
-    [first, _, second, _, third, _] = messages(tmp_path)
+    [first, _, _, _, second, _, third, _] = messages(tmp_path)
     assert [part.get("filename") for part in first.parts] == [None, "app.py"]
     assert [part.get("filename") for part in second.parts] == [None, "my-shell.txt"]
     assert texts([third]) == ["/etc is a folder"]
@@ -87,7 +98,7 @@ def test_files_go_along_and_a_shell_is_at_hand(chat: Open, tmp_path: Path) -> No
 
 
 def test_the_editor_of_ones_own(chat: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-X Ctrl-E hands the line over and takes back what became of it."""
+    """Ctrl-X Ctrl-E hands the line over and takes back what became of it, however slowly the two are pressed."""
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nprintf " and more" >> "$1"\n')
     editor.chmod(0o755)
@@ -96,7 +107,11 @@ def test_the_editor_of_ones_own(chat: Open, tmp_path: Path, monkeypatch: pytest.
     screen.until(READY)
     screen.type("some words\x18\x05")
     screen.shows("› some words and more")
-    screen.send("", "› some words and more\nsome words and more\n")
+    screen.type("\x18")
+    time.sleep(0.3)  # as fingers need; half of a key of Esc's has been given up by then
+    screen.type("\x05")
+    screen.shows("› some words and more and more")
+    screen.send("", "› some words and more and more\nsome words and more and more\n")
     assert screen.leave() == 0
 
 
@@ -113,7 +128,7 @@ def test_escape_stops_and_the_queue_stays(chat: Open, tmp_path: Path) -> None:
         screen.shows(f"⋯ {words}\n" if words != "6 words" else "⋯ and 1 more; /queue lists them\n")
     screen.type("\x1b")
     screen.shows("stopped; what was written is kept, and /continue goes on; 4 messages in the\nqueue, paused\n")
-    screen.shows("4 queued, paused since an abort; /queue go on ends it\n")
+    screen.shows("4 queued, paused since it was stopped; /queue go on ends it\n")
     screen.type("/queue edit 2\r")
     screen.shows("› /queue edit msg_")
     screen.type(" in all\r")
@@ -131,6 +146,8 @@ def test_escape_stops_and_the_queue_stays(chat: Open, tmp_path: Path) -> None:
     for number in (3, 2, 1):
         screen.type(f"/queue cancel {number}\r")
         screen.shows(f"\n{number - 1} queued" if number > 1 else "nothing waits")
+    screen.type("/queue pause\r")
+    screen.shows("nothing waits, so nothing is paused")
     screen.idle()
     screen.type("\x1b")
     screen.type("\x1b")

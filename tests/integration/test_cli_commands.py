@@ -21,9 +21,11 @@ GROUPS = ("schedule", "hook", "rules", "token")
 COMMANDS = sorted(name for name in app if not name.startswith("-") and name not in GROUPS)
 COMMANDS += sorted(f"{group} {name}" for group in GROUPS for name in app[group] if not name.startswith("-"))
 WITHOUT_JSON = {
+    "acp",
     "serve",
     "chat",
     "mcp",
+    "completion",
     "url",
     "backup",
     "ledger",
@@ -257,7 +259,7 @@ def test_every_command_has_help_with_an_example(say: Say, name: str) -> None:
     assert code == 0
     assert "--empty-" not in out
     assert f"Example: clew {name}" in out
-    assert ("--store" in out) is (name != "convert" and not name.startswith("token "))
+    assert ("--store" in out) is (name not in ("convert", "completion") and not name.startswith("token "))
     assert ("--json" in out) is (name not in WITHOUT_JSON)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 from contextlib import closing
@@ -36,7 +37,7 @@ def test_a_store_is_rebuilt_from_its_log_and_compared(
     assert code == 0
     assert out.endswith(f" facts, 1 sessions, equal to the store: {target}\n")
     assert say("show", session, "--store", f"sqlite:///{target}") == say("show", session)
-    with sqlite3.connect(tmp_path / "store.db") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
         connection.execute("UPDATE chat_sessions SET agent = 'another'")
     code, out, _ = say("rebuild", str(tmp_path / "second.db"), "--json")
     told = json.loads(out)

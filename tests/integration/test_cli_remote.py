@@ -15,8 +15,8 @@ import clew
 from clew.errors import Invalid, NotFound, OwnedByAnotherProcess, StoreUnavailable
 from clew.fronts.cli.command import open_store
 from clew.fronts.cli.commands.run import follow_turn
-from clew.fronts.cli.remote import RemoteEngine
-from clew.fronts.cli.wire import Gone, Unauthorized, Wire
+from clew.fronts.remote.engine import RemoteEngine
+from clew.fronts.remote.wire import Gone, Unauthorized, Wire
 from clew.fronts.token import Token, load_token
 from clew.transcript.session import Session
 from tests.integration.command_line import Run, run
@@ -58,7 +58,8 @@ def test_a_prompt_runs_in_the_server(tmp_path: Path, run: Run) -> None:
         assert run("run", "404", "--model", "demo/fail") == (
             1,
             "",
-            "clew: 404: there is no such model\n",
+            "clew: demo has no model of that name. Choose another model. (--model chooses another one)\n"
+            "404: there is no such model\n",
         )
         code, out, _ = run("run", "!bash touch made", "--model", "demo/tools")
         assert (code, out) == (0, "bash failed: denied: nobody is there to ask, and no rule covers it\n")
@@ -304,10 +305,10 @@ async def test_the_remote_engine_gives_what_the_engine_gives(tmp_path: Path, mon
             with pytest.raises(Invalid):
                 await remote.get_session("../../health")
             with pytest.raises(Unauthorized):
-                await RemoteEngine(remote.url, "wrong-token").get_session(session_id)
+                await RemoteEngine(Wire(remote.url, "wrong-token")).get_session(session_id)
             url = remote.url
     with pytest.raises(Gone):
-        await RemoteEngine(url, "any").get_session(session_id)
+        await RemoteEngine(Wire(url, "any")).get_session(session_id)
 
 
 async def test_a_file_that_cannot_be_read_is_read_through_its_server(tmp_path: Path, monkeypatch: Any) -> None:
@@ -363,4 +364,4 @@ async def test_an_owner_that_serves_nothing_is_4_with_its_pid(tmp_path: Path) ->
             async with open_store(f"sqlite:///{tmp_path}/store.db", write=True):
                 pass
     assert isinstance(raised.value.ids["pid"], int)
-    assert f"process {raised.value.ids['pid']}; end that first. Where `clew serve` has" in err.decode()
+    assert f"process {raised.value.ids['pid']}; end that first. Where a chat or `clew serve` has" in err.decode()

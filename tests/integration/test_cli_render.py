@@ -200,6 +200,8 @@ async def test_an_at_completes_files_of_the_folder(tmp_path: Path) -> None:
             return [completion.text async for completion in asked]
 
         assert await found("look at @ap") == ["app.md", "src/app.py", "docs/map.md"]
+        (tmp_path / "my notes.txt").touch()
+        assert await found("see @my") == await found("see @'my no") == ["'my notes.txt'"]
         assert await found("look at ap") == []
         assert await found("mail me@ap") == []
 

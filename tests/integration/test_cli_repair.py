@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def test_marks_that_hide_messages_are_written_anew_and_the_store_is_kept(say: Sa
     session = talk("first", "second")
     [first, *_] = messages(session)
     broken = "UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.hidden_at', 1) WHERE id = ?"
-    with sqlite3.connect(tmp_path / "store.db") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
         connection.execute(broken, (first.id,))
     assert say("check")[0] == 7
     code, out, err = say("check", "--repair")
@@ -31,7 +32,7 @@ def test_marks_that_hide_messages_are_written_anew_and_the_store_is_kept(say: Sa
 def test_what_cannot_be_worked_out_is_left_and_told(say: Say, tmp_path: Path) -> None:
     """A text that was changed from outside stays what it is."""
     session = talk("first")
-    with sqlite3.connect(tmp_path / "store.db") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
         connection.execute(
             "UPDATE chat_parts SET data_json = json_set(data_json, '$.text', 'other') WHERE type = 'text'"
         )

@@ -14,7 +14,8 @@ import pytest
 
 import clew
 from clew.errors import TriggerNotFound
-from clew.fronts.cli.remote import RemoteEngine
+from clew.fronts.remote.engine import RemoteEngine
+from clew.fronts.remote.wire import Wire
 from clew.store.unit import STORE_WIDE, PutSchedule, Unit
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
@@ -209,7 +210,7 @@ async def test_beside_a_server_it_is_the_server_that_keeps_and_runs_them(
         client = server.client
         code, out, err = await command(tmp_path, "schedule", "add", "0 0 1 1 *", "hello", "--model", "demo/echo")
         assert (code, err) == (0, "")
-        remote = RemoteEngine(f"http://127.0.0.1:{client.port}", client.token)
+        remote = RemoteEngine(Wire(f"http://127.0.0.1:{client.port}", client.token))
         [schedule] = await remote.schedules.list()
         assert schedule.id == out.strip()
         assert (await remote.schedules.change(schedule.id, paused=True)).paused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_an_answer_that_was_cut_off_says_so_and_how_to_go_on(tmp_path: Path, run
 def test_damage_is_said_once_and_check_says_what_can_be_done(tmp_path: Path, run: Run) -> None:
     run("run", "hello there", "--model", "demo/echo")
     [session] = json.loads(run("ls", "--json")[1])["sessions"]
-    with sqlite3.connect(tmp_path / "store.db") as database:
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as database, database:
         database.execute("""UPDATE chat_parts SET data_json = replace(data_json, 'there', 'theRe')
                             WHERE id = (SELECT max(id) FROM chat_parts)""")
     database.close()

@@ -86,3 +86,10 @@ async def test_a_title_is_found_by_any_piece_of_it_whatever_its_case(tmp_path: P
             found = (await engine.list_sessions(q=wanted)).sessions
             expected = {title for title in _TITLES if wanted.casefold() in title.casefold()}
             assert (wanted, {session.title for session in found}) == (wanted, expected)
+            # Where fewer have it than a page holds they are found in another way.
+            page = await engine.list_sessions(q=wanted, limit=2)
+            paged = page.sessions
+            while page.next_cursor is not None:
+                page = await engine.list_sessions(q=wanted, limit=2, cursor=page.next_cursor)
+                paged += page.sessions
+            assert paged == found

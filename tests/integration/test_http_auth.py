@@ -91,7 +91,7 @@ async def test_health_and_the_page_need_no_token() -> None:
     async with served() as client:
         health = await client.get("/api/health", headers={"authorization": None})
         assert health.status == 200
-        assert health.json().keys() == {"version", "store"}
+        assert health.json().keys() == {"version", "store", "login"}
         page = await client.get("/", headers={"authorization": None, "sec-fetch-site": "cross-site"})
         assert page.status == 200
         assert page.headers["content-security-policy"].startswith("default-src 'none'")
@@ -102,7 +102,7 @@ async def test_a_server_that_drains_is_up_and_not_ready_and_sends_prompts_elsewh
     """Whoever balances asks without a token; a prompt is refused with nothing stored, and is told to come again."""
     async with served() as client:
         ready = await client.get("/api/health/ready", headers={"authorization": None})
-        assert (ready.status, ready.json().keys()) == (200, {"version", "store"})
+        assert (ready.status, ready.json().keys()) == (200, {"version", "store", "login"})
         assert (await client.get("/api/replicas")).json() == {"replicas": []}
         session = await client.engine.create_session(title="t")
         await client.engine.drain(1)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+import clew
 from clew.config import Config, secret_values
 from clew.fronts.http import log as logging_
+from clew.fronts.http.serve import serving_beside
 from clew.testing.scripted import fail, say
 from tests.integration.http_client import TOKEN, AsgiClient, chat_body, served
 
@@ -49,6 +51,15 @@ def _lines(formatter: logging.Formatter) -> Iterator[list[str]]:
 
 def requests(lines: list[str]) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, lines) if line["message"] == "request"]
+
+
+async def test_a_chat_that_served_leaves_the_log_as_it_was(lines: list[str]) -> None:
+    """While it serves, nothing of the server's is written over the chat."""
+    async with clew.open("memory:") as engine:
+        async with serving_beside(engine):
+            logging.getLogger("clew.http").warning("over the chat")
+        logging.getLogger("clew.http").warning("and after it")
+    assert [json.loads(line)["message"] for line in lines] == ["and after it"]
 
 
 async def test_each_request_is_one_line_with_the_id_its_answer_has(lines: list[str]) -> None:

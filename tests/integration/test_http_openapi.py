@@ -126,9 +126,9 @@ def test_query_parameters_have_their_types_and_defaults() -> None:
 def test_the_check_of_answers_finds_what_is_wrong() -> None:
     """A control: other statuses, other shapes, other kinds of content and other frames do not pass."""
     json_ = {"content-type": "application/json"}
-    check_answer("GET", "/api/health", 200, json_, b'{"version": "1", "store": "memory"}')
+    check_answer("GET", "/api/health", 200, json_, b'{"version": "1", "store": "memory", "login": "token"}')
     for status, headers, body in [
-        (200, json_, b'{"version": 1, "store": "memory"}'),
+        (200, json_, b'{"version": 1, "store": "memory", "login": "token"}'),
         (200, json_, b'{"store": "memory"}'),
         (418, json_, b"{}"),
         (200, {"content-type": "text/plain"}, b"ok"),

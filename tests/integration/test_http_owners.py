@@ -59,9 +59,11 @@ BODIES: dict[str, Any] = {
     "answer_all": {"decision": "once"},
     "answer_question": {"output": "x"},
     "set_permissions": {"rules": []},
+    "give_mcp_servers": {"servers": {}},
     "chat": {"id": "session_id", "messages": [{"role": "user", "parts": [{"type": "text", "text": "x"}]}]},
     "events.receive": {"source": "api", "source_id": "9", "text": "x", "routing": {"session_id": "session_id"}},
     "schedules.add": {"cron": "0 9 * * *", "prompt": "x", "routing": {"session_id": "session_id"}},
+    "schedules.watch": {"session_id": "session_id", "server": "x", "uri": "x:y"},
     "webhooks.add": {"name": "new", "routing": {"session_id": "session_id"}},
     "add_rule": {"scope": "session", "permission": "bash", "pattern": "x", "action": "deny", "session": "session_id"},
     "edit_queued": {"text": "x"},
@@ -76,11 +78,21 @@ QUERIES = {
     "list_sessions": "parent={session_id}",
     "revoke_rule": "id={rule_id}",
     "find_files": "session={session_id}",
+    "import_from": "program=pi",
 }
 """With ids of the owner's in them: so asked, they are not found either."""
 NOBODYS = frozenset(
     {"page", "asset", "health", "ready", "document", "models", "agents", "settings", "server", "prompts", "usage"}
-    | {"create_session", "import_session", "save_prompt", "schedules.list", "webhooks.list", "subscribe", "examples"}
+    | {
+        "create_session",
+        "import_session",
+        "import_from",
+        "save_prompt",
+        "schedules.list",
+        "webhooks.list",
+        "subscribe",
+        "examples",
+    }
     | {"schedules.preview"}
 )
 """They name nothing of another's; what they answer is looked at in words."""

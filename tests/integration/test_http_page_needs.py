@@ -37,6 +37,7 @@ async def test_the_server_says_what_it_is_and_where_it_was_started(tmp_path: Pat
                 "search": False,
                 "losses": [],
                 "owner": None,
+                "triggers": True,
             },
         )
         assert (await client.get("/api/server", headers={"authorization": None})).status == 401

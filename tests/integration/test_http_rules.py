@@ -227,7 +227,14 @@ async def test_accepting_edits_allows_them_in_the_workspace_and_nothing_else(tmp
         assert (folder / "src/app.py").read_text() == "b"
         why = (await client.get(f"/api/sessions/{session_id}/permissions/explain?tool=edit&target=src/app.py")).json()
         assert (why["action"], why["scope"], why["rule"]["pattern"]) == ("allow", "mode", "./**")
-        for elsewhere in ("/etc/hosts", ".GIT/hooks/pre-commit", "src/.Git", ".CLEW/agents/a.md"):
+        for elsewhere in (
+            "/etc/hosts",
+            ".GIT/hooks/pre-commit",
+            "src/.Git",
+            ".CLEW/agents/a.md",
+            ".claude/a.md",
+            "opencode.json",
+        ):
             asked = await client.get(f"/api/sessions/{session_id}/permissions/explain?tool=edit&target={elsewhere}")
             assert (elsewhere, asked.json()["action"]) == (elsewhere, "ask")
 

@@ -135,7 +135,9 @@ async def test_prompts_are_kept_under_their_names() -> None:
         assert (refused.status, (await client.request("DELETE", "/api/prompts/taken")).status) == (422, 422)
 
 
-async def test_files_are_found_as_they_are_typed_and_never_outside_the_workspace(tmp_path: Path) -> None:
+async def test_files_are_found_as_they_are_typed_and_never_outside_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ignore files count as git has them; a link is not followed."""
     work = tmp_path / "work"
     for name in ("src/app.py", "src/gen/app.js", "src/gen/keep.js", "app.md", "build/app.o", ".env", "logs/app.log"):
@@ -155,6 +157,20 @@ async def test_files_are_found_as_they_are_typed_and_never_outside_the_workspace
         assert await found(f"session={made}&q=app") == ["app.md", "src/app.py"]
         assert await found(f"workspace={work}&q=") == ["app.md", "src/app.py", "src/gen/keep.js"]
         assert await found("q=app") == []
+        # In the folder that is written out everything is found, whatever is before it; but nothing behind a link.
+        monkeypatch.setattr("clew.tools.files.walk.MAX_ENTRIES", 3)
+        (work / "a" / "b").mkdir(parents=True)
+        (work / "z y").mkdir()
+        for name in ("a/b/1", "a/b/2", "a/b/3", "a/b/4", "last.txt", "z y/my notes.txt"):
+            (work / name).touch()
+        (work / "away").symlink_to(tmp_path)
+        assert await found(f"workspace={work}&q=last.txt") == ["last.txt"]
+        assert await found(f"workspace={work}&q=z%20y/my") == ["z y/my notes.txt"]
+        for gone in ("notes", "away/sec", "../sec", f"{tmp_path}/sec", "build/ap", "src/gen/app", "./last"):
+            assert await found(f"workspace={work}&q={gone}") == []
+        # Where to work is chosen among folders, one level at a time.
+        assert await found(f"workspace={work}&folders=true") == ["a", "build", "logs", "src", "z y"]
+        assert await found(f"workspace={work}&q=S&folders=true") == ["src"]
         # What is picked goes along as it does in a terminal.
         parts = [
             {"type": "text", "text": "see @src/app.py"},

@@ -99,7 +99,7 @@ def test_the_command_line_says_that_a_queue_is_paused_and_goes_on(run: Run, tmp_
 
     session_id = asyncio.run(prepare())
     code, out, _ = run("queue", session_id)
-    words = f"paused since an abort; `clew continue {session_id} --queue` goes on, and so does a prompt"
+    words = f"paused since it was stopped; `clew continue {session_id} --queue` goes on, and so does a prompt"
     assert (code, [line.partition("  ")[2] or line for line in out.splitlines()]) == (0, ["second", "third", words])
     shown = json.loads(run("queue", session_id, "--json")[1])
     assert (len(shown.pop("messages")), shown) == (2, {"paused": True, "paused_by": "abort"})
@@ -108,6 +108,44 @@ def test_the_command_line_says_that_a_queue_is_paused_and_goes_on(run: Run, tmp_
     code, out, _ = run("continue", session_id, "--queue")
     assert (code, out) == (0, "second\n")
     assert run("queue", session_id)[1] == ""
+
+
+@pytest.mark.rule("SR-7", "SR-10")
+def test_the_command_line_changes_a_queue_as_the_page_does(run: Run, tmp_path: Path) -> None:
+    """In other words, in another order, held back and let go; with no server it stays until what it let go has run."""
+    url = f"sqlite:///{tmp_path}/store.db"
+
+    async def prepare() -> str:
+        async with clew.open(url) as engine:
+            session = await engine.create_session(model="demo/echo", title="t")
+            await engine.submit(session.id, "2000 words", model="demo/long:slow")
+            for text in ("second", "third", "fourth"):
+                await engine.submit(session.id, text, model="demo/echo")
+            await engine.abort(session.id)
+            return session.id
+
+    session_id = asyncio.run(prepare())
+
+    def told(*words: str) -> list[str]:
+        code, out, err = run("queue", session_id, *words)
+        assert (code, err) == (0, "")
+        return [line.partition("  ")[2] or line for line in out.splitlines()]
+
+    two, three, four = (shown_id(run, session_id, n) for n in range(3))
+    assert told("--edit", two, "--text", "2nd")[:3] == ["2nd", "third", "fourth"]
+    assert told("--move", four, "--before", two)[:3] == ["fourth", "2nd", "third"]
+    assert told("--move", two)[:3] == ["fourth", "third", "2nd"]
+    held = f"paused by you; `clew continue {session_id} --queue` goes on"
+    assert told("--pause") == ["fourth", "third", "2nd", held]
+    code, out, err = run("queue", session_id, "--resume")
+    assert (code, out, err.startswith("clew: the queue goes on; ")) == (0, "", True)
+    shown = json.loads(run("show", session_id, "--json")[1])["messages"]
+    assert [part["text"] for message in shown[-6:] for part in message["parts"] if part["type"] == "text"] == [
+        text for text in ("fourth", "third", "2nd") for _ in range(2)
+    ]
+    assert told("--pause") == ["nothing waits, so nothing is paused"]
+    for words in (["--pause", "--resume"], ["--edit", three], ["--before", three], ["--text", "x"]):
+        assert run("queue", session_id, *words)[0] == 2
 
 
 def shown_id(run: Run, session_id: str, place: int) -> str:

@@ -37,7 +37,13 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.fixture
-async def slow_store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+def rested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that rests for the whole gap, however little it had to do."""
+    monkeypatch.setattr("clew.store.sql.inbox.REST", 1e12)
+
+
+@pytest.fixture
+async def slow_store(tmp_path: Path, rested: None) -> AsyncIterator[SqliteStore]:
     store = await open_sqlite(tmp_path / "slow.db", SqliteOptions(gap_ms=LONG_MS))
     yield store
     await store.close()
@@ -179,7 +185,22 @@ async def test_nobody_who_waits_waits_for_the_gap(slow_store: SqliteStore) -> No
     other.write(c.TextDelta("t1", "two"))
 
 
-async def test_the_first_chunk_after_a_pause_is_not_delayed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("took", "rests"), [(0.0001, 0.0004), (0.2, 0.8), (1, 1)])
+async def test_the_longer_a_commit_took_the_longer_the_writer_rests(
+    took: float, rests: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few times as long, and no longer than it is told: who has little to do hardly rests."""
+    inbox, now = Inbox(0, 1000), 100.0
+    monkeypatch.setattr("clew.store.sql.inbox.time", SimpleNamespace(monotonic=lambda: now))
+    inbox.add([u.Unit("ses_1", ())], lambda answers: None, awaited=True)
+    inbox.take([], [])
+    now += took
+    inbox.add([u.Unit("ses_1", ())], lambda answers: None, awaited=True)
+    inbox.take([], [])
+    assert inbox._rest_s == pytest.approx(rests)
+
+
+async def test_the_first_chunk_after_a_pause_is_not_delayed(tmp_path: Path, rested: None) -> None:
     """Nothing was committed for longer than the gap: there is nothing to keep it from."""
     store = await open_sqlite(tmp_path / "paused.db", SqliteOptions(gap_ms=LONG_MS))
     ((opened, recorder),) = await begun(store, 1)
@@ -205,7 +226,7 @@ async def test_units_commit_in_the_order_they_came_whichever_way(slow_store: Sql
     assert (await scribe.session()).metadata == {"n": 3, "n1": True, "n2": True, "n3": True}
 
 
-async def test_what_is_kept_back_is_stored_when_the_store_is_closed(tmp_path: Path) -> None:
+async def test_what_is_kept_back_is_stored_when_the_store_is_closed(tmp_path: Path, rested: None) -> None:
     """Closing finishes what was handed over, however long the gap is."""
     store = await open_sqlite(tmp_path / "closed.db", SqliteOptions(gap_ms=LONG_MS))
     ((opened, recorder),) = await begun(store, 1)

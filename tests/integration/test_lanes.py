@@ -144,9 +144,10 @@ async def test_what_was_just_written_is_read_on_the_spot_unless_somebody_would_h
         with closing(sqlite3.connect(tmp_path / "clew.db")) as other, other:
             other.execute("UPDATE chat_sessions SET metadata_json = json_set(metadata_json, '$.title', 'new')")
         assert (await hot(title), threads) == ("new", ["", "clew-reader"])
-        assert (await hot(title), threads) == ("new", ["", "clew-reader", ""])
+        await engine.patch_session(session_id, title="newer")
+        assert (await hot(title), threads) == ("newer", ["", "clew-reader", ""])
         assert await hot(tree) == await engine.store.load_tree(session_id)
-        assert threads[3:] == ["", "clew-long-reader"]
+        assert threads[3:] == ["", "clew-reader", "clew-long-reader"]
     with pytest.raises(StoreClosed):
         await hot(title)
 

@@ -1,4 +1,5 @@
-"""The table of operations: each is asked of a running server by the remote engine, and drops nothing on the way."""
+"""The table of operations: each is asked of a running server by the remote engine and by the clients, and drops nothing
+on the way."""
 
 from __future__ import annotations
 
@@ -17,17 +18,21 @@ import pytest
 
 import clew
 from clew import fronts
+from clew.client import AsyncClient, Client, Moved, Sent
 from clew.dispatch.events import Events
 from clew.dispatch.schedules import Schedules
 from clew.dispatch.webhooks import Webhooks
 from clew.engine import Engine, Operations
 from clew.engine.sessions import SessionList
-from clew.fronts.cli.remote import RemoteEngine, RemoteEvents, RemoteSchedules, RemoteWebhooks
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import loopback_hosts
 from clew.fronts.http.serve import Server
 from clew.fronts.operations import BY_NAME, OPERATIONS, Operation
+from clew.fronts.remote import blocking
+from clew.fronts.remote.engine import RemoteEngine, RemoteEvents, RemoteSchedules, RemoteWebhooks
+from clew.fronts.remote.wire import Wire
 from clew.history.rewind import Rewound
+from clew.mcp_server import McpServer
 from clew.runtime.submission import Submission
 from clew.transcript.session import Model, Session
 from clew.triggers.routing import Routing
@@ -38,24 +43,24 @@ ECHO = {"provider_id": "demo", "model_id": "echo"}
 FACADE = [one for one in OPERATIONS if not one.served]
 # Put together of other operations, so that they are the same everywhere; and what only the owner of a store does.
 COMPOSED = {"rename_session", "archive_session", "losses", "schedules.pause", "schedules.resume"}
-OWNERS_ALONE = {"schedules.tick", "webhooks.deliver"}
+OWNERS_ALONE = {"schedules.tick", "schedules.fire_watch", "webhooks.deliver"}
 
 
 @contextlib.asynccontextmanager
-async def serving(engine: Engine) -> AsyncIterator[RemoteEngine]:
-    """The engine behind a real server, as a command reaches it."""
+async def serving(engine: Engine, app: Any = None) -> AsyncIterator[RemoteEngine]:
+    """The engine behind a real server, as a command reaches it; in an app of its host's where that is given."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         server = Server(
-            make_app(engine, token=TOKEN, hosts=loopback_hosts(port), workspace_root=Path("/")),
+            app or make_app(engine, token=TOKEN, hosts=loopback_hosts(port), workspace_root=Path("/")),
             listener,
             engine.config.server,
         )
         server.config.load()
         await server.startup()
         try:
-            yield RemoteEngine(f"http://127.0.0.1:{port}", TOKEN)
+            yield RemoteEngine(Wire(f"http://127.0.0.1:{port}", TOKEN))
         finally:
             for listening in server.servers:
                 listening.close()
@@ -65,10 +70,39 @@ async def serving(engine: Engine) -> AsyncIterator[RemoteEngine]:
                 await asyncio.wait(server.server_state.tasks)
 
 
-class Walk:
-    """Calls operations of a remote engine, and holds what reached the local one, and what came of it, against them."""
+class OnThreads:
+    """The client without a loop as something that can be awaited: each call waits on a thread of its own."""
 
-    def __init__(self, engine: Engine, remote: RemoteEngine) -> None:
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.target, name)
+        if not callable(value):
+            return wrapped(value)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return wrapped(await asyncio.to_thread(value, *args, **kwargs))
+
+        async def draw(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            drawn = value(*args, **kwargs)
+            try:
+                while (one := await asyncio.to_thread(next, drawn, None)) is not None:
+                    yield one
+            finally:
+                await asyncio.to_thread(drawn.close)
+
+        return draw if name in ("attach", "subscribe", "watch_status") else call
+
+
+def wrapped(value: Any) -> Any:
+    return OnThreads(value) if type(value).__module__ == "clew.fronts.remote.blocking" else value
+
+
+class Walk:
+    """Calls operations from elsewhere, and holds what reached the local engine, and what came of it, against them."""
+
+    def __init__(self, engine: Engine, remote: Any) -> None:
         self.engine = engine
         self.remote = remote
         self.walked: set[str] = set()
@@ -115,11 +149,12 @@ class Walk:
 
 def plain(value: Any) -> Any:
     """A value as both sides have it. A session's rules and a webhook's secret are not shown again, on purpose."""
+    value = value.target if isinstance(value, OnThreads) else value
     if isinstance(value, clew.ClewError):
         return (value.code, str(value), value.ids)
-    if isinstance(value, Submission):
+    if isinstance(value, Submission | Sent):
         return (value.message_id, value.queued)
-    if isinstance(value, Rewound):
+    if isinstance(value, Rewound | Moved):
         return (value.head_turn_id, tuple(value.hidden), value.draft, plain(value.submission))
     if isinstance(value, Session):
         return msgspec.structs.replace(value, permissions=[])
@@ -135,10 +170,21 @@ def plain(value: Any) -> Any:
     return value
 
 
-async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp_path: Path) -> None:
-    """Every argument of every operation, and its result or its error, over a socket and back."""
+@pytest.mark.parametrize("who", ["remote engine", pytest.param("client", marks=pytest.mark.slow)])
+@pytest.mark.rule("EM-5")
+async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(who: str, tmp_path: Path) -> None:
+    """Every argument of every operation, and its result or its error, over a socket and back.
+
+    The client without a loop stands on the other one, which stands on the remote engine.
+    """
     folder = str(tmp_path)
-    async with clew.open(f"sqlite:///{tmp_path}/store.db", triggers=False) as engine, serving(engine) as remote:
+    async with contextlib.AsyncExitStack() as stack:
+        store = clew.open(f"sqlite:///{tmp_path}/store.db", triggers=False)
+        engine = await stack.enter_async_context(store)
+        remote: Any = await stack.enter_async_context(serving(engine))
+        if who == "client":
+            remote = OnThreads(Client(remote.url, token=TOKEN))
+            stack.push_async_callback(remote.close)
         walk = Walk(engine, remote)
         made = await walk(
             "create_session",
@@ -178,7 +224,12 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
             ephemeral=True,
             pinned=True,
         )
-        await walk("find_files", q="sto", session_id=s, workspace=None, limit=3)
+        await walk("find_files", q="sto", session_id=s, workspace=None, limit=3, folders=True)
+        given = {"mine": McpServer(command="/nowhere/at-all")}
+        await walk("give_mcp_servers", session_id=s, servers=given)
+        await walk("start_mcp_server", name="mine", session_id=s, workspace=None)
+        await walk("mcp_servers", session_id=s, workspace=None)
+        await walk("mcp_servers", session_id=None, workspace=folder)
         await walk("change_settings", default_model="demo/tour", default_agent="explore", max_steps=7)
         await walk("change_settings", default_model=None, default_agent=None, max_steps=None)
         await walk("settings")
@@ -253,10 +304,17 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
         await walk_triggers(walk, s, folder)
         document = await walk("export", session_id=s, format="json", redact=False, hidden=True)
         await walk("import_session", data=document, workspace_root=folder)
+        await walk("import_from", program="pi", data=PI, workspace_root=folder)
         await walk("delete_session", session_id=s, force=True)
         streams = {"attach", "subscribe"}
         assert {operation.name for operation in FACADE} - walk.walked == streams
         await follow_streams(engine, remote)
+
+
+PI = b"""{"type":"session","version":3,"id":"s","timestamp":"2026-03-01T09:00:00Z","cwd":"/"}
+{"type":"message","id":"1","parentId":null,"timestamp":"2026-03-01T09:00:01Z","message":{"role":"user","content":"hi"}}
+"""
+"""A session of another program."""
 
 
 async def waiting(walk: Walk, s: str) -> None:
@@ -311,6 +369,7 @@ async def walk_triggers(walk: Walk, s: str, folder: str) -> None:
         paused=True,
         routing=routing,
     )
+    await walk("schedules.watch", session_id=s, server="nobody", uri="x:y", prompt="x", name="y")
     await walk("schedules.preview", cron="0 9 * * 1-5", timezone="Europe/Vienna")
     await walk("schedules.list")
     await walk("schedules.get", schedule_id=schedule.id)
@@ -327,7 +386,7 @@ async def walk_triggers(walk: Walk, s: str, folder: str) -> None:
     await walk("webhooks.remove", name="w")
 
 
-async def follow_streams(engine: Engine, remote: RemoteEngine) -> None:
+async def follow_streams(engine: Engine, remote: Any) -> None:
     """What runs, and what happens: the same chunks and the same events from both."""
     session = await engine.create_session(model="demo/long")
     events = aiter(remote.subscribe())
@@ -392,6 +451,23 @@ def test_an_operation_is_a_method_of_both_engines_and_every_parameter_travels(op
         default = fields[name].default if name in fields else None
         if default not in (None, msgspec.UNSET, msgspec.NODEFAULT):
             assert default == parameter.default, name
+
+
+@pytest.mark.rule("EM-5")
+def test_both_clients_have_every_operation() -> None:
+    """By the same name, and what waits or follows in one does so in the other."""
+    groups = {"": (AsyncClient, Client), "events": (RemoteEvents, blocking.Events)}
+    groups |= {"schedules": (RemoteSchedules, blocking.Schedules), "webhooks": (RemoteWebhooks, blocking.Webhooks)}
+    names = {name for one in FACADE for name in (one.name, one.watched_by) if name}
+    for name in sorted(names | COMPOSED | {"start", "follow", "outcome", "examples", "close"}):
+        group, _, own = name.rpartition(".")
+        waiting, plain_one = (vars_with_bases(kind)[own] for kind in groups[group])
+        follows = isinstance(plain_one, blocking._Iterator)
+        assert follows == inspect.isasyncgenfunction(waiting), name
+
+
+def vars_with_bases(kind: type) -> dict[str, Any]:
+    return {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
 
 
 def test_everything_the_facade_offers_is_an_operation() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import json
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from clew.engine.facade import WHOLE_STORE
 from clew.errors import AliasTaken, InvalidInput, NotFound
 from clew.live.base import Event
 from clew.testing import scripted
+from clew.testing.scripted import ScriptedModel, say
 from clew.triggers.routing import Routing
 
 pytestmark = pytest.mark.rule("OW-1")
@@ -90,7 +93,17 @@ VALUES: dict[str, Any] = {
 }
 NAMES_A_SESSION = ("session_id", "turn_id", "parent", "sha256")
 TELLS_NOTHING = frozenset(
-    {"agents", "create_session", "import_session", "models", "parse_model", "prompts", "remove_prompt", "save_prompt"}
+    {
+        "agents",
+        "create_session",
+        "import_session",
+        "import_from",
+        "models",
+        "parse_model",
+        "prompts",
+        "remove_prompt",
+        "save_prompt",
+    }
     | {"rules", "add_rule", "revoke_rule", "find_files", "settings", "subscribe", "usage", "search", "list_sessions"}
 )
 """They name no session, or need not: each is asked in a test of its own below."""
@@ -218,7 +231,7 @@ async def test_two_owners_use_the_same_names_without_meeting(owned: Owned) -> No
 
 
 async def test_a_file_of_another_cannot_be_brought_in_by_its_digest(owned: Owned) -> None:
-    """Neither sent as a kept one nor named by an import; the owner may do both."""
+    """Sent as a kept one; its owner may do that."""
     part = {"type": "file", "mediaType": "text/plain", "url": f"/api/blobs/{owned.ids['sha256']}"}
     session = await owned.bob.create_session(model="demo/echo")
     with pytest.raises(InvalidInput):
@@ -227,6 +240,27 @@ async def test_a_file_of_another_cannot_be_brought_in_by_its_digest(owned: Owned
         await owned.bob.blob(owned.ids["sha256"])
     await (await owned.ada.submit("chat-1", [part])).wait()
     assert (await owned.ada.blob(owned.ids["sha256"])).data == SECRET.encode()
+
+
+@pytest.mark.parametrize("kind", ["memory:", "sqlite:///{}/s.db", "jsonl:{}/s"])
+async def test_a_file_of_another_is_not_had_by_an_import_that_names_it(kind: str, tmp_path: Path) -> None:
+    """It stays a name: the model is told that there is nothing, and an export brings nothing."""
+    model = ScriptedModel([say("ok")] * 3)
+    async with clew.open(kind.format(tmp_path), providers={"test": model}) as engine:
+        ada, bob = engine.scoped("ada"), engine.scoped("bob")
+        hers, session = await ada.create_session(), await bob.create_session()
+        for owner, own, held in ((ada, hers, SECRET), (bob, session, "decoy")):
+            url = f"data:text/plain;base64,{b64encode(held.encode()).decode()}"
+            await (await owner.submit(own.id, [{"type": "file", "mediaType": "text/plain", "url": url}])).wait()
+        named = (await bob.export(session.id)).decode()
+        his, other = (hashlib.sha256(held.encode()).hexdigest() for held in ("decoy", SECRET))
+        named = named.replace(his, other)
+        brought = await bob.import_session(json.dumps(json.loads(named) | {"blobs": [], "seals": []}).encode())
+        await (await bob.submit(brought.id, "What is in it?")).wait()
+        sent = str([message.parts for message in model.requests[-1].messages])
+        assert ("is missing or damaged where it is stored" in sent, SECRET in sent) == (True, False)
+        assert json.loads(await bob.export(brought.id))["blobs"] == []
+        assert [blob["data"] for blob in json.loads(await bob.export(session.id))["blobs"]] == ["ZGVjb3k="]
 
 
 async def test_what_comes_of_an_owners_session_is_theirs(owned: Owned) -> None:
@@ -427,3 +461,16 @@ async def test_an_alias_is_good_wherever_an_id_is_also_without_an_owner(owned: O
     await owned.engine.delete_session("my chat/7")
     with pytest.raises(NotFound):
         await owned.engine.get_session(made.id)
+
+
+async def test_schedules_of_one_owner_leave_room_for_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent adds its own through the whole store, where those of all owners were counted together."""
+    monkeypatch.setattr("clew.dispatch.schedules.MAX_SCHEDULES", 2)
+    async with clew.open("memory:") as engine:
+        for name in ("ada", "bob"):
+            session = await engine.scoped(name).create_session(model="demo/echo")
+            for _ in range(2):
+                kept = await engine.schedules.add("0 9 * * *", "look", routing=Routing(session_id=session.id))
+                assert kept.owner == name
+            with pytest.raises(InvalidInput, match="2 schedules already"):
+                await engine.schedules.add("0 9 * * *", "look", routing=Routing(session_id=session.id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -98,7 +99,7 @@ async def file(tmp_path: Path) -> Path:
 @pytest.mark.rule("ST-1")
 async def test_the_three_tables_have_exactly_the_columns_keys_and_indexes_of_the_format(file: Path) -> None:
     """Types, NOT NULL, defaults, primary keys, cascades and required indexes; no column more, none less."""
-    with sqlite3.connect(file) as db:
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
         for table, columns in TABLES.items():
             info = db.execute(f"PRAGMA table_info({table})").fetchall()
             assert {name: (kind, bool(required), default) for _, name, kind, required, default, _ in info} == columns
@@ -116,7 +117,7 @@ async def test_the_three_tables_have_exactly_the_columns_keys_and_indexes_of_the
 @pytest.mark.rule("ST-1", "SV-6")
 async def test_any_reader_of_the_format_can_read_a_clew_file(file: Path) -> None:
     """Plain SQL and json, nothing of clew: the conversation is there, hydratable part by part."""
-    with sqlite3.connect(file) as db:
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
         session = db.execute(
             "SELECT id, agent, workspace_root, model_json, permissions_json, metadata_json, prompt_tokens, "
             "completion_tokens, reasoning_tokens, cache_read, cache_write, total_tokens FROM chat_sessions"
@@ -165,7 +166,7 @@ async def test_any_reader_of_the_format_can_read_a_clew_file(file: Path) -> None
 @pytest.mark.rule("ST-1")
 async def test_deleting_a_session_row_by_hand_takes_its_messages_and_parts(file: Path) -> None:
     """The cascade is in the schema, for any program that turns foreign keys on."""
-    with sqlite3.connect(file) as db:
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
         db.execute("PRAGMA foreign_keys = ON")
         db.execute("DELETE FROM chat_sessions")
         counts = [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES]
@@ -175,7 +176,7 @@ async def test_deleting_a_session_row_by_hand_takes_its_messages_and_parts(file:
 @pytest.mark.rule("ST-2")
 async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
     """And what is looked up inside JSON has an expression index."""
-    with sqlite3.connect(file) as db:
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
         tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         assert tables - set(TABLES) == {
             "session_state",
@@ -211,7 +212,7 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
 
 async def test_every_table_is_compared_with_the_log_or_named_as_not_compared(file: Path) -> None:
     """A table that nobody compares could be missing from the log without anybody noticing."""
-    with sqlite3.connect(file) as db:
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
         tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert tables == {*rebuild.TABLES["compared"], *rebuild.TABLES["not_compared"]}
     assert set(rebuild._TAKEN_OVER) <= rebuild.TABLES["compared"].keys()
@@ -222,7 +223,7 @@ async def test_no_program_can_change_what_stands_in_the_ledger(file: Path) -> No
     """The database itself refuses it; when its session goes, what it says does, and who and when stay."""
     async with clew.open(f"sqlite:///{file}", config=clew.Config()) as engine:
         got = await engine.events.receive("test", "1", Routing(key="k", model="demo/echo"), text="one")
-    with sqlite3.connect(file) as db:
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
         db.execute("PRAGMA foreign_keys = ON")
         with pytest.raises(sqlite3.IntegrityError, match="only grows"):
             db.execute("UPDATE ledger_events SET at = 0")
@@ -320,7 +321,7 @@ async def test_a_damaged_row_of_a_trigger_costs_itself(file: Path) -> None:
         kept = await engine.schedules.add("* * * * *", "y", routing=Routing(model="demo/echo"))
         await engine.webhooks.add("broken")
         await engine.webhooks.add("kept")
-    with sqlite3.connect(file) as db:
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
         db.execute("DROP TRIGGER ledger_events_never_change")
         db.execute("UPDATE ledger_events SET data_json = '{' WHERE direction = 'in'")
         db.execute("UPDATE schedules SET data_json = '{}' WHERE id = ?", (broken.id,))

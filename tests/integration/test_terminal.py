@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from tests.integration.tmux import OpenTmux, tmux
 __all__ = ["tmux"]
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 READY = "/ commands"
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 def set_up(folder: Path, model: str) -> None:
@@ -66,7 +70,7 @@ def test_an_afternoon_of_work_by_keyboard_alone(tmux: OpenTmux, tmp_path: Path) 
     screen.say("second in line")
     screen.until("⋯ second in line")
     screen.press("Escape")
-    screen.until("stopped; what was written is kept", "2 queued, paused since an abort", READY)
+    screen.until("stopped; what was written is kept", "2 queued, paused since it was stopped", READY)
     screen.say("/continue queue")
     screen.until("› first in line\nfirst in line\n", "› second in line\nsecond in line\n", READY)
     # Edit, and get a second version; compare the two.
@@ -111,6 +115,31 @@ async def _stored(folder: Path) -> tuple[list[str], list[str]]:
         [session] = (await engine.list_sessions()).sessions
         own = [rule.pattern for rule in await engine.rules(session_id=session.id) if rule.scope != "agent"]
         return texts(await engine.messages(session.id, view="all")), own
+
+
+def test_several_lines_an_editor_and_an_image_in_a_real_terminal(tmux: OpenTmux, tmp_path: Path) -> None:
+    """Alt-Enter and a paste make lines, one's own editor takes them over, and the path of a picture sends it."""
+    set_up(tmp_path, "demo/echo")
+    (tmp_path / "dot.png").write_bytes(PIXEL)
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "\\nfour" >> "$1"\n')
+    editor.chmod(0o755)
+    screen = tmux(VISUAL=str(editor))
+    screen.until(READY)
+    screen.type("one")
+    screen.press("M-Enter")
+    screen.paste("two\nthree")
+    screen.until("› one\n  two\n  three\n")
+    screen.press("C-x", "C-e")
+    screen.until("› one\n  two\n  three\n  four\n")
+    screen.press("Enter")
+    screen.until("› one\ntwo\nthree\nfour\none two three four\n", READY)
+    screen.type("see dot.png")
+    screen.until("sends along: dot.png")
+    screen.press("Enter")
+    screen.until("› see dot.png\n[file dot.png]\n", READY)
+    screen.press("C-d")
+    screen.until("ended with 0")
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(120, 40), (40, 15), (20, 8)])

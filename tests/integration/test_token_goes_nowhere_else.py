@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from clew.errors import ClewError, NotFound, StoreUnavailable
-from clew.fronts.cli import wire
 from clew.fronts.cli.command import open_store
-from clew.fronts.cli.wire import Gone, Wire
 from clew.fronts.http.serve import find_url
+from clew.fronts.remote import wire
+from clew.fronts.remote.wire import BadAnswer, Gone, Wire
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 from tests.integration.processes import command, serving
@@ -110,7 +110,7 @@ def test_the_wire_leads_nowhere_but_to_this_machine(url: str) -> None:
 
 
 async def test_a_redirect_and_a_proxy_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the server answers is the answer, and the environment names nobody in between."""
+    """What tells to look elsewhere is no answer, and the environment names nobody in between."""
     async with listening() as (trap, heard):
         for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, trap)
@@ -122,7 +122,8 @@ async def test_a_redirect_and_a_proxy_are_not_followed(monkeypatch: pytest.Monke
 
         async with await asyncio.start_server(redirect, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            assert (await Wire(url, TOKEN).send("GET", "/api/sessions"))[1] == b""
+            with pytest.raises(BadAnswer, match="it says 307 and to look at"):
+                await Wire(url, TOKEN).send("GET", "/api/sessions")
     assert heard == []
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from clew.errors import ToolFailed
 from clew.tools.base import Signal
-from clew.tools.builtin.bash import bash, environment
+from clew.tools.builtin.bash import bash
+from clew.tools.process.environment import environment
 from clew.tools.process.program import Program, run_program
 from clew.tools.thread import run_in_thread
 from tests.unit.test_tools_support import call, context_of

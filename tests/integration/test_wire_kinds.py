@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.transcript.usage import Usage
 from tests.integration.http_client import AsgiClient, reduced, served
 from tests.integration.sent_files import PNG, file_part
-from tests.integration.wire_dialects import MODELS, XaiWire, answer, refusal
+from tests.integration.wire_dialects import ENDS, MODELS, End, Short, XaiWire, answer, refusal
 from tests.integration.wire_server import WireServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.rule("PV-1", "PV-2")]
@@ -83,11 +84,11 @@ class Spoken:
 
 
 @contextlib.asynccontextmanager
-async def spoken(kind: EndpointKind) -> AsyncIterator[Spoken]:
+async def spoken(kind: EndpointKind, gives: Callable[[int], Any] = lambda n: f"noted {n}") -> AsyncIterator[Spoken]:
     @clew.tool
-    async def note(n: int) -> str:
+    async def note(n: int) -> Any:
         """Note a number."""
-        return f"noted {n}"
+        return gives(n)
 
     async with XaiWire() if kind == "xai" else WireServer() as wire:
         facts = ModelFacts(window=200_000, max_output=8_000, prices=Prices(input=1, output=10), files=("image/png",))
@@ -212,3 +213,45 @@ async def test_an_answer_that_is_cut_keeps_its_words_and_the_session_goes_on(kin
         assert [part.get("text") for part in said["parts"]] == [None, "Let me think.", "One "]
         frames = await talk.prompt(session_id, {"type": "text", "text": "and on"})
         assert (frames[-1], talk.wire.refused) == ({"type": "finish", "finishReason": "stop"}, [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.rule("RN-9")
+async def test_why_an_answer_ended_is_told_alike_on_every_wire(kind: EndpointKind) -> None:
+    """No more tokens, and a filter where the wire has a word for it: what was said is kept, and the session goes on."""
+    async with spoken(kind) as talk:
+        session_id = await talk.client.session(title="kinds")
+        ends: list[tuple[End, str]] = [("length", "length"), ("filter", "content-filter")]
+        for end, told in ends:
+            if end not in ENDS[kind]:
+                continue
+            talk.replies(answer(kind, short=Short("One two.", end)))
+            frames = await talk.prompt(session_id, {"type": "text", "text": "go"})
+            assert frames[-1] == {"type": "finish", "finishReason": told}
+            said = (await talk.client.messages(session_id))[-1]
+            assert [plain(part) for part in said["parts"]] == [
+                {"type": "step-start"},
+                {"type": "text", "text": "One two.", "state": "done"},
+            ]
+        talk.replies(answer(kind, rich=False))
+        frames = await talk.prompt(session_id, {"type": "text", "text": "go on"})
+        assert (frames[-1], talk.wire.refused) == ({"type": "finish", "finishReason": "stop"}, [])
+
+
+FORM = {"type": "object", "properties": {"stars": {"type": "integer"}}, "required": ["stars"]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.rule("EM-6")
+async def test_every_kind_of_provider_gives_the_form_that_was_asked_for(kind: EndpointKind) -> None:
+    """By a call, whichever way the wire was asked: one that does not fit is told, one that fits is the value."""
+    async with spoken(kind) as talk:
+        for value in ("four", 4):
+            talk.replies(answer(kind, short=Short("", "call", ("final_answer", json.dumps({"stars": value})))))
+        session_id = await talk.client.session(title="kinds")
+        body = {"text": "How is it?", "output": FORM}
+        assert (await talk.client.post(f"/api/sessions/{session_id}/prompt", body)).status == 202
+        await talk.client.idle(session_id)
+        said = (await talk.client.messages(session_id))[-1]
+        assert [part["data"] for part in said["parts"] if part["type"] == "data-output"] == [{"stars": 4}]
+        assert ("stars" in talk.sent(0), len(talk.wire.requests), talk.wire.refused) == (True, 2, [])

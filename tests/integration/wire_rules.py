@@ -251,7 +251,11 @@ def _google(body: Any) -> Iterator[str]:
     if not contents:
         yield "contents is not specified"
         return
-    yield from _turns([content["role"] for content in contents], "model")
+    # Responses to calls have a content of their own; what the user says after them comes in the next one.
+    told = [
+        content for content, after in zip(contents, [*contents[1:], None], strict=True) if not _leads(content, after)
+    ]
+    yield from _turns([content["role"] for content in told], "model")
     owed = 0
     for index, content in enumerate(contents):
         parts, place = content.get("parts"), f"contents[{index}]"
@@ -266,6 +270,11 @@ def _google(body: Any) -> Iterator[str]:
         if calls and "thoughtSignature" not in calls[0]:
             yield f"{place}: function call is missing a thought_signature"
         yield from (f"{place}: empty text" for part in parts if part.get("text") == "")
+
+
+def _leads(content: Any, after: Any) -> bool:
+    responses = all("functionResponse" in part for part in content.get("parts") or [{}])
+    return responses and after is not None and after["role"] == "user"
 
 
 def _bedrock(body: Any) -> Iterator[str]:

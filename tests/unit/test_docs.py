@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import re
@@ -136,7 +137,7 @@ def test_every_command_is_in_the_reference() -> None:
 
     commands = {name for name in app if not name.startswith("-") and name not in GROUPS}
     commands |= {f"{group} {name}" for group in GROUPS for name in app[group] if not name.startswith("-")}
-    pattern = rf"^\| `clew ((?:(?:{'|'.join(GROUPS)}) )?[a-z]+)"
+    pattern = rf"^\| `clew ((?:(?:{'|'.join(GROUPS)}) )?[a-z][a-z-]*)"
     listed = re.findall(pattern, section(DOCS / "reference.md", "Commands"), re.MULTILINE)
     assert sorted(listed) == sorted(commands)
 
@@ -232,7 +233,7 @@ def test_every_failpoint_is_in_the_how_to() -> None:
 
 def schema() -> dict[str, list[str]]:
     """The tables of ``schema.sql`` with their columns in order."""
-    with sqlite3.connect(":memory:") as db:
+    with contextlib.closing(sqlite3.connect(":memory:")) as db, db:
         db.executescript(read_sql("sqlite/schema.sql"))
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
         return {table: [row[1] for row in db.execute(f"PRAGMA table_info({table})")] for table in tables}
@@ -251,7 +252,7 @@ def test_the_three_tables_are_written_out_as_a_new_store_has_them() -> None:
     )
     found = []
     for script in (blocks(DOCS / "storage-format.md", "sql")[0], read_sql("sqlite/schema.sql")):
-        with sqlite3.connect(":memory:") as db:
+        with contextlib.closing(sqlite3.connect(":memory:")) as db, db:
             db.executescript(script)
             found.append(db.execute(made).fetchall())
         db.close()
@@ -261,7 +262,7 @@ def test_the_three_tables_are_written_out_as_a_new_store_has_them() -> None:
 
 def test_every_view_of_the_ledger_is_described() -> None:
     """Each has a section of its own, whose rows are its columns in order."""
-    with sqlite3.connect(":memory:") as db:
+    with contextlib.closing(sqlite3.connect(":memory:")) as db, db:
         db.executescript(read_sql("sqlite/schema.sql"))
         views = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name")]
         columns = {view: [row[1] for row in db.execute(f"PRAGMA table_info({view})")] for view in views}
@@ -292,7 +293,7 @@ def test_every_table_is_in_the_picture() -> None:
 def test_every_index_and_every_version_is_described() -> None:
     """An index says whose it is; a version says what it added."""
     page = (DOCS / "storage-format.md").read_text(encoding="utf-8")
-    with sqlite3.connect(":memory:") as db:
+    with contextlib.closing(sqlite3.connect(":memory:")) as db, db:
         db.executescript(read_sql("sqlite/schema.sql"))
         indexes = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql NOT NULL")]
     assert [index for index in indexes if f"`{index}`" not in page] == []

@@ -118,7 +118,7 @@ def test_the_kill_in_the_readme_loses_nothing(tmp_path: Path) -> None:
     assert (status, verdict) == ('{"state":"idle"}', "1 sessions, 0 problems")
 
 
-RUN_PAGES = [DOCS / name for name in ("quickstart.md", "how-to.md", "embedding.md", "testing.md")]
+RUN_PAGES = [DOCS / name for name in ("quickstart.md", "how-to.md", "embedding.md", "client.md", "testing.md")]
 
 
 @pytest.mark.slow
@@ -147,6 +147,7 @@ def test_every_python_block_is_an_example_that_runs() -> None:
     """A page with an example that no test runs would grow old unseen."""
     assert [name_of(page) for page in OWN_PAGES if blocks(page, "python")] == [
         "README.md",
+        "docs/client.md",
         "docs/embedding.md",
         "docs/how-to.md",
         "docs/quickstart.md",

@@ -24,7 +24,6 @@ from clew.dispatch.webhooks import Webhooks
 
 # Top-level modules that `import clew` must not load: they belong to an extra, to a front or to the tests.
 HEAVY = {
-    "acp",
     "anthropic",
     "anyio",
     "tree_sitter",
@@ -37,6 +36,7 @@ HEAVY = {
     "mcp",
     "openai",
     "opentelemetry",
+    "prompt_toolkit",
     "psycopg",
     "pydantic",
     "pydantic_ai",
@@ -104,6 +104,18 @@ def test_the_public_names_are_sorted() -> None:
     own = list(clew.__all__[: -len(errors.__all__)])
     assert own == sorted(set(own))
     assert list(clew.__all__) == [*own, *errors.__all__]
+
+
+@pytest.mark.rule("EM-5")
+def test_the_client_needs_no_server_and_its_names_are_public() -> None:
+    """Whoever talks to a server has installed the base alone; each name is there once, and nothing else is."""
+    loaded: list[str] = json.loads(run_python(LOADED.replace("import clew;", "import clew.client;")))
+    assert {name.partition(".")[0] for name in loaded} & {*HEAVY, "prompt_toolkit"} == set()
+    from clew import client
+
+    assert list(client.__all__) == sorted(client.__all__)
+    there = {name for name in vars(client) if not name.startswith("_")} - {"annotations"}
+    assert there == set(client.__all__)
 
 
 def test_the_public_names_are_those_of_the_namespace() -> None:

@@ -188,7 +188,7 @@ def test_firing_a_queued_message_takes_the_session_and_the_message_at_once() -> 
     queued = row({"type": "text", "text": "hi"}, id="u2", role="user", queued_at=3, model={"a": 1})
     opened = Turn(id="t2", session_id="s", parent_turn_id="t1", created_at=NOW)
     fired = plan_fire(at_rest(cut_off(turn())), queued, queued, opened)
-    assert fired.guards == (EpochIs(7), HeadIs("t1"), NoOpenTurn(), StillQueued("u2"))
+    assert fired.guards == (EpochIs(7), HeadIs("t1"), NoOpenTurn(), StillQueued("u2", seal=queued.seal))
     assert words(fired.writes) == [LOST]
     assert fired.writes[3:] == (
         Dequeue("u2"),

@@ -283,8 +283,29 @@ def test_a_git_in_the_project_is_never_run(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "mark").exists()
 
 
+@needs_git
+def test_git_is_started_twice_in_a_working_copy_and_never_outside_of_one(
+    repository: Repository, tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every prompt waits for it."""
+    started: list[str] = []
+    run = git_module._Git.run
+
+    def counted(git: git_module._Git, *arguments: str) -> tuple[int | None, bytes]:
+        started.append(arguments[0])
+        return run(git, *arguments)
+
+    monkeypatch.setattr(git_module._Git, "run", counted)
+    (tmp_path / "plain").mkdir()
+    repository.write("a", "a")
+    assert find_git_state(tmp_path / "plain", environ=environ) is None
+    assert find_git_state(repository.folder, environ=environ) == GitState("main", None, 1)
+    assert started == ["config", "status"]
+
+
 def test_a_git_that_hangs_is_stopped_with_all_it_started(tmp_path: Path) -> None:
     """The pipe of the child would be held open by the grandchild."""
+    (tmp_path / ".git").mkdir()
     environ = stand_in(tmp_path / "bin", f"sleep 600 & echo $! > '{tmp_path}/pid'; echo true; wait")
     assert find_git_state(tmp_path, environ=environ, timeout_ms=1_500) is None
     with contextlib.suppress(ProcessLookupError):
@@ -295,7 +316,8 @@ def test_a_git_that_hangs_is_stopped_with_all_it_started(tmp_path: Path) -> None
 
 
 def test_a_git_that_prints_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it printed is not kept; the branch, asked for before, is told."""
+    """What it printed is not kept; the branch, asked for by itself, is told."""
+    (tmp_path / ".git").mkdir()
     monkeypatch.setattr(git_module, "_MAX_OUTPUT", 10_000)
     script = """
 case "$*" in

@@ -106,3 +106,49 @@ def test_a_schema_in_a_file_is_not_read_even_when_it_is_there(tmp_path: Path) ->
 def test_a_pattern_that_would_run_away_does_not(pattern: str) -> None:
     """The answer comes, and it is no."""
     assert check_arguments({"properties": {"x": {"pattern": pattern}}}, {"x": "a" * 60 + "!"}) is not None
+
+
+def twice(reference: str) -> dict[str, Any]:
+    return {"allOf": [{"$ref": reference}, {"$ref": reference}]}
+
+
+@pytest.mark.rule("MC-1")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/d0", "$defs": {**{f"d{at}": twice(f"#/$defs/d{at + 1}") for at in range(40)}, "d40": {}}},
+        {"properties": {"x": twice("#")}},
+        {
+            "properties": {"x": {"$ref": "#"}},
+            "additionalProperties": {"$ref": "#"},
+            "patternProperties": {"x": twice("#")},
+        },
+        {"properties": {"x": {"items": {"$ref": "#"}, **twice("#")}}},
+        {"properties": {"x": {"$ref": "#"}}, "unevaluatedProperties": False, **twice("#/properties/x")},
+        {"allOf": [{"$ref": "#"}]},
+        {"properties": {"x": {"$id": "x:y", **twice("#")}}},
+        {"$defs": {"a": {"$anchor": "a"}}, "properties": {"x": twice("#a")}},
+    ],
+)
+def test_a_schema_that_means_more_steps_than_there_is_time_for_is_never_walked(schema: dict[str, Any]) -> None:
+    """By references that double, in one place or with each level of the value; the process would stand still."""
+    value: dict[str, Any] = {}
+    for _ in range(40):
+        value = {"x": value}
+    problem = check_arguments(schema, value)
+    assert problem is not None
+    assert "would take too long" in problem or "it refers to" in problem or "$id" in problem
+
+
+def test_a_schema_of_a_tree_and_large_values_are_held_against_one_another() -> None:
+    """What people write is far below the bound: alternatives that meet themselves, lists of many things."""
+    kinds = [{"properties": {"of": {"$ref": "#"}, "kind": {"const": at}}, "required": ["kind"]} for at in range(3)]
+    tree: dict[str, Any] = {}
+    for at in range(8):
+        tree = {"kind": at % 3, "of": tree} if at else {"kind": 0}
+    assert check_arguments({"type": "object", "anyOf": kinds}, tree) is None
+    rows = {"type": "object", "properties": {"rows": {"items": {"properties": {"n": {"enum": list(range(50))}}}}}}
+    assert check_arguments(rows, {"rows": [{"n": at % 50} for at in range(50_000)]}) is None
+    large = {"type": "object", "properties": {"rows": {"items": {"enum": [f"{at}" for at in range(5_000)]}}}}
+    problem = check_arguments(large, {"rows": ["x"] * 50_000})
+    assert problem == "the arguments cannot be held against the schema: it would take too long"

@@ -1,20 +1,23 @@
 """The agents there are: clew's own, the user's, and the project's, in that order.
 
 A user's manifest may replace a built-in agent. A project's may not replace either, and is held to what a project may
-do. A manifest that cannot be used is named in ``notices`` and left out; it never stops a session from starting.
+do; the same holds for those it has for Claude Code and opencode, which come after its own. A manifest that cannot be
+used is named in ``notices`` and left out; it never stops a session from starting.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from clew.agents.manifest import Agent, AgentSource, is_agent_name, parse_manifest
+from clew.agents.foreign import OpencodeFile, parse_foreign
+from clew.agents.manifest import Agent, is_agent_name, parse_manifest
 from clew.agents.restraint import restrain
 from clew.contained import Kept, Unreadable, list_contained, read_contained, shown
 from clew.errors import InternalError, InvalidInput
@@ -51,7 +54,8 @@ class AgentCatalog:
 
     @classmethod
     def load(cls, user_dir: Path | None, workspace: Path | None) -> AgentCatalog:
-        """Every manifest: ``<user_dir>/agents/*.md``, then ``<workspace>/.clew/agents/*.md``. Blocking.
+        """Every manifest: ``<user_dir>/agents/*.md``, then ``<workspace>/.clew/agents/*.md`` and what other programs
+        have there. Blocking.
 
         ``user_dir`` is clew's folder among the user's settings. Read only when something of it has changed.
         """
@@ -68,7 +72,11 @@ class AgentCatalog:
         for agent in given:
             if not is_agent_name(agent.name) or not agent.prompt.strip():
                 raise InvalidInput(f"the agent {agent.name!r} needs a prompt, and a name of a-z, 0-9 and dashes")
-            if missing := [name for name in agent.tools or () if name not in tools]:
+            if missing := [
+                name
+                for name in agent.tools or ()
+                if name not in tools and "*" not in name and not name.startswith("mcp__")
+            ]:
                 raise InvalidInput(f"the agent {agent.name} names tools that are not there: {', '.join(missing)}")
             rules = tuple(msgspec.structs.replace(rule, source="manifest") for rule in agent.rules)
             own = msgspec.structs.replace(agent, rules=rules, source="user", path=f"the agent {agent.name}")
@@ -83,14 +91,15 @@ class AgentCatalog:
         agents = dict(builtin_agents())
         notices: list[str] = []
         if user_dir is not None:
-            found = _read_folder(user_dir / "agents", user_dir / "agents", "user", notices.append)
+            own = functools.partial(parse_manifest, source="user")
+            found = _read_folder(user_dir / "agents", user_dir / "agents", own, notices.append)
             agents |= {agent.name: agent for agent in found if _may_be_internal(agent, notices.append)}
         if workspace is not None:
             # What clew allows an agent of any project by itself: what its own assistant may do unasked.
             granted = tuple(rule for rule in builtin_agents()["assistant"].rules if rule.action == "allow")
-            for agent in _read_folder(workspace / ".clew" / "agents", workspace, "project", notices.append):
+            for agent in _read_project(workspace, notices.append):
                 if agent.name in agents:
-                    owner = "the user" if agents[agent.name].source == "user" else "clew"
+                    owner = {"user": "the user", "builtin": "clew"}.get(agents[agent.name].source, "the project")
                     notices.append(f"{agent.path}: ignored; {owner} has an agent of that name already")
                 elif _may_be_internal(agent, notices.append):
                     agents[agent.name], taken = restrain(agent, granted)
@@ -139,7 +148,38 @@ def _may_be_internal(agent: Agent, notice: Callable[[str], None]) -> bool:
     return False
 
 
-def _read_folder(folder: Path, inside: Path, source: AgentSource, notice: Callable[[str], None]) -> list[Agent]:
+def _read_project(workspace: Path, notice: Callable[[str], None]) -> Iterator[Agent]:
+    """The agents a project brings: clew's, then those it has for other programs."""
+    own = functools.partial(parse_manifest, source="project")
+    yield from _read_folder(workspace / ".clew" / "agents", workspace, own, notice)
+    foreign = functools.partial(parse_foreign, notice=notice)
+    yield from _read_folder(workspace / ".claude" / "agents", workspace, foreign, notice)
+    files: list[OpencodeFile] = []
+    for name in ("opencode.json", "opencode.jsonc"):
+        file = workspace / name
+        try:
+            if (text := _read_text(file, workspace)) is not None:
+                files.append(OpencodeFile(text, path=shown(file), notice=notice))
+        except (Unreadable, InvalidInput) as error:
+            # What it refuses all agents is not known.
+            said = f"{shown(file)}: it {error}" if isinstance(error, Unreadable) else str(error)
+            notice(f"{said}; no agents of opencode are read")
+            return
+
+    def prompt(path: str) -> str:
+        try:
+            return _read_text(workspace / path, workspace) or ""
+        except Unreadable as error:
+            raise InvalidInput(f"{shown(path)} {error}") from error
+
+    found = [_read_folder(workspace / ".opencode" / name, workspace, foreign, notice) for name in ("agent", "agents")]
+    for agent in chain(*found, *(one.agents(prompt) for one in files)):
+        yield functools.reduce(lambda held, file: file.narrow(held), files, agent)
+
+
+def _read_folder(
+    folder: Path, inside: Path, parse: Callable[..., Agent | None], notice: Callable[[str], None]
+) -> list[Agent]:
     """The agents of one folder. What is wrong with a file is said, and the next one is read."""
     try:
         listing = list_contained(folder, inside, MAX_MANIFESTS, ".md")
@@ -152,14 +192,20 @@ def _read_folder(folder: Path, inside: Path, source: AgentSource, notice: Callab
     for name in listing.names:
         path = shown(folder / name)
         try:
-            found = read_contained(listing.real / name, listing.real, MAX_MANIFEST_BYTES)
-            if found is None:
+            text = _read_text(listing.real / name, listing.real)
+            if text is None:
                 raise Unreadable("is gone")
-            if found.cut:
-                raise Unreadable(f"is larger than {MAX_MANIFEST_BYTES} bytes")
-            agents.append(parse_manifest(found.text, name=Path(name).stem, source=source, path=path))
+            if agent := parse(text, name=Path(name).stem, path=path):
+                agents.append(agent)
         except Unreadable as error:
             notice(f"{path}: ignored; it {error}")
         except InvalidInput as error:
             notice(f"{error}; the agent is ignored")
     return agents
+
+
+def _read_text(file: Path, inside: Path) -> str | None:
+    found = read_contained(file, inside, MAX_MANIFEST_BYTES)
+    if found is not None and found.cut:
+        raise Unreadable(f"is larger than {MAX_MANIFEST_BYTES} bytes")
+    return None if found is None else found.text

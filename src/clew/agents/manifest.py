@@ -10,33 +10,55 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
 from clew.errors import InvalidInput
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter
+from clew.mcp_server import McpServer, read_server
 from clew.transcript.rule import Rule
 from clew.transcript.session import read_model
 
-__all__ = ["DEFAULT_MAX_STEPS", "MAX_STEPS", "Agent", "AgentMode", "AgentSource", "is_agent_name", "parse_manifest"]
+__all__ = [
+    "DEFAULT_MAX_STEPS",
+    "MAX_DESCRIPTION",
+    "MAX_STEPS",
+    "Agent",
+    "AgentMode",
+    "AgentSource",
+    "is_agent_name",
+    "is_permission",
+    "is_temperature",
+    "parse_manifest",
+]
 
 DEFAULT_MAX_STEPS: Final = 100
 MAX_STEPS: Final = 1_000
-_MAX_DESCRIPTION: Final = 500
+MAX_DESCRIPTION: Final = 500
 
 AgentMode = Literal["primary", "subagent", "internal"]
 """primary: for sessions. subagent: also started by the task tool. internal: clew's own, never offered."""
 AgentSource = Literal["builtin", "user", "project"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}\*?")
 _PERMISSION = re.compile(r"\*|[A-Za-z0-9_.-]{1,128}\*?")
-_KEYS: Final = ("name", "description", "mode", "tools", "rules", "model", "max_steps", "inspectable", "temperature")
+_KEYS: Final = (
+    *("name", "description", "mode", "tools", "mcp_servers", "rules", "model", "max_steps", "inspectable"),
+    "temperature",
+)
 _FLAGS: Final = ("true", "false")
 _ACTIONS: Final = ("allow", "deny", "ask")
+
+
+def is_permission(text: str) -> bool:
+    """A tool's name, the beginning of one with a star behind it, or a star."""
+    return _PERMISSION.fullmatch(text) is not None
+
+
 _RULE: Final[dict[str, tuple[Callable[[str], object], str]]] = {
-    "permission": (_PERMISSION.fullmatch, "a permission is a tool's name, or `*`"),
+    "permission": (is_permission, "a permission is a tool's name, or `*`"),
     "pattern": (bool, 'the pattern is empty; "*" matches everything'),
     "action": (_ACTIONS.__contains__, f"action is one of {', '.join(_ACTIONS)}"),
     "pinned": (_FLAGS.__contains__, f"pinned is one of {', '.join(_FLAGS)}"),
@@ -45,7 +67,8 @@ _RULE: Final[dict[str, tuple[Callable[[str], object], str]]] = {
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent. ``tools`` names those it is offered, None means all; ``path`` is None for a built-in one.
+    """One agent. ``tools`` names those it is offered, None means all; so does ``mcp_servers``: the user's own by their
+    names, and others said out. ``path`` is None for a built-in one.
 
     ``max_steps`` None leaves the limit to the preset of the session.
 
@@ -58,6 +81,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     prompt: str
     tools: tuple[str, ...] | None = None
+    mcp_servers: Mapping[str, McpServer | None] | None = None
     rules: tuple[Rule, ...] = ()
     model: str | None = None
     max_steps: int | None = None
@@ -69,7 +93,17 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_offered(self, tool: str) -> bool:
         """Whether the agent is told about a tool. That a call is allowed is another question."""
-        return self.tools is None or tool in self.tools
+        return self.tools is None or any(_names(one, tool) for one in self.tools)
+
+    def is_served(self, name: str) -> bool:
+        """The same for a tool of a server, or the server itself: those it names itself it has with all their tools."""
+        if self.mcp_servers is not None:
+            return True
+        return self.tools is None or any(_names(one, name) or one.startswith(f"{name}__") for one in self.tools)
+
+
+def _names(written: str, tool: str) -> bool:
+    return tool.startswith(written[:-1]) if written.endswith("*") else tool == written
 
 
 def is_agent_name(name: str) -> bool:
@@ -86,17 +120,18 @@ def parse_manifest(text: str, *, name: str, source: AgentSource, path: str) -> A
         raise fail(path, 1, "the file must be named with lower case letters, digits and dashes, at most 64")
     if not front.body:
         raise fail(path, 1, "the prompt is missing; write it below the front matter")
-    too_long = f"more than {_MAX_DESCRIPTION} characters"
-    description = fields.text("description", lambda text: len(text) <= _MAX_DESCRIPTION, too_long)
+    too_long = f"more than {MAX_DESCRIPTION} characters"
+    description = fields.text("description", lambda text: len(text) <= MAX_DESCRIPTION, too_long)
     if not description:
         raise fail(path, 1, "the description is missing")
     steps = fields.text("max_steps", _is_max_steps, f"max_steps is a whole number from 1 to {MAX_STEPS}")
-    temperature = fields.text("temperature", _is_temperature, "temperature is a number from 0 to 2")
+    temperature = fields.text("temperature", is_temperature, "temperature is a number from 0 to 2")
     return Agent(
         name=name,
         description=description,
         prompt=front.body,
         tools=fields.tools(),
+        mcp_servers=fields.mcp_servers(),
         rules=fields.rules(),
         model=fields.model(),
         max_steps=None if steps is None else int(steps),
@@ -151,6 +186,30 @@ class _Fields:
             names[item.text] = None
         return tuple(names)
 
+    def mcp_servers(self) -> Mapping[str, McpServer | None] | None:
+        """Names of the user's servers, or maps that say what a server is."""
+        field = self._fields.get("mcp_servers")
+        if field is None:
+            return None
+        if not isinstance(field.value, tuple):
+            raise fail(
+                self._path, field.line, "mcp_servers is a list of names, or of maps with a name and a command or url"
+            )
+        servers: dict[str, McpServer | None] = {}
+        for item in field.value:
+            if isinstance(item, Scalar):
+                servers[item.text] = None
+                continue
+            plain = _plain(item)
+            name = plain.pop("name", None) if isinstance(plain, dict) else None
+            if not isinstance(name, str):
+                raise fail(self._path, field.line, "a server is a map with a name and a command or url")
+            try:
+                servers[name] = read_server(plain, name)
+            except InvalidInput as error:
+                raise fail(self._path, field.line, error.message) from error
+        return servers
+
     def rules(self) -> tuple[Rule, ...]:
         field = self._fields.get("rules")
         if field is None:
@@ -185,11 +244,19 @@ class _Fields:
         return value.text
 
 
+def _plain(value: Value) -> Any:
+    if isinstance(value, Scalar):
+        return value.text
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return {key: _plain(one) for key, one in value.items()}
+
+
 def _is_max_steps(text: str) -> bool:
     return re.fullmatch(r"[0-9]{1,4}", text) is not None and 1 <= int(text) <= MAX_STEPS
 
 
-def _is_temperature(text: str) -> bool:
+def is_temperature(text: str) -> bool:
     try:
         return 0 <= float(text) <= 2
     except ValueError:

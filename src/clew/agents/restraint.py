@@ -32,6 +32,13 @@ def restrain(agent: Agent, granted: Sequence[Rule]) -> tuple[Agent, tuple[str, .
     if not agent.inspectable:
         changes["inspectable"] = True
         notices.append("inspectable: false is ignored; a project cannot hide what its agents do")
+    if begun := [name for name, server in (agent.mcp_servers or {}).items() if server is not None]:
+        # A folder alone starts no program. What the user has under that name is theirs.
+        changes["mcp_servers"] = dict.fromkeys(agent.mcp_servers or {})
+        notices.append(
+            f"what it says of the MCP servers {', '.join(begun)} is ignored; a project cannot start a program or reach "
+            "out: put them into your own config.toml"
+        )
     restrained = msgspec.structs.replace(agent, rules=rules, **changes)
     return restrained, tuple(f"{agent.path}: {notice}" for notice in notices)
 

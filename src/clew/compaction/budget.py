@@ -247,7 +247,10 @@ def size_request(
     system, tools = estimate_tokens(system_chars, ruler), estimate_tokens(tools_chars, ruler)
     # A summary comes before all that is kept.
     summary = sum(estimate_message(message, ruler) for message in takewhile(lambda one: one.is_summary, messages))
-    extents = [_extent_of(message, ruler) for message in messages]
+    key = ruler.provider_id, ruler.files
+    # Nearly all were counted before; to look there first is what a long line takes least of.
+    held = [(message, message.memo.get("extent")) for message in messages]
+    extents = [known[1] if known and known[0] == key else _extent_of(message, ruler) for message, known in held]
     plain = system_chars + tools_chars + sum([extent.plain for extent in extents])
     sealed = sum([extent.sealed for extent in extents])
     places = (n for n in reversed(range(len(messages))) if measured and messages[n].id == measured.message_id)
@@ -258,8 +261,9 @@ def size_request(
         own = messages[place].parts
         counted, beyond = own[: measured.parts], own[measured.parts :]
         starts = p.steps_in(counted)
-        results = (len(p.result_text(part)) for part in counted[starts[-1] if starts else 0 :])
-        used = measured.tokens + sum(estimate_tokens(chars, ruler) for chars in results)
+        last = counted[starts[-1] if starts else 0 :]
+        used = measured.tokens + sum(estimate_tokens(len(p.result_text(part)), ruler) for part in last)
+        used += sum(_file_tokens(part, ruler.files) for part in last if p.giver_of(part) is not None)
         used += sum(estimate_part(part, ruler) for part in beyond)
         used += sum(estimate_message(message, ruler) for message in messages[place + 1 :])
     # The provider's count is the truth about the sum; what we estimated must not say otherwise.
@@ -347,7 +351,7 @@ def _file_tokens(part: p.Part, rule: FileRule) -> int:
         known = image_tokens(part, rule)
         return IMAGE_TOKENS if known is None else known
     if p.is_text_type(media_type):
-        return estimate_tokens(size)
+        return estimate_tokens(size if p.giver_of(part) is None else min(size, p.MOST_GIVEN_TEXT))
     if media_type != "application/pdf":
         return 0
     known = page_tokens(part, rule)

@@ -17,7 +17,7 @@ from clew.compaction.budget import USUAL, Ruler, estimate_part, estimate_tokens,
 from clew.compaction.files import file_path, name_of
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
-from clew.transcript.part import is_growing, output_text, steps_in, tool_name
+from clew.transcript.part import giver_of, is_growing, output_text, steps_in, tool_name
 from clew.transcript.pruned import Pruned, prune_part
 
 __all__ = ["may_go", "plan_prune"]
@@ -116,7 +116,7 @@ def may_go(part: Mapping[str, Any], policy: Policy) -> bool:
 
 def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None, ruler: Ruler) -> int:
     """Tokens that are gained over what is sent now, or over what was planned ``before``."""
-    if keep and (one.trimmed or one.chars <= 2 * keep):
+    if keep and (one.trimmed or one.chars <= 2 * keep or giver_of(one.part) is not None):
         return 0  # there is no middle to take out
     now = estimate_tokens(_shown_chars(one, before[1]) if before else one.chars, ruler)
     return now - estimate_tokens(_shown_chars(one, keep), ruler)
@@ -151,6 +151,11 @@ def _outputs(
             continue
         for index, part in enumerate(message.parts[: protected.get(message.id)]):
             text = output_text(part)
+            if giver_of(part) is not None and (message.id, index + base_index.get(message.id, 0)) not in already:
+                # A file that a call gave, by what it takes: it goes as a whole.
+                tokens = estimate_part(part, ruler)
+                key = (message.id, index + base_index.get(message.id, 0))
+                yield _Output(key, part, tokens * ruler.chars // ruler.tokens, tokens, False)
             if text is None or is_growing(part) or tool_name(part) in PROTECTED_TOOLS or (message.id, index) in files:
                 continue
             key = (message.id, index + base_index.get(message.id, 0))

@@ -16,6 +16,7 @@ from clew.engine.history import History
 from clew.engine.permissions import Permissions
 from clew.engine.prompts import SavedPrompts
 from clew.engine.runs import Runs
+from clew.engine.servers import Servers
 from clew.engine.sessions import Sessions
 from clew.engine.settings import Settings
 from clew.engine.transfer import Transfer
@@ -51,6 +52,7 @@ WHOLE_STORE: Final = frozenset(
     {
         *("accept_loss", "backup", "change_settings", "check_ready", "close", "drain", "hook", "is_idle", "join"),
         *("figures", "known_statuses", "losses", "rebuild", "replicas", "scoped", "write_ledger"),
+        *("give_mcp_servers", "mcp_servers", "start_mcp_server"),
         *("clock", "config", "dispatcher", "host", "mint", "store"),
     }
 )
@@ -95,7 +97,7 @@ class ReplicaShape(msgspec.Struct, frozen=True):
     sessions: tuple[str, ...]
 
 
-class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPrompts, Settings):
+class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPrompts, Settings, Servers):
     """What can be asked of an engine wherever it is: in this process, or in a server that has the store."""
 
     events: Events
@@ -314,6 +316,15 @@ class Engine(Operations):
     async def find_stream(self, session_id: str) -> LiveStream | None:
         """What runs on the session, here or elsewhere, in batches as they became durable."""
         return await self._runtime.streams.find(await self._own(session_id))
+
+    async def find_batches(
+        self, session_id: str, *, replay: bool = True, message_id: str | None = None
+    ) -> AsyncIterator[Sequence[Any]] | None:
+        """What ``attach`` shows, in batches of chunks as they became durable together; None where that is nothing."""
+        from clew.engine.turn_stream import find_batches
+
+        find = self._runtime.streams.find
+        return await find_batches(self._store, find, await self._own(session_id), replay=replay, message_id=message_id)
 
     def parse_model(self, named: str | Model | dict[str, Any]) -> Model:
         """The model and the variant that a name means here, as every method takes it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -60,15 +61,21 @@ class Runs(EnginePart):
             output=output,
         )
 
-    async def attach(self, session_id: str, *, replay: bool = True) -> AsyncIterator[dict[str, Any]]:
+    async def attach(
+        self, session_id: str, *, replay: bool = True, message_id: str | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
         """Follow what runs now, from its message's first part, or without ``replay`` from what comes next; ends at once
-        when nothing does."""
-        from clew.engine.turn_stream import attached
+        when nothing does.
 
-        session = await self._find_own(session_id)
-        stream = await self._runtime.streams.find(session.id)
-        if stream is not None:
-            async for batch in attached(stream, replay=replay):
+        With ``message_id`` it is the turn that holds that message: one that is over is shown as it is stored, to its
+        end.
+        """
+        from clew.engine.turn_stream import find_batches
+
+        session, find = await self._find_own(session_id), self._runtime.streams.find
+        batches = await find_batches(self._store, find, session.id, replay=replay, message_id=message_id)
+        if batches is not None:
+            async for batch in batches:
                 for chunk in batch:
                     yield chunk_dict(chunk)
 
@@ -124,7 +131,8 @@ class Runs(EnginePart):
         it, the rule covers this call and no other.
         """
         check_value([approval_id, reason, pattern], "answer")
-        return await self._runtime.answers.answer(await self._own(session_id), approval_id, decision, reason, pattern)
+        answers, session_id = self._runtime.answers, await self._own(session_id)
+        return await self._seen_through(answers.answer(session_id, approval_id, decision, reason, pattern))
 
     async def answer_all(
         self,
@@ -138,12 +146,18 @@ class Runs(EnginePart):
         ``approval_ids`` are those that were seen: none but these is answered.
         """
         check_value([reason, approval_ids], "answer")
-        return await self._runtime.answers.answer_all(await self._own(session_id), decision, reason, approval_ids)
+        answers, session_id = self._runtime.answers, await self._own(session_id)
+        return await self._seen_through(answers.answer_all(session_id, decision, reason, approval_ids))
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question the model asked."""
         check_value([tool_call_id, output], "answer")
-        return await self._runtime.answers.answer_question(await self._own(session_id), tool_call_id, output)
+        answers, session_id = self._runtime.answers, await self._own(session_id)
+        return await self._seen_through(answers.answer_question(session_id, tool_call_id, output))
+
+    async def _seen_through(self, answering: Coroutine[Any, Any, int]) -> int:
+        """Whoever answers may leave: once the answer is stored, the turn must go on."""
+        return await asyncio.shield(self._runtime.sessions.work(answering))
 
     async def queue(self, session_id: str) -> list[Message]:
         """The messages that wait, in the order they will be fired."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Literal
 
 from clew.config import secret_values
 from clew.engine.base import EnginePart
 from clew.errors import InvalidInput
+from clew.interop.programs.arrival import Arrival, Program
 from clew.long_work import giving_way, let_go, run_long
 from clew.store.base import SearchPage, SearchQuery
 from clew.transcript.gate import check_value
+from clew.transcript.metadata import local_place
 from clew.transcript.session import Session
 
 # Imports inside functions: what writes and reads files of sessions takes half as long to load as all of clew.
 
 __all__ = ["ExportFormat", "Transfer"]
 
-ExportFormat = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai"]
+ExportFormat = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"]
 
 
 class Transfer(EnginePart):
@@ -47,7 +50,7 @@ class Transfer(EnginePart):
         self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
     ) -> bytes:
         """A session as a file: ``json`` and ``jsonl`` whole, ``md`` and ``html`` for reading, ``ai-sdk`` and
-        ``openai`` as messages that other programs take.
+        ``openai`` as messages that other programs take, ``claude-code`` and ``pi`` as those keep theirs.
 
         What looks like a key or a password is struck out unless ``redact`` is False. ``hidden`` takes into a page for
         reading what is not in the conversation any more.
@@ -77,3 +80,24 @@ class Transfer(EnginePart):
         with giving_way():
             portable = await run_long(parse_session, data)
             return await transfer.import_session(self._host, portable, workspace, self.owner)
+
+    async def import_from(self, program: Program, data: bytes, *, workspace_root: str | Path | None = None) -> Arrival:
+        """A session of another program, from the bytes of its file; ``opencode``'s as its export writes it.
+
+        Once more, it changes nothing; one that grew since gets its new turns, unless somebody went on with it here.
+        What has no place here is kept with it, and named. The folder the file names is not believed.
+        """
+        from clew.history.moving import take_in
+        from clew.interop.programs.planting import Soil
+        from clew.interop.programs.readers import read_foreign
+        from clew.runtime.setting import usual_model
+
+        workspace = await self._place(workspace_root)
+        catalog = await asyncio.to_thread(self._host.agents, workspace)
+        agent, model = catalog.get(self._host.choices.default_agent).name, await usual_model(self._host, workspace)
+        able = self._store.capabilities
+        place = local_place(str(workspace) if workspace is not None else None) if able.required_metadata else {}
+        soil = Soil(able.session_ids, self.owner, agent, model, place)
+        with giving_way():
+            found = await run_long(read_foreign, program, data)
+            return await take_in(self._host, self._runtime.sessions, found, soil, workspace)

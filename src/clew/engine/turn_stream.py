@@ -6,8 +6,11 @@ stored, and ends as the turn ended.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from clew.errors import MessageNotFound, ModelFailed
 from clew.history.lookup import get_place
@@ -19,11 +22,12 @@ from clew.store.base import Store
 from clew.transcript import chunk as c
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, shown_message
-from clew.transcript.part import data_values
+from clew.transcript.part import Part, data_values
 from clew.transcript.replay import replay
 from clew.transcript.turn import ending_of, finish_of
+from clew.transcript.turn_state import OPEN
 
-__all__ = ["TurnStream", "attached", "find_asked_message", "follow"]
+__all__ = ["TurnStream", "find_asked_message", "find_batches", "follow", "read_output"]
 
 T = TypeVar("T")
 FindStream = Callable[[str], Awaitable[LiveStream | None]]
@@ -63,12 +67,17 @@ class TurnStream(Generic[T]):
         """The value that was asked for, once the turn has ended. Raises ``ModelFailed`` where it ended without one."""
         outcome = await self.wait()
         row = await self._find_message(outcome.message_id)
-        found = data_values([part.data for part in row.parts] if row else (), OUTPUT_DATA)
-        if outcome.status != "completed" or not found:
-            why = (outcome.error or {}).get("message", f"the turn ended as {outcome.status}, without an output")
-            raise ModelFailed(why, turn_id=outcome.turn_id)
-        value: T = found[-1] if self._read is None else self._read(found[-1])
-        return value
+        return read_output(outcome, [part.data for part in row.parts] if row else (), self._read)
+
+
+def read_output(outcome: TurnOutcome, parts: Sequence[Part], read: Callable[[Any], T] | None) -> T:
+    """The value that a turn which has ended was asked for, in the parts of its last message."""
+    found = data_values(parts, OUTPUT_DATA)
+    if outcome.status != "completed" or not found:
+        why = (outcome.error or {}).get("message", f"the turn ended as {outcome.status}, without an output")
+        raise ModelFailed(why, turn_id=outcome.turn_id)
+    value: T = found[-1] if read is None else read(found[-1])
+    return value
 
 
 async def find_asked_message(store: Store, session_id: str, message_id: str | None) -> MessageRow:
@@ -96,18 +105,50 @@ async def follow(
     """The chunks of what was just sent, or of what it was when it was sent before."""
     if submission.turn_id is not None and submission.stream is not None:
         return submission.stream.follow(replay=False)
-    holder = await store.find_holder(session_id, submission.message_id)
-    if holder is None:
-        raise MessageNotFound("this message is in no turn", message_id=submission.message_id)
+    return (await _of_turn(store, find_stream, session_id, submission.message_id))[-1]
+
+
+async def find_batches(
+    store: Store, find_stream: FindStream, session_id: str, *, replay: bool = True, message_id: str | None = None
+) -> AsyncIterator[Sequence[c.Chunk]] | None:
+    """What runs on the session; or the turn that holds ``message_id``, message by message, whether it runs or is over.
+    None where there is nothing to show."""
+    if message_id is not None and replay:
+        return _joined(await _of_turn(store, find_stream, session_id, message_id))
+    turn = None if message_id is None else (await get_place(store, session_id, message_id)).turn
+    stream = await find_stream(session_id)
+    if turn is not None and (await store.load_state(session_id)).open_turn_id != turn.id:
+        return None
+    return None if stream is None else _attached(stream, replay=replay)
+
+
+async def _of_turn(
+    store: Store, find_stream: FindStream, session_id: str, message_id: str
+) -> list[AsyncIterator[Sequence[c.Chunk]]]:
+    """The messages of the turn that holds one, each from its first part; the last may be coming still."""
+    place = await get_place(store, session_id, message_id)
+    if place.turn is None:
+        raise MessageNotFound("this message is in no turn yet", message_id=place.row.id)
     live = await find_stream(session_id)
-    if live is not None and (await store.load_state(session_id)).open_turn_id == holder.turn.id:
-        return live.follow(replay=True)
+    runs = live is not None and (await store.load_state(session_id)).open_turn_id == place.turn.id
     # A stream ends after its turn was settled, so what is read from here on is the end of it.
-    line = await store.load_line(session_id, through=holder.turn.id, turns=1, keep_damaged=True)
-    return _stored(line.turns[-1], submission.message_id)
+    held = (await store.load_line(session_id, through=place.turn.id, turns=1, keep_damaged=True)).turns[-1]
+    rows = [row for row in held.messages if row.role == "assistant"]
+    if live is not None and runs:
+        earlier = list(itertools.takewhile(lambda row: row.id != live.message_id, rows))
+        last = live.follow(replay=True)
+    else:
+        earlier, last = rows[:-1], _stored(held, place.held[0])
+    return [*(_earlier(row, held, place.held[0]) for row in earlier), last]
 
 
-async def attached(stream: LiveStream, *, replay: bool) -> AsyncIterator[Sequence[c.Chunk]]:
+async def _joined(messages: Sequence[AsyncIterator[Sequence[c.Chunk]]]) -> AsyncIterator[Sequence[c.Chunk]]:
+    for message in messages:
+        async for batch in message:
+            yield batch
+
+
+async def _attached(stream: LiveStream, *, replay: bool) -> AsyncIterator[Sequence[c.Chunk]]:
     """What runs, from its message's first part; without ``replay`` only what comes from now on, which may go on with
     parts that began before."""
     async for batch in stream.follow(replay=True):
@@ -123,10 +164,19 @@ async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequenc
     if not rows:
         yield [c.Start(message_metadata=added), *ending_of(turn)]
         return
-    message = shown_message(rows[-1], turn.id)
-    metadata = {**message.metadata, **added}
-    value = {"id": message.id, "role": message.role, "metadata": metadata, "parts": message.parts}
+    value = _message(rows[-1], turn.id, added)
     if turn.status in ("failed", "aborted"):
         yield [*replay(value), *ending_of(turn)]
     else:
-        yield list(replay(value, finish="tool-calls" if turn.status == "waiting" else finish_of(turn.stopped)))
+        yield list(replay(value, finish="tool-calls" if turn.status in OPEN else finish_of(turn.stopped)))
+
+
+async def _earlier(row: MessageRow, held: LineTurn, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
+    """A message that its turn went on from."""
+    added = {"turn_id": held.turn.id, "user_message_id": user_message_id}
+    yield list(replay(_message(row, held.turn.id, added), finish="tool-calls"))
+
+
+def _message(row: MessageRow, turn_id: str, added: Mapping[str, Any]) -> dict[str, Any]:
+    message = shown_message(row, turn_id)
+    return {**msgspec.structs.asdict(message), "metadata": {**message.metadata, **added}}

@@ -12,7 +12,13 @@ __all__ = ["is_reading", "mode_rules"]
 _EDITING: Final = ("write", "edit")
 # What lies there is run by others, or tells clew what to do: an edit of it is more than an edit. In any letter case:
 # some file systems find it by all of them.
-_NOT_TEXT: Final = ("./**/.[gG][iI][tT]/**", "./**/.[cC][lL][eE][wW]/**")
+_NOT_TEXT: Final = (
+    "./**/.[gG][iI][tT]/**",
+    "./**/.[cC][lL][eE][wW]/**",
+    "./**/.[cC][lL][aA][uU][dD][eE]/**",
+    "./**/.[oO][pP][eE][nN][cC][oO][dD][eE]/**",
+    "./**/[oO][pP][eE][nN][cC][oO][dD][eE].[jJ][sS][oO][nN]*",
+)
 _ACCEPT_EDITS: Final = tuple(
     rule
     for permission in _EDITING

@@ -111,6 +111,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``once``: nothing that is sent later begins with it, so a provider need not keep it. ``settled_call``: up to this
     call it stays as it is for longer than the rest, so a provider that keeps what it is told to had better keep that.
+    ``answer`` names the tool whose arguments are the answer: one that has a way of its own to ask for a value of a
+    schema may use that in place of the tool, and tells what came as a call of it.
     """
 
     model: Model
@@ -121,6 +123,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     once: bool = False
     settled_call: str | None = None
+    answer: str | None = None
 
 
 class UsageSaid(msgspec.Struct, frozen=True):

@@ -49,7 +49,8 @@ def request_digest(request: ModelRequest, tools: str | None = None) -> str:
     That of a message is over its role and its parts, and worked out once: most of a request was sent before. ``tools``
     are those of the request, where they are encoded already.
     """
-    return _digest({**_frame(request, tools), "messages": [_message_digest(message) for message in request.messages]})
+    digests = [message.memo.get("digest") or _message_digest(message) for message in request.messages]
+    return _digest({**_frame(request, tools), "messages": digests})
 
 
 def request_digest_like(request: ModelRequest, recorded: str | None) -> str:
@@ -74,9 +75,7 @@ def _forms(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _message_digest(message: Message) -> str:
-    known: str | None = message.memo.get("digest")
-    if known is None:
-        known = message.memo["digest"] = _digest(_forms([message])[0])
+    known = message.memo["digest"] = _digest(_forms([message])[0])
     return known
 
 

@@ -41,13 +41,13 @@ from clew.transcript.part import (
 )
 from clew.transcript.session import Model, Session
 
-__all__ = ["PromptContent", "admit", "assistant_row", "content_digest", "read_parts", "user_row"]
+__all__ = ["PromptContent", "admit", "assistant_row", "content_digest", "media_type_from", "read_parts", "user_row"]
 
 MAX_FILES: Final = 10
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 MAX_FILES_BYTES: Final = 20 * 1024 * 1024
 _SHORT: Final = 64 * 1024
-_MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+*-]+", re.ASCII)
+_MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,127}/[a-z0-9.+*-]{1,127}", re.ASCII)
 _SEEN_OR_HEARD: Final = ("image/", "audio/", "video/", "application/pdf")
 
 
@@ -192,8 +192,7 @@ def _read_file(
 ) -> PutBlob:
     """The bytes of a file, under the type they have; what was claimed may be nothing, or wrong."""
     url = url_of(part)
-    claimed = (media_type_of(part) or "").partition(";")[0].strip().lower()
-    claimed = claimed if _MEDIA_TYPE.fullmatch(claimed) else "application/octet-stream"
+    claimed = media_type_from(media_type_of(part) or "")
     if url is None:
         raise InvalidInput("a file part needs a url")
     if url.startswith("data:"):
@@ -222,6 +221,12 @@ def _read_file(
             "turn it into one of these, or choose another model"
         )
     return PutBlob(sha256(data).hexdigest(), content.media_type, data, now)
+
+
+def media_type_from(claimed: str) -> str:
+    """A media type as somebody wrote it, without what follows it; what is none is bytes."""
+    plain = claimed.partition(";")[0].strip().lower()
+    return plain if _MEDIA_TYPE.fullmatch(plain) else "application/octet-stream"
 
 
 def _read_data_url(url: str) -> bytes:

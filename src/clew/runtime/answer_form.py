@@ -1,8 +1,10 @@
 """The form of an answer: a turn may be asked to end in a value of a JSON Schema.
 
 The model is given one more tool, whose arguments are that value; a call that fits ends the turn, and the value is
-stored as a ``data-output`` part of the answer. What does not fit is told to the model, which tries again within limits.
-The schema is stored with the prompt, so that whoever goes on with the turn asks for the same.
+stored as a ``data-output`` part of the answer. Where a provider has a way of its own to ask for such a value, it is
+asked for that way first, and tells what came as a call of that tool, so that everything after is the same. What does
+not fit is told to the model, which tries again, by the tool, within limits. The schema is stored with the prompt, so
+that whoever goes on with the turn asks for the same.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext, ToolOutput
 from clew.transcript.part import Part, kind_of, state_of
 from clew.transcript.rule import Target
 
-__all__ = ["MAX_REMINDERS", "NO_ANSWER", "OUTPUT_DATA", "REMINDER", "AnswerForm", "is_used_up"]
+__all__ = ["MAX_REFUSED", "MAX_REMINDERS", "NO_ANSWER", "OUTPUT_DATA", "REMINDER", "AnswerForm", "refused_answers"]
 
 OUTPUT_DATA: Final = "output"
 MAX_REMINDERS: Final = 2
@@ -69,7 +71,6 @@ class AnswerForm:
         return ToolOutput("taken")
 
 
-def is_used_up(parts: Sequence[Part]) -> bool:
-    """Whether a message holds as many answers that did not fit as a model may give."""
-    refused = [part for part in parts if kind_of(part) == f"tool-{_NAME}" and state_of(part) == "output-error"]
-    return len(refused) >= MAX_REFUSED
+def refused_answers(parts: Sequence[Part]) -> int:
+    """How many answers of a message did not fit."""
+    return sum(1 for part in parts if kind_of(part) == f"tool-{_NAME}" and state_of(part) == "output-error")

@@ -24,6 +24,7 @@ from clew.runtime.queue import plan_resume
 from clew.runtime.ready import load_outset
 from clew.runtime.run import Resumption, TakenSession
 from clew.runtime.runner import Runner
+from clew.runtime.served_tools import late_tool
 from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.standing import load_standing
 from clew.runtime.take import plan_take
@@ -373,7 +374,7 @@ class Answers:
             if (decision := await setting.permit.decide(_targets(_part_of(message, wait)), wait.tool)).action == "deny"
         }
         last_n = (await store.load_tail(message.session_id, message.id)).last
-        resumption = _resume(message, waits, refused, setting, last_n)
+        resumption = _resume(self._host, message, waits, refused, setting, last_n)
         asked_by, steps = user.id if user is not None else "", len(standing.steps)
         self._runner.start(TakenSession(setting, turn, standing.next_epoch, asked_by, resumption, steps))
 
@@ -413,7 +414,12 @@ def _targets(part: PartRow) -> tuple[Target, ...]:
 
 
 def _resume(
-    message: MessageRow, waits: tuple[Wait, ...], refused: Mapping[str, str], setting: Setting, last_n: int
+    host: Host,
+    message: MessageRow,
+    waits: tuple[Wait, ...],
+    refused: Mapping[str, str],
+    setting: Setting,
+    last_n: int,
 ) -> Resumption:
     calls: list[Call] = []
     denied: list[str] = []
@@ -426,7 +432,7 @@ def _resume(
         elif wait.tool_call_id in refused:
             outputs.append(c.ToolOutputError(tool_call_id=wait.tool_call_id, error_text=refused[wait.tool_call_id]))
         elif answer.get("approved"):
-            tool = setting.tools.get(wait.tool)
+            tool = setting.tools.get(wait.tool) or late_tool(host, setting, wait.tool)
             if tool is None:
                 outputs.append(
                     c.ToolOutputError(

@@ -14,6 +14,7 @@ from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.live.base import RunningCall
 from clew.permissions.approval_rules import offers_for
 from clew.runtime.context import session_policy
+from clew.runtime.given_files import take_files
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.live_output import LiveOutput
@@ -21,6 +22,7 @@ from clew.runtime.permit import RulesInForce
 from clew.runtime.race import race
 from clew.runtime.recall import recall
 from clew.runtime.setting import Setting
+from clew.store.unit import PutBlob
 from clew.tools.arguments import check_arguments
 from clew.tools.base import (
     MAX_OUTPUT_CHARS,
@@ -33,6 +35,7 @@ from clew.tools.base import (
     ToolContext,
     ToolOutput,
 )
+from clew.tools.output import to_output
 from clew.transcript import chunk as c
 from clew.transcript.gate import clean_value
 from clew.transcript.part import OWN
@@ -117,11 +120,11 @@ class Caller:
         self._running = running
         self._long: dict[str, RunningCall] = {}
         self._host = host
-        self._setting = setting
+        self.setting = setting
         self._signal = signal
         self._spawn_child = spawn_child
         self._schedule_turn = schedule_turn
-        self._state = state
+        self.state = state
         self._turn_id = turn_id
         # More than the usual only where an output leaves half of the window to all else, at four characters a token.
         preset = session_policy(host.config, setting.session).output_chars
@@ -133,16 +136,16 @@ class Caller:
         cleaned, replaced = clean_value(chunk.input)
         if replaced:
             chunk = msgspec.structs.replace(chunk, input=cleaned)
-        tool = self._setting.tools.get(chunk.tool_name)
+        tool = self.setting.tools.get(chunk.tool_name)
         if tool is None:
-            known = ", ".join(sorted(self._setting.tools)) or "none"
+            known = ", ".join(sorted(self.setting.tools)) or "none"
             return _unfit(chunk, f"there is no tool {chunk.tool_name!r} here; there are: {known}"), None
         problem = check_arguments(tool.input_schema, chunk.input)
         if problem is not None:
             return _unfit(chunk, problem), None
-        value = ToolCallValue(self._setting.session.id, chunk.tool_call_id, tool.name, chunk.input)
+        value = ToolCallValue(self.setting.session.id, chunk.tool_call_id, tool.name, chunk.input)
         try:
-            changed = await self._host.hooks.change("before_tool_call", value, self._setting.session, self._turn_id)
+            changed = await self._host.hooks.change("before_tool_call", value, self.setting.session, self._turn_id)
         except HookRefused as error:
             return _unfit(chunk, str(error)), None
         if changed is not value:
@@ -154,20 +157,20 @@ class Caller:
 
     async def judge(self, call: Call) -> Verdict:
         """Whether the call may run, decided on what it would really touch."""
-        if call.tool is self._setting.form:
+        if call.tool is self.setting.form:
             return Verdict(call, "run", "it touches nothing", {})
         if call.tool.asks_human:
-            if self._setting.attended:
+            if self.setting.attended:
                 return Verdict(call, "question", "the tool asks a human", {})
             return Verdict(call, "deny", "nobody is there to answer", {})
         try:
-            targets = tuple(call.tool.targets(call.args, self._setting.workspace))
+            targets = tuple(call.tool.targets(call.args, self.setting.workspace))
         except ClewError as error:
             return Verdict(call, "deny", str(error), {})
         except Exception as error:  # a host's own code; what it touches nobody knows
             log.exception("tool %s could not say what it would touch", call.tool.name)
             return Verdict(call, "deny", f"{call.tool.name} could not say what it would touch: {error}", {})
-        decision = await self._setting.permit.decide(targets, call.tool.name)
+        decision = await self.setting.permit.decide(targets, call.tool.name)
         descriptor = {
             "targets": [msgspec.to_builtins(target) for target in targets],
             "rule": msgspec.to_builtins(decision.rule) if decision.rule else None,
@@ -180,7 +183,7 @@ class Caller:
             return Verdict(granted, "run", "allowed", descriptor)
         if decision.action == "ask":
             # Off the loop: a shell line is read for it.
-            root = str(self._setting.workspace) if self._setting.workspace else None
+            root = str(self.setting.workspace) if self.setting.workspace else None
             offers = await asyncio.to_thread(offers_for, targets, root, "session")
             told = [{"pattern": offer.pattern, "words": offer.words} for offer in offers]
             shown = {**descriptor, "offers": told}
@@ -196,22 +199,22 @@ class Caller:
         if preview is None:
             return None
         read = [Target("read", "path", one.value, one.inside) for one in targets if one.kind == "path"]
-        if read and (await self._setting.permit.decide(read, "read")).action == "deny":
+        if read and (await self.setting.permit.decide(read, "read")).action == "deny":
             return None
         try:
-            return await asyncio.to_thread(preview, call.args, self._setting.workspace)
+            return await asyncio.to_thread(preview, call.args, self.setting.workspace)
         except Exception as error:  # a host's own code; the request is put without it
             log.warning("what %s would change is not shown: %s", call.tool.name, error)
             return None
 
-    async def run(self, calls: Sequence[Call]) -> AsyncIterator[c.Chunk]:
+    async def run(self, calls: Sequence[Call]) -> AsyncIterator[c.Chunk | PutBlob]:
         """Run the calls side by side, a limited number at once; what each gives so far, and its result as soon as it is
-        there.
+        there, after the files that belong to it.
 
         One that waited for a slower call before it would be lost with that, and be done again.
         """
         room = asyncio.Semaphore(MAX_CALLS_AT_ONCE)
-        told: asyncio.Queue[c.Chunk | None] = asyncio.Queue()
+        told: asyncio.Queue[c.Chunk | PutBlob | None] = asyncio.Queue()
 
         async def in_turn(call: Call) -> None:
             try:
@@ -236,7 +239,7 @@ class Caller:
                 # A tool that does not heed this ends by itself; nobody waits for it and its output is dropped.
                 task.cancel()
 
-    async def _execute(self, call: Call, show: Callable[[c.Chunk], None]) -> c.Chunk:
+    async def _execute(self, call: Call, show: Callable[[c.Chunk | PutBlob], None]) -> c.Chunk:
         name = call.tool.name
         clock = self._host.clock
         live = LiveOutput(clock, call.id, show)
@@ -247,11 +250,12 @@ class Caller:
             with self._host.telemetry.tool(name, call.id, call.args) as doing:
                 output = await self._watched(call, live)
                 self._host.telemetry.gave(doing, output.value)
+            given = await asyncio.to_thread(take_files, output.files, call.id, since) if output.files else ()
         except (ToolFailed, PermissionDenied) as error:
             result: c.ToolOutputError | c.ToolOutputAvailable = c.ToolOutputError(
                 tool_call_id=call.id, error_text=str(error)
             )
-        except Exception as error:
+        except (Exception, GeneratorExit) as error:
             log.exception("tool %s failed in an unforeseen way", name)
             result = c.ToolOutputError(
                 tool_call_id=call.id, error_text=f"{name} failed: {type(error).__name__}: {error}"
@@ -259,6 +263,9 @@ class Caller:
         else:
             result = c.ToolOutputAvailable(tool_call_id=call.id, output=output.value)
             about = _plain(output.about)
+            # Before the result: whoever finds that finds its files.
+            for item in given:
+                show(item)
         finally:
             live.end()
             timer.cancel()
@@ -269,8 +276,8 @@ class Caller:
             about["took_ms"] = took
         if about:
             result = msgspec.structs.replace(result, provider_metadata={OWN: about})
-        value = ToolCallValue(self._setting.session.id, call.id, name, call.args)
-        self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)), self._setting.session, self._turn_id)
+        value = ToolCallValue(self.setting.session.id, call.id, name, call.args)
+        self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)), self.setting.session, self._turn_id)
         return result
 
     def _tell(self, call: Call, running: RunningCall | None) -> None:
@@ -284,7 +291,8 @@ class Caller:
     async def _watched(self, call: Call, live: LiveOutput) -> ToolOutput:
         """Run the tool under its watchdog."""
         limit = self._host.clock.sleep(call.tool.timeout_ms)
-        work = await race(call.tool.execute(call.args, self._context(call, live)), limit)
+        context = self._context(call, live)
+        work = await race(call.tool.execute(call.args, context), limit)
         if not work.done():
             seconds = call.tool.timeout_ms / 1000
             raise ToolFailed(
@@ -292,7 +300,8 @@ class Caller:
             )
         if work.cancelled():
             raise ToolFailed(f"{call.tool.name} was cancelled from inside; its effects are unknown")
-        return work.result()
+        # Whoever wrote the tool may have made its output by hand.
+        return await to_output(work.result(), context, call.tool.name)
 
     def _context(self, call: Call, live: LiveOutput) -> ToolContext:
         loaded: list[RulesInForce] = []
@@ -303,7 +312,7 @@ class Caller:
                 return
             if not loaded:
                 # Once per call: a search asks about every file it opens.
-                loaded.append(await self._setting.permit.load())
+                loaded.append(await self.setting.permit.load())
             if target.kind == "command":
                 decision = await asyncio.to_thread(loaded[0].decide, [target])
             else:
@@ -318,31 +327,29 @@ class Caller:
 
         async def load_skill(name: str) -> str:
             try:
-                return await asyncio.to_thread(self._setting.skills.load_skill, name)
+                return await asyncio.to_thread(self.setting.skills.load_skill, name)
             except InvalidInput as error:
                 raise ToolFailed(str(error)) from error
 
         set_up = self._host.config.tools
         return ToolContext(
-            session_id=self._setting.session.id,
+            session_id=self.setting.session.id,
             turn_id=self._turn_id,
-            metadata=self._setting.session.metadata,
-            owner=self._setting.session.owner,
+            metadata=self.setting.session.metadata,
+            owner=self.setting.session.owner,
             deps=self._host.deps,
             call_id=call.id,
             signal=self._signal,
-            workspace=self._setting.workspace,
+            workspace=self.setting.workspace,
             judged=call.granted,
-            spill=self._host.spill / self._setting.session.id,
+            spill=self._host.spill / self.setting.session.id,
             permit=permit,
-            spawn_child=lambda prompt, agent: self._spawn_child(
-                prompt, agent, self._setting, self._signal, live.report
-            ),
+            spawn_child=lambda prompt, agent: self._spawn_child(prompt, agent, self.setting, self._signal, live.report),
             report=live.report,
             load_skill=load_skill,
-            schedule=lambda wanted: self._schedule_turn(self._setting, wanted),
-            recall=lambda query: recall(self._host.store, self._setting.session.id, query),
-            state=self._state,
+            schedule=lambda wanted: self._schedule_turn(self.setting, wanted),
+            recall=lambda query: recall(self._host.store, self.setting.session.id, self.setting.session.owner, query),
+            state=self.state,
             max_output_chars=set_up.output_chars_by_tool.get(call.tool.name, set_up.output_chars or self._output_chars),
         )
 

@@ -83,7 +83,7 @@ class Compactor:
         summariser = Summariser(self._host, self._session, model, policy, self._waiting, turn_id=turn_id)
         try:
             # A summary by rule quotes what was asked, and there a file's text is not the user's.
-            told = await with_files(self._host.store, task.messages, None)
+            told = await with_files(self._host.store, task.messages, None, self._session.owner)
             text, strategy = await summariser.summarise(msgspec.structs.replace(task, messages=tuple(told)))
             by = str(summariser.model)
             return plans.written_by_model(text, task, plan, strategy, summariser.usage, by), plan.cut.warning

@@ -21,13 +21,17 @@ from clew.providers.base import ModelInfo
 from clew.store.base import Store
 from clew.transcript.message import Message
 from clew.transcript.part import (
+    MOST_GIVEN_TEXT,
     blob_of,
     bytes_in,
     file_name_of,
     first_words,
+    giver_of,
     is_text_type,
     kind_of,
     media_type_of,
+    stub_file,
+    text_of,
     text_part,
     url_of,
 )
@@ -96,18 +100,44 @@ _KINDS: Final[tuple[tuple[re.Pattern[bytes], str, Callable[[bytes], bool]], ...]
 """How what models take begins, and whether it is all there; one that is cut off fails the call that sends it."""
 
 
-async def with_files(store: Store, messages: Iterable[Message], info: ModelInfo | None) -> list[Message]:
-    """The messages as a model takes them: every file of a user's by value, as text, or named in a line.
+async def with_files(
+    store: Store, messages: Iterable[Message], info: ModelInfo | None, owner: str | None
+) -> list[Message]:
+    """The messages as a model takes them: every file of a user's by value, as text, or named in a line; those that
+    calls gave too, where a text is a file by value as well, so that it stays a part of its call's result.
 
-    ``info`` None, for what is written about them or looked up in them: only texts, other files stay as they are.
+    Of a session of ``owner``: that a message names a file makes it nobody's, since an import may name any.
+
+    ``info`` None, for what is written about them or looked up in them: only a user's texts, others stay as they are.
     """
+    asked = list(messages)
+    if not any(map(_holds_files, asked)):
+        # As in most sessions, and a long one has many messages.
+        return asked
     given: list[Message] = []
-    for message in messages:
+    for message in asked:
         if message.role == "user" and _holds_files(message):
-            parts = [await _given(store, part, info) if kind_of(part) == "file" else part for part in message.parts]
+            parts = [
+                await _given(store, part, info, owner) if kind_of(part) == "file" else part for part in message.parts
+            ]
+            message = msgspec.structs.replace(message, parts=parts)
+        elif info is not None and _holds_files(message):
+            parts = [
+                part if giver_of(part) is None else _as_file(part, await _given(store, part, info, owner))
+                for part in message.parts
+            ]
             message = msgspec.structs.replace(message, parts=parts)
         given.append(message)
     return given
+
+
+def _as_file(part: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    text = text_of(given)
+    if text is None:
+        return given
+    if len(text) > MOST_GIVEN_TEXT:
+        text = f"{text[:MOST_GIVEN_TEXT]}\n[… the rest of the file is left out …]"
+    return stub_file(part, text)
 
 
 def _holds_files(message: Message) -> bool:
@@ -117,12 +147,12 @@ def _holds_files(message: Message) -> bool:
     return known
 
 
-async def _given(store: Store, part: dict[str, Any], info: ModelInfo | None) -> dict[str, Any]:
+async def _given(store: Store, part: dict[str, Any], info: ModelInfo | None, owner: str | None) -> dict[str, Any]:
     digest = blob_of(part)
     data = bytes_in(url_of(part) or "") if digest is None else None
     if digest is not None:
         try:
-            blob = await store.find_blob(digest)
+            blob = await store.find_blob(digest, owner)
             data = blob.data if blob is not None else None
         except RowUndecodable as error:
             log.error("a file is not sent: %s (%s)", error, digest)
@@ -150,13 +180,25 @@ def _line(name: str, media_type: str, size: int, why: str) -> dict[str, Any]:
 
 
 def without_older_files(messages: Sequence[Message]) -> list[Message] | None:
-    """The messages with the files before the user's newest one named instead of sent; None where there are none."""
+    """The messages with the files before the user's newest one named instead of sent, and those that calls gave, which
+    nobody attached on purpose; None where there are none."""
     newest = max((n for n, message in enumerate(messages) if message.role == "user"), default=0)
     left = list(messages)
-    older = [n for n in range(newest) if left[n].role == "user" and any(kind_of(p) == "file" for p in left[n].parts)]
-    for n in older:
-        left[n] = msgspec.structs.replace(left[n], parts=[_refused(part) for part in left[n].parts])
+    older: list[int] = []
+    for n, message in enumerate(messages):
+        own = message.role == "user"
+        if (own and n >= newest) or not any(
+            kind_of(part) == "file" if own else _is_sent(part) for part in message.parts
+        ):
+            continue
+        older.append(n)
+        left[n] = msgspec.structs.replace(message, parts=[_refused(part) for part in message.parts])
     return left if older else None
+
+
+def _is_sent(part: dict[str, Any]) -> bool:
+    """Whether a call gave it, and its bytes are sent as they are."""
+    return giver_of(part) is not None and media_type_of(part) != "text/plain"
 
 
 def _refused(part: dict[str, Any]) -> dict[str, Any]:
@@ -164,4 +206,5 @@ def _refused(part: dict[str, Any]) -> dict[str, Any]:
         return part
     name = first_words(file_name_of(part) or "", _NAME_CHARS)
     size = len(bytes_in(url_of(part) or "") or b"")
-    return _line(name, media_type_of(part) or "unknown", size, "a request with it was refused")
+    line = _line(name, media_type_of(part) or "unknown", size, "a request with it was refused")
+    return line if giver_of(part) is None else _as_file(part, line) if _is_sent(part) else part

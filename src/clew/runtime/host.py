@@ -21,6 +21,7 @@ from clew.runtime.places import OwnPlaces
 from clew.store.base import Store
 from clew.telemetry.telemetry import Telemetry
 from clew.tools.base import Tool
+from clew.tools.served import ToolServers
 from clew.transcript.rule import Rule
 
 __all__ = ["Host"]
@@ -46,4 +47,5 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     choices: Choices = msgspec.field(default_factory=Choices)
     deps: Any = None
     lease: Lease = msgspec.field(default_factory=Lease)
+    servers: ToolServers | None = None
     telemetry: Telemetry = msgspec.field(default_factory=Telemetry)

@@ -21,7 +21,7 @@ from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.providers.evidence import encode_tools, request_digest, tools_digest
 from clew.providers.reply import CUT
 from clew.providers.retry import delay_ms
-from clew.runtime.answer_form import NO_ANSWER, OUTPUT_DATA, is_used_up
+from clew.runtime.answer_form import MAX_REFUSED, NO_ANSWER, OUTPUT_DATA, AnswerForm, refused_answers
 from clew.runtime.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.runtime.files import with_files, without_older_files
 from clew.runtime.host import Host
@@ -29,8 +29,9 @@ from clew.runtime.model_calls import NO_END, AskedCall, newest_step
 from clew.runtime.progress import Progress
 from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
+from clew.runtime.served_tools import serve_tools
 from clew.runtime.setting import Setting, prompt_writes
-from clew.store.unit import BookStep, BookUsage, FinishStep, PutCall
+from clew.store.unit import BookStep, BookUsage, FinishStep, PutBlob, PutCall
 from clew.transcript import chunk as c
 from clew.transcript.doom import Pattern, made_calls, repetition_of
 from clew.transcript.message import Message, copied
@@ -78,6 +79,7 @@ class Loop(msgspec.Struct):
     size: int = 0
     kept_prompt: bool = False
     older_files: bool = True
+    form_by_tool: bool = False
     asked: AskedCall | None = None
     booked: ModelCall | None = None
     tools_from: int | None = None
@@ -95,14 +97,26 @@ class Loop(msgspec.Struct):
         for call_id in denied:
             await self.recorder.send(c.ToolOutputDenied(tool_call_id=call_id))
         began = self.host.clock.now_ms()
-        async for result in self.caller.run(calls):
-            await self.recorder.send(result)
+        async for given in self.caller.run(calls):
+            await self._take(given)
         for call in await self.host.store.load_calls(self.setting.session.id) if calls else ():
             if (call.turn_id, call.step, call.ended) == (self.turn_id, self.step - 1, "completed"):
                 spent = call.tools_ms + self.host.clock.now_ms() - began
                 self.recorder.hold(PutCall(msgspec.structs.replace(call, tools_ms=spent)))
 
+    async def _take(self, given: c.Chunk | PutBlob) -> None:
+        if isinstance(given, PutBlob):
+            # There before the chunk that names it, and before the request that sends it.
+            self.recorder.join(given)
+            await self.recorder.flush()
+        else:
+            await self.recorder.send(given)
+
     async def _one_step(self) -> End | None:
+        served = await serve_tools(self.host, self.setting, self.caller.state)
+        if served is not self.setting:
+            self.caller.setting = served
+            self.room.give(served)
         await self.recorder.send(c.StartStep())
         failpoint("run.before_model_call")
         calls, asked, end = await self._call_model()
@@ -117,9 +131,9 @@ class Loop(msgspec.Struct):
             await self.recorder.send(c.ToolOutputError(tool_call_id=call.id, error_text=TOO_MANY))
         failpoint("run.before_tools")
         self.tools_from = self.host.clock.now_ms() if calls else None
-        async for result in self.caller.run([v.call for v in verdicts if v.action == "run"]):
+        async for item in self.caller.run([v.call for v in verdicts if v.action == "run"]):
             failpoint("run.tool_done")
-            await self.recorder.send(result)
+            await self._take(item)
         waits = await self._ask(verdicts)
         form = self.setting.form
         given = next((call for call in calls if call.tool is form), None)
@@ -136,7 +150,7 @@ class Loop(msgspec.Struct):
             return End("waiting", waits)
         if given is not None:
             return End("done")
-        if form is not None and is_used_up(self.recorder.fold.parts):
+        if form is not None and refused_answers(self.recorder.fold.parts) >= MAX_REFUSED:
             raise ModelFailed(NO_ANSWER)
         if not asked:
             return End(_SAID.get(end.finish_reason, "done" if form is None else "no_form"))
@@ -213,6 +227,11 @@ class Loop(msgspec.Struct):
                     overflowed = True
                     request = await self._prepared(less)
                     continue
+                if untouched and failure.kind == "invalid" and request.answer is not None:
+                    # Which schemas a provider takes for a form, only it knows; as a tool's every one is taken.
+                    log.warning("%s refused a request for an answer in a form: %s", request.model, failure)
+                    self.form_by_tool, request = True, msgspec.structs.replace(request, answer=None)
+                    continue
                 # What a provider minds in a file, only it knows. An old one must not make every later call fail.
                 plain = without_older_files(request.messages) if untouched and failure.kind == "invalid" else None
                 if plain is not None:
@@ -237,9 +256,11 @@ class Loop(msgspec.Struct):
     async def _prepared(self, context: Context) -> ModelRequest:
         """The request as hooks leave it, files put in; what it was is kept with the step as a digest."""
         if self.room.setting is not self.setting:
-            # A compaction has told the environment anew: another prompt, to be kept with the next step.
+            # A compaction has told the environment anew, or a server gives other tools: another prompt, to be kept with
+            # the next step.
             self.setting, self.kept_prompt = self.room.setting, False
         setting = self.setting
+        by_tool = setting.form is None or self.form_by_tool or refused_answers(self.recorder.fold.parts) > 0
         asked = ModelRequest(
             model=setting.model,
             system=setting.system_prompt.text,
@@ -250,6 +271,7 @@ class Loop(msgspec.Struct):
             max_output_tokens=setting.info.max_output if setting.info.output_known else None,
             temperature=setting.agent.temperature,
             settled_call=context.settled_call,
+            answer=None if by_tool else AnswerForm.name,
         )
         request = await self.host.hooks.change("before_model_call", asked, setting.session, self.turn_id)
         self.size = context.size.used
@@ -262,7 +284,7 @@ class Loop(msgspec.Struct):
             "limits": [request.max_output_tokens, request.temperature],
         }
         info = setting.info if request.model == setting.model else self.host.providers.info(request.model)
-        given = await with_files(self.host.store, request.messages, info)
+        given = await with_files(self.host.store, request.messages, info, setting.session.owner)
         given = given if self.older_files else without_older_files(given) or given
         return msgspec.structs.replace(request, messages=given)
 

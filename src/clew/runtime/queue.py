@@ -106,8 +106,9 @@ class Queue:
 
         ``only`` some of them where the queue is paused. With ``resume`` a person has said go on.
         """
-        queue = await self._host.store.load_queue(session_id)
-        for queued in queue:
+        left = list(queue := await self._host.store.load_queue(session_id))
+        while left:
+            queued = left.pop(0)
             if (only == "triggered" and not queued.message.is_triggered) or (only == "ahead" and not queued.interrupt):
                 continue
             if queued.message.damage is not None:
@@ -126,8 +127,11 @@ class Queue:
                 log.warning("queued message %s could not be fired: %s", queued.message.id, error)
                 await self._cancel(session_id, queued.message.id, str(error))
                 continue
+            if reason == "queue_changed":
+                # Somebody said it in other words meanwhile: those are fired.
+                left = list(queue := await self._host.store.load_queue(session_id))
             # One that was cancelled at this moment makes way for the next; anything else means that others have it.
-            if reason != "not_queued":
+            elif reason != "not_queued":
                 return taken
         return None
 
@@ -169,12 +173,12 @@ class Queue:
         """Say it in other words; its files stay. It keeps its place, and is admitted as if it were sent now.
         Called under the session's lock."""
         host = self._host
-        row = (await self._get(session_id, message_id)).message
+        row = said = (await self._get(session_id, message_id)).message
         if row.is_triggered:
             raise Conflict("this is what a trigger sent; cancel it, and send words of your own", message_id=message_id)
-        said = [n for n, part in enumerate(row.parts) if text_of(part.data) is not None] or [len(row.parts)]
-        given = dict(enumerate(part.data for part in row.parts)) | {n: text_part("") for n in said}
-        given[said[0]] = text_part(text)
+        worded = [n for n, part in enumerate(row.parts) if text_of(part.data) is not None] or [len(row.parts)]
+        given = dict(enumerate(part.data for part in row.parts)) | {n: text_part("") for n in worded}
+        given[worded[0]] = text_part(text)
         model, agent, unattended = (row.metadata.get(key) for key in ("model", "agent", "unattended"))
         session = await get_session(host.store, session_id)
         _, content = await admit(host, session, list(given.values()), model=model, agent=agent, attended=not unattended)
@@ -182,7 +186,8 @@ class Queue:
         new = [PartRow(host.mint.part(), n, data, now, now) for n, data in enumerate(content.parts)]
         row = msgspec.structs.replace(row, parts=tuple(new))
         writes = (u.PutParts(row.id, row.parts), u.SealMessage(row.id, row.seal), u.PatchMessage(row.id, now))
-        await self._change(session_id, writes, (message_id,))
+        if not await self._change(session_id, writes, (u.StillQueued(message_id, seal=said.seal),)):
+            raise _changed(session_id)
 
     async def move(self, session_id: str, message_id: str, before: str | None) -> None:
         """Put a message before another one, or last. Called under the session's lock."""
@@ -193,16 +198,19 @@ class Queue:
             raise _gone(before)
         if before != message_id:
             order.insert(len(order) if before is None else order.index(before), message_id)
-            await self._change(session_id, plan_order(queue, order), order)
+            if not await self._change(session_id, plan_order(queue, order), _places(queue)):
+                raise _changed(session_id)
 
     async def put_ahead(self, session: Session, message_id: str) -> QueuedMessage:
         """Put a message ahead of all others, as one that interrupts; a person's word, so it may end a pause. Called
         under the session's lock."""
         found = await self._get(session.id, message_id)
-        queue = await self._host.store.load_queue(session.id)
-        order = [message_id, *(one.message.id for one in queue if one.message.id != message_id)]
-        writes = (*plan_order(queue, order, interrupt=True), *plan_resume(session))
-        await self._change(session.id, writes, order)
+        # The others stay as they are, those that were put ahead before it too.
+        ahead = [one.queued_at for one in await self._host.store.load_queue(session.id) if one.interrupt]
+        place = u.Enqueue(message_id, min([found.queued_at, *(at - 1 for at in ahead)]), interrupt=True)
+        writes = (u.Dequeue(message_id), place, *plan_resume(session))
+        if not await self._change(session.id, writes, (u.StillQueued(message_id),)):
+            raise _gone(message_id)
         return found
 
     async def _get(self, session_id: str, message_id: str) -> QueuedMessage:
@@ -214,13 +222,13 @@ class Queue:
                 return one
         raise _gone(message_id)
 
-    async def _change(self, session_id: str, writes: Sequence[u.Write], waiting: Sequence[str]) -> None:
-        """One unit, refused when one of those it is about has been fired or cancelled meanwhile."""
-        guards = tuple(u.StillQueued(id_) for id_ in waiting)
-        unit = u.Unit(session_id, tuple(writes), guards, sync="power")
+    async def _change(self, session_id: str, writes: Sequence[u.Write], waiting: Sequence[u.StillQueued]) -> bool:
+        """One unit; False when one of those it is about does not wait any more as it was read."""
+        unit = u.Unit(session_id, tuple(writes), tuple(waiting), sync="power")
         if isinstance(await self._host.store.commit(unit), u.Refused):
-            raise Conflict("the queue has changed meanwhile; look at it again", session_id=session_id)
+            return False
         await self.show(session_id)
+        return True
 
     async def _cancel(self, session_id: str, message_id: str, why: str) -> bool:
         now = self._host.clock.now_ms()
@@ -248,13 +256,22 @@ def _gone(message_id: str) -> Conflict:
     return Conflict(f"message {message_id} is not in the queue any more", message_id=message_id)
 
 
-def plan_order(queue: Sequence[QueuedMessage], order: Sequence[str], *, interrupt: bool = False) -> tuple[u.Write, ...]:
+def _changed(session_id: str) -> Conflict:
+    return Conflict("the queue has changed meanwhile; look at it again", session_id=session_id)
+
+
+def _places(queue: Sequence[QueuedMessage]) -> tuple[u.StillQueued, ...]:
+    """Each where it was read: who puts them in order from an old look would undo what others did since."""
+    return tuple(u.StillQueued(one.message.id, (one.interrupt, one.queued_at)) for one in queue)
+
+
+def plan_order(queue: Sequence[QueuedMessage], order: Sequence[str]) -> tuple[u.Write, ...]:
     """Put what waits into another order: the first takes the place of the first, and so on. All of them are written,
-    so of two who do this at once one is right. With ``interrupt`` the first one goes ahead of what is sent so."""
+    so of two who do this at once one is right."""
     writes: list[u.Write] = []
     later: tuple[bool, int] | None = None
     for n in reversed(range(len(order))):
-        ahead, at = queue[n].interrupt or (interrupt and n == 0), queue[n].queued_at
+        ahead, at = queue[n].interrupt, queue[n].queued_at
         if later is not None and later[0] == ahead:
             # Two of one millisecond went by their ids. Downwards: what comes now stays behind all of them.
             at = min(at, later[1] - 1)
@@ -296,7 +313,8 @@ def plan_fire(
 ) -> u.Unit:
     """The unit that takes the session for a queued message; ``row`` is the message as hooks have left it.
 
-    Refused when it was cancelled meanwhile: it is in the queue, or in a turn, and never in both.
+    Refused when it was cancelled meanwhile: it is in the queue, or in a turn, and never in both; and when it was said
+    in other words, which hooks have not seen.
     """
     now = turn.created_at
     changed: tuple[u.Write, ...] = ()
@@ -312,4 +330,4 @@ def plan_fire(
         u.PatchSession(updated_at=now),
         *also,
     )
-    return plan_take(standing, now, writes, guards=(u.StillQueued(row.id),), runner=runner)
+    return plan_take(standing, now, writes, guards=(u.StillQueued(row.id, seal=queued.seal),), runner=runner)

@@ -68,7 +68,8 @@ async def load_outset(host: Host, sessions: LiveSessions, session_id: str, clien
             counted,
         )
 
-    return await host.store.at_once(session_id, ask)
+    # Of a session in use it is a few rows: what came since its line was kept.
+    return await host.store.at_once(session_id, ask, hot=True)
 
 
 def find_obstacle(sessions: LiveSessions, session_id: str, standing: Standing | None) -> Conflict | None:
@@ -143,7 +144,12 @@ async def idle_session(host: Host, sessions: LiveSessions, session_id: str) -> A
 
     Nothing runs on it. A turn that waits for a human may still be open.
     """
+
+    async def ask(store: Moment) -> tuple[Session, Standing]:
+        return await get_session(store, session_id), await load_standing(store, session_id)
+
     async with sessions.lock(session_id):
-        session = await sessions.get_open(session_id)
-        await settle_idle(host, sessions, session_id)
+        sessions.check_open(session_id)
+        session, standing = await host.store.at_once(session_id, ask, hot=True)
+        await settle_idle(host, sessions, session_id, standing)
         yield session

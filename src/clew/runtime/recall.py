@@ -31,7 +31,7 @@ _WHOLE: Final = 12_000
 _WORD: Final = re.compile(r"\w+")
 
 
-async def recall(store: Store, session_id: str, query: str) -> str:
+async def recall(store: Store, session_id: str, owner: str | None, query: str) -> str:
     """Passages of what was summarised or pruned, the best first; one message whole when its id is given."""
     line = (await store.load_line(session_id, keep_damaged=True)).turns
     pruned = {(one.message_id, one.part) for one in await store.load_pruned(session_id)}
@@ -47,13 +47,13 @@ async def recall(store: Store, session_id: str, query: str) -> str:
                 if (n < told.get(row.id, 0) or (row.id, n) in pruned) and tool_name(part) != "recall"
             ]
             if unseen and row.id == query:
-                text = history_text(await with_files(store, [whole], None))
+                text = history_text(await with_files(store, [whole], None, owner))
                 more = f"\n[cut here; {len(text) - _WHOLE} characters more: ask for them by words]"
                 return text if len(text) <= _WHOLE else text[:_WHOLE] + more
             if unseen:
                 hidden.append(msgspec.structs.replace(whole, parts=unseen))
     # A long history takes a while to look through; meanwhile others are answered.
-    return await asyncio.to_thread(_found, await with_files(store, hidden, None), query)
+    return await asyncio.to_thread(_found, await with_files(store, hidden, None, owner), query)
 
 
 def _found(messages: Iterable[Message], query: str) -> str:

@@ -64,6 +64,10 @@ class Room:
         self._tried: set[Any] = set()
         self._outset: Context | None = None
 
+    def give(self, setting: Setting) -> None:
+        """The same with other tools."""
+        self.setting, self._frame, self._outset = setting, frame_of(setting), None
+
     def renew(self) -> None:
         """Read the line again before the next request: a message of this turn has ended, or it is told something."""
         self._line = self._counted = self._outset = None

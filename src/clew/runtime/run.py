@@ -260,6 +260,8 @@ class Run:
             await self._progress.retrying(self.turn.resumed, why, "going on", wait)
         caller, progress, room, turn_id = self._caller, self._progress, self._room, self.turn.id
         loop = Loop(self._host, self._setting, recorder, caller, progress, room, turn_id, first_step, budget, warned)
+        # One that only talked had it asked for by its provider's own way, or does not call tools either.
+        loop.form_by_tool = self.turn.reminded > 0
         self._loop = loop
         if resumption is not None:
             for output in resumption.outputs:

@@ -38,7 +38,17 @@ from clew.runtime.title import entitle, is_unnamed, plan_words
 from clew.runtime.tool_memory import ToolMemory
 from clew.runtime.waiting import find_damage, idle_status, load_open_turn, load_waiting, present_status
 from clew.store.base import Moment
-from clew.store.unit import OpenTurnIs, PatchSession, PutParts, Refused, SealMessage, SetTurn, Unit, Write
+from clew.store.unit import (
+    OpenTurnIs,
+    PatchSession,
+    PutParts,
+    Refused,
+    SealMessage,
+    SetTurn,
+    StillQueued,
+    Unit,
+    Write,
+)
 from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
@@ -311,26 +321,32 @@ class Runner:
         run = self._sessions.find_run(session_id)
         if to is not None and run is not None and run.user_message_id == to:
             return False
-        if await self._stop_live(session_id, reason):
+        if await self._stop_live(session_id, reason, to):
             return True
         turn = await load_open_turn(self._host.store, session_id)
         if turn is None or turn.status != "waiting":
+            return False
+        # Looked at after the turn: one that waits in the queue still is not what asks.
+        if to is not None and to not in [one.message.id for one in await self._host.store.load_queue(session_id)]:
             return False
         await self.withdraw(session_id, turn, reason)
         await self._fire_rest(session_id, stopped=True)
         return True
 
-    async def _stop_live(self, session_id: str, reason: str) -> bool:
-        """End what has the session, here or in another replica; False when nothing has it."""
+    async def _stop_live(self, session_id: str, reason: str, to: str | None = None) -> bool:
+        """End what has the session, here or in another replica; False when nothing has it, or what message ``to`` has
+        begun there."""
         elsewhere = False
+        begun: tuple[StillQueued, ...] = () if to is None else (StillQueued(to),)
         try:
             state = await self._host.store.load_state(session_id)
             elsewhere = await self._host.lease.runs_elsewhere(self._host.store, state)
             if state.open_turn_id is not None and (elsewhere or self._sessions.find_run(session_id) is not None):
                 # Who stopped it is stored first: it is true also when the host is gone before the run has ended.
                 noted = SetTurn(state.open_turn_id, None, data={"stopped": reason})
-                unit = Unit(session_id, (noted,), (OpenTurnIs(state.open_turn_id),), sync="power")
-                await self._host.store.commit(unit)
+                unit = Unit(session_id, (noted,), (OpenTurnIs(state.open_turn_id), *begun), sync="power")
+                if await self._host.store.commit(unit) == Refused("not_queued"):
+                    return False
             elif elsewhere:
                 # What is no run has no turn to note it on: the session is taken from it. Refused, it is over already.
                 freed = await self._host.store.commit(plan_free(session_id, state.epoch))

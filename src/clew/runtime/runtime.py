@@ -85,6 +85,8 @@ class Runtime:
             # A run in another replica is refused whatever it writes; this stops its tools, too.
             self._host.live.signal(Signal(session_id, "stop"))
             self.runner.tool_memory.drop(session_id)
+            if self._host.servers is not None:
+                self._host.servers.forget(session_id)
 
     async def close(self, within_s: float) -> None:
         """Stop every run and wait until each has settled, and that long for the work after a turn."""
@@ -93,3 +95,5 @@ class Runtime:
         # Last: what is settled at the end is settled under the lease.
         await self.heartbeat.close()
         self.runner.tool_memory.close()
+        if self._host.servers is not None:
+            await self._host.servers.close()

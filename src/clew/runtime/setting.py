@@ -121,7 +121,8 @@ async def resolve(
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended, depth = False, max(depth, 1)
     workspace = _workspace(session)
-    around = await asyncio.to_thread(_look_around, host, session)
+    # A folder may lie anywhere, and be looked at by a program; without one there are a few files of clew's own.
+    around = _look_around(host, session) if workspace is None else await asyncio.to_thread(_look_around, host, session)
     for notice in around.agents.notices:
         log.info("%s", notice)
     manifest = around.agents.get(agent or session.agent)
@@ -137,6 +138,11 @@ async def resolve(
     if form is not None:
         if not info.tools:
             raise InvalidInput(f"{chosen} takes no tools, so it cannot be asked for an output of a form")
+        if form.name in tools:
+            raise InvalidInput(
+                f"a tool is called {form.name}, as the one that takes an output of a form: give it another name, or "
+                "leave it out of the agent's tools"
+            )
         tools[form.name] = form
     if told is None:
         told = await host.store.at_once(session.id, lambda moment: load_told(moment, session.id))

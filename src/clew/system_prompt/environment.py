@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 from collections.abc import Mapping
@@ -62,7 +63,13 @@ def _find_zone(zone: str | None, environ: Mapping[str, str]) -> tuple[str, tzinf
 def _machine_zone() -> str | None:
     """The name behind /etc/localtime, which is a link into the zone files."""
     try:
-        _, found, name = os.path.realpath(_LOCALTIME, strict=True).partition("/zoneinfo/")
+        return _zone_behind(_LOCALTIME, os.readlink(_LOCALTIME))
     except OSError:
         return None
+
+
+@functools.lru_cache(maxsize=4)
+def _zone_behind(link: Path, target: str) -> str | None:
+    """Followed once for each place that it leads to: every prompt asks."""
+    _, found, name = os.path.realpath(link, strict=True).partition("/zoneinfo/")
     return name if found else None

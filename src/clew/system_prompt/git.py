@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -44,7 +45,21 @@ def find_git_state(
     # A relative entry in PATH could lead into the project.
     if program is None or not os.path.isabs(program):
         return None
+    real = Path(os.path.realpath(workspace))
+    if not any(os.path.lexists(folder / ".git") for folder in (real, *real.parents)):
+        # Where git would find nothing it need not be started.
+        return None
     git = _Git(program, workspace, environ, timeout_ms)
+    code, filters = git.run("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
+    if code is None:
+        return None
+    # 1 means that there are none. A filter of the user's own is the user's choice, as with any call of git.
+    own = code not in (0, 1) or any(scope in (b"local", b"worktree") for scope in filters.split(b"\0")[::2])
+    return (None if own else _ask_status(git)) or _ask_branch(git)
+
+
+def _ask_branch(git: _Git) -> GitState | None:
+    """The state without the changes, where it could not be had with them."""
     code, inside = git.run("rev-parse", "--is-inside-work-tree")
     if code != 0 or inside.strip() != b"true":
         return None
@@ -54,7 +69,7 @@ def find_git_state(
     if branch is None:
         code, output = git.run("rev-parse", "--short=12", "HEAD")
         commit = output.decode("ascii", "replace").strip() if code == 0 else None
-    return GitState(branch or None, commit or None, _count_changes(git))
+    return GitState(branch or None, commit or None, None)
 
 
 class _Git:
@@ -97,20 +112,34 @@ class _Git:
             while len(output) <= _MAX_OUTPUT and selector.select(max(end - time.monotonic(), 0)):
                 piece = os.read(process.stdout.fileno(), 64 * 1024)
                 if not piece:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(max(end - time.monotonic(), 0))
-                        return output
-                    break
+                    return output if _has_ended(process, end) else None
                 output += piece
         return None
 
 
-def _count_changes(git: _Git) -> int | None:
-    """Files that differ from the last commit, new ones included; None when git could not be asked safely."""
-    code, filters = git.run("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
-    # 1 means that there are none. A filter of the user's own is the user's choice, as with any call of git.
-    if code not in (0, 1) or any(scope in (b"local", b"worktree") for scope in filters.split(b"\0")[::2]):
+def _has_ended(process: subprocess.Popen[bytes], end: float) -> bool:
+    """Wait for a process that prints no more. Told by the system where that can: Python looks now and then."""
+    with contextlib.suppress(OSError, AttributeError):
+        ended = os.pidfd_open(process.pid)
+        try:
+            select.select([ended], [], [], max(end - time.monotonic(), 0))
+        finally:
+            os.close(ended)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(end - time.monotonic(), 0))
+        return True
+    return False
+
+
+def _ask_status(git: _Git) -> GitState | None:
+    """All of it in one call: the branch or the commit, and how many files differ from that, new ones included."""
+    flags = ("--porcelain=v2", "--branch", "--no-ahead-behind", "-z", "--no-renames")
+    code, output = git.run("status", *flags, "--untracked-files=normal", "--ignore-submodules=all")
+    lines = output.split(b"\0")[:-1]
+    told = dict(line.removeprefix(b"# ").split(b" ", 1) for line in lines if line.startswith(b"# branch."))
+    if code != 0 or b"branch.head" not in told:
         return None
-    flags = ("--porcelain=v1", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=all")
-    code, output = git.run("status", *flags)
-    return output.count(b"\0") if code == 0 else None
+    changes = sum(not line.startswith(b"# ") for line in lines)
+    if told[b"branch.head"] != b"(detached)":
+        return GitState(told[b"branch.head"].decode("utf-8", "replace"), None, changes)
+    return GitState(None, told[b"branch.oid"][:12].decode("ascii", "replace"), changes)

@@ -131,8 +131,8 @@ class Fold:
         part.changed = True
         return index
 
-    def apply_shown(self, chunk: c.Chunk) -> None:
-        """Take a chunk as a viewer is shown it.
+    def apply_shown(self, chunk: c.Chunk) -> int | None:
+        """Take a chunk as a viewer is shown it; returns what :meth:`apply` does.
 
         A run that is aborted while it asks denies its own request, and no chunk says that before this one.
         """
@@ -140,7 +140,7 @@ class Fold:
             index = self._tools.get(chunk.tool_call_id)
             if index is not None and state_of(self._parts[index].data) == "approval-requested":
                 self.answer(chunk.tool_call_id, approved=False)
-        self.apply(chunk)
+        return self.apply(chunk)
 
     # Where a chunk belongs: what only the live stream knows.
 

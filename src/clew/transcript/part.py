@@ -23,11 +23,15 @@ import msgspec
 Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"
+KEPT_PART: Final = "data-kept"
+"""Holds records of another program that have no place here. It is neither shown nor sent."""
 MOST_FILES: Final = 200
 """So many files that were read, and as many that were changed, a compaction names; of others it says how many."""
 STEP_START: Final = "step-start"
 OWN: Final = "clew"
 """Whose ``providerMetadata`` is clew's own."""
+MOST_GIVEN_TEXT: Final = 30_000
+"""Characters of a text file that a call gave which a model is sent."""
 _NOTED: Final = ("size", "width", "height", "pages")
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?", re.ASCII)
@@ -203,6 +207,16 @@ def approval_of(part: Part) -> Mapping[str, Any]:
     return asked if isinstance(asked, Mapping) else {}
 
 
+def change_of(part: Part) -> Mapping[str, Any] | None:
+    """What a call made of its file, as a difference; before it has, what its request says that it would."""
+    about = part.get("resultProviderMetadata")
+    for held in (about.get(OWN) if isinstance(about, Mapping) else None, approval_of(part).get("descriptor")):
+        change = held.get("change") if isinstance(held, Mapping) else None
+        if isinstance(change, Mapping):
+            return change
+    return None
+
+
 def is_preliminary(part: Part) -> bool:
     """What the call has given is not its result."""
     return part.get("preliminary") is True
@@ -255,7 +269,21 @@ def halve(part: Part, least: int) -> list[dict[str, Any]]:
 
 
 def file_name_of(part: Part) -> str | None:
-    return text_at(part, "filename")
+    """What a file is called; that of a call's noted it, since a stream of v6 has no place for names."""
+    return text_at(part, "filename") or text_at(provider_data(part, OWN) or {}, "name")
+
+
+def giver_of(part: Part) -> str | None:
+    """The id of the call that gave a file; None for any other part."""
+    return text_at(provider_data(part, OWN) or {}, "call") if kind_of(part) == "file" else None
+
+
+def stub_file(part: Part, text: str) -> dict[str, Any]:
+    """A file that a call gave, as a text in its place; whose it is and its name stay."""
+    own = {key: value for key, value in (provider_data(part, OWN) or {}).items() if key not in _NOTED}
+    body = base64.b64encode(text.encode("utf-8", "replace")).decode()
+    url = f"data:text/plain;base64,{body}"
+    return {**part, "mediaType": "text/plain", "url": url, "providerMetadata": {OWN: own}}
 
 
 def name_of(part: Part) -> str | None:

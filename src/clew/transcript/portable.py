@@ -27,6 +27,7 @@ from clew.transcript.turn_state import OPEN
 __all__ = [
     "AT_HOME",
     "EXPORTER",
+    "LEFT_BEHIND",
     "Blob",
     "FreshIds",
     "PortableSession",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 EXPORTER: Final = f"clew {__version__}"
+LEFT_BEHIND: Final = "left behind by an import"
+"""How a call ends that was open in what came from elsewhere."""
 replace = msgspec.structs.replace
 
 

@@ -1,4 +1,5 @@
-"""Pruned outputs: tool results the model is shown as a stub, or only the ends of. The stored part keeps all of it.
+"""Pruned outputs: tool results, and files beside them, that the model is shown as a stub, or only the ends of. The
+stored part keeps all of it.
 
 What was pruned is recorded once and stays so: the same part gives the same bytes on every later turn, so that a
 provider's cache of the prompt's beginning stays good.
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from clew.transcript.part import output_text
+from clew.transcript.part import giver_of, output_text, stub_file
 
 __all__ = ["Pruned", "prune_part", "pruned_through"]
 
@@ -42,6 +43,8 @@ def pruned_through(pruned: Iterable[Pruned], seq: int | None = None) -> dict[tup
 def prune_part(part: Mapping[str, Any], pruned: Pruned) -> dict[str, Any]:
     """The part as the model is shown it. Input and state stay."""
     text = output_text(part)
+    if giver_of(part) is not None:
+        return stub_file(part, f"[pruned to save room: about {pruned.tokens} tokens]")
     if text is None:
         return dict(part)
     if pruned.keep and len(text) > 2 * pruned.keep:

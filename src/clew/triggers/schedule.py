@@ -21,9 +21,12 @@ from clew.triggers.routing import Routing
 __all__ = [
     "GRACE_MS",
     "MAX_OWN",
+    "MAX_WATCHED",
+    "WATCH_GAP_MS",
     "MissedPolicy",
     "Plan",
     "Schedule",
+    "Watch",
     "check_apart",
     "check_cron",
     "check_own",
@@ -43,6 +46,12 @@ GRACE_MS: Final = 60_000
 MOST_COUNTED: Final = 1_000_000
 """Of a clock that was wrong by decades no more missed runs are counted: two years of one every minute."""
 
+MAX_WATCHED: Final = 10
+"""So many resources a session may watch."""
+
+WATCH_GAP_MS: Final = 60_000
+"""Changes of a resource start turns that are this far apart at least; those in between are one."""
+
 MAX_OWN: Final = 5
 """So many schedules an agent may keep for its session."""
 
@@ -55,10 +64,18 @@ _DAY_MS: Final = 86_400_000
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}", re.ASCII)
 
 
+class Watch(msgspec.Struct, frozen=True):
+    """A resource of an MCP server, whose changes are what a schedule fires by."""
+
+    server: str
+    uri: str
+
+
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A job that fires by itself. ``last_id`` is the source id of its newest run, ``skipped`` counts runs left out.
 
-    Where ``cron`` is empty it fires once, ``at`` a moment, and is gone then. ``by`` says who made it.
+    Where ``cron`` is empty it fires once, ``at`` a moment, and is gone then; or it fires whenever what it ``watches``
+    changes. ``by`` says who made it.
     """
 
     id: str
@@ -78,6 +95,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     skipped: int = 0
     owner: str | None = None
+    watches: Watch | None = None
 
     @property
     def source(self) -> str:

@@ -8,25 +8,36 @@ large, 7 storage, 130 aborted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 import cyclopts
 
 import clew
-from clew.config import default_store_url
+from clew.config import default_store_url, load_config
 from clew.errors import ClewError, InvalidInput, NotFound
-from clew.fronts.cli.command import Store, flag, open_store, option, print_error
+from clew.fronts.cli.command import (
+    Store,
+    find_server,
+    flag,
+    new_session,
+    open_store,
+    option,
+    print_error,
+)
 from clew.fronts.cli.commands import (
     context,
     history,
     maintenance,
+    mcp_servers,
     rules,
     run,
     sessions,
@@ -37,6 +48,7 @@ from clew.fronts.cli.commands import (
     usage,
 )
 from clew.fronts.cli.safe_text import plain
+from clew.fronts.remote.engine import RemoteEngine
 from clew.store.location import PostgresDatabase, lock_of, parse_url
 from clew.store.owner import read_owner
 
@@ -44,6 +56,7 @@ from clew.store.owner import read_owner
 
 __all__ = ["app", "main", "run_command"]
 
+_ACP: Final = "clew.fronts.acp"
 _MCP: Final = "clew.fronts.mcp"
 _HTTP: Final = "clew.fronts.http.serve"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -68,7 +81,21 @@ app = cyclopts.App(
     result_action="return_value",
     error_formatter=_usage,
 )
-for _module in (run, sessions, history, context, usage, transfer, rules, maintenance, triggers, settings, tokens):
+_MODULES = (
+    run,
+    sessions,
+    history,
+    context,
+    usage,
+    transfer,
+    rules,
+    maintenance,
+    triggers,
+    settings,
+    mcp_servers,
+    tokens,
+)
+for _module in _MODULES:
     for _command in _module.COMMANDS:
         app.command(_command)
 
@@ -112,6 +139,41 @@ async def mcp(*, store: Store = None) -> None:
             raise
         raise InvalidInput("this needs the MCP package: pip install 'clew[mcp]'") from error
     await front.make_server(lambda write: open_store(store, write=write)).run_stdio_async()
+
+
+@app.command
+async def acp(
+    *,
+    store: Store = None,
+    terminals: Annotated[bool, flag("Run commands in the editor's terminals, where it has them.")] = False,
+) -> None:
+    """Be the agent of an editor: the Agent Client Protocol on stdin and stdout, beside a server or alone.
+
+    Example: clew acp --store sqlite:///clew.db
+    """
+    front = importlib.import_module(_ACP)
+    if sys.stdin.isatty():
+        print("clew: this speaks the Agent Client Protocol; an editor starts it. docs/acp.md says how", file=sys.stderr)
+    ended = asyncio.current_task()
+    assert ended is not None
+    # An editor that ends its agent gives it a moment: what runs is settled in that.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        editor = front.Editor()
+        if terminals and load_config().tools.sandbox != "off":
+            raise InvalidInput("a command in the editor's terminal is in no sandbox; leave out either of the two")
+        tools = front.editor_tools(editor, terminals=terminals)
+        read, write = front.own_stdio()
+        async with open_store(store, write=True, make=True, tools=tools) as engine:
+            remote = isinstance(engine, RemoteEngine)
+            await front.serve(
+                engine,
+                read,
+                write,
+                new_session=lambda engine, folder: new_session(engine, None, folder),
+                find_again=(lambda: find_server(store)) if remote else None,
+                editor=editor,
+            )
 
 
 @app.command
@@ -165,6 +227,22 @@ async def url(*, store: Store = None) -> None:
     owned = lock_of(location)
     owner = read_owner(owned) if owned is not None else None
     print(_http_front().find_url(owner.url if owner else None))
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"] | None = None, /) -> None:
+    """Print what completes commands and options in bash, zsh or fish; without a name, in the shell of $SHELL.
+
+    Example: clew completion bash > ~/.local/share/bash-completion/completions/clew
+    """
+    known = ("bash", "zsh", "fish")
+    named = shell or os.path.basename(os.environ.get("SHELL", ""))
+    if named not in known:
+        raise InvalidInput(f"there is completion for {', '.join(known)}; name one of them")
+    print(app.generate_completion(shell=cast(Any, named)), end="")
+    if named == "zsh":
+        # As it is made it works under one name only; so under `_clew` in a folder of functions, and by `eval`.
+        print('if [[ "${funcstack[1]}" == _clew ]]; then _cyclopts_clew "$@"; else compdef _cyclopts_clew clew; fi')
 
 
 def _find_quicker_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

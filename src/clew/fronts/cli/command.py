@@ -20,9 +20,10 @@ import msgspec
 import clew
 from clew import errors as e
 from clew.config import default_store_url
-from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.safe_text import plain, plain_json
 from clew.fronts.operations.results import SessionShape, show_session
+from clew.fronts.remote.engine import RemoteEngine
+from clew.fronts.remote.wire import Wire
 from clew.fronts.token import load_token
 from clew.store.location import Location, Memory, PostgresDatabase, SqliteFile, lock_of, parse_url
 from clew.store.owner import read_owner, refuse_lost
@@ -79,19 +80,32 @@ EXIT_CODES: Final[tuple[tuple[type[e.ClewError], int], ...]] = (
 
 
 @contextlib.asynccontextmanager
-async def open_store(store: str | None, *, write: bool = False, make: bool = False) -> AsyncIterator[AnyEngine]:
+async def open_store(
+    store: str | None,
+    *,
+    write: bool = False,
+    make: bool = False,
+    may_lack: bool = False,
+    tools: Iterable[clew.Tool] = (),
+) -> AsyncIterator[AnyEngine]:
     """The store, for reading unless it is to be written; through its server when that has it.
 
-    Without ``make`` there must be one already. Reading needs no owner, only a file that can be read; but what another
-    program wrote into it is first taken in, which takes one for a moment.
+    Without ``make`` there must be one already; ``may_lack``: where nobody named one, an empty one does. ``tools`` go
+    before clew's own, where the engine is of this process.
+    Reading needs no owner, only a file that can be read; but what another program wrote into it is first taken in,
+    which takes one for a moment.
     """
     location = parse_url(store or default_store_url())
+    if may_lack and store is None and isinstance(location, SqliteFile) and not location.path.exists():
+        store, write = "memory:", True
+        location = parse_url(store)
     if not make:
         _require_store(location)
     async with contextlib.AsyncExitStack() as stack:
         try:
             # A command is gone in a moment: what it fired it would have to abort.
-            own = clew.open(store, config="user", read_only=not write and not _has_untaken(location), triggers=False)
+            read_only = not write and not _has_untaken(location)
+            own = clew.open(store, config="user", read_only=read_only, tools=tools, triggers=False)
             engine: AnyEngine = await stack.enter_async_context(own)
         except e.OwnedByAnotherProcess as error:
             engine = await _remote_engine(error.ids.get("url"), error.ids.get("pid"), error)
@@ -147,14 +161,14 @@ async def _remote_engine(url: object, pid: object, error: e.ClewError) -> Remote
         raise e.OwnedByAnotherProcess(
             f"{error}; its token is neither in CLEW_TOKEN nor kept for you", url=url
         ) from error
-    engine = RemoteEngine(url, token.value, pid if isinstance(pid, int) else None)
+    engine = RemoteEngine(Wire(url, token.value, pid if isinstance(pid, int) else None))
     await engine.probe()
     return engine
 
 
-async def new_session(engine: AnyEngine, model: str | None) -> Session:
-    """A session that works in the present folder."""
-    folder = Path.cwd()
+async def new_session(engine: AnyEngine, model: str | None, folder: Path | None = None) -> Session:
+    """A session that works in a folder, by default the present one."""
+    folder = folder or Path.cwd()
     kind = await engine.store_kind() if isinstance(engine, RemoteEngine) else engine.store.url.partition(":")[0]
     # What such a store wants to know, a person at a terminal is not asked for.
     metadata = local_place(str(folder)) if kind == "json" else None

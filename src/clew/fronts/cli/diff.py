@@ -28,7 +28,8 @@ def change_lines(tool: str, given: object, descriptor: object, look: Look, width
         return None
     added, removed, about = change.get("added"), change.get("removed"), change.get("note")
     counts = f"{look.style(f'+{added}', 'green')} {look.style(f'−{removed}', 'red')}"
-    path, note = plain(str(given.get("path"))), plain(str(about)) if about else ""
+    # What is no file has no path: what a server says its tools are.
+    path, note = plain(str(given.get("path", ""))), plain(str(about)) if about else ""
     head = f"{look.style('?', 'yellow')} {look.style(tool, 'bold')} {path}  {counts}"
     # Beside the counts where it fits there, else below them.
     if note and cell_len(f"? {tool} {path}  +{added} −{removed}  {note}") < width:

@@ -11,6 +11,11 @@ from clew.fronts.failure_words import words_of
 __all__ = ["failure_words"]
 
 _LONGEST: Final = 300
+_COMMANDS: Final = {
+    "context_too_large": "`clew compact {session}` makes room",
+    "too_large": "`clew compact {session}` makes room",
+    "no_key": "`clew models` lists what there is, and --model chooses",
+}
 _KEYS: Final = {
     "context_too_large": "/compact makes room, and /new begins anew",
     "too_large": "/compact makes room, and /new begins anew",
@@ -18,13 +23,18 @@ _KEYS: Final = {
 }
 
 
-def failure_words(error: Mapping[str, Any]) -> str:
-    """What happened and the next step; below it, as detail, the first line of what a provider or Python said."""
+def failure_words(error: Mapping[str, Any], session_id: str | None = None) -> str:
+    """What happened and the next step; below it, as detail, the first line of what a provider or Python said. The step
+    is a command of the chat; of the shell for whoever is not in it, on this session."""
     lines = str(error.get("message") or "the turn failed for a reason that was not told").strip().splitlines()
     said = one_line(lines[0] if lines else "", _LONGEST).rstrip(".")
     known = words_of(error)
     if known is None:
         return said
-    step = _KEYS.get(str(error.get("cause") or error.get("code")))
-    step = step or ("/continue tries it again" if known.again else "/model chooses another one")
+    cause = str(error.get("cause") or error.get("code"))
+    if session_id is None:
+        step = _KEYS.get(cause) or ("/continue tries it again" if known.again else "/model chooses another one")
+    else:
+        again = f"`clew continue {session_id}` tries it again" if known.again else "--model chooses another one"
+        step = _COMMANDS[cause].format(session=session_id) if cause in _COMMANDS else again
     return f"{known.happened} {known.next} ({step})\n{said}"

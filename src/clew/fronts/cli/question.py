@@ -87,7 +87,7 @@ class Question:
             self._options = [str(option) for option in given.get("options") or ()]
             terminal.print(look.style(f"? {plain(question)}", "bold") + "\n")
             for number, option in enumerate(self._options, start=1):
-                terminal.print(f"  {number}. {plain(option)}\n")
+                terminal.print(indented(f"{number}. {plain(option)}", terminal.size[0]) + "\n")
         else:
             width = terminal.size[0]
             change = change_lines(self.wait.tool, given, asked, look, width)
@@ -136,7 +136,7 @@ class Question:
         elif decision in ("session", "project") and len(self._offers) > 1:
             self._stage, self._kept = "width", decision
             for number, offer in enumerate(self._offers, start=1):
-                terminal.print(f"  {number}. {plain(str(offer.get('words')))}\n")
+                terminal.print(indented(f"{number}. {plain(str(offer.get('words')))}", terminal.size[0]) + "\n")
         elif decision is not None:
             await self._give(decision, None)
             return True

@@ -31,6 +31,7 @@ __all__ = [
     "indented",
     "mark_of",
     "pause_reason",
+    "queue_pause",
     "split_blocks",
     "summary_line",
     "summary_of",
@@ -317,8 +318,15 @@ def pause_reason(status: Status, go_on: str) -> str | None:
         return "paused until what is asked is answered"
     if status.paused_by == "person":
         return f"paused by you; {go_on}"
-    since = {"abort": "an abort", "error": "a failure", "restart": "a restart"}.get(status.paused_by or "")
+    since = {"abort": "it was stopped", "error": "a failure", "restart": "a restart"}.get(status.paused_by or "")
     return f"paused since {since}; {go_on}" if since else None
+
+
+def queue_pause(status: Status, session_id: str) -> str | None:
+    """The same for somebody at a shell."""
+    # What a person has paused waits for a word about the queue itself.
+    prompt = "" if status.paused_by == "person" else ", and so does a prompt"
+    return pause_reason(status, f"`clew continue {session_id} --queue` goes on{prompt}")
 
 
 def summary_of(message: Message) -> Mapping[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container
 from pathlib import Path
+from typing import Literal
 
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -53,7 +54,9 @@ def make_app(
         authenticate = BearerTokens(token)
     streams = Streams() if streams is None else streams
     app = Starlette(exception_handlers=HANDLERS)
-    app.router = Paths(make_routes(engine, streams, workspace_root, page, create_chats=create_chats))
+    login: Literal["token", "host"] = "token" if isinstance(authenticate, BearerTokens) else "host"
+    routes = make_routes(engine, streams, workspace_root, page, create_chats=create_chats, login=login)
+    app.router = Paths(routes)
     app.state.bodies = Bodies(engine.config.server)
     guard = Guard(_Gate(app, streams), authenticate=authenticate, hosts=hosts, origins=check_origins(origins))
     return Shield(RequestLog(guard))
@@ -66,11 +69,13 @@ def make_routes(
     page: Page | None = None,
     *,
     create_chats: bool = False,
+    login: Literal["token", "host"] = "token",
 ) -> list[Endpoint]:
     """Everything that is served."""
     engines = Engines(engine)
     chat = Chat(engines, streams, create=create_chats)
-    return make_endpoints(engines, (Pages(page or load_page()), Handlers(engines, streams, workspace_root), chat))
+    handlers = Handlers(engines, streams, workspace_root, login)
+    return make_endpoints(engines, (Pages(page or load_page()), handlers, chat))
 
 
 class _Gate:

@@ -167,7 +167,9 @@ class Guard:
             return None
         if self._failures.too_many():
             return RateLimited("too many requests without a valid token; wait a little")
-        return Unauthorized("this needs the token: Authorization: Bearer …; `clew url` prints it")
+        if isinstance(self._authenticate, BearerTokens):
+            return Unauthorized("this needs the token: Authorization: Bearer …; `clew url` prints it")
+        return Unauthorized("nobody is logged in here")
 
 
 def _with_origin(send: Send, origin: str) -> Send:

@@ -16,7 +16,6 @@ from starlette.requests import Request
 
 from clew import errors as e
 from clew.engine import Engine
-from clew.engine.turn_stream import attached
 from clew.fronts.http.answer import nothing
 from clew.fronts.http.identity import Engines
 from clew.fronts.http.log import about_session
@@ -57,9 +56,9 @@ class Chat:
     async def attach(self, request: Request) -> Any:
         engine = self._engines.of(request)
         session = await engine.get_session(request.path_params["id"])
-        stream = await engine.find_stream(session.id)
         asked = read_query(request, AttachQuery)
-        return nothing() if stream is None else self._stream(attached(stream, replay=asked.replay))
+        batches = await engine.find_batches(session.id, replay=asked.replay, message_id=asked.message_id)
+        return nothing() if batches is None else self._stream(batches)
 
     async def chat(self, request: Request) -> Any:
         body = await read_body(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)

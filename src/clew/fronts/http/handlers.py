@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -42,7 +42,14 @@ _FOR_GOOD: Final = "private, max-age=31536000, immutable"
 class Handlers:
     """One method for each operation, by its name."""
 
-    def __init__(self, engines: Engines, streams: Streams, workspace_root: Path | None) -> None:
+    def __init__(
+        self,
+        engines: Engines,
+        streams: Streams,
+        workspace_root: Path | None,
+        login: Literal["token", "host"] = "token",
+    ) -> None:
+        self._login = login
         self._engines = engines
         self._engine = engines.whole
         self._streams = streams
@@ -54,7 +61,7 @@ class Handlers:
 
     async def health(self, _: Request) -> Any:
         # Asked without a token: the kind of store, not where it lies.
-        return answer(Health(__version__, self._engine.store.url.partition(":")[0]))
+        return answer(Health(__version__, self._engine.store.url.partition(":")[0], self._login))
 
     async def ready(self, request: Request) -> Any:
         await self._engine.check_ready()
@@ -77,6 +84,7 @@ class Handlers:
                 store.capabilities.search,
                 await self._engine.losses() if owner is None else (),
                 owner.name if owner is not None else None,
+                self._engine.dispatcher.fires,
             )
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import importlib
 import ipaddress
@@ -20,7 +21,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import AsyncIterator, Callable, Container, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast, get_args
 
@@ -54,7 +55,7 @@ from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 from clew.telemetry.export import exporting
 
-__all__ = ["DEFAULT_PORT", "Server", "find_url", "serve"]
+__all__ = ["DEFAULT_PORT", "Server", "find_url", "serve", "serving_beside"]
 
 log = logging.getLogger("clew.http")
 
@@ -185,11 +186,7 @@ async def _serve(
         if team := owners.list():
             log.info("%d owners have tokens of their own; whoever has the server's own sees all", len(team))
 
-        def find_owner(given: str) -> Owner | None:
-            found = owners.find(given)
-            return None if found is None else Owner(found.name, found.roots)
-
-        who = BearerTokens(token.value, find_owner)
+        who = BearerTokens(token.value, functools.partial(_find_owner, owners))
         app = make_app(engine, authenticate=who, hosts=hosts, streams=streams, workspace_root=root)
 
         def ready() -> None:
@@ -216,6 +213,40 @@ async def _serve(
     telling.cancel()
     await serving
     return 0
+
+
+def _find_owner(owners: OwnerTokens, given: str) -> Owner | None:
+    found = owners.find(given)
+    return None if found is None else Owner(found.name, found.roots)
+
+
+@contextlib.asynccontextmanager
+async def serving_beside(engine: Engine) -> AsyncIterator[None]:
+    """Serve what this process has open for something else, a chat, to whoever has the token: the page, commands, other
+    chats. At any free port of this machine, without a word, and for as long as this is entered."""
+    # What the server has to say would be written over the chat.
+    silent, logs = logging.NullHandler(), [logging.getLogger(name) for name in ("clew.http", "uvicorn")]
+    told = [log.propagate for log in logs]
+    for log in logs:
+        log.addHandler(silent)
+        log.propagate = False
+    with _bound("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        streams, who = Streams(), BearerTokens(make_token().value, functools.partial(_find_owner, OwnerTokens()))
+        app = make_app(engine, authenticate=who, hosts=loopback_hosts(port), streams=streams, workspace_root=Path.cwd())
+        base = f"http://127.0.0.1:{port}"
+        server = Server(app, listener, engine.config.server, lambda: engine.store.announce(base))
+        serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            streams.close()
+            await serving
+            engine.store.announce(None)
+            for log, before in zip(logs, told, strict=True):
+                log.removeHandler(silent)
+                log.propagate = before
 
 
 class Server(uvicorn.Server):

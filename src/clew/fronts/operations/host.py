@@ -14,12 +14,15 @@ from clew.fronts.operations.operation import Arguments, Nothing, Operation
 from clew.fronts.operations.results import (
     FileNames,
     Health,
+    McpServerList,
     ModelList,
     PromptList,
     ReplicaList,
     ServerShape,
     SessionList,
 )
+from clew.mcp_server import McpServer
+from clew.tools.served import ServerState
 from clew.transcript.spend import Grouping, UsageReport
 
 __all__ = ["DOCUMENT", "OPERATIONS"]
@@ -46,6 +49,7 @@ class FindFilesQuery(Arguments):
     session_id: str | None = msgspec.field(default=None, name="session")
     workspace: str | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    folders: bool = False
 
 
 class SettingsPatch(Arguments):
@@ -61,6 +65,26 @@ class NewPrompt(Arguments):
 
     name: str
     text: str
+
+
+class ServersQuery(Arguments):
+    """Whose servers: a session's, or those that sessions in a folder have."""
+
+    session_id: str | None = msgspec.field(default=None, name="session")
+    workspace: str | None = None
+
+
+class ServerPlace(Arguments):
+    """Where it is started: for a session, or in a folder."""
+
+    session_id: str | None = None
+    workspace: str | None = None
+
+
+class GivenServers(Arguments):
+    """Servers by name."""
+
+    servers: dict[str, McpServer]
 
 
 OPERATIONS: Final = (
@@ -128,6 +152,30 @@ OPERATIONS: Final = (
         {200: SettingsShape},
         SettingsPatch,
         refusals=(404,),
+    ),
+    Operation(
+        "mcp_servers",
+        "GET /api/mcp-servers",
+        "The MCP servers whose tools agents have, and how they are.",
+        {200: McpServerList},
+        ServersQuery,
+        refusals=(400, 404),
+    ),
+    Operation(
+        "start_mcp_server",
+        "POST /api/mcp-servers/{name}/start",
+        "Start an MCP server, or ask it again what its tools are.",
+        {200: ServerState},
+        ServerPlace,
+        optional=True,
+        refusals=(404,),
+    ),
+    Operation(
+        "give_mcp_servers",
+        "PUT …/mcp-servers",
+        "Give a session MCP servers of its own, in the place of those it was given before.",
+        {200: McpServerList},
+        GivenServers,
     ),
     Operation("prompts", "GET /api/prompts", "The saved prompts.", {200: PromptList}),
     Operation("save_prompt", "POST /api/prompts", "Keep words under a name.", {200: SavedPrompt}, NewPrompt),

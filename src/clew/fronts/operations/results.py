@@ -21,6 +21,7 @@ from clew.live.base import Status
 from clew.providers.base import ModelListing
 from clew.runtime.rule_book import KeptRule
 from clew.store.base import Damage
+from clew.tools.served import ServerState
 from clew.transcript.message import Message
 from clew.transcript.metadata import PausedBy
 from clew.transcript.rule import Mode
@@ -66,10 +67,12 @@ class EventFrame(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """That clew is here, and the kind of its store."""
+    """That clew is here, and the kind of its store. ``login``: by a token of clew's, or as the host that clew is a part
+    of knows people, such as by a cookie."""
 
     version: str
     store: str
+    login: Literal["token", "host"]
 
 
 class ServerShape(msgspec.Struct, frozen=True):
@@ -77,7 +80,8 @@ class ServerShape(msgspec.Struct, frozen=True):
 
     ``chunk_durable`` says that what is streamed is stored before it is shown, ``search`` that the store can search.
     ``losses`` is what was acknowledged and is not in the store any more, until somebody has accepted it.
-    ``owner`` is who asks; null for whoever sees all there is.
+    ``owner`` is who asks; null for whoever sees all there is. Without ``triggers`` it is the server of a chat, which
+    fires no schedules and ends when that does.
     """
 
     version: str
@@ -87,10 +91,17 @@ class ServerShape(msgspec.Struct, frozen=True):
     search: bool
     losses: tuple[Damage, ...] = ()
     owner: str | None = None
+    triggers: bool = True
 
 
 class ReplicaList(msgspec.Struct, frozen=True):
     replicas: list[ReplicaShape]
+
+
+class McpServerList(msgspec.Struct, frozen=True):
+    """MCP servers, by their names."""
+
+    servers: list[ServerState]
 
 
 class ModelList(msgspec.Struct, frozen=True):

@@ -105,9 +105,11 @@ class AnswerBody(Arguments):
 
 
 class AttachQuery(Arguments):
-    """From the first part of the live message on; without ``replay`` only what comes from now on."""
+    """From the first part of the live message on; without ``replay`` only what comes from now on. ``message_id`` asks
+    for the turn that holds it, which may be over."""
 
     replay: bool = True
+    message_id: str | None = None
 
 
 class ChatBody(msgspec.Struct, rename="camel"):
@@ -194,7 +196,7 @@ STREAM_OPERATIONS: Final = (
     Operation(
         "attach",
         "GET /api/chat/{id}/stream",
-        "The live message from its first part, and on.",
+        "The live message from its first part, and on; or that of one turn, which may be over.",
         {200: None, 204: None},
         AttachQuery,
         streams=Chunk,

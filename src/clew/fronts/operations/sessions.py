@@ -19,6 +19,7 @@ from clew.fronts.operations.results import (
     SessionShape,
 )
 from clew.history.files import FileList
+from clew.interop.programs.arrival import Arrival, Program
 from clew.interop.session_file import MAX_FILE_BYTES
 from clew.permissions.rules import MAX_PATTERN_CHARS, MAX_RULES
 from clew.runtime.rule_book import KeptRule
@@ -160,7 +161,7 @@ class ExplainQuery(Arguments):
 class ExportQuery(Arguments):
     """In which form, and what is taken out of it. ``hidden``: also what left the conversation, in md and html."""
 
-    format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai"] = "json"
+    format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"] = "json"
     redact: bool = True
     hidden: bool = False
 
@@ -168,6 +169,13 @@ class ExportQuery(Arguments):
 class ImportQuery(Arguments):
     """The folder the session is to work in; the one that the file names is not believed."""
 
+    workspace_root: str | None = msgspec.field(default=None, name="workspace")
+
+
+class ProgramQuery(Arguments):
+    """Whose session it is, and the folder it is to work in."""
+
+    program: Program
     workspace_root: str | None = msgspec.field(default=None, name="workspace")
 
 
@@ -243,6 +251,16 @@ TRANSFER_OPERATIONS: Final = (
         {201: SessionShape},
         dict[str, Any],
         also_query=ImportQuery,
+        limit=MAX_FILE_BYTES,
+        raw="data",
+    ),
+    Operation(
+        "import_from",
+        "POST /api/import-from",
+        "Take in a session of another program, from the bytes of its file.",
+        {200: Arrival},
+        dict[str, Any],
+        also_query=ProgramQuery,
         limit=MAX_FILE_BYTES,
         raw="data",
     ),

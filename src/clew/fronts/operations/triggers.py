@@ -97,6 +97,16 @@ class NewSchedule(_NewTrigger):
     paused: bool = False
 
 
+class NewWatch(Arguments):
+    """What a session is told of: a resource of an MCP server, and with which words."""
+
+    session_id: str
+    server: str
+    uri: str
+    prompt: str | None = None
+    name: str | None = None
+
+
 class PreviewQuery(Arguments):
     """A schedule that is not kept yet."""
 
@@ -167,6 +177,14 @@ OPERATIONS: Final = (
     Operation("schedules.list", "GET /api/schedules", "All schedules.", {200: ScheduleList}),
     Operation(
         "schedules.add", "POST /api/schedules", "Keep a schedule.", {201: Schedule}, NewSchedule, refusals=(404,)
+    ),
+    Operation(
+        "schedules.watch",
+        "POST /api/schedules/watch",
+        "Tell a session whenever a resource of an MCP server changes.",
+        {201: Schedule},
+        NewWatch,
+        refusals=(404,),
     ),
     # Before those of one schedule: it is not called preview.
     Operation(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from clew.providers.base import ModelRequest, ToolSchema
@@ -120,12 +120,20 @@ class _History:
         data = p.bytes_in(p.url_of(part) or "")
         if data is None:
             return f"[{p.file_name_of(part) or 'a file'} ({media_type}) is not shown]"
+        if media_type == "text/plain":
+            return data.decode("utf-8", "replace")
         return self._theirs.BinaryContent(data=data, media_type=media_type)
 
     def _answer(self, step: Sequence[p.Part]) -> None:
-        """One step: what the model said, then what its calls gave back."""
+        """One step: what the model said, then what its calls gave back, files with it. The library puts these into the
+        result, or after all of them where a wire has no place there."""
         said: list[Any] = []
         returned: list[Any] = []
+        told: list[Any] = []
+        files: dict[str | None, list[Any]] = {}
+        for part in step:
+            if (giver := p.giver_of(part)) is not None:
+                files.setdefault(giver, []).append(self._file(part))
         for part in step:
             text = p.text_of(part)
             # A text of nothing but space is refused by some, and says nothing to any.
@@ -133,9 +141,14 @@ class _History:
                 said.append(self._text(part, text))
             elif p.kind_of(part) == "reasoning":
                 said += self._reasoning(part)
+            elif p.is_call(part) and self._own(part).get("form"):
+                # The model gave it as its answer: what it is told of that is somebody's word.
+                said.append(self._text(part, p.input_text(part)))
+                if p.state_of(part) == "output-error":
+                    told.append(self._theirs.UserPromptPart(content=p.error_text(part) or "The answer does not fit."))
             elif p.is_call(part):
                 said.append(self._call(part))
-                returned.append(self._result(part))
+                returned.append(self._result(part, files.get(p.call_id_of(part), ())))
         # Reasoning that nothing follows answers nothing, and no provider takes it so. xAI's seal may come last, and
         # belongs to what was thought first.
         last: list[Any] = []
@@ -153,12 +166,16 @@ class _History:
                 canonical_system=self.canonical_system,
             )
         )
-        self._ask(returned)
+        self._ask([*returned, *told])
         if self.settled_call is not None and any(p.call_id_of(part) == self.settled_call for part in step):
             self._ask([self._theirs.UserPromptPart(content=[self._theirs.CachePoint()])])
 
+    def _own(self, part: p.Part) -> Mapping[str, Any]:
+        """What this provider noted with the part."""
+        return p.provider_data(part, self._provider_id) or {}
+
     def _text(self, part: p.Part, text: str) -> Any:
-        details = (p.provider_data(part, self._provider_id) or {}).get("details")
+        details = self._own(part).get("details")
         if not isinstance(details, dict):
             return self._theirs.TextPart(content=text)
         return self._theirs.TextPart(content=text, provider_name=self._system, provider_details=details)
@@ -181,7 +198,7 @@ class _History:
         given = p.input_of(part)
         if not isinstance(given, dict):
             given = {} if given is None else {"invalid_arguments": given}
-        details = (p.provider_data(part, self._provider_id) or {}).get("details")
+        details = self._own(part).get("details")
         return self._theirs.ToolCallPart(
             tool_name=_name(part),
             args=given,
@@ -190,11 +207,16 @@ class _History:
             provider_details=details if isinstance(details, dict) else None,
         )
 
-    def _result(self, part: p.Part) -> Any:
+    def _result(self, part: p.Part, files: Sequence[Any]) -> Any:
         outcome = "success"
         match p.state_of(part):
             case "output-available" if not p.is_preliminary(part):
                 content = p.read_output(part)
+                if texts := [file for file in files if isinstance(file, str)]:
+                    content = "\n\n".join([p.output_text(part) or "", *texts])
+                if len(texts) < len(files):
+                    shown = [file for file in files if not isinstance(file, str)]
+                    content = [_NO_OUTPUT if content is None else content, *shown]
             case "output-error":
                 content, outcome = p.error_text(part) or "The call failed.", "failed"
             case "output-denied":

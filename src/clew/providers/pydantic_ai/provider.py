@@ -11,13 +11,15 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from clew.clock import Clock, SystemClock
-from clew.providers.base import FailureCause, FailureKind, ModelRequest, ProviderFailure, StepEnd, UsageSaid
+from clew.providers.base import FailureCause, FailureKind, ModelRequest, ProviderFailure, StepEnd, ToolSchema, UsageSaid
 from clew.providers.pydantic_ai.endpoint import Connection, Endpoint, connect
 from clew.providers.pydantic_ai.failures import raise_failure
 from clew.providers.pydantic_ai.history import sent_calls, translate, translate_tools
 from clew.providers.pydantic_ai.stream import Translator, first_usage, refusal_of, says_end, step_end, usage_of
-from clew.providers.pydantic_ai.wires import OPENAI_WIRES, how_to_install
+from clew.providers.pydantic_ai.wires import OPENAI_WIRES, OWN_FORMS, how_to_install
 from clew.transcript.chunk import Chunk
 from clew.transcript.usage import Usage
 
@@ -58,8 +60,10 @@ class PydanticAIProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageSaid | StepEnd, None]:
         connection = await self._connected()
-        call = await self._call(connection, request)
-        translator = Translator(request, self.endpoint.provider_id)
+        model = await self._model(connection, request)
+        form = self._own_form(model, request)
+        call = self._call(connection, model, request, form)
+        translator = Translator(request, self.endpoint.provider_id, answer=form.name if form is not None else None)
         events: Any = None
         response: Any = None
         used = Usage()
@@ -141,17 +145,35 @@ class PydanticAIProvider:
                     raise self._failure(f"cannot be set up: {error}", "auth") from error
             return self._connection
 
-    async def _call(self, connection: Connection, request: ModelRequest) -> Any:
-        from pydantic_ai.direct import model_request_stream
+    async def _model(self, connection: Connection, request: ModelRequest) -> Any:
         from pydantic_ai.exceptions import UserError
-        from pydantic_ai.models import ModelRequestParameters
 
         try:
-            model = await connection.model(request.model.model_id)
+            return await connection.model(request.model.model_id)
         except UserError as error:
             # The library reads from the maker in OpenRouter's names how a model is spoken to.
             says = f"has no model {request.model.model_id!r}: its names begin with their maker, as openai/gpt-4o does"
             raise self._failure(says, "invalid", "no_model") from error
+
+    def _own_form(self, model: Any, request: ModelRequest) -> ToolSchema | None:
+        """The tool that takes the answer, where the wire has a way of its own to ask for it."""
+        form = next((tool for tool in request.tools if tool.name == request.answer), None)
+        if self.endpoint.kind not in OWN_FORMS or not model.profile.get("supports_json_schema_output", False):
+            return None
+        # Older models of Google's take a form or tools, and not both.
+        alone = self.endpoint.kind in ("google", "google-cloud") and len(request.tools) > 1
+        return None if alone and not model.profile.get("google_supports_tool_combination", False) else form
+
+    def _call(self, connection: Connection, model: Any, request: ModelRequest, form: ToolSchema | None) -> Any:
+        from pydantic_ai.direct import model_request_stream
+        from pydantic_ai.models import ModelRequestParameters
+        from pydantic_ai.output import OutputObjectDefinition
+
+        asked: dict[str, Any] = {}
+        if form is not None:
+            request = msgspec.structs.replace(request, tools=[tool for tool in request.tools if tool is not form])
+            schema = OutputObjectDefinition(dict(form.input_schema), form.name)
+            asked = {"output_mode": "native", "output_object": schema}
         return model_request_stream(
             model,
             translate(
@@ -163,7 +185,7 @@ class PydanticAIProvider:
                 short_ids=self.endpoint.kind == "mistral",
             ),
             model_settings=self._settings(model, request),
-            model_request_parameters=ModelRequestParameters(function_tools=translate_tools(request)),
+            model_request_parameters=ModelRequestParameters(function_tools=translate_tools(request), **asked),
             instrument=False,
         )
 

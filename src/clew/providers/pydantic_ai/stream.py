@@ -52,13 +52,18 @@ class _Call(msgspec.Struct):
     name: str
     written: list[str]
     details: dict[str, Any] | None = None
+    form: bool = False
+    """It came as a text, and goes back as one."""
 
 
 class Translator:
-    """The state of one stream. ``began`` says that a chunk was made of it."""
+    """The state of one stream. ``began`` says that a chunk was made of it. With ``answer``, a text that is an object in
+    JSON is told as a call of the tool of that name: its provider was asked for it in its own way."""
 
-    def __init__(self, request: ModelRequest, provider_id: str) -> None:
+    def __init__(self, request: ModelRequest, provider_id: str, *, answer: str | None = None) -> None:
         self.began = False
+        self._answer = answer
+        self._blank: dict[int, str] = {}
         self._provider_id = provider_id
         self._ids = _CallIds(request)
         self._texts: dict[int, str] = {}
@@ -128,7 +133,9 @@ class Translator:
                     yield from self._written(call, delta.args_delta)
 
     def _ended(self, index: int, part: Any) -> Iterator[Chunk]:
-        if part.part_kind == "text" and index in self._texts:
+        if part.part_kind == "text" and index in self._calls:
+            self._calls[index].details = part.provider_details
+        elif part.part_kind == "text" and index in self._texts:
             yield c.TextEnd(self._texts.pop(index), provider_metadata=self._metadata(details=part.provider_details))
         elif part.part_kind == "thinking":
             self._closed.add(index)
@@ -143,6 +150,21 @@ class Translator:
     def _text(self, index: int, text: str | None) -> Iterator[Chunk]:
         if not text:
             return
+        if index in self._calls:
+            yield from self._written(self._calls[index], text)
+            return
+        if self._answer is not None and index != _REFUSAL and index not in self._texts:
+            # By its first character: of an object that is the one it must begin with.
+            text = self._blank.pop(index, "") + text
+            if not text.strip():
+                self._blank[index] = text
+                return
+            if text.lstrip().startswith("{"):
+                call = self._calls[index] = _Call(self._ids.own(None), self._answer, [], form=True)
+                # With its beginning: of a call that turns out not to fit, what comes later is about the result.
+                yield c.ToolInputStart(call.id, call.name, provider_metadata=self._metadata(form=True))
+                yield from self._written(call, text)
+                return
         if index not in self._texts:
             self._texts[index] = self._next("text")
             yield c.TextStart(self._texts[index])
@@ -179,7 +201,7 @@ class Translator:
 
     def _complete(self, call: _Call) -> Chunk:
         written = "".join(call.written)
-        metadata = self._metadata(details=call.details)
+        metadata = self._metadata(details=call.details, form=call.form)
         try:
             # None at all stand for an empty object.
             arguments = json.loads(written, parse_constant=_no_number) if written.strip() else {}

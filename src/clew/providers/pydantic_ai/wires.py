@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 from clew.providers.base import EndpointKind
 
-__all__ = ["NEWER_LIMIT", "OPENAI_WIRES", "how_to_install", "what_to_install"]
+__all__ = ["NEWER_LIMIT", "OPENAI_WIRES", "OWN_FORMS", "how_to_install", "what_to_install"]
 
 _LIBRARIES: Final[dict[EndpointKind, tuple[str, str]]] = {
     "anthropic": ("anthropic", "models"),
@@ -31,6 +31,12 @@ NEWER_LIMIT: Final[frozenset[EndpointKind]] = frozenset(
     {"openai", "openai-responses", "openrouter", "cerebras", "crusoe", "meta"}
 )
 """Those where an output limit is called what OpenAI calls it now, or what the library knows they call it."""
+
+OWN_FORMS: Final[frozenset[EndpointKind]] = frozenset(
+    {"anthropic", "openai", "openai-responses", "google", "google-cloud"}
+)
+"""Those that are asked for an answer of a schema by a way of their own, also beside tools and in a stream. A server
+that merely speaks OpenAI's dialect may pass over it without a word."""
 
 
 def how_to_install(kind: EndpointKind) -> str:

@@ -4,37 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import importlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from clew.errors import ClewError, InvalidInput
+from clew.errors import ClewError, InvalidInput, OwnedByAnotherProcess
+from clew.fronts.cli.attachment import named_files
 from clew.fronts.cli.chat.conversation import AT_WORK, Conversation
 from clew.fronts.cli.chat.slash_commands import completions, run_slash
 from clew.fronts.cli.chat.terminal import Pipe, Terminal
 from clew.fronts.cli.chat.typed_lines import TypedLines
 from clew.fronts.cli.command import AnyEngine, find_server, open_store
-from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look
-from clew.fronts.cli.wire import Gone
+from clew.fronts.remote.engine import RemoteEngine
+from clew.fronts.remote.wire import Gone
+from clew.store.location import lock_of, parse_url
 
 # Imports inside functions: what draws takes long to load, and a conversation through a pipe needs none of it.
 
 __all__ = ["chat", "is_attended"]
+
+_ABOUT_TO_S: Final = (0.1, 0.2, 0.4, 0.8)
+"""How long is waited between two looks whether a chat that has the store serves it by now."""
 
 
 async def chat(store: str | None, session: str | None, model: str | None, new: bool) -> int:
     """Talk until somebody leaves; the exit code."""
     if session is not None and new:
         raise InvalidInput("--new begins a session of its own; leave the id out")
-    async with open_store(store, write=True, make=True) as engine:
-        attended = is_attended()
+    attended = is_attended()
+    async with contextlib.AsyncExitStack() as leaving:
+        engine = await _open(store, leaving, _ABOUT_TO_S if attended else ())
         here = await asyncio.to_thread(Path.cwd().resolve)
-        talk = await _on_screen(engine, store, model, here) if attended else _through_pipe(engine, model)
+        talk = await _on_screen(engine, store, model, here, leaving) if attended else _through_pipe(engine, model)
         # The session that was named, else the newest of this folder; None for a new one.
         first = None if session is None else await engine.get_session(session)
         if first is None and not new:
             first = next(iter((await engine.list_sessions(limit=1, workspace=str(here))).sessions), None)
+        if attended:
+            # Nobody waits for it to begin to talk; what it has entered by the end is left before the engine is.
+            serving = asyncio.get_running_loop().create_task(_serve_beside(engine, leaving))
+            leaving.push_async_callback(asyncio.wait, {serving})
         async with talk.terminal.hold():
             code = await talk.talk(first)
             if talk.session is not None and attended:
@@ -47,11 +61,36 @@ def is_attended() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
 
 
+async def _open(store: str | None, leaving: contextlib.AsyncExitStack, waits_s: Sequence[float]) -> AnyEngine:
+    """The store, or the server that has it; another chat that has just taken it is about to serve it."""
+    for wait_s in waits_s:
+        try:
+            return await leaving.enter_async_context(open_store(store, write=True, make=True))
+        except OwnedByAnotherProcess as error:
+            if error.ids.get("url") is not None:
+                raise
+            await asyncio.sleep(wait_s)
+    return await leaving.enter_async_context(open_store(store, write=True, make=True))
+
+
+async def _serve_beside(engine: AnyEngine, leaving: contextlib.AsyncExitStack) -> None:
+    """A store has one owner: whoever comes second, a chat or a command or the page, talks to this one."""
+    if isinstance(engine, RemoteEngine) or lock_of(parse_url(engine.store.url)) is None:
+        return
+    # By name: fronts do not import one another, and this one needs packages that may be absent. Without a port, or a
+    # place for the token, the chat goes on alone.
+    with contextlib.suppress(ImportError, ClewError, OSError):
+        front = await asyncio.to_thread(importlib.import_module, "clew.fronts.http.serve")
+        await leaving.enter_async_context(front.serving_beside(engine))
+
+
 def _through_pipe(engine: AnyEngine, model: str | None) -> Conversation:
     return Conversation(engine, Pipe(), Look(colour=False), run_slash, model)
 
 
-async def _on_screen(engine: AnyEngine, store: str | None, model: str | None, here: Path) -> Conversation:
+async def _on_screen(
+    engine: AnyEngine, store: str | None, model: str | None, here: Path, leaving: contextlib.AsyncExitStack
+) -> Conversation:
     from clew.fronts.cli.chat.completion import LineCompleter
     from clew.fronts.cli.chat.screen import Screen
 
@@ -71,12 +110,24 @@ async def _on_screen(engine: AnyEngine, store: str | None, model: str | None, he
     )
     terminal: Terminal = screen
 
+    passing = isinstance(engine, RemoteEngine) and await engine.is_passing()
+
     async def again() -> AnyEngine:
-        return await find_server(store) if isinstance(engine, RemoteEngine) else engine
+        nonlocal passing
+        if not isinstance(talk.engine, RemoteEngine):
+            return talk.engine
+        if not passing:
+            return await find_server(store)
+        # A chat does not come back: who is first has the store now, and the others talk to that one.
+        found = await leaving.enter_async_context(open_store(store, write=True))
+        await _serve_beside(found, leaving)
+        passing = isinstance(found, RemoteEngine) and await found.is_passing()
+        return found
 
     talk = Conversation(engine, terminal, look, run_slash, model, again)
     talk.remember = typed.add
     screen.footer = talk.footer
+    screen.along = functools.lru_cache(maxsize=1)(lambda text: [file.name for file in named_files(text, talk.folder)])
     return talk
 
 

@@ -11,7 +11,7 @@ from prompt_toolkit.document import Document
 
 __all__ = ["LineCompleter"]
 
-_AT: Final = re.compile(r"(?:\A|\s)@(\S*)\Z")
+_AT: Final = re.compile(r"(?:\A|\s)@('[^'\n]*|\S*)\Z")
 
 Choices = Callable[[str], Sequence[tuple[str, str]]]
 """The whole lines that a beginning could become, each with a word about it."""
@@ -38,5 +38,7 @@ class LineCompleter(Completer):
             for completion in self.get_completions(document, complete_event):
                 yield completion
             return
-        for name in await self._files(at[1]):
-            yield Completion(name, start_position=-len(at[1]))
+        for name in await self._files(at[1].removeprefix("'")):
+            # One name, though there are spaces in it.
+            whole = f"'{name}'" if " " in name else name
+            yield Completion(whole, start_position=-len(at[1]), display=name)

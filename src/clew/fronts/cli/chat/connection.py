@@ -9,7 +9,7 @@ from typing import Final
 
 from clew.errors import Conflict, PermissionDenied, StoreError
 from clew.fronts.cli.command import AnyEngine
-from clew.fronts.cli.remote import RemoteEngine
+from clew.fronts.remote.engine import RemoteEngine
 from clew.live.base import Event
 
 __all__ = ["Connection"]

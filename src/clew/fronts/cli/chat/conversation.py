@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ClewError, InvalidInput
-from clew.fronts.cli.attachment import attach_bytes, with_files
+from clew.fronts.cli.attachment import with_files
 from clew.fronts.cli.chat.act import Act
 from clew.fronts.cli.chat.asking import Asking
 from clew.fronts.cli.chat.connection import Connection
@@ -32,7 +32,9 @@ from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.failure import failure_words
 from clew.fronts.cli.render import Look, history_lines, pause_reason, stop_reason, summary_line, user_lines
 from clew.fronts.cli.safe_text import plain
-from clew.fronts.cli.wire import Gone
+from clew.fronts.remote.attachment import attach_bytes
+from clew.fronts.remote.engine import RemoteEngine
+from clew.fronts.remote.wire import Gone
 from clew.live.base import Event, Status
 from clew.transcript.message import Message
 from clew.transcript.rule import MODES, Mode
@@ -305,7 +307,7 @@ class Conversation(Voice):
         return await self._connection.find_again(self._catch_up)
 
     async def _catch_up(self) -> None:
-        self.note("the server is back")
+        self.note("the server is back" if isinstance(self.engine, RemoteEngine) else "the store is open here now")
         session = self.session
         self._status, self.running = None, False
         if session is None:
@@ -402,7 +404,7 @@ class Conversation(Voice):
             paused = f"; {plural(count, 'message')} in the queue, paused" if self._status.paused else going_on
             self.note(f"stopped; what was written is kept, and /continue goes on{paused if count else ''}")
         elif reason in ("error", "refused"):
-            self.complain(failure_words(error) if self.terminal.attended else str(error.get("message")))
+            self.complain(failure_words(error, None if self.terminal.attended else self.need()))
             self._hand_back(str(error.get("text") or ""))
         elif reason == "finish":
             turn = (await self.engine.turn(str(data["turn_id"]))).data

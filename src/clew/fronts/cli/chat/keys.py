@@ -109,7 +109,11 @@ def _bind_line(keys: KeyBindings, screen: Typist) -> None:
     def _(event: KeyPressEvent) -> None:
         line = screen.line
         if line.complete_state is not None:
-            line.complete_next()
+            if len(line.complete_state.completions) == 1:
+                # There is nothing left to choose: Enter sends.
+                line.apply_completion(line.complete_state.completions[0])
+            else:
+                line.complete_next()
             return
         # What takes no time is not waited for: whoever types on at once gets it, too.
         found = list(line.completer.get_completions(line.document, CompleteEvent(completion_requested=True)))

@@ -22,6 +22,8 @@ from prompt_toolkit.completion import Completer
 from prompt_toolkit.filters import Condition, has_completions
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.key_binding.key_processor import KeyProcessor
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, Dimension, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.menus import CompletionsMenu
@@ -45,6 +47,7 @@ MOMENT_S: Final = 0.3
 """So soon after a question was shown nobody has read it: what is typed then, without a pause, is no answer."""
 SIGNALS: Final = {signal.SIGINT: "interrupt", signal.SIGTERM: "end", signal.SIGHUP: "end"}
 _PROMPT: Final = "› "
+_COMPLETED: Final = re.compile(r"\A/|(?:\A|\s)@(?:'[^'\n]*|\S*)\Z")
 _LOOKS: Final = {
     "completion-menu": "noinherit",
     "completion-menu.completion": "noinherit",
@@ -99,6 +102,12 @@ class _Application(Application[None]):
         self.invalidate()
 
 
+def _wait_for_more(app: Application[None], keys: KeyProcessor) -> None:
+    """Esc is a key of its own, and the first half of others that come in one piece. What begins with another key, as
+    Ctrl-X Ctrl-E does, is pressed one after the other: the second one is waited for."""
+    app.timeoutlen = 0.1 if keys.key_buffer and keys.key_buffer[0].key == Keys.Escape else 60.0
+
+
 class Screen:
     """The terminal of a person."""
 
@@ -117,6 +126,8 @@ class Screen:
         self._status = ""
         self.footer: Callable[[int], str] = lambda width: ""
         """What stands in the last row but one, by how wide that is."""
+        self.along: Callable[[str], Sequence[str]] = lambda text: ()
+        """The files that a text would take along: they are told before it is sent."""
         self._question: str | None = None
         self._words: Sequence[str] = ()
         self._asked = 0
@@ -129,7 +140,7 @@ class Screen:
         self._busy = False
         self._drawn_at = (0, 0)
         self._output = cast(PlainOutput, standard_output())
-        typing = Condition(lambda: bool(re.search(r"\A/|(?:\A|\s)@\S*\Z", self.line.document.text_before_cursor)))
+        typing = Condition(lambda: bool(_COMPLETED.search(self.line.document.text_before_cursor)))
         self.line = Buffer(
             history=InMemoryHistory(list(history)),
             completer=completer,
@@ -188,11 +199,11 @@ class Screen:
             erase_when_done=True,
             output=self._output,
         )
-        # A key of its own, and the first half of others: those come in one piece.
-        app.ttimeoutlen, app.timeoutlen = 0.05, 0.1
+        app.ttimeoutlen = 0.05
         app.before_render += lambda _: self._before_drawing()
         app.after_render += lambda _: self._after_drawing()
         app.key_processor.before_key_press += lambda _: self._put_off()
+        app.key_processor.after_key_press += lambda keys: _wait_for_more(app, keys)
         return app
 
     @property
@@ -382,7 +393,11 @@ class Screen:
 
     def _footer_text(self) -> ANSI:
         width = self.size[0] - 1
-        return ANSI("\n".join(f"\x1b[2m{cut(line, width)}\x1b[0m" for line in (self.footer(width), self._hints(width))))
+        rows = [self.footer(width), self._hints(width)]
+        if not self._armed and self.picker is None and (along := self.along(self.line.text)):
+            # In the place of the hints; of the footer where that is all there is.
+            rows[self._footer_height() - 1] = f"sends along: {', '.join(map(plain, along))}"
+        return ANSI("\n".join(f"\x1b[2m{cut(line, width)}\x1b[0m" for line in rows))
 
     def _hints(self, width: int) -> str:
         """What the keys do just now, as much of it as there is room for."""

@@ -276,7 +276,7 @@ async def context(chat: Conversation, rest: str) -> None:
 @slash("[M]", "the model, or another one from now on")
 async def model(chat: Conversation, rest: str) -> None:
     if not rest:
-        chat.say(f"{chat.model_name}; there are {', '.join(chat.models)}")
+        chat.say_below(f"{chat.model_name}; there are {', '.join(chat.models)}", "  ", first="")
         return
     if chat.session is not None:
         # Whether there is such a model is found out now, not with the next prompt.
@@ -330,7 +330,7 @@ async def queue(chat: Conversation, rest: str) -> None:
     if paused is not None:
         chat.note(paused)
     if not waiting:
-        chat.note("nothing waits")
+        chat.note("nothing waits, so nothing is paused" if rest == "pause" else "nothing waits")
 
 
 @slash("[go on]", "stop what runs, or deny what waits; with `go on`, the queue goes on")

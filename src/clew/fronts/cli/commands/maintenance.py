@@ -12,8 +12,8 @@ import clew
 from clew.config import default_store_url
 from clew.errors import InvalidInput, StoreUnavailable
 from clew.fronts.cli.command import Json, Store, flag, moment, open_file, open_store, option, session_shapes, show
-from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.safe_text import plain
+from clew.fronts.remote.engine import RemoteEngine
 from clew.fronts.samples import fill
 from clew.history.check import Problem
 from clew.history.check import check as judge

@@ -42,8 +42,6 @@ class Printer:
                 self._places.pop(chunk.id, None)
             elif isinstance(chunk, c.TextDelta) and chunk.delta:
                 self._say(self._places.setdefault(chunk.id, len(self._said)), chunk.delta)
-            elif isinstance(chunk, c.Error):
-                self.show_error(chunk.error_text)
 
     def show_error(self, text: str) -> None:
         """Why the turn failed, once; among chunks it is one of them."""

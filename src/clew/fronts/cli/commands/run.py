@@ -23,13 +23,14 @@ import msgspec
 
 from clew.engine.facade import Engine
 from clew.errors import AlreadyAnswered, ClewError
-from clew.fronts.cli.attachment import attach
 from clew.fronts.cli.command import AnyEngine, Json, Store, flag, new_session, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
+from clew.fronts.cli.failure import failure_words
 from clew.fronts.cli.question import Question
-from clew.fronts.cli.remote import RemoteEngine
-from clew.fronts.cli.render import Look, pause_reason, stop_reason, summary_of
+from clew.fronts.cli.render import Look, queue_pause, stop_reason, summary_of
 from clew.fronts.cli.safe_text import plain
+from clew.fronts.remote.attachment import attach_file
+from clew.fronts.remote.engine import RemoteEngine
 from clew.live.base import Waiting
 from clew.runtime.submission import Submission, TurnOutcome
 from clew.transcript import chunk as c
@@ -39,7 +40,7 @@ from clew.transcript.part import text_part, texts_of
 from clew.transcript.replay import replay
 from clew.transcript.turn import finish_of
 
-__all__ = ["COMMANDS", "follow_turn"]
+__all__ = ["COMMANDS", "follow_turn", "see_through"]
 
 TextsSoFar = Callable[..., Awaitable[list[str]]]
 Files = Annotated[
@@ -70,7 +71,7 @@ async def run(
     options: Any = {"model": model, "on_busy": "reject", "attended": _is_attended(json)}
     parts = [
         *([text_part(prompt)] if prompt or not file else []),
-        *[await asyncio.to_thread(attach, one) for one in file],
+        *[await asyncio.to_thread(attach_file, one) for one in file],
     ]
     async with open_store(store, write=True, make=True) as engine:
         if session is not None:
@@ -166,16 +167,17 @@ async def follow_turn(
         print(f"clew: aborted; what was written is kept in {session}; go on with {again}", file=sys.stderr)
         return 130
     if outcome.status not in ("failed", "refused"):
-        await _see_through(engine, session)
+        await see_through(engine, session)
         return 0
     if outcome.error is not None:
-        printer.show_error(str(outcome.error.get("message")))
+        # Among chunks it is the one that every client gets.
+        printer.show_error(str(outcome.error.get("message")) if json else failure_words(outcome.error, session))
     if outcome.status == "failed" and sys.stderr.isatty():
         print(f"clew: `clew continue {session}` goes on after its last complete step", file=sys.stderr)
     return _FAILURES.get(str((outcome.error or {}).get("code")), 1)
 
 
-async def _see_through(engine: AnyEngine, session_id: str) -> None:
+async def see_through(engine: AnyEngine, session_id: str) -> None:
     """Stay until what was queued behind the turn has run, too: in this process nobody else would run it."""
     if isinstance(engine, RemoteEngine) or await _is_through(engine, session_id):
         return
@@ -186,8 +188,7 @@ async def _see_through(engine: AnyEngine, session_id: str) -> None:
     while not await _is_through(engine, session_id) and idle < _IDLE_S:
         idle = idle + _POLL_S if engine.is_idle(session_id) else 0.0
         await asyncio.sleep(_POLL_S)
-    go_on = f"`clew continue {session_id} --queue` goes on, and so does a prompt"
-    if why := pause_reason(await engine.get_status(session_id), go_on):
+    if why := queue_pause(await engine.get_status(session_id), session_id):
         print(f"clew: the queue is {why}", file=sys.stderr)
 
 

@@ -10,7 +10,8 @@ import msgspec
 
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, print_json, session_shapes, show
-from clew.fronts.cli.render import damage_of, mark_of, pause_reason
+from clew.fronts.cli.commands.run import see_through
+from clew.fronts.cli.render import damage_of, mark_of, queue_pause
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import QueueShape
 from clew.transcript import part as p
@@ -97,20 +98,41 @@ async def queue(
     /,
     *,
     cancel: Annotated[str | None, option("Take this message out of the queue.")] = None,
+    edit: Annotated[str | None, option("Say this message in the words of --text.")] = None,
+    text: Annotated[str | None, option("The other words.")] = None,
+    move: Annotated[str | None, option("Put this message last, or before another one.")] = None,
+    before: Annotated[str | None, option("The one that --move puts it before.")] = None,
+    pause: Annotated[bool, flag("Let what waits stay there until somebody says --resume.")] = False,
+    resume: Annotated[bool, flag("Go on with what waits.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List the messages of a session that wait for their turn, the next one first.
+    """List the messages of a session that wait for their turn, the next one first; change one, or hold them back.
 
-    Example: clew queue ses_… --cancel msg_…
+    Example: clew queue ses_… --move msg_… --before msg_…
     """
-    async with open_store(store, write=cancel is not None) as engine:
+    changes = [cancel is not None, edit is not None, move is not None, pause, resume]
+    if sum(changes) > 1:
+        raise InvalidInput("one of --cancel, --edit, --move, --pause and --resume at a time")
+    if (edit is None) != (text is None) or (move is None and before is not None):
+        raise InvalidInput("--edit and --text belong together, and --before belongs to --move")
+    async with open_store(store, write=any(changes)) as engine:
         if cancel is not None:
             await engine.cancel_queued(session, cancel)
+        elif edit is not None:
+            await engine.edit_queued(session, edit, text or "")
+        elif move is not None:
+            await engine.move_queued(session, move, before=before)
+        elif pause or resume:
+            await engine.pause_queue(session, paused=pause)
+            await see_through(engine, session)
         waiting, status = await engine.queue(session), await engine.get_status(session)
     lines = [f"{message.id}  {words_of(message)}" for message in waiting]
-    paused = pause_reason(status, f"`clew continue {session} --queue` goes on, and so does a prompt")
-    show(json, QueueShape(waiting, status.paused, status.paused_by), lines if paused is None else [*lines, paused])
+    if pause and not waiting:
+        lines.append("nothing waits, so nothing is paused")
+    elif (paused := queue_pause(status, session)) is not None:
+        lines.append(paused)
+    show(json, QueueShape(waiting, status.paused, status.paused_by), lines)
 
 
 def words_of(message: Message, length: int = 70) -> str:
@@ -133,9 +155,7 @@ async def abort(
     """
     async with open_store(store, write=True) as engine:
         aborted = await engine.abort(session, queue="go_on" if go_on else "stay")
-        paused = pause_reason(
-            await engine.get_status(session), f"`clew continue {session} --queue` goes on, and so does a prompt"
-        )
+        paused = queue_pause(await engine.get_status(session), session)
     lines = ["aborted" if aborted else "nothing was running"]
     show(json, {"aborted": aborted}, lines if paused is None else [*lines, f"the queue is {paused}"])
 

@@ -1,4 +1,4 @@
-"""What is set up: the models that can be named, and every setting with the place it was read from.
+"""What is set up: the models that can be named, the agents, and every setting with the place it was read from.
 
 Secrets are never printed, not even in part: whoever reads a log or a screen has them then.
 """
@@ -74,6 +74,21 @@ def _abilities(model: ModelListing) -> str:
     return f"{model.max_output:>7,} out  " + " ".join(name for name, is_so in has.items() if is_so)
 
 
+async def agents(*, store: Store = None, json: Json = False) -> None:
+    """List the agents that a session in this folder can have, then what was left out of their files, and why.
+
+    Example: clew agents
+    """
+    # As with models: the settings and the folder decide, not a store.
+    async with clew.open("memory:", config="user") as engine:
+        found = await engine.agents(Path.cwd())
+    width = max(len(agent.name) for agent in found.agents)
+    lines = [
+        f"{agent.name:<{width}}  {agent.mode:<8}  {agent.source:<7}  {agent.description}" for agent in found.agents
+    ]
+    show(json, found, [*lines, *([""] if found.notices else []), *found.notices])
+
+
 async def config(*, store: Store = None, json: Json = False) -> None:
     """Show every setting, its value, and where that was read. Secrets are not shown.
 
@@ -97,7 +112,7 @@ async def config(*, store: Store = None, json: Json = False) -> None:
         print(plain(f"clew: no session could begin in this folder: {error} ({error.code})"), file=sys.stderr)
 
 
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (models, config)
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (models, agents, config)
 
 
 def list_settings(store: str | None, environ: Mapping[str, str]) -> list[Setting]:
@@ -154,9 +169,11 @@ def _settings(group: Config | msgspec.Struct, written: Mapping[str, Any], under:
 
 def redact(name: str, value: Any) -> Any:
     """A value without what must stay secret: whole values by their names, and logins in addresses."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.to_builtins(value)
     if isinstance(value, Mapping):
-        # Headers have names of their own, and most that anybody sets carry a key.
-        return {key: _HIDDEN if name == "headers" else redact(str(key), inner) for key, inner in value.items()}
+        # Headers, and variables of a server, have names of their own, and most that anybody sets carry a key.
+        return {key: _HIDDEN if name in ("headers", "env") else redact(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [redact(name, inner) for inner in value]
     if _SECRET.search(name) and not _NAMES.search(name) and value:

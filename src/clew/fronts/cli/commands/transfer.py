@@ -13,7 +13,9 @@ import cyclopts
 
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, session_shapes, show
+from clew.fronts.cli.commands.moving import move_in
 from clew.fronts.cli.safe_text import plain, plain_json
+from clew.interop.programs.arrival import Program
 
 __all__ = ["COMMANDS"]
 
@@ -53,7 +55,7 @@ async def export(
     session: str,
     /,
     *,
-    format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai"] = "json",
+    format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"] = "json",
     out: Annotated[Path | None, option("A new file; without it the export is printed.")] = None,
     keep_secrets: Annotated[bool, flag("Do not strike out what looks like a key or a password.")] = False,
     hidden: Annotated[bool, flag("Also what left the conversation.")] = False,
@@ -87,18 +89,30 @@ def _write_new(file: Path, data: bytes) -> None:
 
 async def import_(
     file: Annotated[
-        Path, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.", allow_leading_hyphen=True)
-    ],
+        Path | None, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.", allow_leading_hyphen=True)
+    ] = None,
     /,
     *,
+    from_: Annotated[
+        Program | None, option("Sessions of another program: all in its usual place, or those of FILE.", "--from")
+    ] = None,
+    list_: Annotated[bool, flag("Of another program: only say what is there.", "--list")] = False,
+    only: Annotated[tuple[str, ...], option("Of another program: the session of this id. May come again.")] = (),
     workspace: Annotated[Path | None, option("The folder it is to work in; without it, it has none.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Take in a session that was exported. It is checked like any input, and taken whole or not at all.
+    """Take in a session that was exported, or those of another program. Each comes whole or not at all.
 
     Example: clew import session.json
+    Example: clew import --from claude-code --list
     """
+    folder = await asyncio.to_thread(workspace.resolve) if workspace is not None else None
+    if from_ is not None:
+        await move_in(from_, file, list_only=list_, only=only, workspace=folder, store=store, json=json)
+        return
+    if file is None or list_ or only:
+        raise InvalidInput("name a file, or a program with --from; --list and --only are for sessions of a program")
     if str(file) == "-":
         data = sys.stdin.buffer.read()
     else:
@@ -106,7 +120,6 @@ async def import_(
             data = file.read_bytes()
         except OSError as error:
             raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
-    folder = await asyncio.to_thread(workspace.resolve) if workspace is not None else None
     async with open_store(store, write=True, make=True) as engine:
         session = await engine.import_session(data, workspace_root=folder)
         [shape] = await session_shapes(engine, [session])

@@ -97,6 +97,27 @@ async def add_schedule(
     show(json, kept, [kept.id])
 
 
+@schedules.command(name="watch")
+async def watch_resource(
+    session: str,
+    server: str,
+    uri: str,
+    prompt: str | None = None,
+    /,
+    *,
+    name: Annotated[str | None, option("What it is called.")] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Tell a session whenever a resource of an MCP server changes; prints the id under which that is kept.
+
+    Example: clew schedule watch ses_… tracker issue://7 "Issue 7 has changed: read it."
+    """
+    async with open_store(store, write=True) as engine:
+        kept = await engine.schedules.watch(session, server, uri, prompt=prompt, name=name)
+    show(json, kept, [kept.id])
+
+
 @schedules.command(name="ls")
 async def list_schedules(*, store: Store = None, json: Json = False) -> None:
     """List the schedules: id, when it fires next in UTC, expression and zone, name or prompt, what is wrong after !.
@@ -106,7 +127,7 @@ async def list_schedules(*, store: Store = None, json: Json = False) -> None:
     async with open_store(store) as engine:
         found = await engine.schedules.list()
     lines = (
-        f"{one.id}  {_next(one):<20}  {one.cron or 'once'} {one.timezone}"
+        f"{one.id}  {_next(one):<20}  {_when(one)}"
         f"  {' '.join((one.name or one.prompt).split())[:60]}"
         + (f"  ! {' '.join(one.last_error.split())}" if one.last_error else "")
         for one in found
@@ -185,8 +206,16 @@ async def _run(engine: AnyEngine, schedule_id: str) -> Received:
     return received
 
 
+def _when(schedule: Schedule) -> str:
+    if schedule.watches is not None:
+        return f"when {schedule.watches.uri} of {schedule.watches.server} changes"
+    return f"{schedule.cron or 'once'} {schedule.timezone}"
+
+
 def _next(schedule: Schedule) -> str:
-    return "paused" if schedule.paused else _moment(schedule.next_fire_at)
+    return (
+        "paused" if schedule.paused else "on change" if schedule.watches is not None else _moment(schedule.next_fire_at)
+    )
 
 
 def _moment(at: int | None) -> str:
@@ -197,7 +226,7 @@ def _show_schedule(schedule: Schedule, json: bool) -> None:
     rows = {
         "id": schedule.id,
         "name": schedule.name,
-        "cron": f"{schedule.cron or 'once'} {schedule.timezone}",
+        "cron": _when(schedule),
         "by": "the agent of its session" if schedule.by == "agent" else None,
         "next": _next(schedule),
         "last": _moment(schedule.last_fired_at),

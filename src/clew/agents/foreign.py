@@ -1,0 +1,442 @@
+"""Agents as Claude Code and opencode write them: Markdown files, and the map ``agent`` of ``opencode.json``.
+
+The keys both have are read into clew's own; those that mean nothing here are named. Such a file is a project's, so it
+is held to what a project may do (:mod:`clew.agents.restraint`). What narrows an agent is never lost: a refusal that
+cannot be said in clew's rules is made wider, and where that is not possible the agent is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clew.agents.manifest import (
+    MAX_DESCRIPTION,
+    MAX_STEPS,
+    Agent,
+    AgentMode,
+    is_agent_name,
+    is_permission,
+    is_temperature,
+)
+from clew.contained import shown
+from clew.errors import InvalidInput
+from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter, split_front_matter
+from clew.transcript.rule import Rule
+from clew.transcript.session import read_model
+
+__all__ = ["OpencodeFile", "parse_foreign"]
+
+_TOOLS: Final = {
+    "agent": "task",
+    "apply_patch": "edit",
+    "askuserquestion": "question",
+    "bash": "bash",
+    "edit": "edit",
+    "glob": "glob",
+    "grep": "grep",
+    "list": "ls",
+    "ls": "ls",
+    "multiedit": "edit",
+    "patch": "edit",
+    "question": "question",
+    "read": "read",
+    "skill": "skill",
+    "task": "task",
+    "todoread": "todo",
+    "todowrite": "todo",
+    "webfetch": "web_fetch",
+    "write": "write",
+}
+"""What a tool is called here, by its name elsewhere in small letters. Any other name is kept as it is."""
+_FREER_MODES: Final = ("acceptEdits", "auto", "bypassPermissions", "dontAsk")
+_MODES: Final[Mapping[str, AgentMode]] = {"primary": "primary", "subagent": "subagent", "all": "subagent"}
+_USED: Final = frozenset(
+    {
+        *("name", "description", "mode", "model", "temperature", "prompt", "tools", "disallowedTools", "permission"),
+        *("permissionMode", "maxTurns", "maxSteps", "steps", "disable", "disabled"),
+    }
+)
+_LINE: Final = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(\S.*)$", re.MULTILINE)
+_WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}\*?")
+_SERVER: Final = re.compile(r"mcp__(?:(?!__)[^*])+")
+# What is never closed ends with the file: looked for from each of its signs, it would take the square of its length.
+_NOT_DATA: Final = re.compile(r'("(?:\\.|[^"\\])*+"?)|//[^\n]*|/\*(?:.*?\*/|.*)', re.DOTALL)
+_LAST_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*+"?)|,(?=\s*[}\]])')
+_IN_LIST: Final = re.compile(r"(?:[^,(]|\([^)]*(?:\)|$))++")
+_MAX_RULES: Final = 1_000
+_MAX_PARTS: Final = 8
+"""So many lines below are looked for the end of a server's name in a tool's."""
+_ANY_SERVER: Final = "mcp__*"
+_FILE: Final = re.compile(r"\{file:([^{}]+)\}")
+
+
+def parse_foreign(text: str, *, name: str, path: str, notice: Callable[[str], None]) -> Agent | None:
+    """The agent of a Markdown file; None for one that is switched off. ``name`` is the file's.
+
+    Raises ``InvalidInput`` with file and line.
+    """
+    try:
+        front = parse_front_matter(text, path)
+    except InvalidInput as error:
+        # Claude Code takes a description with any signs in it, which YAML does not. What narrows is read as it is.
+        head, body = split_front_matter(text, path)
+        try:
+            front = parse_front_matter(f"---\n{_LINE.sub(_quoted, head)}\n---\n{body}", path)
+        except InvalidInput:
+            raise error from None
+    return _Foreign(front.fields, path, notice).agent(name, front.body)
+
+
+def _quoted(line: re.Match[str]) -> str:
+    key, text = line[1], line[2].rstrip()
+    if (key in _USED and key != "description") or (text[0] in "\"'" and text[0] == text[-1]):
+        return line[0]
+    return f"{key}: {msgspec.json.encode(text).decode()}"
+
+
+class OpencodeFile:
+    """An ``opencode.json``, comments and last commas allowed. Raises ``InvalidInput`` where it is none."""
+
+    def __init__(self, text: str, *, path: str, notice: Callable[[str], None]) -> None:
+        self._path, self._notice = path, notice
+        plain = _LAST_COMMA.sub(r"\1", _NOT_DATA.sub(r"\1", text))
+        try:
+            told = msgspec.json.decode(plain)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise InvalidInput(f"{path}: it is not JSON: {error}") from error
+        if not isinstance(told, dict) or not isinstance(agents := told.get("agent", {}), dict):
+            raise InvalidInput(f"{path}: `agent` is a map of agents")
+        self._agents = agents
+        # What it says of all agents: of that only what narrows is of use.
+        shared = _fields({key: told.get(key) for key in ("tools", "permission")}, path)
+        self._offered, rules = _Foreign(shared, path, notice).permissions()
+        self._rules = tuple(rule for rule in rules if rule.action != "allow")
+
+    def narrow(self, agent: Agent) -> Agent:
+        """The agent with what the file refuses all agents of the project, before what its own words refuse."""
+        rules = (*self._rules, *agent.rules)
+        return msgspec.structs.replace(agent, tools=_both(agent.tools, self._offered), rules=rules)
+
+    def agents(self, read: Callable[[str], str]) -> Iterator[Agent]:
+        """Its agents. ``read`` gives a prompt that lies in a file of the project, and raises ``InvalidInput``."""
+        for name, one in self._agents.items():
+            where = f"{self._path}: agent {name!r}"
+            try:
+                if not isinstance(one, dict):
+                    raise InvalidInput(f"{where} is a map of settings")
+                if not isinstance(prompt := one.get("prompt"), str):
+                    self._notice(f"{where} is ignored; it has no prompt of its own")
+                    continue
+                if file := _FILE.fullmatch(prompt.strip()):
+                    try:
+                        prompt = read(file[1].strip())
+                    except InvalidInput as error:
+                        raise InvalidInput(f"{where}: its prompt {error}") from error
+                elif "{env:" in prompt or "{file:" in prompt:
+                    raise InvalidInput(f"{where} has a prompt that is put together; only a whole {{file:…}} is read")
+                if agent := _Foreign(_fields(one, where), where, self._notice).agent(name, prompt.strip()):
+                    yield agent
+            except InvalidInput as error:
+                self._notice(f"{error}; the agent is ignored")
+
+
+def _fields(told: Mapping[str, Any], where: str) -> dict[str, Field]:
+    try:
+        return {key: Field(0, _value(value)) for key, value in told.items() if value is not None}
+    except RecursionError as error:
+        raise InvalidInput(f"{where} is nested too deep") from error
+
+
+def _both(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The tools that are in both lists, None being all."""
+    if one is None or other is None:
+        return other if one is None else one
+    return tuple(tool for tool in one if tool in other)
+
+
+def _value(value: Any) -> Value:
+    """A value of JSON as front matter has it."""
+    if isinstance(value, dict):
+        return {key: _value(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return tuple(map(_value, value))
+    return Scalar(value.strip() if isinstance(value, str) else msgspec.json.encode(value).decode(), 0)
+
+
+class _Foreign:
+    """The fields of one agent, each read as far as clew has the like of it."""
+
+    def __init__(self, fields: Mapping[str, Field], path: str, notice: Callable[[str], None]) -> None:
+        self._fields = fields
+        self._path = path
+        self._tell = notice
+
+    def _notice(self, what: str) -> None:
+        self._tell(shown(f"{self._path}: {what}"))
+
+    def agent(self, file_name: str, body: str) -> Agent | None:
+        if any((self._text(key) or "").lower() == "true" for key in ("disable", "disabled")):
+            return None
+        name = self._text("name") or file_name
+        if not is_agent_name(name):
+            raise self._wrong(f"an agent's name has a-z, 0-9 and dashes, not {name!r}")
+        description = shown(" ".join((self._text("description") or "").split()))
+        if not description or not body:
+            raise self._wrong(f"the {'prompt' if description else 'description'} is missing")
+        if unused := [key for key in self._fields if key not in _USED]:
+            self._notice(f"clew has nothing like {', '.join(unused)}; ignored")
+        tools, rules = self.permissions()
+        return Agent(
+            name=name,
+            description=description
+            if len(description) <= MAX_DESCRIPTION
+            else f"{description[: MAX_DESCRIPTION - 1]}…",
+            prompt=body,
+            tools=tools,
+            rules=rules,
+            model=self._model(),
+            max_steps=self._steps(),
+            mode=self._mode(),
+            temperature=self._temperature(),
+            source="project",
+            path=self._path,
+        )
+
+    def _text(self, key: str) -> str | None:
+        field = self._fields.get(key)
+        return field.value.text if field is not None and isinstance(field.value, Scalar) else None
+
+    def _wrong(self, what: str, key: str | None = None) -> InvalidInput:
+        line = (
+            self._fields[key].line if key is not None else min((one.line for one in self._fields.values()), default=1)
+        )
+        return fail(self._path, line, what) if line else InvalidInput(f"{self._path}: {what}")
+
+    def _passed_over(self, key: str, why: str) -> None:
+        self._notice(f"{key} is ignored; {why}")
+
+    def _mode(self) -> AgentMode:
+        mode = self._text("mode") or "all"
+        if mode not in _MODES:
+            self._passed_over("mode", f"it is one of {', '.join(_MODES)}")
+        return _MODES.get(mode, "subagent")
+
+    def _model(self) -> str | None:
+        named = self._text("model")
+        if named in (None, "", "inherit"):
+            return None
+        model = f"anthropic/{named}" if named.startswith("claude-") else named
+        try:
+            read_model(model if model.isprintable() else "")
+        except InvalidInput:
+            self._passed_over("model", f"{named!r} is not provider/model; it runs on the session's")
+            return None
+        return model
+
+    def _steps(self) -> int | None:
+        for key in ("maxTurns", "steps", "maxSteps"):
+            text = self._text(key)
+            if text is None:
+                continue
+            if re.fullmatch(r"[0-9]{1,9}", text) and int(text):
+                return min(int(text), MAX_STEPS)
+            self._passed_over(key, "it is a whole number from 1")
+        return None
+
+    def _temperature(self) -> float | None:
+        text = self._text("temperature")
+        if text is None or is_temperature(text):
+            return None if text is None else float(text)
+        self._passed_over("temperature", "it is a number from 0 to 2")
+        return None
+
+    # ---------------------------------------------------------------- what it may do
+
+    def permissions(self) -> tuple[tuple[str, ...] | None, tuple[Rule, ...]]:
+        """The tools it is offered, None for all, and its rules."""
+        rules: list[Rule] = []
+        offered = self._tools(rules)
+        if "disallowedTools" in self._fields:
+            rules += (_refuse(tool) for tool in self._named("disallowedTools"))
+        if "permission" in self._fields:
+            offered = _both(offered, self._permission(rules))
+        mode = self._text("permissionMode")
+        if mode == "plan":
+            rules += (_refuse(tool) for tool in ("write", "edit"))
+        elif mode not in (None, "", "default"):
+            if mode not in _FREER_MODES:
+                raise self._wrong(
+                    f"permissionMode is one of default, plan, {', '.join(_FREER_MODES)}", "permissionMode"
+                )
+            self._passed_over(f"permissionMode: {mode}", "a project cannot grant anything")
+        if len(rules) > _MAX_RULES:
+            raise self._wrong(f"it comes to more than {_MAX_RULES} rules")
+        return offered, tuple(rules)
+
+    def _tools(self, rules: list[Rule]) -> tuple[str, ...] | None:
+        field = self._fields.get("tools")
+        if field is None:
+            return None
+        if not isinstance(field.value, Mapping):
+            named = self._named("tools")
+            return None if "*" in named else named
+        flags = dict(self._switches(field.value))
+        if flags.pop("*", True):
+            rules += (_refuse(tool) for name, on in flags.items() if not on for tool in _gated(name))
+            return None
+        switched_on = (name for name, on in flags.items() if on)
+        tools = (tool for name in switched_on for tool in ((_tool(name),) if name.lower() in _TOOLS else _meant(name)))
+        return tuple(dict.fromkeys(tools))
+
+    def _switches(self, value: Mapping[str, Value]) -> list[tuple[str, bool]]:
+        """Tools that are switched on or off; what stands before a word on all of them does not count."""
+        switches: list[tuple[str, bool]] = []
+        for name, one in value.items():
+            if not isinstance(one, Scalar) or one.text not in ("true", "false") or not is_permission(name):
+                raise self._wrong(f"{name} of tools is true or false", "tools")
+            switches = [] if name == "*" else switches
+            switches.append((name, one.text == "true"))
+        return switches
+
+    def _named(self, key: str) -> tuple[str, ...]:
+        """The tools of a list, or of a text with commas, under clew's names."""
+        field = self._fields[key]
+        items = field.value if isinstance(field.value, tuple) else (field.value,)
+        names = []
+        for item in items:
+            if not isinstance(item, Scalar):
+                raise self._wrong(f"{key} is a list of tools", key)
+            names += [name for part in _IN_LIST.findall(item.text) if (name := part.strip())]
+        if held := [name for name in names if name != "*" and not _WORD.fullmatch(name)]:
+            # Part of a tool: offered as a whole it would be more than was said, refused as a whole it is at least that.
+            does = "not offered" if key == "tools" else "refused as a whole"
+            self._notice(f"{', '.join(held)} of {key}: clew names whole tools here; it is {does}")
+            names = [name for name in names if name not in held]
+            if key != "tools":
+                names += (whole := [name.partition("(")[0].strip() for name in held])
+                if not all(map(_WORD.fullmatch, whole)):
+                    raise self._wrong(f"{key} is a list of tools with commas between them", key)
+        if strange := [
+            name for name in names if name != "*" and not name.startswith("mcp__") and name.lower() not in _TOOLS
+        ]:
+            self._notice(
+                f"{', '.join(strange)} of {key}: clew brings no such tool; it is offered only where there is one"
+            )
+        return tuple(dict.fromkeys(tool for name in names for tool in _tools(name)))
+
+    def _permission(self, rules: list[Rule]) -> tuple[str, ...] | None:
+        """opencode's map of what is allowed, asked for and denied; of several words on one thing the last counts."""
+        value = self._fields["permission"].value
+        if not isinstance(value, Mapping):
+            value = {"*": value}
+        entries = list(value.items())
+        last = max((at for at, (name, _) in enumerate(entries) if name == "*"), default=0)
+        offered: list[str] | None = None
+        for name, one in entries[last:]:
+            if not is_permission(name):
+                raise self._wrong(f"{name} is not the name of a tool", "permission")
+            cases = self._cases(name, one)
+            if name == "*" and cases[0][1] == "deny":
+                offered = []
+                continue
+            if offered is not None and cases != [("*", "deny")]:
+                offered += _meant(name)
+            if name in ("doom_loop", "external_directory"):
+                self._passed_over(f"permission {name}", "clew always asks there")
+                continue
+            for tool in _gated(name):
+                rules += _rules_of(tool, cases)
+        return None if offered is None else tuple(dict.fromkeys(offered))
+
+    def _cases(self, name: str, value: Value) -> list[tuple[str, str]]:
+        """Pattern and action, in order, from the last word on everything."""
+        cases = list(value.items()) if isinstance(value, Mapping) else [("*", value)]
+        found: list[tuple[str, str]] = []
+        for pattern, action in cases:
+            fit = pattern.strip() and pattern.isprintable()
+            if not fit or not isinstance(action, Scalar) or action.text not in ("allow", "ask", "deny"):
+                raise self._wrong(f"{name} is allow, ask or deny, or a map of them", "permission")
+            found = [] if not pattern.strip("*") else found
+            found.append((pattern if found or pattern.strip("*") else "*", action.text))
+        if not found:
+            raise self._wrong(f"{name} says nothing", "permission")
+        return found
+
+
+def _tool(name: str) -> str:
+    return f"{name}__*" if _SERVER.fullmatch(name) else _TOOLS.get(name.lower(), name)
+
+
+def _tools(name: str) -> tuple[str, ...]:
+    """A name with a star is also that of every tool which is called otherwise here and begins so there."""
+    begun = name[:-1].lower() if name.endswith("*") and name != "*" else None
+    return (_tool(name), *(ours for theirs, ours in _TOOLS.items() if begun is not None and theirs.startswith(begun)))
+
+
+def _gated(name: str) -> tuple[str, ...]:
+    """The tools that opencode means by the name of a permission. A tool of an MCP server is ``server_tool`` there, and
+    nothing says where the server's name ends."""
+    tools = _tools(name)
+    if "edit" in tools:
+        tools = (*tools, "write")
+    if name.lower() in _TOOLS or name == "*":
+        return tools
+    stem, star = (name[:-1], "*") if name.endswith("*") else (name, "")
+    parts = stem.split("_")
+    if len(parts) > _MAX_PARTS:
+        return (*tools, _ANY_SERVER)
+    served = [f"mcp__{'_'.join(parts[:at])}__{'_'.join(parts[at:])}{star}" for at in range(1, len(parts))]
+    return (*dict.fromkeys(tools), *served, *([f"mcp__{stem}*"] if star else []))
+
+
+def _meant(name: str) -> tuple[str, ...]:
+    """The same where it is offered: of a name that may be any server's nothing but itself."""
+    return tuple(tool for tool in _gated(name) if tool == name or tool != _ANY_SERVER)
+
+
+def _refuse(tool: str) -> Rule:
+    return Rule(tool, "*", "deny", "manifest", pinned=True)
+
+
+def _rules_of(tool: str, cases: Sequence[tuple[str, str]]) -> Iterator[Rule]:
+    """Rules that are at least as strict. A refusal is pinned, unless what it leaves out is to be asked for: then the
+    rule that spells more out decides, as it is the later one here."""
+    excepting = cases[0] == ("*", "deny") and any(action != "deny" for _, action in cases)
+    for pattern, action in cases:
+        if excepting:
+            action = "ask" if action == "allow" else action
+        shown = "*" if pattern == "*" else _pattern(tool, pattern, within=excepting and action == "ask")
+        if shown is None and (action == "allow" or (excepting and action == "ask")):
+            continue  # neither a grant nor what is left out of a refusal may be made wider
+        pinned = action == "deny" and not (excepting and pattern == "*")
+        yield msgspec.convert(
+            {"permission": tool, "pattern": shown or "*", "action": action, "source": "manifest", "pinned": pinned},
+            Rule,
+        )
+
+
+def _pattern(tool: str, pattern: str, *, within: bool) -> str | None:
+    """A pattern of clew's that covers all that opencode's does, or with ``within`` nothing else; None: there is none.
+
+    There a star goes over folders, and two are no more than one.
+    """
+    if tool == "bash":
+        return None if "?" in pattern or "\\" in pattern else pattern
+    if tool not in ("read", "write", "edit", "ls") or any(sign in pattern for sign in "?[{\\!"):
+        return None
+    pattern = re.sub(r"^\$HOME(?=/)", "~", pattern)
+    root = "" if pattern.startswith(("/", "~/")) else "./"
+    before, star, after = re.sub(r"\*+", "*", pattern.removeprefix("./")).partition("*")
+    whole = not before or before.endswith("/")
+    if not star or (within and (after or not whole)):
+        return f"{root}{before}{star}{after}"
+    after = re.sub(r"^(?:/\*)+", "", after)
+    if not after:
+        return f"{root}{before}**" if whole else f"{root}{before}*/**"
+    if whole and "*" not in after:
+        return f"{root}{before}**{after}" if after.startswith("/") else f"{root}{before}**/*{after}"
+    return None
