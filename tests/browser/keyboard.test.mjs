@@ -1,6 +1,6 @@
 /** Everything by keyboard alone: no case here touches a pointer. The focus is always somewhere, and can be seen. */
 import assert from "node:assert/strict";
-import { openPage, startServer, test } from "./kit.mjs";
+import { holdFrames, letFramesGo, openPage, startServer, test } from "./kit.mjs";
 import { composer, messagesOf, newSession, openSession, say, settled, thread, until } from "./scenes.mjs";
 
 let shared;
@@ -178,20 +178,11 @@ test("Up edits the last message, an edit further up can be left, and a rewind is
   await page.getByText("Editing your last message").waitFor();
   await page.keyboard.press("Escape");
   // However late the next frame comes, what was selected meanwhile is written over.
-  await page.evaluate(() => {
-    const frames = [];
-    const real = window.requestAnimationFrame;
-    window.requestAnimationFrame = (frame) => frames.push(frame);
-    window.letGo = () => {
-      window.requestAnimationFrame = real;
-      frames.forEach((frame) => real(frame));
-      return new Promise((resolve) => real(() => resolve()));
-    };
-  });
+  await holdFrames(page);
   await page.keyboard.press("ArrowUp");
   await until(async () => (await composer(page).inputValue()) === "two", "one's own words");
   await page.keyboard.press("ControlOrMeta+A");
-  await page.evaluate(() => window.letGo());
+  await letFramesGo(page);
   await page.keyboard.type("two");
   assert.equal(await composer(page).inputValue(), "two");
   await page.keyboard.type(" and a half");
@@ -424,4 +415,22 @@ test("on a narrow screen the list opens, closes and gives the focus back", async
   await page.keyboard.press("Escape");
   await page.getByRole("complementary", { name: "Sessions" }).waitFor({ state: "hidden" });
   await focusIs(page, "Sessions");
+});
+
+test("who has gone on when the search is ready stays where they went", async () => {
+  const server = await sharedServer();
+  const id = await newSession(server, "Gone on");
+  const page = await openSession(server, id);
+  await composer(page).waitFor();
+  const row = page.getByRole("link", { name: /^Gone on/ });
+  await row.waitFor();
+  await holdFrames(page);
+  await page.keyboard.press("Control+Shift+F");
+  await row.focus();
+  await letFramesGo(page);
+  await page.keyboard.press("Delete");
+  await page.getByRole("dialog", { name: "Delete this session?" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Control+Shift+F");
+  await focusIs(page, "Search all sessions");
 });

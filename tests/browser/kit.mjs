@@ -329,3 +329,21 @@ async function within(ms, what, promise) {
     clearTimeout(timer);
   }
 }
+
+/** The next frame comes as late as the test likes. */
+export function holdFrames(page) {
+  return page.evaluate(() => {
+    const frames = [];
+    const real = window.requestAnimationFrame;
+    window.requestAnimationFrame = (frame) => frames.push(frame);
+    window.letGo = () => {
+      window.requestAnimationFrame = real;
+      frames.forEach((frame) => real(frame));
+      return new Promise((resolve) => real(() => resolve()));
+    };
+  });
+}
+
+export function letFramesGo(page) {
+  return page.evaluate(() => window.letGo());
+}

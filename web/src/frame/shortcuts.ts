@@ -1,8 +1,10 @@
 /** Keys that work everywhere: Ctrl or Cmd with K is the palette, with B the list, with J a new session, with I the inspector. */
 
 import { useEffect } from 'react';
+import { flushSync } from 'react-dom';
 import { goTo } from '../state/route';
 import { toggleList, view } from '../state/view';
+import { focusNext } from '../ui/focus_next';
 
 export const SEARCH_FIELD = 'clew-search';
 
@@ -10,13 +12,14 @@ export const SEARCH_FIELD = 'clew-search';
 export function beginNew(): void {
   goTo({ session: null });
   view.set({ sidebar: false });
-  requestAnimationFrame(() => document.querySelector<HTMLElement>('main form textarea')?.focus());
+  focusNext(() => document.querySelector<HTMLElement>('main form textarea'));
 }
 
 /** To the field that searches all sessions, wherever the list is. */
 export function beginSearch(): void {
-  view.set({ sidebar: true, collapsed: false });
-  requestAnimationFrame(() => document.getElementById(SEARCH_FIELD)?.focus());
+  // Drawn at once: what is pressed next is meant for the field, and who goes on from it is not brought back.
+  flushSync(() => view.set({ sidebar: true, collapsed: false }));
+  document.getElementById(SEARCH_FIELD)?.focus();
 }
 
 const KEYS: Record<string, () => void> = {

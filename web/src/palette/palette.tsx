@@ -1,6 +1,7 @@
 /** The palette: everything in one list, found by a few letters. Arrows move, Enter does it, Esc closes. */
 
 import { type KeyboardEvent, useEffect, useId, useMemo, useRef, useState } from 'react';
+import { flushSync } from 'react-dom';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
 import { useSearch } from '../sidebar/use_search';
@@ -25,9 +26,9 @@ export function Palette({ onClose }: { onClose: () => void }) {
     list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest' });
   }, [current?.key]);
   const pick = (entry: Entry) => {
-    onClose();
-    // After the focus went back to where it was: what is picked may want it.
-    requestAnimationFrame(entry.act);
+    // The focus goes back to where it was first: what is picked may want it, and what is typed next is meant for that.
+    flushSync(onClose);
+    entry.act();
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.nativeEvent.isComposing) return;

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef } from 'react';
 import { Button, IconButton } from '../ui/button';
+import { focusNext } from '../ui/focus_next';
 import { count } from '../ui/words';
 
 interface Props {
@@ -17,7 +18,7 @@ export function ArchivedLine({ what, focused, onUndo, onDone }: Props) {
   useEffect(() => {
     // The bar that had the focus is gone; what one may want next is here.
     if (!focused) return undefined;
-    const frame = requestAnimationFrame(() => undo.current?.focus());
+    const frame = focusNext(() => undo.current);
     return () => cancelAnimationFrame(frame);
   }, [what, focused]);
   return (

@@ -8,6 +8,7 @@ import { goTo, useRoute } from '../state/route';
 import { useStore } from '../state/store';
 import { view } from '../state/view';
 import { Button } from '../ui/button';
+import { focusNext } from '../ui/focus_next';
 import { ArchivedLine } from './archived_line';
 import { ChosenBar } from './chosen_bar';
 import { DeleteDialog } from './delete_dialog';
@@ -37,7 +38,7 @@ export function SessionList() {
   const [archived, setArchived] = useState<{ ids: string[]; archived: boolean } | null>(null);
 
   const rows = () => [...(list.current?.querySelectorAll<HTMLAnchorElement>('a[data-session]') ?? [])];
-  const focusRow = (id: string) => requestAnimationFrame(() => rows().find((row) => row.dataset.session === id)?.focus());
+  const focusRow = (id: string) => focusNext(() => rows().find((row) => row.dataset.session === id), (at) => list.current?.contains(at) ?? false);
   const putAway = async (ids: string[], away: boolean) => {
     setChosen(NONE);
     const done = await host.archiveAll(ids, away).catch(() => []);
