@@ -193,13 +193,13 @@ async def test_what_an_operation_holds_is_not_gone_through_for_garbage_until_its
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its pieces neither: the collector is told at the beginning and at the end of each, and by nobody else."""
+    # Nothing that goes on beside it, as a title that is looked for, is long here.
+    monkeypatch.setattr(statements, "FEW_TURNS", 200)
     providers = FakeProviders(ScriptedModel([], otherwise=say("yes")))
     async with served(store=f"sqlite:///{tmp_path}/clew.db", providers=providers) as client:
         session_id = await client.session()
         for text in ("one", "two", "three"):
             await (await client.engine.submit(session_id, text)).wait()
-        # Nothing that goes on beside it is long here.
-        monkeypatch.setattr(statements, "FEW_TURNS", 200)
         told: list[tuple[int, ...]] = []
         usual = gc.get_threshold()
         monkeypatch.setattr("clew.long_work.gc.set_threshold", lambda *given: told.append(given))
