@@ -43,7 +43,7 @@ ECHO = {"provider_id": "demo", "model_id": "echo"}
 FACADE = [one for one in OPERATIONS if not one.served]
 # Put together of other operations, so that they are the same everywhere; and what only the owner of a store does.
 COMPOSED = {"rename_session", "archive_session", "losses", "schedules.pause", "schedules.resume"}
-OWNERS_ALONE = {"schedules.tick", "schedules.fire_watch", "webhooks.deliver"}
+OWNERS_ALONE = {"schedules.tick", "webhooks.deliver"}
 
 
 @contextlib.asynccontextmanager

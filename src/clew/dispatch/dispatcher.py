@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from clew.dispatch.events import Events
+from clew.dispatch.firing import Changes, Firing
 from clew.dispatch.router import Gate, Router
-from clew.dispatch.schedules import Changes, Schedules
+from clew.dispatch.schedules import Schedules
 from clew.dispatch.watches import Watches
 from clew.dispatch.webhooks import Webhooks
 from clew.runtime.host import Host
@@ -34,16 +35,20 @@ class Dispatcher:
         self._runtime = runtime
         self._router = Router(host, runtime, gate)
         self._changes, self._hooks = Changes(), asyncio.Lock()
+        self._firing = Firing(host, self._router, self._changes)
         self.events, self.schedules, self.webhooks = self.ways(gate)
         self._wake = asyncio.Event()
-        self._watches = Watches(host, self.schedules, self._changes, self._wake.set)
+        self._watches = Watches(host, self._firing, self._wake.set)
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def ways(self, gate: Gate) -> tuple[Events, Schedules, Webhooks]:
         """The three ways in, for whoever asks."""
-        host, router = self._host, self._router if gate.owner is None else self._router.scoped(gate)
-        schedules = Schedules(host, self._runtime, router, gate, self._changes)
+        host, router, firing = self._host, self._router, self._firing
+        if gate.owner is not None:
+            router = router.scoped(gate)
+            firing = Firing(host, router, self._changes)
+        schedules = Schedules(host, self._runtime, router, gate, firing)
         return Events(host, router, gate), schedules, Webhooks(host, router, gate, self._hooks)
 
     async def open(self, *, fire: bool, left: Iterable[str] = ()) -> None:
@@ -86,7 +91,7 @@ class Dispatcher:
         while not self._ending.is_set():
             self._wake.clear()
             try:
-                waits = [await self.schedules.tick(), await self._watches.tick()]
+                waits = [await self._firing.tick(), await self._watches.tick()]
                 wait = min((one for one in waits if one is not None), default=None)
             except Exception:
                 # One that cannot be read or written must not stop the others for good.

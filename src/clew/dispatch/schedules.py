@@ -1,45 +1,30 @@
-"""Schedules: kept, changed, and fired when they are due. A schedule never overlaps itself."""
+"""Schedules: kept, shown, changed and removed, by people and by agents; what they lead to is fired elsewhere."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from clew import ids
-from clew.dispatch.router import Gate, Inbound, Received, Router
-from clew.errors import (
-    ClewError,
-    Conflict,
-    InternalError,
-    Invalid,
-    InvalidInput,
-    RowUndecodable,
-    SessionBusy,
-    StoreError,
-    ToolFailed,
-    TriggerNotFound,
-)
+from clew.dispatch.firing import Firing, no_schedule
+from clew.dispatch.router import Gate, Received, Router
+from clew.errors import Conflict, Invalid, InvalidInput, ToolFailed
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import ScheduleMoved
 from clew.runtime.runtime import Runtime
 from clew.runtime.served_tools import find_place
 from clew.runtime.setting import Setting
 from clew.store.base import get_session
-from clew.store.unit import STORE_WIDE, DropSchedule, Guard, PutSchedule, Refused, ScheduleIs, Unit, Write
+from clew.store.unit import DropSchedule, PutSchedule
 from clew.tools.base import NextTurn
 from clew.transcript.gate import check_value
-from clew.transcript.part import text_part
-from clew.triggers.envelope import Trigger
 from clew.triggers.routing import MAX_NAME, Routing, check_routing
 from clew.triggers.schedule import (
     MAX_OWN,
     MAX_WATCHED,
-    WATCH_GAP_MS,
     MissedPolicy,
     Schedule,
     Watch,
@@ -47,19 +32,14 @@ from clew.triggers.schedule import (
     check_cron,
     check_own,
     next_fire,
-    plan,
     read_moment,
 )
 
-__all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "Changes", "SchedulePreview", "Schedules", "check_prompt"]
-
-log = logging.getLogger("clew.dispatch")
+__all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "SchedulePreview", "Schedules", "check_prompt"]
 
 MAX_PROMPT: Final = 64 * 1024
 MAX_SCHEDULES: Final = 1_000
 _FAILED: Final = frozenset({"failed", "refused", "unanswered"})
-_LONG_MS: Final = 7 * 86_400_000
-_AGAIN_MS: Final = 100
 _PREVIEWED: Final = 3
 _LONGEST_URI: Final = 2_000
 
@@ -71,31 +51,17 @@ class SchedulePreview(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-class Changes:
-    """What all who look at schedules share: one changes them at a time, and the loop that fires them is told."""
-
-    def __init__(self) -> None:
-        # Firing and changing read a schedule and write it back.
-        self.lock = asyncio.Lock()
-        # What was listed before a change is old.
-        self.count = 0
-        self.on_change: Callable[[], None] = lambda: None
-        # Why what a schedule watches cannot be watched now, by its id.
-        self.troubles: dict[str, str] = {}
-
-
 class Schedules:
     """``engine.schedules``. ``tick`` does what is due now; a loop calls it where the store's owner wants one."""
 
-    def __init__(self, host: Host, runtime: Runtime, router: Router, gate: Gate, changes: Changes) -> None:
+    def __init__(self, host: Host, runtime: Runtime, router: Router, gate: Gate, firing: Firing) -> None:
         self._host = host
         self._router = router
         self._owner = gate.owner
-        self._changes = changes
+        self._firing = firing
+        self._changes = firing.changes
         if gate.owner is None:
             runtime.runner.schedule_turn = self._add_own
-        # When the last look was. Before the first one nothing is known of the clock.
-        self._looked_at: int | None = None
 
     async def add(
         self,
@@ -168,7 +134,7 @@ class Schedules:
             if schedule.by == "agent":
                 check_apart(schedule, own, now)
             schedule = self._checked(schedule, now)
-            await self._commit(PutSchedule(schedule))
+            await self._firing.commit(PutSchedule(schedule))
         self._changes.on_change()
         return schedule
 
@@ -182,32 +148,6 @@ class Schedules:
         servers, named = self._host.servers, schedule.watches.server if schedule.watches else ""
         if servers is None or named not in servers.names(await find_place(self._host, session)):
             raise InvalidInput(f"this session has no MCP server {named!r}; name it in your config.toml")
-
-    async def fire_watch(self, schedule_id: str, heard_at: int) -> int | None:
-        """What it watches has changed: start its turn, or say in how many milliseconds that may be. None when it is
-        done, here or by another process, or gone."""
-        async with self._changes.lock:
-            stored = await self._host.store.list_schedules()
-            schedule = next((one for one in stored if one.id == schedule_id), None)
-            last = schedule.last_fired_at or 0 if schedule is not None else 0
-            if schedule is None or schedule.paused or last >= heard_at:
-                return None
-            now = self._host.clock.now_ms()
-            if 0 <= now - last < WATCH_GAP_MS:
-                return WATCH_GAP_MS - (now - last)
-            try:
-                await self._check_idle(schedule)
-            except SessionBusy:
-                return WATCH_GAP_MS
-            after = msgspec.structs.replace(schedule, last_fired_at=now, last_id=f"change-{now}", last_error=None)
-            try:
-                await self._fire(after, now, schedule)
-            except ScheduleMoved:
-                return _AGAIN_MS
-            except ClewError as error:
-                why = f"{error.code}: {error}"[:1000]
-                await self._keep(msgspec.structs.replace(after, last_error=why, skipped=after.skipped + 1), schedule)
-            return None
 
     async def _add_own(self, setting: Setting, wanted: NextTurn) -> dict[str, Any]:
         """Keep what an agent wants to be told later, in its own session; what it is told of that."""
@@ -267,8 +207,7 @@ class Schedules:
         ids.check_schedule_id(schedule_id)
         found = next((one for one in await self._own() if one.id == schedule_id), None)
         if found is None:
-            why = f"there is no schedule {schedule_id}; `clew schedule ls` lists those there are"
-            raise TriggerNotFound(why, schedule_id=schedule_id)
+            raise no_schedule(schedule_id)
         return found
 
     async def _told(self, schedule: Schedule) -> Schedule:
@@ -305,7 +244,7 @@ class Schedules:
             if [getattr(old, name) for name in timing] != [getattr(schedule, name) for name in timing]:
                 schedule = msgspec.structs.replace(schedule, next_fire_at=None)
             schedule = self._checked(schedule, self._host.clock.now_ms())
-            if not await self._keep(schedule, old):
+            if not await self._firing.keep(schedule, old):
                 raise Conflict("this schedule was fired or changed at this moment; try again", schedule_id=schedule_id)
         self._changes.on_change()
         return schedule
@@ -321,7 +260,7 @@ class Schedules:
         async with self._changes.lock:
             self._changes.count += 1
             await self._stored(schedule_id)
-            await self._commit(DropSchedule(schedule_id))
+            await self._firing.commit(DropSchedule(schedule_id))
         self._changes.on_change()
 
     async def run(self, schedule_id: str) -> Received:
@@ -329,112 +268,14 @@ class Schedules:
         async with self._changes.lock:
             self._changes.count += 1
             schedule = await self._stored(schedule_id)
-            await self._check_idle(schedule)
-            now = self._host.clock.now_ms()
-            own_id = self._host.mint.event().removeprefix("evt_")
-            after = msgspec.structs.replace(schedule, last_fired_at=now, last_id=f"now-{own_id}", last_error=None)
             try:
-                received, _ = await self._fire(after, now, schedule)
+                return await self._firing.fire_now(schedule)
             except ScheduleMoved:
                 raise Conflict("this schedule was fired or changed at this moment; try again") from None
-            return received
 
     async def tick(self) -> float | None:
         """Do what is due now; milliseconds until something is due again, None when nothing will be."""
-        waits: list[int] = []
-        now = self._host.clock.now_ms()
-        steady = self._looked_at is not None and self._looked_at <= now
-        changes = self._changes.count
-        for known in await self._host.store.list_schedules():
-            next_at = known.next_fire_at
-            if known.paused or known.watches is not None:
-                continue
-            if not steady or next_at is None or next_at <= now:
-                next_at = await self._look(known, changes, now)
-            if next_at is not None:
-                waits.append(max(next_at - now, 0))
-        self._looked_at = now
-        return min(waits, default=None)
-
-    async def _look(self, known: Schedule, changes: int, now: int) -> int | None:
-        """Do what one schedule has to do; when it has to do something again."""
-        async with self._changes.lock:
-            schedule: Schedule | None = known
-            if self._changes.count != changes:
-                # Changed or removed while another was fired: what is stored now counts.
-                stored = await self._host.store.list_schedules()
-                schedule = next((one for one in stored if one.id == known.id), None)
-            if schedule is None or schedule.paused:
-                return None
-            try:
-                return await self._advance(schedule, now)
-            except TriggerNotFound:
-                # Its session was deleted at this moment, and it went along.
-                return None
-
-    async def _advance(self, schedule: Schedule, now: int) -> int | None:
-        """Fire the schedule or leave a run out, and note when the next one is, how many were left out, and why."""
-        # Counting what was missed in months takes longer than others should wait.
-        is_long = now - (schedule.next_fire_at or now) > _LONG_MS
-        due, next_at, missed = await asyncio.to_thread(plan, schedule, now) if is_long else plan(schedule, now)
-        after = msgspec.structs.replace(schedule, next_fire_at=next_at, skipped=schedule.skipped + missed)
-        if due is not None:
-            fired = msgspec.structs.replace(after, last_fired_at=now, last_id=str(due), last_error=None)
-            try:
-                await self._check_idle(schedule)
-                _, new = await self._fire(fired, now, schedule)
-                if new:
-                    return next_at
-                after = fired
-                if _is_over(fired):
-                    await self._commit(DropSchedule(fired.id))
-                    return None
-            except ScheduleMoved:
-                # Another process has fired it, or somebody has changed it: it is looked at anew.
-                return now + _AGAIN_MS
-            except Exception as error:
-                # A row that cannot be read costs the schedule that needs it; a store that fails costs the whole look.
-                if isinstance(error, StoreError) and not isinstance(error, RowUndecodable):
-                    raise
-                if not isinstance(error, ClewError):
-                    log.exception("schedule %s could not be fired", schedule.id)
-                why = f"{error.code if isinstance(error, ClewError) else InternalError.code}: {error}"[:1000]
-                after = msgspec.structs.replace(after, skipped=after.skipped + 1, last_error=why)
-        if after != schedule:
-            await self._keep(after, schedule)
-        return next_at
-
-    async def _fire(self, after: Schedule, now: int, before: Schedule) -> tuple[Received, bool]:
-        """Start a run; the schedule as it is afterwards is written in the same unit, which is refused when it is not as
-        it was before: so one of several processes fires it."""
-        source = "agent" if after.by == "agent" else "mcp" if after.watches is not None else "schedule"
-        trigger = Trigger(source=source, fired_at=now, schedule_id=after.id)
-        inbound = Inbound(
-            source=after.source,
-            source_id=after.last_id or "",
-            trigger=trigger,
-            content={"text": after.prompt},
-            parts=(text_part(after.prompt),),
-            routing=after.routing if after.routing.title else msgspec.structs.replace(after.routing, title=after.name),
-            tags={"source": "cron", "cron_job_id": after.id},
-            owner=after.owner,
-        )
-        write = DropSchedule(after.id) if _is_over(after) else PutSchedule(after)
-        return await self._router.receive(inbound, (write,), (ScheduleIs(before),))
-
-    async def _check_idle(self, schedule: Schedule) -> None:
-        """Refuse a run while the last one has come in, or is gone on with, and nothing went out for it yet."""
-        store, named = self._host.store, (schedule.source, schedule.last_id)
-        began = (
-            await store.find_event("in", schedule.source, schedule.last_id) if schedule.last_id is not None else None
-        )
-        left = await store.open_events(began.session_id) if began is not None else ()
-        if began is not None and named in [(event.source, event.source_id) for event in left]:
-            raise SessionBusy(
-                f"the last run of this schedule has not ended: it goes on, or waits, in session {began.session_id}",
-                schedule_id=schedule.id,
-                session_id=began.session_id,
-            )
+        return await self._firing.tick()
 
     def _checked(self, schedule: Schedule, now: int) -> Schedule:
         """The schedule with its next time, or why it cannot be one."""
@@ -459,24 +300,6 @@ class Schedules:
         if next_at is None:
             raise InvalidInput(f"{schedule.cron!r} never comes")
         return msgspec.structs.replace(schedule, next_fire_at=next_at)
-
-    async def _keep(self, schedule: Schedule, old: Schedule) -> bool:
-        """Store it, unless it went with its session since it was read, or is not any more what it was made of."""
-        try:
-            return await self._commit(PutSchedule(schedule), ScheduleIs(old))
-        except ClewError:
-            await self._stored(schedule.id)
-            raise
-
-    async def _commit(self, write: Write, *guards: Guard) -> bool:
-        """Whether it was written: a guard may say that another process was quicker."""
-        unit = Unit(STORE_WIDE, (write,), guards, sync="power")
-        return not isinstance(await self._host.store.commit(unit), Refused)
-
-
-def _is_over(schedule: Schedule) -> bool:
-    """It was to fire once, and has."""
-    return not schedule.cron and schedule.next_fire_at is None and schedule.watches is None
 
 
 def check_prompt(prompt: str) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from clew.dispatch.schedules import Changes, Schedules
+from clew.dispatch.firing import Firing
 from clew.errors import ClewError
 from clew.runtime.host import Host
 from clew.runtime.served_tools import find_place
@@ -35,10 +35,10 @@ class _Watched(msgspec.Struct):
 class Watches:
     """``tick`` brings what is listened to up to date with what is stored, and fires what was heard."""
 
-    def __init__(self, host: Host, schedules: Schedules, changes: Changes, wake: Callable[[], None]) -> None:
+    def __init__(self, host: Host, firing: Firing, wake: Callable[[], None]) -> None:
         self._host = host
-        self._schedules = schedules
-        self._changes = changes
+        self._firing = firing
+        self._changes = firing.changes
         self._wake = wake
         self._watched: dict[str, _Watched] = {}
 
@@ -68,7 +68,7 @@ class Watches:
         if known.heard_at is None:
             return None
         try:
-            wait = await self._schedules.fire_watch(schedule.id, known.heard_at)
+            wait = await self._firing.fire_watch(schedule.id, known.heard_at)
         except Exception:
             log.exception("what %s watches has changed, and its turn could not be started", schedule.id)
             return _AGAIN_MS
