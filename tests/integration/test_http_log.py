@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import clew
@@ -53,13 +56,61 @@ def requests(lines: list[str]) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, lines) if line["message"] == "request"]
 
 
-async def test_a_chat_that_served_leaves_the_log_as_it_was(lines: list[str]) -> None:
-    """While it serves, nothing of the server's is written over the chat."""
+async def test_a_chat_that_serves_logs_to_a_file_and_leaves_the_log_as_it_was(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it serves, nothing is written over the chat, and the file is its user's own, without secrets."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("CLEW_TOKEN", TOKEN)
     async with clew.open("memory:") as engine:
         async with serving_beside(engine):
-            logging.getLogger("clew.http").warning("over the chat")
+            logging.getLogger("clew.http").warning("over the chat, with %s", TOKEN)
+            logging.getLogger("clew.title").warning("so is this")
         logging.getLogger("clew.http").warning("and after it")
-    assert [json.loads(line)["message"] for line in lines] == ["and after it"]
+    assert caplog.messages == ["and after it"]
+    kept = tmp_path / "clew" / "chat.log"
+    assert [line.partition(" ")[2] for line in kept.read_text().splitlines()] == [
+        "WARNING clew.http: over the chat, with [hidden]",
+        "WARNING clew.title: so is this",
+    ]
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+async def test_what_went_wrong_in_a_chat_that_serves_names_the_file_that_has_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever meets the failure, on the page or in a second chat, can read why."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("CLEW_TOKEN", TOKEN)
+    kept = tmp_path / "clew" / "chat.log"
+    announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def fail(**kwargs: Any) -> None:
+        raise RuntimeError("a wheel came off")
+
+    async with clew.open("memory:") as engine:
+        monkeypatch.setattr(engine.store, "announce", lambda url: url and announced.set_result(url))
+        monkeypatch.setattr(engine, "list_sessions", fail)
+        async with serving_beside(engine), httpx.AsyncClient() as client:
+            url = f"{await announced}/api/sessions"
+            answer = await client.get(url, headers={"authorization": f"Bearer {TOKEN}"})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        500,
+        f"something went wrong inside clew; {kept} has more",
+    )
+    assert "RuntimeError: a wheel came off" in kept.read_text()
+
+
+def test_a_log_file_that_has_grown_long_makes_way(tmp_path: Path) -> None:
+    """The one before it is kept; a folder that cannot be written stops nobody."""
+    kept = tmp_path / "chat.log"
+    kept.write_bytes(b"x" * 1024 * 1024 + b"x")
+    with logging_.logging_to(kept, []):
+        logging.getLogger("clew.http").warning("anew")
+    assert kept.read_text().endswith(" WARNING clew.http: anew\n")
+    assert kept.with_name("chat.log.1").stat().st_size == 1024 * 1024 + 1
+    with logging_.logging_to(kept / "nowhere", []):
+        logging.getLogger("clew.http").warning("lost")
 
 
 async def test_each_request_is_one_line_with_the_id_its_answer_has(lines: list[str]) -> None:

@@ -80,11 +80,11 @@ def test_an_afternoon_of_work_by_keyboard_alone(tmux: OpenTmux, tmp_path: Path) 
     screen.until("-› second in line\n-second in line\n+› second, in other words\n+second, in other words\n", READY)
     # Rewind, and think better of it.
     screen.say("/rewind")
-    screen.until("/unrewind undoes that", "› second, in other words\n~ ·")
+    screen.until("now after “first in line”; 2 messages left the conversation", "› second, in other words\n~")
     screen.press("C-u")
     screen.until("›\n~ ·")
     screen.say("/unrewind")
-    screen.until("/unrewind undoes that\nnow at trn_", READY)
+    screen.until("that\nnow after “second, in other words”\n", READY)
     # Compact.
     for number in range(4):
         screen.paste(f"{number} " + "word " * 120 + f"end of {number}")

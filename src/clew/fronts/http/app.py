@@ -18,7 +18,7 @@ from clew.fronts.http.handlers import Handlers
 from clew.fronts.http.identity import Authenticate, Engines
 from clew.fronts.http.log import RequestLog
 from clew.fronts.http.page import Pages
-from clew.fronts.http.problem import HANDLERS, Shield, problem
+from clew.fronts.http.problem import HANDLERS, SERVERS_LOG, Shield, problem
 from clew.fronts.http.request_body import Bodies
 from clew.fronts.http.sse import Streams
 from clew.fronts.web.page import Page, load_page
@@ -37,6 +37,7 @@ def make_app(
     streams: Streams | None = None,
     workspace_root: Path | None = None,
     page: Page | None = None,
+    log_name: str = SERVERS_LOG,
 ) -> ASGIApp:
     """The API over an engine, and the page, as an ASGI app that can be mounted under any path.
 
@@ -46,7 +47,7 @@ def make_app(
     as ``https://example.org``. With ``create_chats`` a chat that nobody knows is made by its first message, and the
     client's id is its alias. A server that wants its streams to end with it hands in its own ``streams`` and closes
     them. ``workspace_root`` is the folder that the page gives new sessions, ``page`` one that is served in place of the
-    built one.
+    built one. ``log_name`` is where a 500 says to look.
     """
     if authenticate is None:
         if token is None:
@@ -57,6 +58,7 @@ def make_app(
     login: Literal["token", "host"] = "token" if isinstance(authenticate, BearerTokens) else "host"
     routes = make_routes(engine, streams, workspace_root, page, create_chats=create_chats, login=login)
     app.router = Paths(routes)
+    app.state.log_name = log_name
     app.state.bodies = Bodies(engine.config.server)
     guard = Guard(_Gate(app, streams), authenticate=authenticate, hosts=hosts, origins=check_origins(origins))
     return Shield(RequestLog(guard))

@@ -7,14 +7,17 @@ route, an id of the right form, or escaped: nobody can write lines of their own.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import json
 import logging
+import os
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from starlette.requests import Request
@@ -27,7 +30,7 @@ from clew.fronts.http.sse import BODY_SEND, closing
 from clew.ids import random_name
 from clew.unseen import escape_unseen
 
-__all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "set_up"]
+__all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "logging_to", "set_up"]
 
 log = logging.getLogger("clew.http")
 runs = logging.getLogger("clew.runs")
@@ -36,6 +39,8 @@ LogForm = Literal["text", "json"]
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _WINDOW_S: Final = 10.0
 _MAX_STRANGE: Final = 300
+_MOST_BYTES: Final = 1024 * 1024
+"""How long a log file grows before it makes way; the one before it is kept beside it."""
 _about: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("about")
 
 
@@ -129,6 +134,43 @@ def set_up(form: LogForm, hidden: Iterable[str]) -> None:
     handler.setFormatter(_Formatter(form, hidden))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+@contextlib.contextmanager
+def logging_to(path: Path, hidden: Iterable[str]) -> Iterator[None]:
+    """Log to a file, and nowhere else: whoever has the terminal would find it written over."""
+    handler = _FileHandler(path)
+    handler.setFormatter(_Formatter("text", hidden))
+    loggers = [logging.getLogger(name) for name in ("clew", "clew.http", "uvicorn")]
+    told = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, before in zip(loggers, told, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = before
+
+
+class _FileHandler(logging.Handler):
+    """Each line is appended by itself: several processes may have the same file, and most never write a line."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record).encode(errors="backslashreplace") + b"\n"
+        # Where nothing can be written there is nowhere to say so, either.
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._path.exists() and self._path.stat().st_size > _MOST_BYTES:
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(self._path, how, 0o600), "ab") as file:
+                file.write(line)
 
 
 class _Formatter(logging.Formatter):

@@ -24,6 +24,7 @@ from clew.transcript.gate import clean_value
 
 __all__ = [
     "HANDLERS",
+    "SERVERS_LOG",
     "BadRequest",
     "BodyTooLarge",
     "BodyTooSlow",
@@ -112,7 +113,7 @@ _STATUS: Final[dict[type[e.ClewError], int]] = {
     e.InternalError: 500,
 }
 _RESERVED: Final = frozenset({"type", "title", "status", "detail", "code"})
-_UNFORESEEN: Final = "something went wrong inside clew; the server's log has more"
+SERVERS_LOG: Final = "the server's log"
 
 
 def status_of(error: e.ClewError) -> int:
@@ -120,14 +121,14 @@ def status_of(error: e.ClewError) -> int:
     return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
 
 
-def problem(error: e.ClewError) -> Response:
-    """The problem document of an error."""
+def problem(error: e.ClewError, log_name: str = SERVERS_LOG) -> Response:
+    """The problem document of an error. ``log_name`` is where to look for what nobody foresaw."""
     status = status_of(error)
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": _UNFORESEEN if isinstance(error, e.InternalError) else str(error),
+        "detail": _unforeseen(log_name) if isinstance(error, e.InternalError) else str(error),
         "code": error.code,
     }
     body |= {name: value for name, value in error.ids.items() if name not in _RESERVED}
@@ -144,6 +145,10 @@ def problem(error: e.ClewError) -> Response:
     return Response(content, status, headers, media_type="application/problem+json")
 
 
+def _unforeseen(log_name: str) -> str:
+    return f"something went wrong inside clew; {log_name} has more"
+
+
 def raw_problem(error: e.ClewError, *headers: tuple[bytes, bytes]) -> bytes:
     """The same as bytes for a connection on which nothing has been understood yet."""
     answer = problem(error)
@@ -156,12 +161,12 @@ async def _on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, e.ClewError):
         if status_of(error) == 500:
             log.error("a request failed: %s", error, exc_info=error)
-        return problem(error)
+        return problem(error, request.app.state.log_name)
     if isinstance(error, ClientDisconnect):
         # Half a body is none. Nobody hears this; the log has it.
         return problem(BadRequest("the body broke off"))
     if not isinstance(error, HTTPException):
-        return problem(e.InternalError(_UNFORESEEN))
+        return problem(e.InternalError("unforeseen"), request.app.state.log_name)
     # What the router itself refuses.
     if error.status_code != 405:
         return problem(_Missing("there is nothing at this path"))

@@ -46,7 +46,7 @@ from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import AnyAddress, BearerTokens, loopback_hosts
 from clew.fronts.http.browser import open_browser
 from clew.fronts.http.identity import Owner
-from clew.fronts.http.log import LogForm, log_runs, set_up
+from clew.fronts.http.log import LogForm, log_runs, logging_to, set_up
 from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
 from clew.fronts.owner_tokens import OwnerTokens
@@ -60,6 +60,8 @@ __all__ = ["DEFAULT_PORT", "Server", "find_url", "serve", "serving_beside"]
 log = logging.getLogger("clew.http")
 
 DEFAULT_PORT: Final = 7717
+CHAT_LOG: Final = "chat.log"
+"""Below the data folder: what a chat that serves its store has to say, warnings and failures."""
 Opens: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[Engine]]
 _DEADLINE_S: Final = 4.5
 _ELSEWHERE_S: Final = 30.0
@@ -223,17 +225,20 @@ def _find_owner(owners: OwnerTokens, given: str) -> Owner | None:
 @contextlib.asynccontextmanager
 async def serving_beside(engine: Engine) -> AsyncIterator[None]:
     """Serve what this process has open for something else, a chat, to whoever has the token: the page, commands, other
-    chats. At any free port of this machine, without a word, and for as long as this is entered."""
-    # What the server has to say would be written over the chat.
-    silent, logs = logging.NullHandler(), [logging.getLogger(name) for name in ("clew.http", "uvicorn")]
-    told = [log.propagate for log in logs]
-    for log in logs:
-        log.addHandler(silent)
-        log.propagate = False
-    with _bound("127.0.0.1", 0) as listener:
+    chats. At any free port of this machine, for as long as this is entered; what there is to say goes into a file."""
+    token, kept = make_token().value, data_folder() / CHAT_LOG
+    hidden = secret_values(engine.config, {**os.environ, "CLEW_TOKEN": token})
+    with logging_to(kept, hidden), _bound("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        streams, who = Streams(), BearerTokens(make_token().value, functools.partial(_find_owner, OwnerTokens()))
-        app = make_app(engine, authenticate=who, hosts=loopback_hosts(port), streams=streams, workspace_root=Path.cwd())
+        streams, who = Streams(), BearerTokens(token, functools.partial(_find_owner, OwnerTokens()))
+        app = make_app(
+            engine,
+            authenticate=who,
+            hosts=loopback_hosts(port),
+            streams=streams,
+            workspace_root=Path.cwd(),
+            log_name=str(kept),
+        )
         base = f"http://127.0.0.1:{port}"
         server = Server(app, listener, engine.config.server, lambda: engine.store.announce(base))
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
@@ -244,9 +249,6 @@ async def serving_beside(engine: Engine) -> AsyncIterator[None]:
             streams.close()
             await serving
             engine.store.announce(None)
-            for log, before in zip(logs, told, strict=True):
-                log.removeHandler(silent)
-                log.propagate = before
 
 
 class Server(uvicorn.Server):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
@@ -16,6 +17,8 @@ __all__ = ["Connection"]
 
 _LOST_S: Final = (0.2, 0.5, 1.0, 2.0)
 """How long is waited between two looks for a server that is gone; the last one again and again."""
+_STAYS: Final = 3
+"""After so many looks in vain it is no mere change of hands."""
 
 
 class Connection:
@@ -37,16 +40,21 @@ class Connection:
             await anext(events)
         return events
 
-    async def find_again(self, catch_up: Callable[[], Awaitable[None]]) -> AsyncIterator[Event]:
-        """Wait until the server is there and what was missed is caught up with; what happens from then on."""
+    async def find_again(
+        self, catch_up: Callable[[], Awaitable[None]], stays_lost: Callable[[], None]
+    ) -> AsyncIterator[Event]:
+        """Wait until the server is there and what was missed is caught up with; what happens from then on.
+
+        ``stays_lost`` is called when that takes longer than it takes another chat to leave, or a server to start anew.
+        """
         assert self._reopen is not None
-        waits = iter(_LOST_S)
-        wait = next(waits)
-        while True:
-            await asyncio.sleep(wait)
-            wait = next(waits, wait)
+        for look in itertools.count():
+            if look == _STAYS:
+                stays_lost()
+            await asyncio.sleep(_LOST_S[min(look, len(_LOST_S) - 1)])
             with contextlib.suppress(StoreError, Conflict, PermissionDenied):
                 self.engine = await self._reopen()
                 events = await self.listen()
                 await catch_up()
                 return events
+        raise AssertionError("it is looked for without end")

@@ -300,14 +300,26 @@ class Conversation(Voice):
 
     async def _come_back(self) -> AsyncIterator[Event]:
         """Wait for the server, and go on where it was lost: nothing is missing, and nothing is said twice."""
-        self.complain("the server is gone; waiting for it to come back. What was said is stored; Ctrl-D leaves")
         self._status = Status("retrying", message="waiting for the server")
         self._asking.close()
         self._draw()
-        return await self._connection.find_again(self._catch_up)
+        missed = False
+
+        def stays_lost() -> None:
+            nonlocal missed
+            missed = True
+            self.complain("the server is gone; waiting for it to come back. What was said is stored; Ctrl-D leaves")
+
+        async def catch_up() -> None:
+            if not isinstance(self.engine, RemoteEngine):
+                self.note("the chat that had the store has left; it is open here now")
+            elif missed:
+                self.note("the server is back")
+            await self._catch_up()
+
+        return await self._connection.find_again(catch_up, stays_lost)
 
     async def _catch_up(self) -> None:
-        self.note("the server is back" if isinstance(self.engine, RemoteEngine) else "the store is open here now")
         session = self.session
         self._status, self.running = None, False
         if session is None:

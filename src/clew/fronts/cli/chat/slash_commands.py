@@ -119,8 +119,12 @@ async def rewind(chat: Conversation, rest: str) -> None:
     text = text.strip()
     rewound = await chat.engine.rewind(session_id, which, mode="edit", text=text or None, run=bool(text))
     chat.forget(rewound.hidden)
-    _moved(chat, rewound, "" if rewound.submission is not None else "; /unrewind undoes that")
-    if rewound.submission is None and rewound.draft is not None:
+    if rewound.submission is not None:
+        # What is said instead is shown in a moment, and shows where.
+        chat.note(_left(rewound))
+        return
+    await _moved(chat, rewound, "; /unrewind undoes that")
+    if rewound.draft is not None:
         chat.terminal.draft(rewound.draft)
 
 
@@ -200,12 +204,21 @@ def _numbered(found: Sequence[TreeTurn], word: str) -> str:
 
 @slash("", "undo the newest rewind")
 async def unrewind(chat: Conversation, rest: str) -> None:
-    _moved(chat, await chat.engine.unrewind(chat.need()))
+    await _moved(chat, await chat.engine.unrewind(chat.need()))
 
 
-def _moved(chat: Conversation, rewound: Rewound, way_back: str = "") -> None:
-    left = f"; {plural(len(rewound.hidden), 'message')} left the conversation" if rewound.hidden else ""
-    chat.note(f"now at {rewound.head_turn_id or BEGINNING}{left}{way_back}")
+async def _moved(chat: Conversation, rewound: Rewound, way_back: str = "") -> None:
+    """Where the conversation is now, in its own words."""
+    place = "at the beginning"
+    if rewound.head_turn_id is not None:
+        turn = await chat.engine.turn_messages(rewound.head_turn_id)
+        said = next((words_of(message, 40) for message in turn if message.is_prompt), None)
+        place = "after the summary" if said is None else f"after “{said}”"
+    chat.note(f"now {place}{f'; {_left(rewound)}' if rewound.hidden else ''}{way_back}")
+
+
+def _left(rewound: Rewound) -> str:
+    return f"{plural(len(rewound.hidden), 'message')} left the conversation"
 
 
 @slash("[MSG]", "go on in a copy of the conversation up to a message")
@@ -239,7 +252,7 @@ async def reflog(chat: Conversation, rest: str) -> None:
 async def goto(chat: Conversation, rest: str) -> None:
     if not rest:
         raise InvalidInput("name a turn; /tree and /reflog list them")
-    _moved(chat, await chat.engine.set_head(chat.need(), None if rest == BEGINNING else rest))
+    await _moved(chat, await chat.engine.set_head(chat.need(), None if rest == BEGINNING else rest))
 
 
 # Room
