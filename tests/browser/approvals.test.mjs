@@ -285,6 +285,8 @@ test("one key answers a request as soon as it waits, and one that was typed by c
   for (let more = 0; more < 5; more++) await page.keyboard.press("y");
   assert.match(await page.getByRole("textbox", { name: "Message", exact: true }).inputValue(), /^y+$/);
   assert.equal(await asking(page).count(), 1);
+  // Keys that would be written are not shown as an answer.
+  assert.equal(await page.locator("[data-meant]").count(), 0);
   await page.keyboard.press("ControlOrMeta+A");
   await page.keyboard.press("Delete");
   await armed(page);

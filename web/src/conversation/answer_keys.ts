@@ -88,14 +88,14 @@ function meantOne(element: HTMLElement): HTMLElement | undefined {
 
 const MOVES = ['scroll', 'resize', 'focusin', 'focusout'] as const;
 
-/** Whether it is the one that keys are about: it alone shows them. */
+/** Whether keys answer it, as they would be pressed now: only then it shows them. */
 export function useMeant(ref: RefObject<HTMLElement | null>): boolean {
-  const [meant, setMeant] = useState(true);
+  const [meant, setMeant] = useState(false);
   useEffect(() => {
     let asked = 0;
     const look = () => {
       asked = 0;
-      if (ref.current) setMeant(meantOne(ref.current) === ref.current);
+      if (ref.current) setMeant(takesKeys(ref.current) && meantOne(ref.current) === ref.current);
     };
     const soon = () => {
       asked ||= requestAnimationFrame(look);
@@ -104,7 +104,7 @@ export function useMeant(ref: RefObject<HTMLElement | null>): boolean {
     const drawn = new MutationObserver(soon);
     if (ref.current) drawn.observe(ref.current.closest('[role="region"]') ?? document.body, { childList: true, subtree: true });
     for (const move of MOVES) window.addEventListener(move, soon, { capture: true, passive: true });
-    soon();
+    look();
     return () => {
       cancelAnimationFrame(asked);
       drawn.disconnect();
