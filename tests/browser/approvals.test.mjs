@@ -273,15 +273,17 @@ test("one key answers a request as soon as it waits, and one that was typed by c
   const server = await sharedServer();
   const folder = join(server.folder, "keys");
   await mkdir(folder);
-  const page = await openSession(server, await toolSession(server, folder));
+  const id = await toolSession(server, folder);
+  const page = await openSession(server, id);
   const word = async (command, ...keys) => {
     await say(page, `!bash ${command}`);
     await armed(page);
     for (const key of keys) await page.keyboard.press(key);
   };
   // Whoever goes on writing when it begins to wait goes on writing.
-  await say(page, "!bash echo chance");
-  while (!(await asking(page).count())) await page.keyboard.press("y");
+  await page.getByRole("textbox", { name: "Message", exact: true }).press("y");
+  await server.call("POST", `/api/sessions/${id}/prompt`, { text: "!bash echo chance" });
+  await asking(page).waitFor();
   for (let more = 0; more < 5; more++) await page.keyboard.press("y");
   assert.match(await page.getByRole("textbox", { name: "Message", exact: true }).inputValue(), /^y+$/);
   assert.equal(await asking(page).count(), 1);
