@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { audit, startServer, test } from "./kit.mjs";
-import { messagesOf, newSession, openSession, settled, until } from "./scenes.mjs";
+import { composer, messagesOf, newSession, openSession, settled, until } from "./scenes.mjs";
 import { say } from "./talk.mjs";
 
 let shared;
@@ -59,4 +59,71 @@ test("a subagent shows what it says and took in the call that started it, and le
   await until(async () => (await page.evaluate(() => location.hash)) === `#/s/${call.output.session_id}`, "not opened");
   await page.getByRole("group", { name: "Subagent" }).first().waitFor({ state: "detached" });
   await page.getByRole("article", { name: "Assistant" }).getByText("find the thread").waitFor();
+});
+
+const HELD_SUMMARY = `
+import asyncio
+from pathlib import Path
+
+import clew
+
+
+async def wait(plan):
+    while not Path("go").exists():
+        await asyncio.sleep(0.05)
+
+
+def open_engine(*words, **options):
+    return clew.open(*words, hooks={"before_compaction": wait}, **options)
+`;
+
+test("a summary in the making says of how many turns, after a reload too, and can be stopped", async () => {
+  const server = await startServer({ opens: HELD_SUMMARY });
+  const id = await newSession(server, "Held");
+  for (let number = 1; number <= 4; number += 1) {
+    await server.call("POST", `/api/sessions/${id}/prompt`, { text: `${number} ${"word ".repeat(300)}` });
+    await settled(server, id);
+  }
+  const page = await openSession(server, id);
+  await say(page, "/compact");
+  const told = page.getByText(/^Summarising \d earlier turns?…$/);
+  await told.waitFor();
+  assert.deepEqual(await audit(page), []);
+  await page.reload();
+  await told.waitFor();
+  await page.getByRole("button", { name: "Stop" }).click();
+  await told.waitFor({ state: "detached" });
+  await writeFile(join(server.folder, "go"), "");
+  await say(page, "/compact");
+  await page.getByRole("button", { name: /^Summarised \d earlier turns?/ }).waitFor();
+  await told.waitFor({ state: "detached" });
+});
+
+test("a change of one's words waits for an answer that is over and still being read", async () => {
+  const server = await sharedServer();
+  const id = await newSession(server, "Late stream");
+  const page = await openSession(server, id);
+  await composer(page).waitFor();
+  await page.evaluate(() => {
+    const real = window.fetch;
+    window.fetch = async (input, init) => {
+      const answer = await real(input, init);
+      if (!String(input.url ?? input).includes("/api/chat")) return answer;
+      // All of it has come, and its end has not.
+      const held = new Promise((resolve) => (window.endStream = resolve));
+      return new Response(answer.body.pipeThrough(new TransformStream({ flush: () => held })), answer);
+    };
+  });
+  await say(page, "one");
+  await page.getByRole("article", { name: "Assistant" }).getByText("one").waitFor();
+  await settled(server, id);
+  await until(() => page.evaluate(() => "endStream" in window), "the stream is not held");
+  await composer(page).press("ArrowUp");
+  await page.getByText("Editing your last message").waitFor();
+  await composer(page).fill("two");
+  await page.keyboard.press("Enter");
+  await page.evaluate(() => window.endStream());
+  await page.getByRole("article", { name: "Assistant" }).getByText("two").waitFor();
+  assert.equal(await page.getByText("Something is running").count(), 0);
+  await page.evaluate(() => window.endStream());
 });

@@ -434,3 +434,64 @@ test("who has gone on when the search is ready stays where they went", async () 
   await page.keyboard.press("Control+Shift+F");
   await focusIs(page, "Search all sessions");
 });
+
+test("who writes on while a message is being landed on goes on writing", async () => {
+  const server = await sharedServer();
+  const id = await newSession(server, "Landed on");
+  await say(server, id, "one");
+  await say(server, id, "two");
+  const [first] = await messagesOf(server, id);
+  const page = await openSession(server, id);
+  await thread(page).getByRole("article", { name: "Assistant" }).last().waitFor();
+  await focusIs(page, "Message");
+  await page.evaluate(() => {
+    // It flashes for no time at all where nothing is to move.
+    const look = () => (window.landing ||= document.querySelector(".clew-flash") !== null);
+    new MutationObserver(look).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["class"] });
+  });
+  await holdFrames(page);
+  await page.evaluate((hash) => (location.hash = hash), `#/s/${id}/m/${first.id}`);
+  await until(() => page.evaluate(() => window.landing), "the message is not landed on");
+  await page.keyboard.type("on");
+  await letFramesGo(page);
+  await page.keyboard.type(" and on");
+  assert.equal(await composer(page).inputValue(), "on and on");
+  await focusIs(page, "Message");
+  // Who waits for it is taken there.
+  await page.evaluate((hash) => (location.hash = hash), `#/s/${id}`);
+  await page.evaluate((hash) => (location.hash = hash), `#/s/${id}/m/${first.id}`);
+  await focusIs(page, "You");
+});
+
+test("the caret stays where it was put after a text came from the palette", async () => {
+  const server = await sharedServer();
+  await server.call("POST", "/api/prompts", { name: "tidy", text: "Tidy up." });
+  const page = await openSession(server, await newSession(server, "Caret"));
+  await composer(page).waitFor();
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("tidy");
+  await page.getByRole("option", { name: /tidy Tidy up/ }).waitFor();
+  await holdFrames(page);
+  await page.keyboard.press("Enter");
+  await until(async () => (await composer(page).inputValue()) === "Tidy up.", "the text");
+  await page.keyboard.press("Home");
+  await page.keyboard.type("x");
+  await letFramesGo(page);
+  await page.keyboard.type("y ");
+  assert.equal(await composer(page).inputValue(), "xy Tidy up.");
+});
+
+test("a row that was gone on from in the list does not take the focus back", async () => {
+  const server = await startServer();
+  for (const title of ["First", "Second"]) await newSession(server, title);
+  const page = await openPage(server);
+  const row = (title) => page.getByRole("link", { name: new RegExp(`^${title}`) });
+  await row("First").focus();
+  await holdFrames(page);
+  await page.keyboard.press("p");
+  await row("Second").focus();
+  await page.keyboard.press("Shift");
+  await letFramesGo(page);
+  await page.keyboard.press("F2");
+  assert.equal(await page.getByRole("complementary", { name: "Sessions" }).getByRole("textbox", { name: /title/i }).inputValue(), "Second");
+});

@@ -5,7 +5,7 @@
  * it, and a page that complained, broke its policy or called anybody but its server fails the case.
  */
 import { spawn } from "node:child_process";
-import { cp, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
+import { cp, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -53,10 +53,12 @@ export async function casesOf(file, read) {
   return files.get(file);
 }
 
-/** A server of its own on a store of its own. `shared` ones live as long as the file's cases. */
-export async function startServer({ store, env = {}, shared = false } = {}) {
+/** A server of its own on a store of its own. `shared` ones live as long as the file's cases. `opens` is a module of Python
+ *  whose `open_engine` opens the store. */
+export async function startServer({ store, env = {}, shared = false, opens } = {}) {
   const folder = await mkdtemp(join(tmpdir(), "clew-browser-"));
-  const server = new Server(folder, store ?? `sqlite:///${folder}/store.db`, env);
+  if (opens) await writeFile(join(folder, "host_of_case.py"), opens);
+  const server = new Server(folder, store ?? `sqlite:///${folder}/store.db`, env, opens ? ["--app", "host_of_case:open_engine"] : []);
   (shared ? kept : opened).push(() => server.remove());
   await server.start();
   return server;
@@ -145,10 +147,11 @@ class Server extends Replica {
   #process;
   #gone;
 
-  constructor(folder, store, env) {
+  constructor(folder, store, env, more = []) {
     super();
     this.folder = folder;
     this.store = store;
+    this.more = more;
     this.port = 0;
     this.log = "";
     const home = { HOME: folder, XDG_CONFIG_HOME: join(folder, "config"), XDG_DATA_HOME: join(folder, "data") };
@@ -165,7 +168,7 @@ class Server extends Replica {
 
   /** Start, or start again on the same port and store. */
   async start() {
-    const words = ["serve", "--port", String(this.port), "--store", this.store];
+    const words = ["serve", "--port", String(this.port), "--store", this.store, ...this.more];
     const process_ = spawn(CLEW, words, { cwd: this.folder, env: this.env, stdio: ["ignore", "pipe", "pipe"] });
     this.#process = process_;
     this.#gone = new Promise((resolve) => process_.once("exit", resolve));

@@ -42,17 +42,13 @@ export function Composer({ main }: { main: boolean }) {
   const [told, setTold] = useState<string | null>(null);
 
   const [caret, setCaret] = useState(0);
-  const landing = useRef<number | null>(null);
+  /** Where the caret goes as the text is drawn; `late`: something was waited for, and whoever writes elsewhere by then stays there. */
+  const landing = useRef<{ at: number; late: boolean } | null>(null);
   const prompts = useStore(host.store, (state) => state.prompts);
   const whose = useWhose(conversation);
 
-  const toEnd = useCallback(() => {
-    requestAnimationFrame(() => {
-      const { current } = field;
-      current?.focus();
-      // What was selected meanwhile is meant to be written over.
-      if (current && current.selectionStart === current.selectionEnd) current.setSelectionRange(current.value.length, current.value.length);
-    });
+  const toEnd = useCallback((late: boolean) => {
+    landing.current = { at: Infinity, late };
   }, []);
   const draft = useDraft(conversation, toEnd);
   const attachments = useAttachments(conversation);
@@ -98,23 +94,25 @@ export function Composer({ main }: { main: boolean }) {
     const last = conversation.lastOwn();
     // Whoever types meanwhile does not want it any more.
     if (!last || draft.now().text || draft.now().editing !== null) return;
-    landing.current = last.text.length;
+    landing.current = { at: last.text.length, late: true };
     draft.put({ text: last.text, editing: last.id });
   };
   const complete = ({ text, caret: at }: Completion) => {
-    landing.current = at;
+    landing.current = { at, late: false };
     files.typed(text, text.slice(0, at).trimEnd().length);
     type(text);
   };
   // Before the next key: whoever goes on typing types behind it.
   useLayoutEffect(() => {
-    const at = landing.current;
-    if (at === null) return;
+    const { current } = field;
+    if (landing.current === null || !current) return;
+    const { late } = landing.current;
+    const at = Math.min(landing.current.at, draft.text.length);
     landing.current = null;
-    field.current?.focus();
-    field.current?.setSelectionRange(at, at);
+    if (!late || !document.activeElement?.closest('input, textarea, select, dialog')) current.focus();
+    current.setSelectionRange(at, at);
     setCaret(at);
-  }, [draft.text]);
+  }, [draft]);
 
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
     if (event.nativeEvent.isComposing || event.keyCode === 229) return;

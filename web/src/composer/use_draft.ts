@@ -16,7 +16,7 @@ export interface DraftField extends Draft {
   hand: () => { draft: Draft; settled: () => void };
 }
 
-export function useDraft(conversation: Conversation, onOffer: () => void): DraftField {
+export function useDraft(conversation: Conversation, onOffer: (late: boolean) => void): DraftField {
   const { id } = conversation;
   const [draft, setDraft] = useState(() => loadDraft(id));
   const newest = useRef(draft);
@@ -56,7 +56,7 @@ export function useDraft(conversation: Conversation, onOffer: () => void): Draft
       return;
     }
     put({ text: joinDrafts(offered.text, text), editing });
-    onOffer();
+    onOffer(true);
     // Only a new offer counts, not a new way of taking it.
   }, [conversation, offered]);
 

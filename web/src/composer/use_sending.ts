@@ -4,6 +4,7 @@ import { useCallback, useRef } from 'react';
 import { isProblem } from '../api/client';
 import { inWords } from '../api/problem';
 import type { Conversation } from '../state/conversation';
+import { isLive } from '../state/open_session';
 import { asPart } from './attachments';
 import { readLine } from './commands';
 import { unfitFile } from './file_kinds';
@@ -33,8 +34,9 @@ export function useSending({ conversation, draft, attachments, model, around, al
 
   const edit = async (messageId: string) => {
     if (!draft.now().text.trim()) return;
-    // Whether something else runs is the server's to say: word of what runs may lag behind.
-    if (conversation.streaming) {
+    // Whether something else runs is the server's to say: word of what runs may lag behind. An answer that is over and
+    // still being read is waited for.
+    if (conversation.streaming && isLive(conversation.store.get().status)) {
       conversation.say(RUNNING);
       return;
     }

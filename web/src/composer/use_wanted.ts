@@ -11,7 +11,7 @@ import type { DraftField } from './use_draft';
 interface Parts {
   around: Surroundings;
   draft: DraftField;
-  toEnd: () => void;
+  toEnd: (late: boolean) => void;
 }
 
 export function useWanted(main: boolean, { around, draft, toEnd }: Parts): void {
@@ -25,7 +25,7 @@ export function useWanted(main: boolean, { around, draft, toEnd }: Parts): void 
       around.tell(`The next message goes to ${asked.name}.`);
     } else if (asked.kind === 'text') {
       draft.put({ text: joinDrafts(text, asked.text), editing });
-      toEnd();
+      toEnd(false);
     } else {
       const command = COMMANDS.find((known) => known.name === asked.name);
       if (!command) return;
@@ -33,7 +33,7 @@ export function useWanted(main: boolean, { around, draft, toEnd }: Parts): void 
       if (command.usage === '' || command.usage.startsWith('[')) void runCommand(command.name, '', around).catch(() => undefined);
       else {
         draft.put({ text: `/${command.name} `, editing: null });
-        toEnd();
+        toEnd(false);
       }
     }
   }, [main, asked, around, draft, toEnd]);

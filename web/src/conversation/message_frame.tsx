@@ -24,9 +24,15 @@ export function MessageFrame({ message, label, past, className = '', children }:
     landing && (landing.messageId === message.id || landing.messageId === typed) ? landing.asked : 0,
   );
   useEffect(() => {
-    if (asked === 0 || memory.landed === asked) return;
+    const from = memory.store.get().landing?.from;
+    if (asked === 0 || memory.landed === asked || !from) return;
     setFlash(asked);
-    focusSoon(() => ref.current, undefined, () => {
+    const stays = () => {
+      // It is shown to who has gone on to something else, and the focus is left where they are.
+      if (!from.stayed()) memory.landed = asked;
+      return from.stayed();
+    };
+    return focusSoon(() => ref.current, stays, () => {
       memory.landed = asked;
       // What lies inside another item is not known to the list.
       if (past && ref.current) keepInView(ref.current);

@@ -54,6 +54,12 @@ export function Place({ conversation }: { conversation: Unbegun }) {
             setFolder(event.target.value);
             conversation.wish({ folder: event.target.value.trim() || null });
           }}
+          onKeyDown={(event) => {
+            // It is taken as it is typed. What comes next is to say something there.
+            if (event.key !== 'Enter' || event.nativeEvent.isComposing) return;
+            event.preventDefault();
+            event.currentTarget.closest('main')?.querySelector<HTMLElement>('textarea[data-home]')?.focus();
+          }}
           className="min-w-0 flex-1 truncate rounded-md border border-line bg-transparent px-1.5 py-0.5 font-mono text-xs text-ink placeholder:text-quiet"
         />
         <datalist id={list}>

@@ -9,6 +9,7 @@ import { useStore } from '../state/store';
 import { view } from '../state/view';
 import { Button } from '../ui/button';
 import { focusNext } from '../ui/focus_next';
+import { type Standing, standing } from '../ui/standing';
 import { ArchivedLine } from './archived_line';
 import { ChosenBar } from './chosen_bar';
 import { DeleteDialog } from './delete_dialog';
@@ -38,7 +39,7 @@ export function SessionList() {
   const [archived, setArchived] = useState<{ ids: string[]; archived: boolean } | null>(null);
 
   const rows = () => [...(list.current?.querySelectorAll<HTMLAnchorElement>('a[data-session]') ?? [])];
-  const focusRow = (id: string) => focusNext(() => rows().find((row) => row.dataset.session === id), (at) => list.current?.contains(at) ?? false);
+  const focusRow = (id: string, from?: Standing) => focusNext(() => rows().find((row) => row.dataset.session === id), from);
   const putAway = async (ids: string[], away: boolean) => {
     setChosen(NONE);
     const done = await host.archiveAll(ids, away).catch(() => []);
@@ -46,9 +47,10 @@ export function SessionList() {
   };
 
   const undoArchive = async ({ ids, archived: away }: { ids: string[]; archived: boolean }) => {
+    const from = standing();
     await host.archiveAll(ids, !away).catch(() => undefined);
     setArchived(null);
-    focusRow(ids[0]!);
+    focusRow(ids[0]!, from);
   };
   // Whoever goes on to something else has seen it.
   useEffect(() => setArchived(null), [route.session]);

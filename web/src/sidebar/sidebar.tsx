@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from 'react';
 import { beginNew } from '../frame/shortcuts';
 import { toggleList, view } from '../state/view';
 import { Button, IconButton } from '../ui/button';
+import { type Standing, standing } from '../ui/standing';
 import { ListFilters } from './list_filters';
 import { SearchField } from './search_field';
 import { RESULTS_ID, SearchResults } from './search_results';
@@ -18,16 +19,17 @@ export function Sidebar() {
   const { found, searching, more } = useSearch(text);
   const asking = text.trim() !== '';
   // Enter came before the answer: the first hit is opened when it is there.
-  const hurried = useRef(false);
+  const hurried = useRef<Standing | null>(null);
   useEffect(() => {
-    if (!hurried.current || found?.query !== text.trim()) return;
-    hurried.current = false;
-    down(true);
+    const from = hurried.current;
+    if (!from || found?.query !== text.trim()) return;
+    hurried.current = null;
+    if (from.stayed()) down(true);
   }, [found]);
 
   const down = (open: boolean) => {
     if (open && found?.query !== text.trim()) {
-      hurried.current = true;
+      hurried.current = standing();
       return;
     }
     const first = asking
@@ -37,7 +39,7 @@ export function Sidebar() {
     else first?.focus();
   };
   const type = (given: string) => {
-    hurried.current = false;
+    hurried.current = null;
     setText(given);
   };
   const clear = () => {

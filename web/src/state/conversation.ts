@@ -2,7 +2,7 @@
 
 import { type FileUIPart, generateId } from 'ai';
 import { isProblem } from '../api/client';
-import { Unreachable } from '../api/problem';
+import { Problem, Unreachable } from '../api/problem';
 import { type Message, type Session, textOf } from '../api/types';
 import { isLive, OpenSession } from './open_session';
 
@@ -53,15 +53,17 @@ export class Conversation extends OpenSession {
   /** Say something else in the place of a user message. */
   async edit(messageId: string, text: string, model?: string): Promise<void> {
     // Its files go along: only the words are said anew.
-    await this.acting(() =>
-      this.stream(async () => {
+    await this.acting(async () => {
+      await this.whenRead();
+      if (this.streaming) throw new Problem(409, 'run_in_flight', 'something is running');
+      await this.stream(async () => {
         // A message that was just sent gets the server's id while its change is being typed.
         const old = this.chat.messages.findLast((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
         if (!old) throw new Error('the message that you are editing is no longer in this conversation');
         const parts: Message['parts'] = [...old.parts.filter((part) => part.type === 'file'), { type: 'text', text }];
         await this.chat.sendMessage({ parts, messageId: old.id }, { body: bodyOf(model) });
-      }),
-    );
+      });
+    });
   }
 
   /** Have a user message answered once more; `messageId` is the answer's. */

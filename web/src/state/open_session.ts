@@ -11,6 +11,7 @@ import { Rereading } from './rereading';
 import { Store } from './store';
 import { joinTail } from './tail';
 import { joinTree } from './tree_pages';
+import { type Standing, standing } from '../ui/standing';
 
 /** How much is read when a session is opened, and with each step back. */
 export const FIRST_PAGE = 40;
@@ -26,6 +27,8 @@ export interface Focus {
   messageId: string;
   /** A new number each time, so that the same message can be gone to twice. */
   asked: number;
+  /** Where the reader was when it was asked for. */
+  from: Standing;
 }
 
 /** A text for the composer. With `instead` it replaces what is there, if that is one of these; else it is put before it. */
@@ -200,6 +203,7 @@ export class OpenSession {
 
   /** Read back until the message is there, or all is read. Then the page shows it wherever it is. */
   async reveal(messageId: string): Promise<void> {
+    const from = standing();
     const here = () =>
       this.chat.messages.some((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
     if (!this.store.get().tree) await this.refreshTree();
@@ -212,7 +216,7 @@ export class OpenSession {
       if (this.chat.messages.length !== before) tries = -1;
     }
     this.counter += 1;
-    this.store.set({ focus: { messageId, asked: this.counter } });
+    this.store.set({ focus: { messageId, asked: this.counter, from } });
   }
 
   /** Whether a message is in the conversation as it stands, however far back. Where the tree was read it says so. */
@@ -382,6 +386,21 @@ export class OpenSession {
     await this.refresh();
     await this.refreshAround();
     if (isLive(this.store.get().status)) void this.attach();
+  }
+
+  /** Resolves when no stream is being read any more, or when it turns out that something runs. */
+  protected whenRead(): Promise<void> {
+    return new Promise((resolve) => {
+      const look = () => {
+        if (this.streaming && !isLive(this.store.get().status)) return;
+        leaveStatus();
+        leaveStore();
+        resolve();
+      };
+      const leaveStatus = this.chat['~registerStatusCallback'](look);
+      const leaveStore = this.store.subscribe(look);
+      look();
+    });
   }
 
   get streaming(): boolean {

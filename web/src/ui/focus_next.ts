@@ -1,10 +1,11 @@
 /** Gives the focus to what is only drawn with the next frame. */
 
-/** Whoever has gone elsewhere by then stays there, unless `mayLeave` says that this is no place of their choosing. */
-export function focusNext(find: () => HTMLElement | null | undefined, mayLeave: (at: Element) => boolean = () => false): number {
-  const before = document.activeElement;
+import { standing } from './standing';
+
+/** Whoever has gone elsewhere `from` there by then stays where they are. */
+export function focusNext(find: () => HTMLElement | null | undefined, from = standing()): number {
   return requestAnimationFrame(() => {
     const at = document.activeElement;
-    if (at === null || at === before || at === document.body || mayLeave(at)) find()?.focus();
+    if (from.stayed() || at === null || at === from.at || at === document.body) find()?.focus();
   });
 }

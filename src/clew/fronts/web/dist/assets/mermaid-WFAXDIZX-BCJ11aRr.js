@@ -1,0 +1,1 @@
+export{o as Mermaid}from"./index-DO8Ib7rX.js";
