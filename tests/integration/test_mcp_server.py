@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 import clew
+from clew.fronts.mcp.recall import make_server
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
 from tests.integration.processes import CLEW, environment
 
 pytestmark = pytest.mark.rule("MC-2")
+NUMBERS = range(10, 22)
 KEY = "sk-ant-api03-" + "aB3dE5gH7jK9" * 8
 
 
@@ -81,3 +85,59 @@ async def test_another_agent_finds_and_reads_what_was_said_and_changes_nothing(t
             assert (await client.call_tool("read_session", arguments)).is_error, arguments
         assert told(await client.call_tool("list_sessions", {}))["sessions"][0]["title"] == "Something else"
     assert await exported(store, session_id) == before
+
+
+async def test_what_is_found_and_listed_is_what_was_asked_for_and_no_secret_of_it(tmp_path: Path) -> None:
+    """By session, folder and title; keys are struck out of titles and passages, too."""
+    model = ScriptedModel([say("hello"), say("hello")])
+    async with clew.open(f"sqlite:///{tmp_path}/x.db", config=clew.Config(), providers=FakeProviders(model)) as engine:
+        here, there = [
+            await engine.create_session(model="test/x", workspace_root=folder, title=f"{name} {KEY}")
+            for folder, name in ((tmp_path, "here"), (None, "there"))
+        ]
+        for session in (here, there):
+            await (await engine.submit(session.id, f"the lantern {KEY}")).wait()
+
+        @contextlib.asynccontextmanager
+        async def lent(_: bool) -> AsyncIterator[Any]:
+            yield engine
+
+        async with Client(make_server(lent)) as client:
+            found = told(await client.call_tool("search_sessions", {"query": "lantern"}))
+            assert (found["total"], KEY in json.dumps(found)) == (2, False)
+            assert all(hit["title"] and "lantern" in hit["snippet"] for hit in found["hits"])
+            found = told(await client.call_tool("search_sessions", {"query": "lantern", "session_id": here.id}))
+            assert [hit["session_id"] for hit in found["hits"]] == [here.id]
+            listed = told(await client.call_tool("list_sessions", {}))
+            assert (len(listed["sessions"]), KEY in json.dumps(listed)) == (2, False)
+            listed = told(await client.call_tool("list_sessions", {"folder": str(tmp_path)}))
+            assert [one["session_id"] for one in listed["sessions"]] == [here.id]
+            first = told(await client.call_tool("list_sessions", {"limit": 1}))
+            more = {"limit": 1, "cursor": first["next_cursor"]}
+            second = told(await client.call_tool("list_sessions", more))
+            assert {one["session_id"] for page in (first, second) for one in page["sessions"]} == {here.id, there.id}
+
+
+async def test_what_is_read_at_once_has_an_end_and_the_rest_can_be_asked_for() -> None:
+    """So that a long session does not fill the other agent's memory."""
+    model = ScriptedModel([say(f"answer {n}: {'word ' * 2_000}") for n in NUMBERS])
+    async with clew.open("memory:", config=clew.Config(), providers=FakeProviders(model)) as engine:
+        session = await engine.create_session(model="test/x")
+        for n in NUMBERS:
+            await (await engine.submit(session.id, f"prompt {n}")).wait()
+
+        @contextlib.asynccontextmanager
+        async def lent(_: bool) -> AsyncIterator[Any]:
+            yield engine
+
+        async with Client(make_server(lent)) as client:
+            pages, seen = 0, ""
+            rest: dict[str, str] = {}
+            while pages == 0 or rest:
+                read = told(await client.call_tool("read_session", {"session_id": session.id, **rest}))
+                assert len(read) < 50_000
+                seen, pages = read + seen, pages + 1
+                rest = {"before": read.split('before="')[1].split('"')[0]} if 'before="' in read else {}
+            assert pages > 1
+            places = [seen.index(f"prompt {n}") for n in NUMBERS]
+            assert (places, [seen.count(f"answer {n}:") for n in NUMBERS]) == (sorted(places), [1] * len(NUMBERS))

@@ -18,6 +18,7 @@ import pytest
 
 import clew
 from clew import errors
+from clew.client import AsyncClient, Client
 from clew.dispatch.events import Events
 from clew.dispatch.schedules import Schedules
 from clew.dispatch.webhooks import Webhooks
@@ -175,3 +176,17 @@ def test_every_error_is_public() -> None:
         ahead += kind.__subclasses__()
     named = {kind.__name__ for kind in kinds if not kind.__module__.startswith(("clew.fronts", "tests"))}
     assert named - internal - set(clew.__all__) == set()
+
+
+@pytest.mark.rule("EM-5")
+def test_a_turn_is_started_with_the_same_arguments_here_and_by_both_clients() -> None:
+    """Only what comes of it differs: a stream, one that goes on after a cut, one without a loop."""
+    engine, *clients = (
+        [
+            [(one.name, one.kind, one.default, one.annotation) for one in inspect.signature(way).parameters.values()]
+            for way in typing.get_overloads(start)
+        ]
+        for start in (clew.Engine.start, AsyncClient.start, Client.start)
+    )
+    assert len(engine) == 2
+    assert clients == [engine, engine]

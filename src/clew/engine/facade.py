@@ -240,9 +240,9 @@ class Engine(Operations):
         prompt that was sent before under its ``message_id`` is not run again; its stream is. ``output`` is a type, or a
         JSON Schema, that the answer is to be a value of; the stream's ``output()`` gives it.
         """
-        from clew.tools.hints import reader_of
+        from clew.tools.hints import schema_and_reader
 
-        reader = reader_of(output) if output is not None and not isinstance(output, Mapping) else None
+        schema, read = schema_and_reader(output)
         submission = await self.submit(
             session_id,
             prompt,
@@ -251,11 +251,11 @@ class Engine(Operations):
             message_id=message_id,
             on_busy="reject",
             attended=attended,
-            output=output if isinstance(output, Mapping) else None if reader is None else reader.schema,
+            output=schema,
         )
         if submission.queued:
             raise SessionBusy("this message waits in the queue behind a run", session_id=session_id)
-        return await self.follow(session_id, submission, read=None if reader is None else reader.read)
+        return await self.follow(session_id, submission, read=read)
 
     async def follow(
         self, session_id: str, submission: Submission, *, read: Callable[[Any], Any] | None = None

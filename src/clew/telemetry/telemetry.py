@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -58,77 +59,82 @@ class Telemetry:
             self._made = Spans()
         return self._made
 
-    @contextlib.contextmanager
-    def turn(self, session_id: str, turn_id: str, agent: str, model: Model, *, subagent: bool) -> Iterator[Doing]:
-        doing, begun = Doing("failed"), time.perf_counter()
-        with contextlib.ExitStack() as leaving:
-            span: Span | None = None
-            if self._spans is not None and self._spans.traces:
-                attributes = {
-                    "gen_ai.operation.name": "invoke_agent",
-                    "gen_ai.agent.name": agent,
-                    "gen_ai.conversation.id": session_id,
-                    "gen_ai.provider.name": provider_name(model.provider_id),
-                    "gen_ai.request.model": model.model_id,
-                    "clew.turn.id": turn_id,
-                }
-                span = leaving.enter_context(self._spans.turn(f"invoke_agent {agent}", attributes, nested=subagent))
-            try:
-                yield doing
-            finally:
-                self.figures.count("clew_turns_total", doing.ended)
-                self.figures.time("clew_turn_seconds", time.perf_counter() - begun)
-                self._end(span, doing, "clew.turn.status")
+    def turn(
+        self, session_id: str, turn_id: str, agent: str, model: Model, *, subagent: bool
+    ) -> AbstractContextManager[Doing]:
+        def begin(spans: Spans) -> AbstractContextManager[Span]:
+            attributes = {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": agent,
+                "gen_ai.conversation.id": session_id,
+                "gen_ai.provider.name": provider_name(model.provider_id),
+                "gen_ai.request.model": model.model_id,
+                "clew.turn.id": turn_id,
+            }
+            return spans.turn(f"invoke_agent {agent}", attributes, nested=subagent)
+
+        return self._going_on("clew_turns_total", begin, seconds="clew_turn_seconds", ended_as="clew.turn.status")
 
     @contextlib.contextmanager
     def tool(self, name: str, call_id: str, arguments: Mapping[str, Any]) -> Iterator[Doing]:
-        doing, begun = Doing("failed"), time.perf_counter()
-        with contextlib.ExitStack() as leaving:
-            span: Span | None = None
-            if self._spans is not None and self._spans.traces:
-                attributes = {
-                    "gen_ai.operation.name": "execute_tool",
-                    "gen_ai.tool.name": name,
-                    "gen_ai.tool.type": "function",
-                    "gen_ai.tool.call.id": call_id,
-                }
-                if self._spans.shows_content:
-                    attributes["gen_ai.tool.call.arguments"] = _json(arguments)
-                span = leaving.enter_context(self._spans.inner(f"execute_tool {name}", attributes))
+        def begin(spans: Spans) -> AbstractContextManager[Span]:
+            attributes = {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": name,
+                "gen_ai.tool.type": "function",
+                "gen_ai.tool.call.id": call_id,
+            }
+            if spans.shows_content:
+                attributes["gen_ai.tool.call.arguments"] = _json(arguments)
+            return spans.inner(f"execute_tool {name}", attributes)
+
+        with self._going_on("clew_tool_calls_total", begin, name, seconds="clew_tool_seconds") as doing:
             try:
                 yield doing
                 doing.ended = "completed"
             except asyncio.CancelledError:
                 doing.ended = "stopped"
                 raise
-            except Exception as error:
-                doing.error = _error_type(error)
-                raise
-            finally:
-                self.figures.count("clew_tool_calls_total", name, doing.ended)
-                self.figures.time("clew_tool_seconds", time.perf_counter() - begun, name)
-                self._end(span, doing, None)
 
     def gave(self, doing: Doing, result: Any) -> None:
         """What a tool gave, told only where content is."""
         if self._spans is not None and self._spans.shows_content and self._spans.traces:
             doing.told["gen_ai.tool.call.result"] = _json(result)
 
+    def compaction(self, session_id: str) -> AbstractContextManager[Doing]:
+        def begin(spans: Spans) -> AbstractContextManager[Span]:
+            return spans.inner("clew.compact", {"gen_ai.conversation.id": session_id})
+
+        return self._going_on("clew_compactions_total", begin, ended_as="clew.compaction.strategy")
+
     @contextlib.contextmanager
-    def compaction(self, session_id: str) -> Iterator[Doing]:
-        doing = Doing("failed")
+    def _going_on(
+        self,
+        figure: str,
+        begin: Callable[[Spans], AbstractContextManager[Span]],
+        *labels: str,
+        seconds: str | None = None,
+        ended_as: str | None = None,
+    ) -> Iterator[Doing]:
+        """Something from its beginning to its end: counted, timed as ``seconds``, and a span where somebody collects
+        them, on which ``ended_as`` is how it ended."""
+        doing, begun = Doing("failed"), time.perf_counter()
         with contextlib.ExitStack() as leaving:
-            span: Span | None = None
-            if self._spans is not None and self._spans.traces:
-                span = leaving.enter_context(self._spans.inner("clew.compact", {"gen_ai.conversation.id": session_id}))
+            spans = self._spans
+            span = leaving.enter_context(begin(spans)) if spans is not None and spans.traces else None
             try:
                 yield doing
             except Exception as error:
                 doing.error = _error_type(error)
                 raise
             finally:
-                self.figures.count("clew_compactions_total", doing.ended)
-                self._end(span, doing, "clew.compaction.strategy")
+                self.figures.count(figure, *labels, doing.ended)
+                if seconds is not None:
+                    self.figures.time(seconds, time.perf_counter() - begun, *labels)
+                if span is not None and spans is not None:
+                    span.set_attributes(doing.told if ended_as is None else {**doing.told, ended_as: doing.ended})
+                    if doing.error is not None:
+                        spans.fail(span, doing.error)
 
     def called(
         self,
@@ -199,15 +205,6 @@ class Telemetry:
                     spans.measure("gen_ai.client.token.usage", "{token}", tokens, {**asked, "gen_ai.token.type": kind})
             if call.cost_usd:
                 spans.measure("clew.cost", "{USD}", call.cost_usd, asked)
-
-    def _end(self, span: Span | None, doing: Doing, ended: str | None) -> None:
-        if span is None or self._spans is None:
-            return
-        if ended is not None:
-            span.set_attribute(ended, doing.ended)
-        span.set_attributes(doing.told)
-        if doing.error is not None:
-            self._spans.fail(span, doing.error)
 
 
 def _parts(parts: Sequence[Part]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ pydantic's in it, or with one of its ``Field`` in an ``Annotated``, is read by p
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol, get_args
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from clew.misfit import misfit
 from clew.tools.base import File
 
-__all__ = ["Misfit", "Reader", "inline", "reader_of", "to_plain"]
+__all__ = ["Misfit", "Reader", "inline", "reader_of", "schema_and_reader", "to_plain"]
 
 _EXACT: Final = 2.0**53
 
@@ -42,6 +42,14 @@ def reader_of(hint: Any) -> Reader:
     if "pydantic" in sys.modules and any(_is_pydantic(one) for one in _within(hint)):
         return _PydanticReader(hint)
     return _MsgspecReader(hint)
+
+
+def schema_and_reader(output: Any) -> tuple[Mapping[str, Any] | None, Callable[[Any], Any] | None]:
+    """What a turn is asked for, and what makes a value of the answer; nothing does where a JSON Schema was given."""
+    if output is None or isinstance(output, Mapping):
+        return output, None
+    reader = reader_of(output)
+    return reader.schema, reader.read
 
 
 class _MsgspecReader:

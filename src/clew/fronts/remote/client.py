@@ -132,9 +132,9 @@ class AsyncClient(RemoteEngine):
 
         Every refusal raises here. A server that goes away meanwhile is sent it again, and runs it once.
         """
-        from clew.tools.hints import reader_of
+        from clew.tools.hints import schema_and_reader
 
-        reader = reader_of(output) if output is not None and not isinstance(output, Mapping) else None
+        schema, read = schema_and_reader(output)
         named = message_id or uuid4().hex
         submission = await self._persist(
             lambda: self.submit(
@@ -145,12 +145,12 @@ class AsyncClient(RemoteEngine):
                 message_id=named,
                 on_busy="reject",
                 attended=attended,
-                output=output if isinstance(output, Mapping) else None if reader is None else reader.schema,
+                output=schema,
             )
         )
         if submission.queued:
             raise e.SessionBusy("this message waits in the queue behind a run", session_id=session_id)
-        return AsyncTurn(self, session_id, submission.message_id, None if reader is None else reader.read)
+        return AsyncTurn(self, session_id, submission.message_id, read)
 
     def follow(self, session_id: str, message_id: str) -> AsyncTurn[Any]:
         """The turn of a message that was sent before, by whichever program: from its first part, to its end."""

@@ -20,8 +20,8 @@ from clew.interop.programs.foreign import (
     Record,
     call_part,
     count,
-    lines_of,
     read_json,
+    read_lines,
     sealed,
     text,
     time_of,
@@ -60,10 +60,7 @@ _REPEATED: Final = frozenset({"agent_message", "agent_reasoning", "agent_reasoni
 
 def read_codex(data: bytes) -> list[Foreign]:
     """The session in these lines."""
-    reader = _Reader()
-    for where, record in lines_of(data, reader.reading):
-        reader.take(record, where)
-    return [reader.done()]
+    return read_lines(data, _Reader())
 
 
 class _Reader:

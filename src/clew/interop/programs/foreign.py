@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 import orjson
@@ -31,6 +31,7 @@ __all__ = [
     "MOST_KEPT",
     "Entry",
     "Foreign",
+    "LineReader",
     "Reading",
     "Record",
     "call_part",
@@ -38,6 +39,7 @@ __all__ = [
     "lines_of",
     "money",
     "read_json",
+    "read_lines",
     "sealed",
     "text",
     "time_of",
@@ -325,6 +327,23 @@ def sealed(provider: str, **noted: Any) -> dict[str, Any]:
 
 
 # Lines
+
+
+class LineReader(Protocol):
+    """Reads a file line by line: all of it is one session."""
+
+    reading: Reading
+
+    def take(self, record: Record, where: str) -> None: ...
+
+    def done(self) -> Foreign: ...
+
+
+def read_lines(data: bytes, reader: LineReader) -> list[Foreign]:
+    """The session in these lines."""
+    for where, record in lines_of(data, reader.reading):
+        reader.take(record, where)
+    return [reader.done()]
 
 
 def lines_of(data: bytes, reading: Reading) -> Iterator[tuple[str, Record]]:

@@ -17,9 +17,9 @@ from clew.interop.programs.foreign import (
     Record,
     call_part,
     count,
-    lines_of,
     money,
     read_json,
+    read_lines,
     sealed,
     text,
     time_of,
@@ -35,10 +35,7 @@ _ENDS: Final = {"toolUse": "tool_use", "length": "length", "stop": "stop"}
 
 def read_pi(data: bytes) -> list[Foreign]:
     """The session in these lines."""
-    reader = _Reader()
-    for where, record in lines_of(data, reader.reading):
-        reader.take(record, where)
-    return [reader.done()]
+    return read_lines(data, _Reader())
 
 
 class _Reader:
