@@ -100,34 +100,22 @@ async def open(
         hooks=hooks or {},
         deps=deps,
     )
-    config, mint = given.config, ids.Mint(clock)
+    mint = ids.Mint(clock)
     if url is None and given.data_dir is None:
         raise InvalidInput('name a store, such as sqlite:///clew.db, or a data_dir; config="user" has the user\'s own')
     location: Location | None = None
     if url is None or isinstance(url, str):
         location = parse_url(f"sqlite:///{given.data_dir}/clew.db" if url is None else url)
-        store = await _open_store(location, config, read_only, clock, mint)
+        store = await _open_store(location, given.config, read_only, clock, mint)
     else:
         store = url
     try:
-        able, replace = store.capabilities, msgspec.structs.replace
-        save_on = config.save.save_on or able.save_on
-        if save_on == "chunk" and not able.chunk_durable:
-            raise NotSupported(f"{store.url} cannot keep every chunk; set save.save_on to step, or leave it out")
-        # What the settings leave open is as the store has it.
-        save = replace(config.save, save_on=save_on)
-        compaction = replace(config.compaction, preset=config.compaction.preset or able.preset)
-        by_store = config.tools.output_chars_by_store
-        usual = config.tools.output_chars
-        chars = usual if location is None else by_store.get(_kind_of(location), usual)
-        set_up = replace(config.tools, output_chars=chars)
-        config = replace(config, save=save, compaction=compaction, tools=set_up)
-        given = replace(given, config=config)
+        given = msgspec.structs.replace(given, config=_suited(given.config, store, location))
         # What is wrong with them is said now, and not to every turn.
-        policy_for(config.compaction, config.pruning, None)
+        policy_for(given.config.compaction, given.config.pruning, None)
         async with contextlib.AsyncExitStack() as leaving:
             spill = leaving.enter_context(_spill_folder(location, given.data_dir))
-            reached = await _find_live("local" if read_only and live is None else live, config, location, store)
+            reached = await _find_live("local" if read_only and live is None else live, given.config, location, store)
             host = _compose(store, given, clock, mint, reached, spill)
             await leaving.enter_async_context(_opened(reached))
             left: tuple[str, ...] = ()
@@ -137,7 +125,7 @@ async def open(
             try:
                 if not read_only:
                     await engine.join(stays=triggers)
-                    await engine.dispatcher.open(fire=triggers, left=left if config.resume == "safe" else ())
+                    await engine.dispatcher.open(fire=triggers, left=left if given.config.resume == "safe" else ())
                 yield engine
             finally:
                 await engine.close()
@@ -159,6 +147,23 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
     providers: Providers | None
     hooks: HookMap
     deps: Any
+
+
+def _suited(config: Config, store: Store, location: Location | None) -> Config:
+    """The settings with what they leave open as the store has it."""
+    able, replace = store.capabilities, msgspec.structs.replace
+    save_on = config.save.save_on or able.save_on
+    if save_on == "chunk" and not able.chunk_durable:
+        raise NotSupported(f"{store.url} cannot keep every chunk; set save.save_on to step, or leave it out")
+    chars = config.tools.output_chars
+    if location is not None:
+        chars = config.tools.output_chars_by_store.get(_kind_of(location), chars)
+    return replace(
+        config,
+        save=replace(config.save, save_on=save_on),
+        compaction=replace(config.compaction, preset=config.compaction.preset or able.preset),
+        tools=replace(config.tools, output_chars=chars),
+    )
 
 
 async def _find_live(named: Live | str | None, config: Config, location: Location | None, store: Store) -> Live:

@@ -14,11 +14,10 @@ from clew.errors import ClewError, InternalError
 from clew.history.check import check
 from clew.ids import Mint, check_part_id
 from clew.store.base import Store, Whole
+from clew.store.copied_line import CopiedMessage, CopiedTurn
 from clew.store.unit import (
     AddPruned,
     Committed,
-    CopiedMessage,
-    CopiedTurn,
     CopyLine,
     DeleteSession,
     InsertMessage,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store.base import SessionQuery, Store
+from clew.store.copied_line import CopiedMessage, CopiedTurn
 from clew.store.files import folder
 from clew.store.files.opening import open_files
 from clew.store.memory.store import MemoryStore
@@ -23,8 +24,6 @@ from clew.store.unit import (
     AddPruned,
     BookStep,
     BookUsage,
-    CopiedMessage,
-    CopiedTurn,
     CopyLine,
     Dequeue,
     Enqueue,

@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew.testing.scripted import Gate, call, say, wait
-from tests.integration.acp_client import Refusal, connected
+from tests.integration.acp_client import PATIENCE_S, Refusal, connected
 from tests.integration.test_acp import choose, opened
 
 
@@ -192,8 +192,9 @@ async def test_a_session_that_is_closed_is_stopped_if_this_editor_began_it(tmp_p
         await client.until(lambda: client.said() == "half")
         await client.ask("session/close", {"sessionId": session_id})
         assert await own == {"stopReason": "cancelled"}
-        async for _ in engine.attach(session_id):
-            pass
+        async with asyncio.timeout(PATIENCE_S):
+            async for _ in engine.attach(session_id):
+                pass
         assert (await engine.get_status(session_id)).state == "idle"
 
         others = await engine.submit(session_id, "on the page")

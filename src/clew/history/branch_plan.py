@@ -15,6 +15,7 @@ from clew.errors import BranchPointInvalid
 from clew.history.lookup import MessagePlace
 from clew.ids import Mint
 from clew.store import unit as u
+from clew.store.copied_line import CopiedMessage, CopiedRun, CopiedTurn
 from clew.store.copies import NOT_COPIED, PlacedRun, below_run
 from clew.transcript.head import carried_turn, holding_at
 from clew.transcript.line import LineTurn, tail_place
@@ -121,15 +122,15 @@ def plan_branch(
     """
     rename = FreshIds(mint, (message_id for held in line.links.values() for message_id in held))
     rows = {row.id: row for row in line.messages}
-    copies: list[u.CopiedTurn] = []
-    between: list[u.CopiedRun] = []
+    copies: list[CopiedTurn] = []
+    between: list[CopiedRun] = []
     inserted: list[MessageRow] = []
     parent: Turn | None = None
     for turn in line.turns:
         count = runs.get(turn.id, 0) if runs and parent is not None else 0
         if count:
             through = turn.parent_turn_id or ""
-            between.append(u.CopiedRun(rename(turn.id), through, count, mint.turn(), mint.message(), now))
+            between.append(CopiedRun(rename(turn.id), through, count, mint.turn(), mint.message(), now))
             parent = below_run(PlacedRun(between[-1], parent), child.id)
         is_last = turn is line.turns[-1]
         is_unanswered = is_last and rows[line.links[turn.id][-1]].role == "user"
@@ -137,12 +138,12 @@ def plan_branch(
         if is_unanswered:
             # Whatever came of it there, here nobody has answered it yet.
             parent = replace(parent, status="unanswered", data=merge(parent.data, {}, _ENDINGS))
-        messages: list[u.CopiedMessage] = []
+        messages: list[CopiedMessage] = []
         for message_id in line.links[turn.id]:
             copy = _changed_row(rows[message_id], rename, child.id, mint) if message_id in rows else None
             inserted += [copy] if copy is not None else []
-            messages.append(u.CopiedMessage(message_id, rename(message_id), inserted=copy is not None))
-        copies.append(u.CopiedTurn(parent, tuple(messages)))
+            messages.append(CopiedMessage(message_id, rename(message_id), inserted=copy is not None))
+        copies.append(CopiedTurn(parent, tuple(messages)))
     writes: list[u.Write] = [u.InsertSession(child)]
     for row in inserted:
         writes += [u.InsertMessage(row), u.SealMessage(row.id, row.seal)]

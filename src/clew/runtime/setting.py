@@ -129,21 +129,7 @@ async def resolve(
     chosen = host.providers.parse(model) if model is not None else _standing_model(host, session, manifest, around)
     host.providers.get(chosen.provider_id)
     info = host.providers.info(chosen)
-    tools: dict[str, Tool] = {
-        name: tool
-        for name, tool in sorted(host.tools.items())
-        if info.tools and manifest.is_offered(name) and (workspace is not None or not tool.needs_workspace)
-    }
-    form = None if output is None else AnswerForm(output)
-    if form is not None:
-        if not info.tools:
-            raise InvalidInput(f"{chosen} takes no tools, so it cannot be asked for an output of a form")
-        if form.name in tools:
-            raise InvalidInput(
-                f"a tool is called {form.name}, as the one that takes an output of a form: give it another name, or "
-                "leave it out of the agent's tools"
-            )
-        tools[form.name] = form
+    tools, form = _offered(host, manifest, info, workspace, output)
     if told is None:
         told = await host.store.at_once(session.id, lambda moment: load_told(moment, session.id))
     last, frozen = told.last, told.environment_for(chosen)
@@ -182,6 +168,28 @@ async def resolve(
         attended=attended,
         depth=depth,
     )
+
+
+def _offered(
+    host: Host, manifest: Agent, info: ModelInfo, workspace: Path | None, output: Mapping[str, Any] | None
+) -> tuple[dict[str, Tool], AnswerForm | None]:
+    """The tools of a turn, and the one among them that takes the answer, where one of a form is asked for."""
+    tools: dict[str, Tool] = {
+        name: tool
+        for name, tool in sorted(host.tools.items())
+        if info.tools and manifest.is_offered(name) and (workspace is not None or not tool.needs_workspace)
+    }
+    if output is None:
+        return tools, None
+    form = AnswerForm(output)
+    if not info.tools:
+        raise InvalidInput(f"{info.model} takes no tools, so it cannot be asked for an output of a form")
+    if form.name in tools:
+        raise InvalidInput(
+            f"a tool is called {form.name}, as the one that takes an output of a form: give it another name, or "
+            "leave it out of the agent's tools"
+        )
+    return {**tools, form.name: form}, form
 
 
 class _Around(msgspec.Struct, frozen=True):

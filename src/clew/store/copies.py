@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from clew.errors import InternalError
+from clew.store.copied_line import CopiedRun
 from clew.store.paths import PathTurn
-from clew.store.unit import CopiedRun, CopyLine
+from clew.store.unit import CopyLine
 from clew.transcript.turn import Turn, place_below
 from clew.transcript.turn_state import OPEN, check_transition
 

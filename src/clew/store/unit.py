@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from clew.store.copied_line import CopiedRun, CopiedTurn
 from clew.transcript.chunk import Chunk
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall
@@ -305,36 +306,6 @@ class AddPruned(Write, frozen=True):
     """Record outputs the model is shown only a stub of. All get the session's next prune number as their ``seq``."""
 
     pruned: tuple[Pruned, ...]
-
-
-class CopiedMessage(NamedTuple):
-    """A message of another session and the id of its copy. ``inserted``: this unit inserts the copy by itself."""
-
-    source_id: str
-    id: str
-    inserted: bool = False
-
-
-class CopiedTurn(msgspec.Struct, frozen=True):
-    """A settled turn as it will be, and what it holds. ``turn.origin_turn_id`` names the turn it is a copy of."""
-
-    turn: Turn
-    messages: tuple[CopiedMessage, ...]
-
-
-class CopiedRun(msgspec.Struct, frozen=True):
-    """So many turns of another session that end with ``through``, each copied as it is, with what it holds.
-
-    They go right above the copied turn ``above``. They are settled, no compactions, and have no data. ``turn`` and
-    ``message`` are minted: the ids of the copies are made of them. ``now`` is when those settled that do not say it.
-    """
-
-    above: str
-    through: str
-    count: int
-    turn: str
-    message: str
-    now: int
 
 
 class CopyLine(SharedWrite, frozen=True):

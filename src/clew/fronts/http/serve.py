@@ -149,16 +149,7 @@ async def _serve(
     drain_s: float | None = None,
     opened: Opens = opening.open,
 ) -> int:
-    address, port = listener.getsockname()[:2]
-    given = frozenset(filter(None, re.split(r"[,\s]+", os.environ.get("CLEW_HOSTS", "").lower())))
-    ip, names = ipaddress.ip_address(address), loopback_hosts(port) | given
-    hosts: Container[str] = names
-    if not ip.is_loopback:
-        hosts = AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
-    # Where this machine reaches the server.
-    if ip.is_unspecified:
-        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
-    base = f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}"
+    base, hosts = _addresses(listener)
     streams = Streams()
     async with contextlib.AsyncExitStack() as leaving:
         config = load_config()
@@ -215,6 +206,19 @@ async def _serve(
     telling.cancel()
     await serving
     return 0
+
+
+def _addresses(listener: socket.socket) -> tuple[str, Container[str]]:
+    """Where this machine reaches the server, and the names that it answers to."""
+    address, port = listener.getsockname()[:2]
+    given = frozenset(filter(None, re.split(r"[,\s]+", os.environ.get("CLEW_HOSTS", "").lower())))
+    ip, names = ipaddress.ip_address(address), loopback_hosts(port) | given
+    hosts: Container[str] = names
+    if not ip.is_loopback:
+        hosts = AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
+    if ip.is_unspecified:
+        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
+    return f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}", hosts
 
 
 def _find_owner(owners: OwnerTokens, given: str) -> Owner | None:

@@ -182,26 +182,6 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
                     change.drop(self.marks, message_id)
             case u.PutParts():
                 self._put_parts(change, write)
-            case u.BookStep(step):
-                metadata = book_message(self.messages[step.message_id].metadata, step)
-                self._set_message(change, step.message_id, metadata, step.finished_at)
-                booked = book_session(self.row["session"], step.usage, step.cost_usd, step.finished_at)
-                change.put(self.row, "session", booked)
-                change.put(self.steps, step.turn_id, (*self.steps.get(step.turn_id, ()), step))
-            case u.FinishStep(turn_id, index, at):
-                if all(step.index != index for step in self.steps[turn_id]):
-                    raise InternalError("a step that was not booked is finished", turn_id=turn_id, index=index)
-                steps = (replace(one, finished_at=at) if one.index == index else one for one in self.steps[turn_id])
-                change.put(self.steps, turn_id, tuple(steps))
-                self._patch_session(change, u.PatchSession(updated_at=at))
-            case u.BookUsage(id_, usage, cost_usd, at, estimated):
-                metadata = book_usage(self.messages[id_].metadata, usage, estimated=estimated, broken_off=cost_usd)
-                self._set_message(change, id_, metadata, at)
-                change.put(self.row, "session", book_session(self.row["session"], usage, cost_usd))
-            case u.PutCall(call):
-                if call.session_id != self.row["session"].id:
-                    raise InternalError("a model call is of another session", call_id=call.id)
-                change.put(self.calls, call.id, brought_up_to_date(self.calls.get(call.id), call))
             case u.InsertMessage(message):
                 if message.id in self.messages:
                     raise InternalError("a message was inserted twice", message_id=message.id)
@@ -225,6 +205,34 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
             case u.Dequeue(id_):
                 self._set_message(change, id_, merge(self.messages[id_].metadata, {}, ("queued_at",)))
                 change.drop(self.queue, id_)
+            case u.OpenTurn() | u.SetTurn() | u.MoveTurn() | u.LinkMessage() | u.MoveHead():
+                self._grow_tree(change, write)
+            case u.BookStep() | u.FinishStep() | u.BookUsage() | u.PutCall():
+                self._book(change, write)
+            case u.SetEpoch(epoch):
+                self._set_state(change, epoch=epoch)
+            case u.SetRunner(replica_id):
+                self._set_state(change, runner=replica_id)
+            case u.AddPruned(pruned):
+                seq = max((seq for seq, _, _ in self.pruned), default=0) + 1
+                for one in pruned:
+                    key = (seq, self.messages[one.message_id].id, one.part)
+                    if key in self.pruned:
+                        ids = {"message_id": one.message_id, "part": one.part}
+                        raise InternalError("an output was pruned twice at once", **ids)
+                    change.put(self.pruned, key, replace(one, seq=seq))
+            case u.PatchSession():
+                self._patch_session(change, write)
+            case u.NameSession(title, by, tries):
+                self._patch_session(change, u.PatchSession(named(self.row["session"].metadata, title, by, tries)))
+            case _:
+                raise InternalError(f"nobody carries out {type(write).__name__}")
+
+    def _grow_tree(
+        self, change: Change, write: u.OpenTurn | u.SetTurn | u.MoveTurn | u.LinkMessage | u.MoveHead
+    ) -> None:
+        """Turns, what they hold, and where the head is."""
+        match write:
             case u.OpenTurn(turn):
                 check_transition(None, turn.status)
                 parent = self.turns[turn.parent_turn_id] if turn.parent_turn_id is not None else None
@@ -248,24 +256,30 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
                 seq, old = next(reversed(self.moves), 0) + 1, self.state["state"].head_turn_id
                 change.put(self.moves, seq, HeadMove(seq, self.row["session"].id, old, to, at, why))
                 self._set_state(change, head_turn_id=to)
-            case u.SetEpoch(epoch):
-                self._set_state(change, epoch=epoch)
-            case u.SetRunner(replica_id):
-                self._set_state(change, runner=replica_id)
-            case u.AddPruned(pruned):
-                seq = max((seq for seq, _, _ in self.pruned), default=0) + 1
-                for one in pruned:
-                    key = (seq, self.messages[one.message_id].id, one.part)
-                    if key in self.pruned:
-                        ids = {"message_id": one.message_id, "part": one.part}
-                        raise InternalError("an output was pruned twice at once", **ids)
-                    change.put(self.pruned, key, replace(one, seq=seq))
-            case u.PatchSession():
-                self._patch_session(change, write)
-            case u.NameSession(title, by, tries):
-                self._patch_session(change, u.PatchSession(named(self.row["session"].metadata, title, by, tries)))
-            case _:
-                raise InternalError(f"nobody carries out {type(write).__name__}")
+
+    def _book(self, change: Change, write: u.BookStep | u.FinishStep | u.BookUsage | u.PutCall) -> None:
+        """Steps and model calls, and what they used."""
+        match write:
+            case u.BookStep(step):
+                metadata = book_message(self.messages[step.message_id].metadata, step)
+                self._set_message(change, step.message_id, metadata, step.finished_at)
+                booked = book_session(self.row["session"], step.usage, step.cost_usd, step.finished_at)
+                change.put(self.row, "session", booked)
+                change.put(self.steps, step.turn_id, (*self.steps.get(step.turn_id, ()), step))
+            case u.FinishStep(turn_id, index, at):
+                if all(step.index != index for step in self.steps[turn_id]):
+                    raise InternalError("a step that was not booked is finished", turn_id=turn_id, index=index)
+                steps = (replace(one, finished_at=at) if one.index == index else one for one in self.steps[turn_id])
+                change.put(self.steps, turn_id, tuple(steps))
+                self._patch_session(change, u.PatchSession(updated_at=at))
+            case u.BookUsage(id_, usage, cost_usd, at, estimated):
+                metadata = book_usage(self.messages[id_].metadata, usage, estimated=estimated, broken_off=cost_usd)
+                self._set_message(change, id_, metadata, at)
+                change.put(self.row, "session", book_session(self.row["session"], usage, cost_usd))
+            case u.PutCall(call):
+                if call.session_id != self.row["session"].id:
+                    raise InternalError("a model call is of another session", call_id=call.id)
+                change.put(self.calls, call.id, brought_up_to_date(self.calls.get(call.id), call))
 
     def _set_state(self, change: Change, **changes: Any) -> None:
         change.put(self.state, "state", replace(self.state["state"], **changes))
