@@ -85,11 +85,15 @@ async def test_what_went_wrong_in_a_chat_that_serves_names_the_file_that_has_mor
     kept = tmp_path / "clew" / "chat.log"
     announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
+    def announce(url: str | None) -> None:
+        if url is not None:
+            announced.set_result(url)
+
     async def fail(**kwargs: Any) -> None:
         raise RuntimeError("a wheel came off")
 
     async with clew.open("memory:") as engine:
-        monkeypatch.setattr(engine.store, "announce", lambda url: url and announced.set_result(url))
+        monkeypatch.setattr(engine.store, "announce", announce)
         monkeypatch.setattr(engine, "list_sessions", fail)
         async with serving_beside(engine), httpx.AsyncClient() as client:
             url = f"{await announced}/api/sessions"
