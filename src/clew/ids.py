@@ -59,6 +59,10 @@ _DRAWN = 1024
 _TAILS = len(_ALPHABET) ** _TAIL
 # Two characters at a time: a branch mints thousands of ids.
 _PAIRS = tuple(low + high for high in _ALPHABET for low in _ALPHABET)
+_EVEN = 256 // len(_ALPHABET) * len(_ALPHABET)
+"""Bytes below this make every letter equally likely; those from here on are passed over."""
+_LETTERS = bytes(ord(_ALPHABET[byte % len(_ALPHABET)]) for byte in range(256))
+_UNEVEN = bytes(range(_EVEN, 256))
 
 _CLEW = "[0-9a-f]{12}[0-9A-Za-z]{14}"
 
@@ -96,7 +100,16 @@ class _Chance:
 
     def _begin(self) -> None:
         self._kept = b""
+        self._letters = ""
         self._lock = threading.Lock()
+
+    def letters(self, count: int) -> str:
+        """So many of the alphabet, each by itself."""
+        with self._lock:
+            while len(self._letters) < count:
+                self._letters += os.urandom(_DRAWN).translate(_LETTERS, _UNEVEN).decode()
+            drawn, self._letters = self._letters[:count], self._letters[count:]
+            return drawn
 
     def below(self, limit: int) -> int:
         bits = (limit - 1).bit_length()
@@ -122,9 +135,11 @@ def random_name() -> str:
 class Mint:
     """Makes ids. One instance serves a process; it may be called from any thread."""
 
-    def __init__(self, clock: Clock | None = None, random: Callable[[int], int] = _chance.below) -> None:
+    def __init__(self, clock: Clock | None = None, random: Callable[[int], int] | None = None) -> None:
+        """``random`` gives a number below the one it is told; without it the system's own chance does."""
         self._clock = clock or SystemClock()
-        self._random = random
+        self._random = random or _chance.below
+        self._is_drawn = random is None
         self._last = 0
         self._lock = threading.Lock()
 
@@ -180,6 +195,8 @@ class Mint:
         return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
 
     def _tail(self) -> str:
+        if self._is_drawn:
+            return _chance.letters(_TAIL)
         number = self._random(_TAILS)
         digits = []
         for _ in range(_TAIL // 2):

@@ -15,8 +15,11 @@ import pytest
 from clew.store.sql.sqlite.connection import SqliteStatements
 from clew.store.sql.sqlite.looked import looked_path
 from clew.store.sql.sqlite.opening import open_sqlite
+from clew.store.sql.sqlite.store import SqliteStore
+from clew.store.unit import InsertSession, Refused, Unit
 from clew.testing.chunks import text
-from clew.testing.scribe import Scribe
+from clew.testing.scribe import MODEL, Scribe
+from clew.transcript.session import Session
 from tests.rig.program_002 import Program002
 from tests.rounds import rounds
 
@@ -57,10 +60,14 @@ async def messages(path: Path, session_id: str) -> list[str]:
     """What its line holds once the store was opened, and closed again."""
     store = await open_sqlite(path)
     try:
-        view = await store.find_view(session_id, keep_damaged=True)
-        return [] if view is None else ["\n".join(row.texts) for entry in view.turns for row in entry.messages]
+        return await shown(store, session_id)
     finally:
         await store.close()
+
+
+async def shown(store: SqliteStore, session_id: str) -> list[str]:
+    view = await store.find_view(session_id, keep_damaged=True)
+    return [] if view is None else ["\n".join(row.texts) for entry in view.turns for row in entry.messages]
 
 
 @pytest.mark.rule("ST-15")
@@ -76,6 +83,27 @@ async def test_a_session_that_is_as_it_was_noted_is_not_gone_through(tmp_path: P
     short = await make(tmp_path / "short.db", 1)
     await messages(tmp_path / "short.db", short)
     assert (walks[short] >= 1, looked_path(tmp_path / "short.db").exists()) == (True, False)
+
+
+@pytest.mark.rule("ST-13")
+async def test_a_session_begun_here_is_gone_through_only_once_another_program_has_written(
+    tmp_path: Path, walks: Counter[str]
+) -> None:
+    """Until then nobody can have put anything into it. A unit that is refused begins none."""
+    path = tmp_path / "store.db"
+    store = await open_sqlite(path)
+    try:
+        scribe = await Scribe.create(store)
+        await scribe.turn("prompt", text("yes"))
+        assert await shown(store, scribe.session_id) == ["prompt", "yes"]
+        assert walks[scribe.session_id] == 0
+        with closing(Program002(path)) as program:
+            program.say(scribe.session_id, "from elsewhere")
+        begun = InsertSession(Session(id=scribe.session_id, agent="a", model=MODEL, created_at=1, updated_at=1))
+        assert await store.commit(Unit(scribe.session_id, (begun,))) == Refused("session_exists")
+        assert await shown(store, scribe.session_id) == ["prompt", "yes", "from elsewhere"]
+    finally:
+        await store.close()
 
 
 @pytest.mark.rule("ST-2")

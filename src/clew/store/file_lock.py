@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from clew.errors import StoreGone, StoreUnavailable
 
-__all__ = ["FileId", "FileLock", "find_file", "id_of", "leave", "use"]
+__all__ = ["FileId", "FileLock", "find_file", "id_of", "is_file", "leave", "use"]
 
 _APART: Final = sys.platform == "linux"
 """Whether ``flock`` and SQLite's own locks do not see each other. Elsewhere the lock on the owner file has to do."""
@@ -39,6 +39,11 @@ _locked: set[FileId] = set()
 
 def id_of(found: os.stat_result) -> FileId:
     return FileId(found.st_dev, found.st_ino)
+
+
+def is_file(found: os.stat_result, file: FileId) -> bool:
+    """Whether this is that file. Asked several times around every commit."""
+    return found.st_ino == file.inode and found.st_dev == file.device
 
 
 def use(path: Path) -> FileId | None:
@@ -142,7 +147,7 @@ class FileLock:
                 found = os.stat(self._name)
             except OSError as error:
                 raise self.gone(f"{self.path} is gone ({error.strerror})") from error
-            if id_of(found) == self.file:
+            if is_file(found, self.file):
                 return found
             raise self.gone(f"{self.path} was replaced by another one")
         raise self._gone

@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from clew.errors import OwnedByAnotherProcess, StoreGone, StoreUnavailable
-from clew.store.file_lock import FileLock, id_of
+from clew.store.file_lock import FileLock, id_of, is_file
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "fuse.sshfs", "davfs"}
@@ -214,9 +214,11 @@ class OwnerLock:
     def _stay_named(self) -> None:
         """Put back an owner file that was removed or replaced: whoever comes second asks it."""
         with contextlib.suppress(OSError):
-            with contextlib.suppress(FileNotFoundError):
-                if id_of(os.lstat(self._name)) == self._named:
+            try:
+                if is_file(os.lstat(self._name), self._named):
                     return
+            except FileNotFoundError:
+                pass
             if not self._file.is_alone:
                 raise self._file.gone(f"{self._path} was taken by somebody else")
             fd = self._put()

@@ -324,7 +324,7 @@ class UnitWriter:
             case u.DeleteSession():
                 self._delete_session(session_id)
             case u.CopyLine():
-                self._index.note(copy_line(sql, session_id, write, self._mint.part()))
+                copy_line(sql, session_id, write, self._mint.part(), self._index.note)
             case _:
                 self._write_shared(session_id, write)
 

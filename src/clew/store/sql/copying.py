@@ -5,7 +5,7 @@ The turns of a run are found by a walk up from its last one, and nothing of them
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -21,8 +21,13 @@ from clew.transcript.damage import seal_of
 __all__ = ["copy_line"]
 
 
-def copy_line(sql: Statements, session_id: str, write: CopyLine, minted: str) -> list[str]:
-    """Fill a session with a line of another; the ids of its messages. ``minted`` is what ids of parts are made of."""
+def copy_line(
+    sql: Statements, session_id: str, write: CopyLine, minted: str, note: Callable[[Iterable[str]], None]
+) -> None:
+    """Fill a session with a line of another. ``minted`` is what ids of parts are made of.
+
+    ``note`` is given the messages of the copy, which are fetched only if it asks for them.
+    """
     plan = plan_copy(session_id, write)
     params = {"session_id": session_id, "source": write.source_session_id}
     for name in ("make_copied", "make_copied_turns", "empty_copied"):
@@ -39,9 +44,13 @@ def copy_line(sql: Statements, session_id: str, write: CopyLine, minted: str) ->
     sql.many("insert_turn", (rows.turn_params(turn) for turn in plan.turns))
     for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links", "sum_session"):
         sql.run(name, params)
-    copies = [row[0] for row in sql.rows("copied_ids", {})]
+    note(_copied_ids(sql))
     sql.run("empty_copied", {})
-    return copies
+
+
+def _copied_ids(sql: Statements) -> Iterator[str]:
+    for (message_id,) in sql.rows("copied_ids", {}):
+        yield message_id
 
 
 def _copy_run(sql: Statements, params: Mapping[str, Any], placed: PlacedRun) -> int:

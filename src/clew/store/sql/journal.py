@@ -256,6 +256,11 @@ class JournalBook:
         """Through where this commit folds streams."""
         return self._passed
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether this commit neither adds chunks nor folds any, and no row waits to be taken away."""
+        return not (self._accepted or self._passed or self._finished)
+
     def row(self, n: int) -> tuple[bytes, list[Mark]] | None:
         """The row that commit ``n`` adds: its text, and the marks of the streams that are new to the journal."""
         if not self._accepted:

@@ -7,6 +7,7 @@ Parameters may be more than a statement names.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final, get_args
 
@@ -67,6 +68,7 @@ def _object(text: Any, what: str, **ids: object) -> dict[str, Any]:
     return value
 
 
+@functools.lru_cache(256)
 def encode_model(model: Model) -> str:
     return msgspec.json.encode(model).decode()
 
@@ -133,7 +135,14 @@ def _model(text: Any, what: str, **ids: object) -> Model:
 
 
 def message_params(message: MessageRow) -> Params:
-    return {**msgspec.structs.asdict(message), "metadata_json": encode(message.metadata)}
+    return {
+        "id": message.id,
+        "session_id": message.session_id,
+        "role": message.role,
+        "metadata_json": encode(message.metadata),
+        "created_at": message.created_at,
+        "updated_at": message.updated_at,
+    }
 
 
 def to_message(row: Row, parts: tuple[PartRow, ...], keep_damaged: bool) -> MessageRow:
@@ -151,14 +160,18 @@ def to_message(row: Row, parts: tuple[PartRow, ...], keep_damaged: bool) -> Mess
 
 
 def part_params(part: PartRow, message_id: str, session_id: str) -> Params:
+    call_id = part.tool_call_id
     return {
-        **msgspec.structs.asdict(part),
+        "id": part.id,
         "message_id": message_id,
         "session_id": session_id,
+        "index": part.index,
         "type": part.type,
         "data_json": encode(part.data),
-        "tool_call_id": part.tool_call_id,
-        "tool_state": part.tool_state,
+        "tool_call_id": call_id,
+        "tool_state": part.tool_state if call_id is not None else None,
+        "created_at": part.created_at,
+        "updated_at": part.updated_at,
     }
 
 

@@ -58,6 +58,11 @@ class CommitJournal:
         with a commit that writes its own number down, so the highest of both is always the newest commit.
         """
         self.commit += 1
+        if self._book.is_untouched:
+            # As most commits are that no stream has a part in.
+            self._sql.run("set_commits", {"commits": self.commit})
+            self._struck = False
+            return
         row = self._book.row(self.commit)
         self.tails.note(self.commit, self._book.accepted, self._book.passed, len(row[0]) if row is not None else 0)
         if row is not None:

@@ -59,12 +59,16 @@ class Looked:
 
     def is_as_noted(self, session_id: str) -> bool:
         """Whether nothing has come into a session since it was noted. Asked once: from here on others are noticed."""
+        self.saw(session_id)
+        noted = self._noted.pop(session_id, None)
+        return noted is not None and noted == self._print(session_id)
+
+    def saw(self, session_id: str) -> None:
+        """It was looked at, or begun here: whether anything comes into it is known from here on."""
         self._lately.pop(session_id, None)
         self._lately[session_id] = None
         if len(self._lately) > _MOST:
             del self._lately[next(iter(self._lately))]
-        noted = self._noted.pop(session_id, None)
-        return noted is not None and noted == self._print(session_id)
 
     def note(self, is_known: Callable[[str], bool]) -> None:
         """Note the sessions that hold nothing of others' now: ``is_known`` is asked after each was looked at."""

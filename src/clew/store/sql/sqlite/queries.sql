@@ -237,9 +237,10 @@ UPDATE session_state SET head_turn_id = :head_turn_id, open_turn_id = :open_turn
 WHERE session_id = :id
 
 -- name: add_move
-INSERT INTO head_moves (session_id, seq, from_turn_id, to_turn_id, at, why)
-SELECT :session_id, ifnull(max(seq), 0) + 1, :from_turn_id, :to_turn_id, :at, :why
-FROM head_moves WHERE session_id = :session_id
+INSERT INTO head_moves (session_id, seq, from_turn_id, to_turn_id, at, why) VALUES (
+    :session_id, ifnull((SELECT max(seq) FROM head_moves WHERE session_id = :session_id), 0) + 1,
+    :from_turn_id, :to_turn_id, :at, :why
+)
 
 -- name: last_move
 SELECT to_turn_id FROM head_moves WHERE session_id = :id ORDER BY seq DESC LIMIT 1
@@ -764,10 +765,10 @@ CROSS JOIN chat_messages m ON m.id = c.id AND m.session_id = :session_id
 WHERE c.inserted
 
 -- name: copy_messages
--- json_valid first: a damaged row is copied as it is.
+-- Most have nothing to leave out, which their text says sooner. json_valid: a damaged row is copied as it is.
 INSERT INTO chat_messages (id, session_id, role, metadata_json, created_at, updated_at)
 SELECT c.id, :session_id, m.role,
-    iif(json_valid(m.metadata_json),
+    iif((instr(m.metadata_json, 'hidden_') OR instr(m.metadata_json, 'snapshot_id')) AND json_valid(m.metadata_json),
         json_remove(m.metadata_json, '$.hidden_at', '$.hidden_by', '$.snapshot_id'), m.metadata_json),
     m.created_at, m.updated_at
 FROM temp.copied c CROSS JOIN chat_messages m ON m.id = c.source_id AND m.session_id = :source
@@ -829,16 +830,15 @@ UPDATE chat_sessions SET
     total_tokens = u.input + u.output + u.reasoning + u.cache_read + u.cache_write,
     cost_usd = u.cost_usd
 FROM (
-    SELECT ifnull(sum(used ->> '$.input'), 0) AS input, ifnull(sum(used ->> '$.output'), 0) AS output,
-        ifnull(sum(used ->> '$.reasoning'), 0) AS reasoning, ifnull(sum(used ->> '$.cache_read'), 0) AS cache_read,
-        ifnull(sum(used ->> '$.cache_write'), 0) AS cache_write, (
+    SELECT ifnull(sum(metadata_json ->> '$.usage.input'), 0) AS input,
+        ifnull(sum(metadata_json ->> '$.usage.output'), 0) AS output,
+        ifnull(sum(metadata_json ->> '$.usage.reasoning'), 0) AS reasoning,
+        ifnull(sum(metadata_json ->> '$.usage.cache_read'), 0) AS cache_read,
+        ifnull(sum(metadata_json ->> '$.usage.cache_write'), 0) AS cache_write, (
             SELECT total(s.cost_usd) FROM chat_turns t CROSS JOIN turn_steps s ON s.turn_id = t.id
             WHERE t.session_id = :session_id
-        ) + total(used ->> '$.broken_off_usd') AS cost_usd
-    FROM (
-        SELECT iif(json_valid(metadata_json), metadata_json -> '$.usage', NULL) AS used FROM chat_messages
-        WHERE session_id = :session_id AND role = 'assistant'
-    )
+        ) + total(metadata_json ->> '$.usage.broken_off_usd') AS cost_usd
+    FROM chat_messages WHERE session_id = :session_id AND role = 'assistant' AND json_valid(metadata_json)
 ) AS u
 WHERE id = :session_id
 

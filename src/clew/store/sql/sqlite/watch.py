@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 
 from clew.errors import StoreGone
-from clew.store.file_lock import FileId, id_of
+from clew.store.file_lock import FileId, id_of, is_file
 from clew.store.owner import OwnerLock
 
 __all__ = ["Watch"]
@@ -80,7 +80,7 @@ class Watch:
             raise self._lost_wal() from error
         if self._wal_file is None:
             self._wal_file = id_of(found)
-        elif id_of(found) != self._wal_file:
+        elif not is_file(found, self._wal_file):
             raise self._lost_wal()
         return found
 

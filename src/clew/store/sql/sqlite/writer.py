@@ -40,7 +40,7 @@ from clew.store.sql.sqlite.looked import Looked
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
-from clew.store.unit import HeadIs, MoveHead, OpenTurn, Outcome, SetTurn, Sync, Unit
+from clew.store.unit import Committed, HeadIs, InsertSession, MoveHead, OpenTurn, Outcome, SetTurn, Sync, Unit
 
 __all__ = ["SqliteOptions", "Writer"]
 
@@ -313,6 +313,11 @@ class Writer:
         failpoint("writer.before_commit")
         self._connection.execute("COMMIT")
         self._lines.committed(self._journal.commit, units)
+        for unit, outcome in zip(units, outcomes, strict=work is None):
+            if isinstance(outcome, Committed) and unit.writes and isinstance(unit.writes[0], InsertSession):
+                # Nobody else can have written into it before this commit; whoever does after it is noticed.
+                self._looked.saw(unit.session_id)
+                self._others.looked_at(unit.session_id)
         self._settle_others()
         self._watch.after()
         for unit in units:
