@@ -17,7 +17,7 @@ __all__ = ["Clock", "SystemClock", "Timer"]
 class Timer(Protocol):
     """A pending call that can be taken back."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> object: ...
 
 
 class Clock(Protocol):

@@ -22,8 +22,10 @@ from hypothesis import strategies as st
 
 from bench.fill import add_sessions, fill_turns
 from clew.ids import Mint
+from clew.runtime.context import load_counted
 from clew.store import unit as u
 from clew.store.base import LineSlice, Store
+from clew.store.memory.store import MemoryStore
 from clew.store.sql import kept_lines, messages, rows
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.sqlite import writer
@@ -31,10 +33,12 @@ from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
+from clew.transcript import chunk as c
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
 from clew.transcript.pruned import pruned_through
 from clew.transcript.turn import Turn
+from clew.transcript.usage import Usage
 from clew.transcript.view import find_compaction, model_view, model_view_at
 from tests.contract.test_random_histories import ACTIONS, History
 from tests.rounds import rounds
@@ -71,9 +75,13 @@ async def compare(store: Store, session_id: str) -> None:
     assert read is not None
     assert kept == read
     assert sent(kept) == model_view(read.turns, read.pruned)
+    counted = await load_counted(store, session_id)
+    assert counted is not None
+    noted = [entry for entry in counted.line.turns if "steps" in entry.memo]
+    assert [entry.memo["steps"] for entry in noted] == [tuple(await store.load_steps(one.turn.id)) for one in noted]
 
 
-async def play(store: SqliteStore, seed: int, actions: list[str]) -> None:
+async def play(store: Store, seed: int, actions: list[str]) -> None:
     """Random operations; looked at after some of them, so that what is kept is any number of units behind."""
     chance = random.Random(seed)
     history = History(store, seed)
@@ -91,6 +99,30 @@ async def test_what_is_kept_of_a_random_history_is_what_is_stored(tmp_path: Path
     for seed in range(3):
         async with opened(tmp_path / f"{seed}.db") as store:
             await play(store, seed, random.Random(seed).choices(ACTIONS, k=25))
+
+
+async def test_steps_noted_with_turns_in_memory_are_those_that_are_there() -> None:
+    """A store in memory hands out the same turns again as long as they and their messages are the same."""
+    for seed in range(3):
+        await play(MemoryStore(), seed, random.Random(seed).choices(ACTIONS, k=25))
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_steps_of_a_turn_that_is_looked_at_as_it_goes_are_not_noted_too_soon(kind: str, tmp_path: Path) -> None:
+    """Booked, over, and a second one: each look has what is stored then."""
+    async with opened(tmp_path / "store.db") as sqlite:
+        store: Store = sqlite if kind == "sqlite" else MemoryStore()
+        scribe = await Scribe.create(store, clock=FakeClock(), mint=Mint(FakeClock()))
+        turn = await scribe.prompt("go")
+        recorder = turn.recorder()
+        await recorder.send(c.Start(message_id=recorder.message.id))
+        for index in range(2):
+            await recorder.end_step(u.BookStep(turn.step(recorder.message.id, Usage(10, 5))))
+            await compare(store, scribe.session_id)
+            await scribe.commit(u.FinishStep(turn.id, index, 77))
+            await compare(store, scribe.session_id)
+        await recorder.close(*turn.settling())
+        await compare(store, scribe.session_id)
 
 
 @pytest.mark.slow

@@ -14,9 +14,11 @@ from clew.config import CompactionConfig, PruningConfig
 from clew.errors import CompactionError
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import MAX_ATTEMPTS, delay_ms
-from clew.runtime.race import race
+from clew.runtime.race import after, race, when_done
 from clew.runtime.submission import Outcomes, TurnOutcome
 from clew.runtime.waiting import open_waits
+from clew.testing.clock import FakeClock
+from clew.tools.base import Signal
 from clew.transcript.fold import Fold
 from clew.transcript.head import begin_anew, moved, newly_hidden, with_turn
 from clew.transcript.line import LineTurn
@@ -108,10 +110,26 @@ async def test_work_is_done_or_stopped() -> None:
         await asyncio.Event().wait()
         return 2
 
-    assert (await race(done(), never())).result() == 1
-    assert isinstance((await race(fail(), never())).exception(), ValueError)
-    stopped = await race(never(), done(), grace_s=1)
-    assert stopped.cancelled()
+    assert (await race(done(), when_done(never()))).result() == 1
+    assert isinstance((await race(fail(), when_done(never()))).exception(), ValueError)
+    clock, signal, loop = FakeClock(), Signal(), asyncio.get_running_loop()
+    assert (await race(never(), when_done(done()), grace_s=1)).cancelled()
+    loop.call_soon(clock.advance, 10)
+    assert (await race(never(), after(clock, 10), grace_s=1)).cancelled()
+    loop.call_soon(signal.abort, "by somebody")
+    assert (await race(never(), signal.on_abort, grace_s=1)).cancelled()
+    assert (await race(never(), signal.on_abort, grace_s=1)).cancelled(), "it was aborted before"
+
+
+async def test_who_left_is_not_told_of_an_abort() -> None:
+    """Work that was done hears nothing of what comes later, and whoever still listens does, once."""
+    signal, told = Signal(), []
+    left, stayed = (signal.on_abort(lambda name=name: told.append(name)) for name in ("left", "stayed"))  # type: ignore[misc]
+    left.cancel()
+    signal.abort("enough")
+    signal.abort("again")
+    stayed.cancel()
+    assert told == ["stayed"]
 
 
 @pytest.mark.rule("RN-3")

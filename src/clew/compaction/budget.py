@@ -7,6 +7,7 @@ it goes back to the provider that sealed it; parts of data are never sent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import takewhile
@@ -145,9 +146,9 @@ def learn(counts: Sequence[Count], provider_id: str, files: FileRule = UNKNOWN) 
     One alone may have counted something else: a gateway leaves out what was cached, a scripted model says anything.
     """
     newest = counts[-_AGREE:]
-    shares = [Fraction(max(one.tokens, 0), max(one.chars, 1)) for one in newest]
     if len(newest) < _AGREE or min(one.chars for one in newest) < _LEARNS_FROM:
         return Ruler(provider_id=provider_id, files=files)
+    shares = [Fraction(max(one.tokens, 0), max(one.chars, 1)) for one in newest]
     if min(shares) < _LIKELY[0] or max(shares) > _LIKELY[1] or max(shares) > min(shares) * _WITHIN:
         return Ruler(provider_id=provider_id, files=files)
     return Ruler(sum(one.tokens for one in newest), sum(one.chars for one in newest), provider_id, files)
@@ -375,6 +376,7 @@ def _chars(part: p.Part, provider_id: str | None = None) -> int:
     return len(p.text_of(part) or "")
 
 
+@functools.lru_cache(maxsize=64)
 def _share(pct: float) -> Fraction:
     # By its decimal form: 0.8 of 100 is 80, and not a little more.
     return Fraction(str(pct))

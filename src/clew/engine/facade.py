@@ -23,6 +23,7 @@ from clew.engine.transfer import Transfer
 from clew.errors import BlobNotFound, Invalid, InvalidId, InvalidInput, NotFound, SessionBusy
 from clew.live.base import LiveStream, Status
 from clew.store.base import Blob, Damage, Rebuilt
+from clew.transcript.chunk import chunk_dict
 from clew.transcript.gate import check_value
 from clew.transcript.session import Model
 from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, parse_bound, report
@@ -310,8 +311,9 @@ class Engine(Operations):
         started = await self.start(
             session_id, prompt, model=model, agent=agent, message_id=message_id, attended=attended
         )
-        async for chunk in started:
-            yield chunk
+        async for batch in started.batches:
+            for chunk in batch:
+                yield chunk_dict(chunk)
 
     async def find_stream(self, session_id: str) -> LiveStream | None:
         """What runs on the session, here or elsewhere, in batches as they became durable."""

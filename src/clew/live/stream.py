@@ -141,7 +141,7 @@ class LocalStream:
         piece = self._pieces.get((place, end))
         if piece is None:
             batch = Batch(self._log[place - self._dropped : end - self._dropped])
-            began = any(isinstance(chunk, Start) for chunk in batch)
+            began = Start in map(type, batch)
             piece = batch, Batch(chunk for chunk in batch if not isinstance(chunk, Start)) if began else batch
             if len(self._pieces) >= MAX_PIECES:
                 del self._pieces[next(iter(self._pieces))]

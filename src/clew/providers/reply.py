@@ -33,14 +33,17 @@ async def bounded(
     used = Usage()
     async with contextlib.aclosing(stream) as source:
         async for item in source:
-            if isinstance(item, StepEnd):
+            if isinstance(item, c.DELTAS):
+                taken: c.Chunk | None = reply.grow(item)
+            elif isinstance(item, StepEnd):
                 yield item
                 return
-            if isinstance(item, UsageSaid):
+            elif isinstance(item, UsageSaid):
                 used = item.usage
                 yield item
                 continue
-            taken = reply.take(item)
+            else:
+                taken = reply.take(item)
             if taken is not None:
                 yield taken
             if reply.left <= 0:
@@ -62,16 +65,18 @@ class _Reply:
         self._reasonings: dict[str, None] = {}
         self._calls: dict[str, int] = {}
 
-    def take(self, chunk: c.Chunk) -> c.Chunk | None:
-        """The chunk, or as much of it as there is room for; None when that is nothing."""
+    def grow(self, chunk: c.TextDelta | c.ReasoningDelta | c.ToolInputDelta) -> c.Chunk | None:
+        """More of a part: the chunk, or as much of it as there is room for; None when that is nothing."""
+        if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)):
+            return self._grown(chunk, "delta", chunk.delta)
+        before = self.left
+        grown = self._grown(chunk, "input_text_delta", chunk.input_text_delta)
+        self._calls[chunk.tool_call_id] = self._calls.get(chunk.tool_call_id, 0) + before - self.left
+        return grown
+
+    def take(self, chunk: c.Chunk) -> c.Chunk:
+        """Anything else, which is taken whole."""
         match chunk:
-            case c.TextDelta() | c.ReasoningDelta():
-                return self._grown(chunk, "delta", chunk.delta)
-            case c.ToolInputDelta():
-                before = self.left
-                grown = self._grown(chunk, "input_text_delta", chunk.input_text_delta)
-                self._calls[chunk.tool_call_id] = self._calls.get(chunk.tool_call_id, 0) + before - self.left
-                return grown
             case c.TextStart():
                 self._texts[chunk.id] = None
             case c.TextEnd():
@@ -100,7 +105,7 @@ class _Reply:
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         room = self.left
         # A piece of nothing counts too: there is no end to how many of them can come.
-        self.left -= max(size, 1)
+        self.left -= size or 1
         if size <= room:
             return chunk
         fits = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")

@@ -19,7 +19,7 @@ from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.live_output import LiveOutput
 from clew.runtime.permit import RulesInForce
-from clew.runtime.race import race
+from clew.runtime.race import after, race
 from clew.runtime.recall import recall
 from clew.runtime.setting import Setting
 from clew.store.unit import PutBlob
@@ -290,9 +290,8 @@ class Caller:
 
     async def _watched(self, call: Call, live: LiveOutput) -> ToolOutput:
         """Run the tool under its watchdog."""
-        limit = self._host.clock.sleep(call.tool.timeout_ms)
         context = self._context(call, live)
-        work = await race(call.tool.execute(call.args, context), limit)
+        work = await race(call.tool.execute(call.args, context), after(self._host.clock, call.tool.timeout_ms))
         if not work.done():
             seconds = call.tool.timeout_ms / 1000
             raise ToolFailed(

@@ -228,7 +228,7 @@ async def compact_idle(
         sessions.show_changed(session.id)
         return done
 
-    work = await race(compact(), occupancy.signal.wait(), grace_s=2)
+    work = await race(compact(), occupancy.signal.on_abort, grace_s=2)
     if not work.done() or work.cancelled():
         raise RunAborted(f"the compaction was aborted: {occupancy.signal.reason}", session_id=session.id)
     return work.result()

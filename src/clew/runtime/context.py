@@ -22,6 +22,7 @@ from clew.transcript.line import LineTurn
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step, Turn, place_below
+from clew.transcript.turn_state import OPEN
 
 __all__ = [
     "CountedLine",
@@ -166,14 +167,28 @@ async def _newest_steps(moment: Moment, line: Sequence[LineTurn]) -> tuple[tuple
     found: list[tuple[Step, ...]] = []
     above: str | None = None
     for n in range(len(line) + _COUNTED):
-        turn = line[-1 - n].turn if n < len(line) else await moment.find_turn(above) if above is not None else None
+        entry = line[-1 - n] if n < len(line) else None
+        turn = entry.turn if entry is not None else await moment.find_turn(above) if above is not None else None
         if turn is None or len(found) == _COUNTED:
             break
         above = turn.parent_turn_id
-        steps = await moment.load_steps(turn.id) if turn.kind == "normal" else ()
+        steps = await _load_steps(moment, turn, entry)
         if steps:
             found.append(steps)
     return tuple(found)
+
+
+async def _load_steps(moment: Moment, turn: Turn, entry: LineTurn | None) -> tuple[Step, ...]:
+    """The steps of a turn, noted with its entry on the line: whatever books one touches a message or the turn, and so
+    makes another entry. Of a turn that is open they are read each time."""
+    if turn.kind != "normal":
+        return ()
+    if entry is None or turn.status in OPEN:
+        return tuple(await moment.load_steps(turn.id))
+    known: tuple[Step, ...] | None = entry.memo.get("steps")
+    if known is None:
+        known = entry.memo["steps"] = tuple(await moment.load_steps(turn.id))
+    return known
 
 
 def measured_context(

@@ -296,21 +296,25 @@ class Loop(msgspec.Struct):
         # Written before it is asked: from here on it may cost something, whatever happens to this process.
         await self.recorder.flush()
         failpoint("run.model_asked")
-        send = self.recorder.send
+        recorder = self.recorder
         async with contextlib.aclosing(self.asked.stream(request)) as stream:
             async for item in stream:
-                if isinstance(item, StepEnd):
+                if isinstance(item, c.DELTAS):
+                    pass  # nearly all there is
+                elif isinstance(item, StepEnd):
                     self._book(item)
                     # Of a reply that was cut off nothing is run: its calls have ended already.
                     return ([], False, item) if CUT in item.data else (calls, asked, item)
-                if isinstance(item, c.ToolInputAvailable) and item.provider_executed is not True:
+                elif isinstance(item, c.ToolInputAvailable) and item.provider_executed is not True:
                     asked = True
                     item, call = await self.caller.admit(item)
                     if call is not None:
                         calls.append(call)
                 elif isinstance(item, c.ToolInputError):
                     asked = True
-                await send(item)
+                recorder.write(item)
+                if recorder.is_full:
+                    await recorder.drain()
         # A cut like any other: tried again while nothing came, and gone on from where nobody is there to say so.
         raise ProviderFailure(NO_END, kind="transient", cause="broken_off", provider_id=request.model.provider_id)
 

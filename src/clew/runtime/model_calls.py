@@ -68,7 +68,7 @@ class AskedCall:
         answer = bounded(provider.stream(request), self._host.config.max_reply_bytes)
         try:
             async for item in answer:
-                if isinstance(item, UsageSaid):
+                if not isinstance(item, c.DELTAS) and isinstance(item, UsageSaid):
                     self._said = self._said or item.usage.total > 0
                     self._note(_with_guess(item.usage, self._guess))
                     continue

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,6 +21,11 @@ from clew.transcript.rule import Mode, Rule, Target
 from clew.transcript.session import Session
 
 __all__ = ["Permit", "RulesInForce", "stored_rules"]
+
+_COMPARED: Final = ("plain", "host")
+"""Kinds of targets about which the disk is not asked."""
+_SHORT: Final = 4_096
+"""Characters that a thousand rules are held against in no time."""
 
 
 class RulesInForce(msgspec.Struct, frozen=True):
@@ -82,6 +87,9 @@ class Permit(msgspec.Struct, frozen=True):
     async def decide(self, targets: Sequence[Target], tool: str) -> Decision:
         """What becomes of a call of this tool that would touch these."""
         stored = await self._read()
+        if all(target.kind in _COMPARED and len(target.value) <= _SHORT for target in targets):
+            # A text that is compared with others. Where clew's own places are is a look at a few folders of its own.
+            return self._in_force(stored).decide(targets, tool)
         # Off the loop: a shell line is parsed, and where links lead is looked up.
         return await asyncio.to_thread(lambda: self._in_force(stored).decide(targets, tool))
 

@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -45,8 +45,9 @@ class OwnPlaces:
     def look(self, session_id: str) -> tuple[tuple[Rule, ...], Callable[[str], Sequence[str]]]:
         """The rules that keep a session out, and a function that gives the names rules know a path by, if it has
         others, which remembers. Asks the file system where links lead: one look for each call."""
-        folders, files = self.folders, self.files
-        return _rules_for(folders, files, _spellings([self._spill]), session_id), self._aliases(folders, files)
+        spill, files = _spellings([self._spill]), self.files
+        folders = tuple(dict.fromkeys((*_spellings(self._folders), *spill)))
+        return _rules_for(folders, files, spill, session_id), self._aliases(folders, files)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -166,6 +167,11 @@ def _spellings(places: Iterable[Path]) -> tuple[str, ...]:
     for place in places:
         spelled = os.path.abspath(place)
         names = [name for name in spelled.split("/") if name]
+        steps = accumulate(names, lambda above, name: f"{above}/{name}", initial="")
+        if not any(map(os.path.islink, islice(steps, 1, None))):
+            # As nearly always: then there is one way to spell it.
+            found |= dict.fromkeys(("".join(f"/{name}" for name in names), spelled))
+            continue
         real, followed = "", ["".join(f"/{name}" for name in names)]
         for at, name in enumerate(names, 1):
             step = f"{real}/{name}"

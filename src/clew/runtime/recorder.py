@@ -21,7 +21,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Final
 
 import msgspec
@@ -53,9 +55,7 @@ _FOLD_SHARE: Final = 4
 _FOLD_PATIENCE: Final = 3
 _FOLD_TURN_MS: Final = 20
 _REST_MS: Final = 20
-_GROWING: Final = frozenset(
-    {c.TextStart, c.TextDelta, c.ReasoningStart, c.ReasoningDelta, c.ToolInputStart, c.ToolInputDelta}
-)
+_STARTS: Final = frozenset({c.TextStart, c.ReasoningStart, c.ToolInputStart})
 _PARTLESS: Final = frozenset({c.Start, c.MessageMetadata, c.Finish, c.Abort, c.Error})
 
 
@@ -90,11 +90,13 @@ class Recorder:
         self._mint, self._clock = mint, clock
         policy = policy or SavePolicy()
         self._policy = msgspec.structs.replace(policy, save_on=policy.save_on or store.capabilities.save_on)
+        self._at_chunk = self._policy.save_on == "chunk"
+        self._most_bytes = policy.save_buffer_size if policy.save_buffer_size > 0 else sys.maxsize
         self._on_shown = on_shown
         self._gate = ChunkGate()
         self._stored = stored
         self._n = last_n
-        self._pending: list[u.JournalEntry] = []
+        self._pending: list[tuple[int, int | None, c.Chunk]] = []
         self._joined: list[u.Write] = []
         self._held: list[u.Write] = []
         self._unshown: list[c.Chunk] = []
@@ -125,19 +127,32 @@ class Recorder:
     def write(self, chunk: c.Chunk) -> None:
         """Take a chunk. Raises ``IllegalChunk`` and changes nothing when it does not belong here."""
         self._check()
-        for clean in self._gate.clean(chunk):
-            self._take(clean)
-        if self._policy.save_on == "chunk":
-            self._flush_soon()
+        if self._gate.passes(chunk):
+            self._take(chunk)
         else:
+            for clean in self._gate.clean(chunk):
+                self._take(clean)
+        if not self._at_chunk:
             self._buffer(chunk)
+        elif self._inflight is None and not self._awaited:
+            self._flush_soon()
 
-    async def send(self, chunk: c.Chunk) -> None:
-        """``write``, and wait while more than a buffer of chunks is not yet durable: this slows the model down."""
-        self.write(chunk)
-        while self._bytes > self._policy.save_buffer_size > 0 and self._error is None:
+    @property
+    def is_full(self) -> bool:
+        """Whether more than a buffer of chunks is not yet durable."""
+        return self._bytes > self._most_bytes
+
+    async def drain(self) -> None:
+        """Wait while it is full: this slows the model down."""
+        while self.is_full and self._error is None:
             await self._unit_over()
         self._check()
+
+    async def send(self, chunk: c.Chunk) -> None:
+        """``write``, and wait while more than a buffer is not yet durable."""
+        self.write(chunk)
+        if self.is_full:
+            await self.drain()
 
     async def flush(self) -> None:
         """Wait until everything written so far is durable, and shown."""
@@ -208,17 +223,19 @@ class Recorder:
             self._unshown.append(chunk)
             return
         self._n += 1
-        self._pending.append(u.JournalEntry(self._n, index, chunk))
+        self._pending.append((self._n, index, chunk))
         self._unshown.append(chunk)
         if index is not None:
             self._dirty.add(index)
             if index >= len(self._parts):
                 self._parts.append((self._mint.part(), self._clock.now_ms()))
-        if kind in _GROWING:
-            size = len(getattr(chunk, "delta", "") or getattr(chunk, "input_text_delta", ""))
+        if isinstance(chunk, c.DELTAS):
+            size = len(chunk.delta if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)) else chunk.input_text_delta)
             self._grown += size
             self._unfolded += size
             self._bytes += size + 64
+        elif kind in _STARTS:
+            self._bytes += 64
         else:
             self._unfolded += 256
             self._bytes += 256
@@ -284,7 +301,7 @@ class Recorder:
     def _unit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync = "process", seal: bool = False) -> u.Unit:
         """A unit of everything that waits: as parts when it folds, else as journal entries."""
         own: list[u.Write] = []
-        entries = tuple(self._pending)
+        entries = self._pending
         parts: tuple[PartRow, ...] = ()
         now = 0
         if fold:
@@ -313,8 +330,8 @@ class Recorder:
             self._metadata_dirty = self._fold_due = False
             self._stop_timer()
         elif entries:
-            own.append(u.AppendChunks(self.message.id, entries))
-            if self._policy.save_on == "chunk":
+            own.append(u.AppendChunks(self.message.id, tuple(starmap(u.JournalEntry, entries))))
+            if self._at_chunk:
                 self._start_timer()
             else:
                 # There the timer is for what waits to be stored, and now nothing does.
@@ -328,7 +345,7 @@ class Recorder:
         return u.Unit(self.message.session_id, (*own, *writes), (self._guard,), sync)
 
     def _submit(self, unit: u.Unit) -> None:
-        self._showing = self._take_unshown() if self._policy.save_on == "chunk" else []
+        self._showing = self._take_unshown() if self._at_chunk else []
         failpoint("recorder.before_submit")
         # What is handed in outside of the hub's own turn goes at once.
         self._inflight, self._hurried = unit, True
@@ -349,7 +366,7 @@ class Recorder:
         self._wake()
         if self._committing:
             return  # what came meanwhile goes with the unit that somebody waits to commit
-        if self._joined or (self._pending and self._policy.save_on == "chunk"):
+        if self._joined or (self._pending and self._at_chunk):
             self._flush_soon()
         elif self._pending and self._overdue:
             self._flush()
@@ -438,7 +455,7 @@ class Recorder:
     def _on_timer(self) -> None:
         """The stream has paused with chunks that no part holds (or that are not stored) yet."""
         self._timer = None
-        if self._policy.save_on != "chunk":
+        if not self._at_chunk:
             self._flush()
         elif self._inflight is not None or self._closed or self._error is not None:
             self._fold_due = True

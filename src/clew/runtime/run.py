@@ -130,6 +130,9 @@ class Run:
         self._pause: tuple[int, ProviderFailure] | None = None
         self.superseded = False
         self._loop: Loop | None = None
+        self._recording: Recorder | None = None
+        # Before anything of an answer exists the turn can still be refused as if it had not been.
+        self._has_begun = resumption is not None or taken.steps > 0
         self.task: asyncio.Task[None] | None = None
         self._outcome: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
 
@@ -181,33 +184,17 @@ class Run:
         warned: Pattern | None = self.turn.warned or None
         steps = self._first_step
         budget = self._max_steps - (steps - self.turn.budget_from)
-        if resumption is None and steps == 0:
-            picked, goes_on = self._setting.session.model, self.turn.status in ("failed", "aborted")
-            noted: dict[str, Any] = {}
-            if self._setting.change is not None:
-                noted["environment"] = self._setting.change
-            if picked != self._setting.model.plain and not goes_on:
-                noted["swapped_from"] = msgspec.to_builtins(picked)
-            if noted:
-                write = SetTurn(self.turn.id, None, data=noted)
-                await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self._epoch),)))
-                self._room.renew()
-            # Before anything of an answer exists the turn can still be refused as if it had not been.
-            _, failure = await self._until_aborted(self._room.fit(None))
-            if isinstance(failure, ContextTooLarge) and self.turn.status not in ("failed", "aborted"):
+        if not self._has_begun:
+            await self._note_outset()
+        while True:
+            end, failure = await self._until_aborted(self._work(resumption, steps, budget, warned))
+            goes_on = self.turn.status in ("failed", "aborted")
+            if not self._has_begun and isinstance(failure, ContextTooLarge) and not goes_on:
                 return await self._refuse(failure)
-            if failure is not None or self.signal.aborted:
-                recorder = self._recorder(None)
+            recorder = self._recording or self._recorder(resumption)
+            if not self._has_begun:
                 recorder.write(self._start_chunk())
                 return await self._settle(recorder, None, failure)
-            # Only now: a model that cannot take the conversation is not the session's.
-            moved = await self._plan_model(picked, self._setting.model.plain)
-            # A turn that goes on still swaps what it was to swap. What was picked since it broke off stays picked.
-            if moved and (not goes_on or self.turn.swapped_from == msgspec.to_builtins(picked)):
-                await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
-        while True:
-            recorder = self._recorder(resumption)
-            end, failure = await self._until_aborted(self._work(recorder, resumption, steps, budget, warned))
             if end is not None and end.reason == "warned":
                 warned = find_pattern(made_calls(recorder.fold.parts))
                 await self._tell(recorder, WARNING, {"warned": warned})
@@ -220,9 +207,33 @@ class Run:
             done = self._loop.step if self._loop is not None else steps
             steps, budget, resumption = done, budget - (done - steps), None
 
+    async def _note_outset(self) -> None:
+        """Note on the turn what is told anew in it, and that it is not answered by the session's model."""
+        picked, goes_on = self._setting.session.model, self.turn.status in ("failed", "aborted")
+        noted: dict[str, Any] = {}
+        if self._setting.change is not None:
+            noted["environment"] = self._setting.change
+        if picked != self._setting.model.plain and not goes_on:
+            noted["swapped_from"] = msgspec.to_builtins(picked)
+        if noted:
+            write = SetTurn(self.turn.id, None, data=noted)
+            await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self._epoch),)))
+            self._room.renew()
+
+    async def _begin(self) -> None:
+        """See that the request fits. Only then the session has the model: one that cannot take the conversation is not
+        the session's."""
+        await self._room.fit(None)
+        picked, goes_on = self._setting.session.model, self.turn.status in ("failed", "aborted")
+        moved = await self._plan_model(picked, self._setting.model.plain)
+        # A turn that goes on still swaps what it was to swap. What was picked since it broke off stays picked.
+        if moved and (not goes_on or self.turn.swapped_from == msgspec.to_builtins(picked)):
+            await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
+        self._has_begun = True
+
     async def _until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
         """What came of it, or why it failed; neither when an abort cancelled it, wherever it was."""
-        work = await race(doing, self.signal.wait(), grace_s=_GRACE_S)
+        work = await race(doing, self.signal.on_abort, grace_s=_GRACE_S)
         if not work.done() or work.cancelled():
             return None, None if self.signal.aborted else ModelFailed("the run was cancelled from inside")
         failure = work.exception()
@@ -251,9 +262,10 @@ class Run:
             last_n=last_n,
         )
 
-    async def _work(
-        self, recorder: Recorder, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None
-    ) -> End:
+    async def _work(self, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None) -> End:
+        if not self._has_begun:
+            await self._begin()
+        recorder = self._recording = self._recorder(resumption)
         await recorder.send(self._start_chunk())
         if self._pause is not None:
             (wait, why), self._pause = self._pause, None
@@ -318,6 +330,7 @@ class Run:
 
     def _begin_next(self, user_message_id: str) -> None:
         self._room.renew()
+        self._recording = None
         self.message_id = self._host.mint.message()
         self.stream.begin_next(self.message_id)
         self._publish_started(user_message_id)

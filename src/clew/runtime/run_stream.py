@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from clew.live.base import LiveStream
 from clew.runtime.host import Host
@@ -17,7 +17,9 @@ from clew.transcript.message import MessageRow
 __all__ = ["RunStream"]
 
 log = logging.getLogger("clew.run")
-_LAST: Final = (c.Finish, c.Abort, c.Error)
+_LAST: Final[frozenset[type[Any]]] = frozenset({c.Finish, c.Abort, c.Error})
+_ASKING: Final[frozenset[type[Any]]] = frozenset({c.ToolApprovalRequest, c.ToolInputAvailable})
+"""What a human may have to answer."""
 
 
 class RunStream:
@@ -41,19 +43,23 @@ class RunStream:
     def show(self, chunks: Sequence[c.Chunk]) -> None:
         """Hand on what the recorder shows."""
         for chunk in chunks:
-            if isinstance(chunk, c.ToolApprovalRequest):
-                self._requests.add(chunk.approval_id)
-            elif isinstance(chunk, c.ToolInputAvailable):
-                tool = self._host.tools.get(chunk.tool_name)
-                if tool is not None and tool.asks_human:
-                    self._requests.add(chunk.tool_call_id)
+            if chunk.__class__ in _ASKING:
+                self._note_request(chunk)
         if self._kept_back is not None:
             # What was said before goes on as usual; from the chunk that ends the message on, all waits.
-            said = 0 if self._kept_back else next((n for n, one in enumerate(chunks) if isinstance(one, _LAST)), None)
+            said = 0 if self._kept_back else next((n for n, one in enumerate(chunks) if one.__class__ in _LAST), None)
             self._kept_back += () if said is None else chunks[said:]
             chunks = chunks[:said]
         if chunks:
             self._show(chunks)
+
+    def _note_request(self, chunk: c.Chunk) -> None:
+        if isinstance(chunk, c.ToolApprovalRequest):
+            self._requests.add(chunk.approval_id)
+        elif isinstance(chunk, c.ToolInputAvailable):
+            tool = self._host.tools.get(chunk.tool_name)
+            if tool is not None and tool.asks_human:
+                self._requests.add(chunk.tool_call_id)
 
     def _show(self, chunks: Sequence[c.Chunk]) -> None:
         self._newest = chunks[-1]
@@ -94,4 +100,4 @@ class RunStream:
                 self.live.show(last)
         except Exception:
             log.exception("viewers of %s could not be told how it ended", self._session_id)
-        self.live.end(None if isinstance(self._newest, _LAST) else "the run broke off")
+        self.live.end(None if self._newest.__class__ in _LAST else "the run broke off")

@@ -25,7 +25,7 @@ from clew.runtime.lease import LEASE_LOST
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Only, Queue, plan_resume
-from clew.runtime.race import race
+from clew.runtime.race import race, when_done
 from clew.runtime.ready import find_obstacle, make_ready, settle_startable
 from clew.runtime.run import Run, TakenSession
 from clew.runtime.setting import Setting
@@ -291,7 +291,9 @@ class Runner:
         self._naming.add(session_id)
         try:
             # Whoever closes the engine waits for work that a turn needs, and for a name only a moment.
-            asking = await race(entitle(self._host, session_id), self._sessions.wait_closing(_NAME_S), grace_s=1)
+            asking = await race(
+                entitle(self._host, session_id), when_done(self._sessions.wait_closing(_NAME_S)), grace_s=1
+            )
             if asking.done() and not asking.cancelled() and asking.result():
                 self._sessions.show_changed(session_id)
         finally:

@@ -24,7 +24,7 @@ from clew.providers.base import ModelRequest, ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.runtime.host import Host
 from clew.runtime.model_calls import ask_text
-from clew.runtime.race import race
+from clew.runtime.race import after, race
 from clew.transcript.message import Message
 from clew.transcript.part import output_text, text_part
 from clew.transcript.pruned import Pruned, prune_part
@@ -194,7 +194,7 @@ class Summariser:
             patience = min(patience, self._until - self._host.clock.monotonic_ms())
         try:
             answer = ask_text(self._host, self._session, "summary", request, turn_id=self._turn_id)
-            reading = await race(answer, self._host.clock.sleep(patience), grace_s=1)
+            reading = await race(answer, after(self._host.clock, patience), grace_s=1)
             if not reading.done() or reading.cancelled():
                 raise ProviderFailure("the summariser took too long", kind="transient")
             said, usage = reading.result()

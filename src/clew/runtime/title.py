@@ -16,7 +16,7 @@ from clew.errors import ClewError
 from clew.providers.base import ModelRequest, ProviderFailure
 from clew.runtime.host import Host
 from clew.runtime.model_calls import ask_text
-from clew.runtime.race import race
+from clew.runtime.race import after, race
 from clew.store.base import get_session
 from clew.store.unit import NameSession, Refused, Unit
 from clew.transcript.message import Message, MessageRow
@@ -117,7 +117,7 @@ async def _ask(host: Host, session: Session, titler: Model, text: str) -> str | 
     )
     try:
         answer = ask_text(host, session, "title", request)
-        reading = await race(answer, host.clock.sleep(_PATIENCE_MS), grace_s=1)
+        reading = await race(answer, after(host.clock, _PATIENCE_MS), grace_s=1)
         if not reading.done() or reading.cancelled():
             raise ProviderFailure("the model took too long for a title", kind="transient")
         said, _ = reading.result()

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from clew.clock import Timer
 from clew.errors import ToolFailed
 from clew.transcript.rule import Target
 
@@ -94,11 +95,26 @@ class ToolOutput(msgspec.Struct, frozen=True):
     files: tuple[File, ...] = ()
 
 
+class _Hearer:
+    """Somebody who is to be told of an abort, until he is not any more."""
+
+    __slots__ = ("_among", "call")
+
+    def __init__(self, among: dict[_Hearer, None], call: Callable[[], None]) -> None:
+        self.call = call
+        self._among = among
+        among[self] = None
+
+    def cancel(self) -> None:
+        self._among.pop(self, None)
+
+
 class Signal:
     """Tells a tool that its run was aborted. Checked by ``aborted``, awaited by ``wait``."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self._hearers: dict[_Hearer, None] = {}
         self.reason: str | None = None
 
     @property
@@ -109,6 +125,15 @@ class Signal:
         if not self._event.is_set():
             self.reason = reason
             self._event.set()
+            for hearer in [*self._hearers]:
+                hearer.call()
+
+    def on_abort(self, call: Callable[[], None]) -> Timer:
+        """Call this when it is aborted; at once, where it was already. Cancelling takes that back."""
+        hearer = _Hearer(self._hearers, call)
+        if self._event.is_set():
+            call()
+        return hearer
 
     async def wait(self) -> str:
         await self._event.wait()

@@ -209,6 +209,9 @@ JournalRow: TypeAlias = tuple[str, int, int | None, Chunk]
 """(message id, n within the message, index of the part or None, chunk): what a journal row holds many of."""
 
 _CLASSES: Final[tuple[type[Chunk], ...]] = get_args(Chunk)
+DELTAS: Final = (TextDelta, ReasoningDelta, ToolInputDelta)
+"""What nearly every chunk is, so whoever looks at each asks for these first: ``isinstance`` of a struct asks its
+metaclass where the answer is no, and costs ten times as much then."""
 CHUNK_TYPES: Final = tuple("data-*" if cls is Data else cast(str, cls.__struct_config__.tag) for cls in _CLASSES)
 """Every chunk type. ``data-*`` stands for the open family ``data-NAME``."""
 _BY_TYPE: Final[dict[str, type[Chunk]]] = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.transcript import chunk as c
-from clew.transcript.gate import clean_text, clean_value
+from clew.transcript.gate import clean_text, clean_value, is_clean
 
 __all__ = ["ChunkGate"]
 
@@ -25,7 +25,6 @@ _GROWING: Final[dict[str, str]] = {
     "reasoning-delta": "delta",
     "tool-input-delta": "inputTextDelta",
 }
-_DELTAS: Final = (c.TextDelta, c.ReasoningDelta, c.ToolInputDelta)
 _TEXTS: Final = (c.TextStart, c.TextDelta, c.TextEnd)
 _REASONINGS: Final = (c.ReasoningStart, c.ReasoningDelta, c.ReasoningEnd)
 _PART_ENDS: Final = (
@@ -49,7 +48,7 @@ class ChunkGate:
 
     def clean(self, chunk: c.Chunk) -> tuple[c.Chunk, ...]:
         """What the chunk becomes: itself nearly always; after halves that were never completed, more than one."""
-        if not self._held and isinstance(chunk, _DELTAS) and _is_plain(chunk):
+        if self.passes(chunk):
             return (chunk,)
         key = _key(chunk)
         flushed = self._flush(chunk, key)
@@ -57,12 +56,20 @@ class ChunkGate:
         wire, replaced = clean_value(self._joined(given, key))
         if wire is not given:
             chunk = c.parse_chunk(wire)
-        if key is None or (isinstance(chunk, _DELTAS) and key not in self._said):
+        if key is None or (isinstance(chunk, c.DELTAS) and key not in self._said):
             chunk = _flagged(chunk, _metadata_of(chunk)) if replaced else chunk
         else:
             chunk = self._told(chunk, key, replaced)
         self._forget(chunk, key)
         return (*flushed, chunk)
+
+    def passes(self, chunk: c.Chunk) -> bool:
+        """Whether it stays what it is and nothing of it has to be remembered, as of nearly every one."""
+        if self._held or not isinstance(chunk, c.DELTAS) or chunk.extra is not c.UNSET:
+            return False
+        if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)):
+            return chunk.provider_metadata is c.UNSET and is_clean(chunk.delta) and is_clean(chunk.id)
+        return is_clean(chunk.input_text_delta) and is_clean(chunk.tool_call_id)
 
     def _joined(self, wire: dict[str, Any], key: _Key | None) -> dict[str, Any]:
         """The chunk with the half held back before it, without the half that its text ends in."""
@@ -82,14 +89,14 @@ class ChunkGate:
         given = _metadata_of(chunk)
         if given is not None or key not in self._said:
             self._said[key] = given
-        if key in self._changed and (replaced or given is not None or not isinstance(chunk, _DELTAS)):
+        if key in self._changed and (replaced or given is not None or not isinstance(chunk, c.DELTAS)):
             # A client replaces a part's metadata whole, so what was said before is said again beside the flag.
             return _flagged(chunk, self._said[key])
         return chunk
 
     def _flush(self, chunk: c.Chunk, key: _Key | None) -> tuple[c.Chunk, ...]:
         """Halves that can no longer be completed, each as the replacement it becomes, before ``chunk``."""
-        if not self._held or isinstance(chunk, _DELTAS):
+        if not self._held or isinstance(chunk, c.DELTAS):
             return ()
         if isinstance(chunk, _STREAM_ENDS):
             keys = list(self._held)
@@ -127,17 +134,6 @@ class ChunkGate:
             self._said.pop(known, None)
             self._changed.discard(known)
             self._held.pop(known, None)
-
-
-def _is_plain(chunk: c.TextDelta | c.ReasoningDelta | c.ToolInputDelta) -> bool:
-    """Whether a delta is nothing but text that every store can keep: nothing to clean, nothing to remember."""
-    if isinstance(chunk, c.ToolInputDelta):
-        id_, text = chunk.tool_call_id, chunk.input_text_delta
-    elif chunk.provider_metadata is c.UNSET:
-        id_, text = chunk.id, chunk.delta
-    else:
-        return False
-    return chunk.extra is c.UNSET and clean_text(text)[0] is text and clean_text(id_)[0] is id_
 
 
 def _key(chunk: c.Chunk) -> _Key | None:

@@ -100,7 +100,7 @@ class Fold:
         """Take a chunk; returns the index of the part it landed in, None when it touches no part."""
         if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)) and chunk.provider_metadata is UNSET:
             # Nearly every chunk is one: text for a part that is open, as its id says.
-            at = (self._texts if isinstance(chunk, c.TextDelta) else self._reasonings).get(chunk.id)
+            at = (self._texts if chunk.__class__ is c.TextDelta else self._reasonings).get(chunk.id)
             if at is not None:
                 self._parts[at].grow(chunk.delta)
                 return at

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from clew.errors import UnsupportedValue
 
-__all__ = ["MAX_DEPTH", "MAX_VALUE_BYTES", "check_text", "check_value", "clean_text", "clean_value"]
+__all__ = ["MAX_DEPTH", "MAX_VALUE_BYTES", "check_text", "check_value", "clean_text", "clean_value", "is_clean"]
 
 MAX_DEPTH: Final = 200
 MAX_VALUE_BYTES: Final = 20 * 1024 * 1024
@@ -103,6 +103,11 @@ def clean_text(text: str) -> tuple[str, bool]:
             replaced = replaced or joined.count(_REPLACEMENT) > text.count(_REPLACEMENT)
             text = joined
     return text, replaced
+
+
+def is_clean(text: str) -> bool:
+    """Whether :func:`clean_text` would leave it as it is; of plain text that is seen without a copy of it."""
+    return "\x00" not in text and (text.isascii() or clean_text(text)[0] is text)
 
 
 def clean_value(value: Any, depth: int = 1) -> tuple[Any, bool]:

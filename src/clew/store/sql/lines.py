@@ -203,7 +203,8 @@ class LineReader:
     def _renewed(self, known: KeptLine) -> LineSlice | None:
         """What was kept as far down as the line still goes, and what it goes on with; None where it is another one."""
         clean, top = known.untouched, known.turns[0].turn.depth if known.turns else 0
-        for most in (4, 64, 1024, ALL) if clean else ():
+        # Most often one turn has come since, or none.
+        for most in (2, 64, 1024, ALL) if clean else ():
             params = {"id": self._end, "session_id": self._session_id, "depth": top, "turns": most}
             found = list(self._sql.rows("load_path", params))
             path = [rows.to_turn(row) for row in found]

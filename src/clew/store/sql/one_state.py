@@ -37,8 +37,10 @@ class OneState:
         self.lines = lines
 
     async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
-        known: IsLong = False if self._in_long else long
-        read: T = self._answer(lambda sql: measured(call, sql, known), self._sql)
+        if long is False or self._in_long:
+            read: T = self._answer(call, self._sql)
+        else:
+            read = self._answer(lambda sql: measured(call, sql, long), self._sql)
         return read
 
     async def at_once(

@@ -102,7 +102,7 @@ def reading(call: Callable[Concatenate[R, Statements, P], T]) -> Callable[Concat
 
     It reads no more than it says: some rows, found by an index. The others below may take long, and say so.
     """
-    return _method(call, lambda _, named: False)
+    return _method(call, None)
 
 
 def reading_session(
@@ -146,7 +146,7 @@ def reading_store(
 
 
 def _method(
-    call: Callable[Concatenate[R, Statements, P], T], is_long: Callable[[Reads, Mapping[str, Any]], IsLong]
+    call: Callable[Concatenate[R, Statements, P], T], is_long: Callable[[Reads, Mapping[str, Any]], IsLong] | None
 ) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
     parameters = list(inspect.signature(call).parameters)[2:]
     # Behind self and sql a session comes first, in every method that is about one.
@@ -154,10 +154,11 @@ def _method(
 
     @functools.wraps(call)
     async def read(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        named = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        about = named.get("session_id") if is_about_session else None
+        about = (args[0] if args else kwargs.get("session_id")) if is_about_session else None
         known = about if isinstance(about, str) else None
-        long = is_long(self._reads, named)
+        long: IsLong = False
+        if is_long is not None:
+            long = is_long(self._reads, {**dict(zip(parameters, args, strict=False)), **kwargs})
         return await self._reads.run(lambda sql: call(self, sql, *args, **kwargs), known, long=long)
 
     return read
