@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,39 @@ async def test_there_is_an_end_to_rules_that_answers_store_and_none_to_revoking(
         assert len(await rules_of(client, session_id)) == 1_001
         assert (await client.post(path, {"decision": "once"})).status == 200
         assert await client.idle(session_id) == {"state": "idle"}
+
+
+@pytest.mark.rule("PM-7")
+@pytest.mark.parametrize("scope", ["session", "project"])
+async def test_rules_that_come_at_once_are_all_kept(tmp_path: Path, scope: str) -> None:
+    """Each is added to those that are there by then, whoever read them first."""
+    async with served(store=f"sqlite:///{tmp_path}/x.db") as client:
+        of = {"session": await client.session()} if scope == "session" else {"workspace": str(tmp_path)}
+        [(name, value)] = of.items()
+        listing = f"/api/rules?scope={scope}&{name}={value}"
+        asked = [
+            {"scope": scope, **of, "permission": "bash", "pattern": f"echo {n}", "action": "allow"} for n in range(8)
+        ]
+        answers = await asyncio.gather(*(client.post("/api/rules", one) for one in asked))
+        assert [one.status for one in answers] == [201] * 8
+        kept = (await client.get(listing)).json()["rules"]
+        assert sorted(one["pattern"] for one in kept) == [f"echo {n}" for n in range(8)]
+        paths = [f"/api/rules?id={one['id']}&{name}={value}" for one in kept[:4]]
+        gone = await asyncio.gather(*(client.request("DELETE", path) for path in paths))
+        assert [one.status for one in gone] == [204] * 4
+        assert (await client.get(listing)).json()["rules"] == kept[4:]
+
+
+@pytest.mark.rule("PM-7")
+async def test_there_is_an_end_to_rules_that_people_add() -> None:
+    """One more than are kept is refused, and says what to do."""
+    held = tuple({"permission": "bash", "pattern": f"echo {n}", "action": "deny"} for n in range(1_000))
+    async with served() as client:
+        session_id = await client.session()
+        await client.engine.store.commit(Unit(session_id, (PatchSession(permissions=held),)))
+        more = {"scope": "session", "session": session_id, "permission": "bash", "pattern": "ls", "action": "allow"}
+        refused = await client.post("/api/rules", more)
+        assert (refused.status, "revoke some first" in refused.json()["detail"]) == (422, True)
+        # One that is there already is moved, which makes them no more.
+        assert (await client.post("/api/rules", {**more, "pattern": "echo 0", "action": "deny"})).status == 201
+        assert [one["pattern"] for one in (await rules_of(client, session_id))[-2:]] == ["echo 999", "echo 0"]

@@ -12,6 +12,7 @@ import pytest
 import clew
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
+from clew.triggers.schedule import MAX_WATCHED
 from tests.integration.http_client import AsgiClient, served
 from tests.integration.mcp_peers import MODERN, ask, noted, rude_server, told
 
@@ -130,3 +131,26 @@ async def test_a_server_of_the_newest_protocol_tells_of_its_tools_and_resources(
             ("The resource note://door of the MCP server new has changed.", "mcp")
         ]
         assert told((await ask(client, other, "slam"))[0]) == "bang"
+
+
+async def test_a_watch_that_is_paused_is_told_nothing_and_there_is_an_end_to_them(tmp_path: Path) -> None:
+    """Gone on with, it hears what changes from then on."""
+    notes = tmp_path / "notes"
+    touch = call("mcp__rude__touch", {"uri": DOOR})
+    model = ScriptedModel([touch, say("touched"), touch, say("again"), say("I see")])
+    servers = {"rude": rude_server(f"notes={notes}", trust=True)}
+    async with served(providers=FakeProviders(model), mcp_servers=servers, rules=[ALLOW]) as client:
+        session_id, other = await client.session(), await client.session()
+        kept = [(await watch(client, session_id, uri=f"{DOOR}{n or ''}")).json() for n in range(MAX_WATCHED)]
+        refused = await watch(client, session_id, uri="file:///window")
+        assert (refused.status, refused.code) == (422, "invalid_input")
+        path = f"/api/schedules/{kept[0]['id']}"
+        await noted(notes, f"subscribed {DOOR}")
+        assert (await client.request("PATCH", path, {"paused": True})).status == 200
+        await ask(client, other, "touch it")
+        assert await client.engine.schedules.tick() is None
+        assert await turns(client, session_id) == []
+        assert (await client.request("PATCH", path, {"paused": False})).status == 200
+        await ask(client, other, "touch it again")
+        await changed(client, session_id, 1)
+        assert [source for _, source in await turns(client, session_id)] == ["mcp"]

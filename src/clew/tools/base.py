@@ -34,6 +34,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolOutput",
+    "target_of_arguments",
 ]
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
@@ -240,3 +241,12 @@ class Tool(Protocol):
     async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Do it. Raises ``ToolFailed`` with a sentence for the model, ``PermissionDenied`` from ``permit``."""
         ...
+
+
+def target_of_arguments(name: str, args: Mapping[str, Any]) -> Target:
+    """What a call touches whose tool says no more: its arguments, on one line and with keys in order, so that a pattern
+    can be written for them."""
+    try:
+        return Target(name, "plain", msgspec.json.encode(dict(args), order="deterministic").decode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolFailed(f"the arguments are not JSON: {error}") from error

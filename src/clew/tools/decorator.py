@@ -16,10 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_type_hints, overload
 
-import msgspec
-
 from clew.errors import ClewError, ToolFailed
-from clew.tools.base import DEFAULT_TIMEOUT_MS, PreviewOf, TargetsOf, ToolContext, ToolOutput
+from clew.tools.base import DEFAULT_TIMEOUT_MS, PreviewOf, TargetsOf, ToolContext, ToolOutput, target_of_arguments
 from clew.tools.hints import Misfit, Reader, reader_of, to_plain
 from clew.tools.output import to_output
 from clew.tools.thread import run_in_thread
@@ -75,12 +73,7 @@ class FunctionTool:
     def targets(self, args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
         if self._targets is not None:
             return self._targets(args, workspace)
-        try:
-            # On one line, keys in order, so that a pattern can be written for them.
-            compact = msgspec.json.encode(dict(args), order="deterministic").decode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ToolFailed(f"the arguments are not JSON: {error}") from error
-        return [Target(self.name, "plain", compact)]
+        return [target_of_arguments(self.name, args)]
 
     async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         if unknown := args.keys() - self._readers.keys():

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from clew.errors import PermissionDenied, ToolFailed
-from clew.tools.base import Change, ToolContext, ToolOutput
+from clew.tools.base import Change, ToolContext, ToolOutput, target_of_arguments
 from clew.tools.mcp.connection import Connection
 from clew.tools.mcp.definitions import Definition, Definitions, door_name
 from clew.tools.mcp.results import read_result
@@ -44,12 +42,7 @@ class ServerTool:
         self.timeout_ms = round(connection.server.timeout_s * 1000)
 
     def targets(self, args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-        try:
-            # On one line, keys in order, so that a pattern can be written for them.
-            compact = msgspec.json.encode(dict(args), order="deterministic").decode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ToolFailed(f"the arguments are not JSON: {error}") from error
-        return [Target(self.name, "plain", compact)]
+        return [target_of_arguments(self.name, args)]
 
     async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         known = await self._connection.ready()
