@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.fill import add_sessions, fill_turns
+from clew.history.views import load_messages
 from clew.ids import Mint
 from clew.runtime.context import load_counted
 from clew.store import unit as u
@@ -70,7 +71,7 @@ def sent(view: LineSlice) -> list[Message]:
 
 
 async def compare(store: Store, session_id: str) -> None:
-    """What is kept is what is read anew, and so is what a model is sent of it."""
+    """What is kept is what is read anew, and so is what a model is sent of it, and its last page that people see."""
     kept, read = await kept_view(store, session_id), await store.find_view(session_id, keep_damaged=True)
     assert read is not None
     assert kept == read
@@ -79,6 +80,11 @@ async def compare(store: Store, session_id: str) -> None:
     assert counted is not None
     noted = [entry for entry in counted.line.turns if "steps" in entry.memo]
     assert [entry.memo["steps"] for entry in noted] == [tuple(await store.load_steps(one.turn.id)) for one in noted]
+    seen = await load_messages(store, session_id, "visible", None, None)
+    for limit in (1, 4, 40):
+        # Twice: the second time the loop reads it.
+        pages = [await load_messages(store, session_id, "visible", limit, None) for _ in range(2)]
+        assert pages == [seen[-limit:]] * 2
 
 
 async def play(store: Store, seed: int, actions: list[str]) -> None:
@@ -237,8 +243,8 @@ async def test_only_the_newest_turns_of_a_kept_line_are_read_again(
             assert [one is two for one, two in zip(before.turns, after.turns, strict=False)] == [True] * turns
             await scribe.commit(u.SetTurn(turn.id, "failed", settled_at=1))
             await compare(store, session_id)
-    # The prompt's one part, and what is noted with it.
-    assert counted == [2, 2]
+    # The prompt's one part.
+    assert counted == [1, 1]
 
 
 async def test_lines_are_kept_up_to_a_number_of_bytes_and_the_one_used_longest_ago_goes(tmp_path: Path) -> None:

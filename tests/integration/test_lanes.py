@@ -22,7 +22,7 @@ from clew.fronts.token import Token
 from clew.history.check import check
 from clew.long_work import AT_ONCE, giving_way, let_go, run_long
 from clew.store.base import get_session
-from clew.store.sql import lines, statements
+from clew.store.sql import lines, quick_reads, statements
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.statements import Statements
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
@@ -150,6 +150,44 @@ async def test_what_was_just_written_is_read_on_the_spot_unless_somebody_would_h
         assert threads[3:] == ["", "clew-reader", "clew-long-reader"]
     with pytest.raises(StoreClosed):
         await hot(title)
+
+
+async def test_what_a_thread_has_read_in_no_time_is_read_on_the_spot_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its name, for some time, and not once it took longer or somebody else may have written."""
+    async with clew.open(f"sqlite:///{tmp_path}/clew.db", config=clew.Config()) as engine:
+        session_id, store = (await engine.create_session(title="old")).id, engine.store
+        threads: list[str] = []
+
+        async def title(moment: Any) -> str | None:
+            threads.append(threading.current_thread().name.rpartition("_")[0])
+            return (await get_session(moment, session_id)).title
+
+        for again in ("one", "one", "two", None):
+            assert await store.at_once(session_id, title, again=again) == "old"
+        assert threads == ["clew-reader", "", "clew-reader", "clew-reader"]
+        with closing(sqlite3.connect(tmp_path / "clew.db")) as other, other:
+            other.execute("UPDATE chat_sessions SET metadata_json = json_set(metadata_json, '$.title', 'new')")
+        assert (await store.at_once(session_id, title, again="one"), threads[4:]) == ("new", ["clew-reader"])
+        monkeypatch.setattr(quick_reads, "MOST_S", -1.0)
+        for _ in range(3):
+            await store.at_once(session_id, title, again="one")
+        # The first of them was still known to be quick.
+        assert threads[5:] == ["", "clew-reader", "clew-reader"]
+        monkeypatch.undo()
+        await store.at_once(session_id, title, again="one")
+        monkeypatch.setattr(quick_reads, "FOR_S", 0.0)
+        await store.at_once(session_id, title, again="one")
+        assert threads[8:] == ["clew-reader", "clew-reader"]
+
+
+def test_of_quick_reads_only_so_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick_reads, "MOST", 2)
+    quick = quick_reads.QuickReads()
+    for name in ("a", "b", "c"):
+        quick.note("s", name, 0.0)
+    assert [quick.knows("s", name) for name in ("a", "b", "c")] == [False, False, True]
 
 
 async def test_the_loop_waits_for_no_connection_that_was_taken_while_it_looked_for_foreign_writes(

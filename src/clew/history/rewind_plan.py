@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -147,8 +148,8 @@ def left_line(before: Tree, after: Tree) -> tuple[str, ...]:
     old, new = ({turn.id: None for turn in line_turns(tree)} for tree in (before, after))
     # A turn that starts over holds the same message as the one it stands beside.
     entered = {message_id for turn_id in new if turn_id not in old for message_id in after.links.get(turn_id, ())}
-    left = (message_id for turn_id in old if turn_id not in new for message_id in before.links.get(turn_id, ()))
-    return tuple(message_id for message_id in left if message_id not in entered)
+    left = chain.from_iterable(before.links.get(turn_id, ()) for turn_id in old if turn_id not in new)
+    return tuple(message_id for message_id in left if message_id not in entered) if entered else tuple(left)
 
 
 def parts_to_send(row: MessageRow, edit: Edit) -> list[Mapping[str, Any]]:

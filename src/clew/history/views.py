@@ -34,7 +34,10 @@ async def load_messages(
     if view == "visible" and limit is not None:
         most = limit
         # At one moment: the head may move between two reads.
-        return await store.at_once(session_id, lambda moment: _visible_page(moment, session_id, most, before))
+        again = f"last {limit}" if before is None else None
+        return await store.at_once(
+            session_id, lambda moment: _visible_page(moment, session_id, most, before), again=again
+        )
     with giving_way():
         return await run_long(_shown_page, await _whole_line(store, session_id), view, limit, before)
 
@@ -71,7 +74,7 @@ def _shown_page(line: LineSlice, view: View, limit: int | None, before: str | No
 async def _visible_page(store: Moment, session_id: str, limit: int, before: str | None) -> list[Message]:
     """What :func:`visible_view` shows there of the whole line, of which the page alone is read."""
     # Most turns hold two messages; where they hold fewer, more are read.
-    some = limit // 2 + 1
+    some = (limit + 1) // 2
     load = functools.partial(store.load_line, session_id, keep_damaged=True, viewed=True)
     last = await load(turns=some if before is None else 1)
     if not last.turns:

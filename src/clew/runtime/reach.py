@@ -159,13 +159,13 @@ async def _tails_above(
     tails: Iterable[KeptTail],
 ) -> list[str]:
     """Where tails begin above the first turn of those that were read, in the order of the line."""
-    known = {message_id for messages in links.values() for message_id in messages}
     found: dict[str, int] = {}
     for tail in tails:
-        if tail.tail_start_id is not None and tail.tail_start_id not in known:
-            holder = await held.find_on_path(session_id, tail.tail_start_id, first.id)
+        tail_id = tail.tail_start_id
+        if tail_id is not None and not any(tail_id in messages for messages in links.values()):
+            holder = await held.find_on_path(session_id, tail_id, first.id)
             if holder is not None:
-                found[tail.tail_start_id] = holder.depth
+                found[tail_id] = holder.depth
     return sorted(found, key=found.__getitem__)
 
 

@@ -232,13 +232,19 @@ class Moment(Conversations, Looks, Paths, Replicas, Protocol):
     """Conversations as they are at one moment: what is asked before a session is taken, all of it at once."""
 
     async def at_once(
-        self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]], *, hot: bool = False
+        self,
+        session_id: str,
+        ask: Callable[[Moment], Coroutine[Any, Any, T]],
+        *,
+        hot: bool = False,
+        again: str | None = None,
     ) -> T:
         """Several questions about one session, and about what sessions share, answered as of one moment.
 
         ``ask`` puts them to what it is given, waits for nothing else, and may be called again or in another thread. It
         costs one hand-over where each question would cost one. ``hot``: it is about a few rows that were written just
         now, so a store may answer on the spot, where that is quicker than to ask a thread and no more is to be read.
+        ``again`` names what is read of the session: where the same took no time just now, it may do so too.
         """
         ...
 

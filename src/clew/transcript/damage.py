@@ -52,6 +52,8 @@ UNSEALED: Final = "it has settled, and its seal is not there: nobody can tell wh
 LOST: Final = "it is damaged: something of what was stored of it is lost"
 NOT_ALL_READABLE: Final = "not all of it is readable"
 
+_BEGUN: Final = blake2b(digest_size=16)
+
 STUB: Final = "[This message was damaged where it is stored. What it said is not known for sure, so it is left out.]"
 """What a model is sent in place of a damaged message, until a human has accepted it as it is."""
 
@@ -72,7 +74,7 @@ def seal_of_encoded(parts: Iterable[bytes]) -> str:
 
 def begin_seal() -> blake2b:
     """What a seal is made with: each part goes in as it is stored, and after it a newline."""
-    return blake2b(digest_size=16)
+    return _BEGUN.copy()  # a fifth of what it takes to make one
 
 
 def damaged_part(of: Literal["part_id", "message_id"], id_: str, reason: str) -> dict[str, Any]:

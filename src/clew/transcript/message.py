@@ -97,14 +97,15 @@ def shown_message(row: MessageRow, turn_id: str | None) -> Message:
 
     One that is damaged says so twice: in its metadata, and in a part at its end, for whoever shows parts alone.
     """
+    parts = [part.data for part in row.parts]
+    if row.metadata:
+        if row.is_summary:
+            parts = [*map(with_fewer_files, parts)]
+        if DAMAGED in row.metadata and row.damage is not None:
+            parts.append(damaged_part("message_id", row.id, row.damage))
     metadata = {**row.metadata, "created_at": row.created_at}
     if turn_id is not None:
         metadata["turn_id"] = turn_id
-    parts = [part.data for part in row.parts]
-    if row.is_summary:
-        parts = [*map(with_fewer_files, parts)]
-    if DAMAGED in metadata and row.damage is not None:
-        parts.append(damaged_part("message_id", row.id, row.damage))
     return Message(row.id, row.role, parts, metadata)
 
 

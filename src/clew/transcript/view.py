@@ -113,9 +113,10 @@ def visible_slice(line: Sequence[LineTurn], compaction: Compaction | None, *, ta
     ``compaction`` is the line's newest, in the stretch or not; ``tail_on_line``: its tail begins on the line. The
     stretch does not end before what is seen begins.
     """
-    held = [row.id for entry in line for row in entry.messages]
-    begins_above = compaction is not None and tail_on_line and compaction.tail_start_id not in held
-    start = 0 if begins_above else None
+    start = None
+    if compaction is not None and tail_on_line:
+        held = {row.id for entry in line for row in entry.messages}
+        start = 0 if compaction.tail_start_id not in held else None
     return [shown_message(row, entry.turn.id) for entry, row in _kept(line, compaction, start)]
 
 

@@ -183,7 +183,12 @@ class MemoryMoment(MemoryConversations, MemoryLooks, MemoryPaths, MemoryReplicas
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(
-        self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]], *, hot: bool = False
+        self,
+        session_id: str,
+        ask: Callable[[Moment], Coroutine[Any, Any, T]],
+        *,
+        hot: bool = False,
+        again: str | None = None,
     ) -> T:
         """See :meth:`clew.store.base.Moment.at_once`."""
         value = await self._find(session_id)

@@ -204,10 +204,15 @@ class SqlMoment(SqlConversations, SqlLooks, SqlPaths, SqlReplicas):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(
-        self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]], *, hot: bool = False
+        self,
+        session_id: str,
+        ask: Callable[[Moment], Coroutine[Any, Any, T]],
+        *,
+        hot: bool = False,
+        again: str | None = None,
     ) -> T:
         """See :meth:`clew.store.base.Moment.at_once`."""
-        return await self._reads.at_once(lambda reads: ask(SqlMoment(reads)), session_id, hot=hot)
+        return await self._reads.at_once(lambda reads: ask(SqlMoment(reads)), session_id, hot=hot, again=again)
 
     @reading_session
     def seals(self, sql: Statements, session_id: str) -> dict[str, str]:

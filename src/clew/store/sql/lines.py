@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from clew.errors import RowUndecodable
+from clew.errors import InternalError, RowUndecodable
 from clew.store.base import LineSlice
 from clew.store.facts import ALL
 from clew.store.lines import view_line
@@ -36,6 +36,9 @@ __all__ = [
     "rewinds",
     "with_links",
 ]
+
+_Held: TypeAlias = tuple[dict[str, list[tuple[str, int]]], list[rows.Row]]
+"""The messages of turns, each with its place, and their rows with their seals as far as they are there."""
 
 LOST: Final = "this turn does not hold the messages it held: some are missing, or out of place"
 
@@ -98,6 +101,10 @@ def rewinds(sql: Statements, session_id: str) -> Iterator[HeadMove]:
 def load_pruned(sql: Statements, session_id: str, messages: Collection[str] | None = None) -> tuple[Pruned, ...]:
     if messages is None:
         return tuple(Pruned(*row) for row in sql.rows("load_pruned", {"id": session_id}))
+    newest = sql.first("newest_prune", {"id": session_id})
+    if newest is None or not newest[0]:
+        # As of most sessions, and sooner found out than for each message.
+        return ()
     params = {"id": session_id, "ids": rows.encode(sorted(messages))}
     return tuple(Pruned(*row) for row in sql.rows("load_pruned_of_messages", params))
 
@@ -123,13 +130,19 @@ class LineReader:
         whole = turns is None and back_to_message is None
         depth = 0 if back_to_message is None else self._holder_depth(end, back_to_message) or 0
         params = {"id": end, "session_id": session_id, "depth": depth, "turns": ALL if turns is None else turns}
-        found = self._whole_path(end) if whole else list(self._sql.rows("load_path", params))
+        held: _Held | None = None
+        if whole:
+            found = self._whole_path(end)
+        elif viewed:
+            found, held = self._viewed_path(params)
+        else:
+            found = list(self._sql.rows("load_path", params))
         found.reverse()
         path = [rows.to_turn(row) for row in found]
         _check_path(session_id, end, path, through_root=whole)
         complete = not path or path[0].parent_turn_id is None
         counts = [row[11] for row in found]
-        return LineSlice(self._with_messages(path, counts, whole=whole, viewed=viewed), complete)
+        return LineSlice(self._with_messages(path, counts, whole=whole, viewed=viewed, held=held), complete)
 
     def _whole_path(self, end: str | None) -> list[tuple[Any, ...]]:
         """The rows of the turns from the end up. One after the other they cost more than all of the session at once."""
@@ -140,37 +153,62 @@ class LineReader:
             end = row[2]
         return path
 
-    def _with_messages(
-        self, path: Sequence[Turn], counts: Sequence[int], *, whole: bool, viewed: bool
-    ) -> tuple[LineTurn, ...]:
-        """The turns with their messages, of which each held so many when it was written last."""
-        session_id = self._session_id
+    def _viewed_path(self, params: rows.Params) -> tuple[list[tuple[Any, ...]], _Held]:
+        """The rows of the turns from the end up, and what they hold, by one statement."""
+        found: list[tuple[Any, ...]] = []
+        links: dict[str, list[tuple[str, int]]] = {}
+        heads: list[rows.Row] = []
+        for row in self._sql.rows("load_viewed_path", params):
+            named = links.get(row[0])
+            if named is None:
+                named = links[row[0]] = []
+                found.append(row)
+            position, message_id = row[12], row[13]
+            if position is not None:
+                if named and named[-1][1] > position:
+                    raise InternalError("the messages of a turn are read out of order", turn_id=row[0])
+                named.append((message_id, position))
+                heads.append(row[13:])
+        return found, (links, heads)
+
+    def _links(self, path: Sequence[Turn], *, whole: bool) -> dict[str, list[tuple[str, int]]]:
         links: dict[str, list[tuple[str, int]]] = {turn.id: [] for turn in path}
-        by_session = "load_links_of_session", {"id": session_id}
+        by_session = "load_links_of_session", {"id": self._session_id}
         by_turn = "load_links_of_turns", {"ids": rows.encode(list(links))}
         for turn_id, message_id, position in self._sql.rows(*(by_session if whole else by_turn)):
             if turn_id in links:
                 links[turn_id].append((message_id, position))
-        wanted = {message_id for held in links.values() for message_id, _ in held}
+        return links
+
+    def _with_messages(
+        self, path: Sequence[Turn], counts: Sequence[int], *, whole: bool, viewed: bool, held: _Held | None = None
+    ) -> tuple[LineTurn, ...]:
+        """The turns with their messages, of which each held so many when it was written last."""
+        session_id = self._session_id
+        links, heads = held or (self._links(path, whole=whole), None)
+        wanted = {message_id for named in links.values() for message_id, _ in named}
         reader = MessageReader(self._sql)
-        read = reader.view if viewed else reader.load
-        messages = read(session_id, wanted, whole=whole, keep_damaged=self._keep_damaged)
+        if viewed:
+            messages = reader.view(session_id, wanted, whole=whole, keep_damaged=self._keep_damaged, heads=heads)
+        else:
+            messages = reader.load(session_id, wanted, whole=whole, keep_damaged=self._keep_damaged)
         line: list[LineTurn] = []
+        places = [*range(max(counts, default=0))]
         for turn, count in zip(path, counts, strict=True):
             named = links[turn.id]
-            there = [messages[message_id] for message_id, _ in named if message_id in messages]
-            if self._keep_damaged and len(there) == count and [place for _, place in named] == [*range(count)]:
-                line.append(LineTurn(turn, tuple(there)))
+            there = tuple([messages[message_id] for message_id, _ in named if message_id in messages])
+            if self._keep_damaged and len(there) == count and [place for _, place in named] == places[:count]:
+                line.append(LineTurn(turn, there))
                 continue
-            held = [
+            kept = [
                 messages.get(message_id)
                 or stand_in(message_id, session_id, "assistant" if position else "user", turn.created_at, MISSING)
                 for message_id, position in named
             ]
             # Positions are in order and none comes twice: as many as there were, the first and the last in place.
             if len(named) != count or (named and (named[0][1], named[-1][1]) != (0, count - 1)):
-                held.append(stand_in(turn.id, session_id, "assistant", turn.created_at, LOST))
-            lost = None if self._keep_damaged else next((one for one in held if one.damage is not None), None)
+                kept.append(stand_in(turn.id, session_id, "assistant", turn.created_at, LOST))
+            lost = None if self._keep_damaged else next((one for one in kept if one.damage is not None), None)
             if lost is not None:
                 raise RowUndecodable(
                     f"a turn holds a message that cannot be had: {lost.damage}",
@@ -178,7 +216,7 @@ class LineReader:
                     turn_id=turn.id,
                     message_id=lost.id,
                 )
-            line.append(LineTurn(turn, tuple(held)))
+            line.append(LineTurn(turn, tuple(kept)))
         return tuple(line)
 
     def view(self, turns: int | None) -> LineSlice:

@@ -45,10 +45,19 @@ class MessageReader:
     def __init__(self, statements: Statements) -> None:
         self._sql = statements
 
-    def view(self, session_id: str, wanted: set[str], *, whole: bool, keep_damaged: bool) -> dict[str, MessageRow]:
+    def view(
+        self,
+        session_id: str,
+        wanted: set[str],
+        *,
+        whole: bool,
+        keep_damaged: bool,
+        heads: Iterable[rows.Row] | None = None,
+    ) -> dict[str, MessageRow]:
         """Messages as a view needs them: no ids and times of their parts, but where there is more to find out.
 
         Those that fit their seals and read in every column, as nearly all do, come straight from three columns.
+        ``heads`` are their rows with their seals, where somebody has read those already.
         """
         asked = {"id": session_id, "ids": rows.encode([] if whole else sorted(wanted))}
         parts: dict[str, tuple[blake2b, list[PartRow]]] = {}
@@ -66,7 +75,9 @@ class MessageReader:
             except orjson.JSONDecodeError:
                 kept.append(PartRow(UNSTORED, -1, {}, 0, 0))
         messages: dict[str, MessageRow] = {}
-        for row in self._sql.rows("load_session_messages" if whole else "load_messages_by_id", asked):
+        if heads is None:
+            heads = self._sql.rows("load_session_messages" if whole else "load_messages_by_id", asked)
+        for row in heads:
             held = parts.get(row[0])
             if held is not None and row[0] in wanted:
                 message = _sealed_message(row, *held)
@@ -220,14 +231,14 @@ def _place(part_row: tuple[Any, ...]) -> Any:
     return part_row[2]
 
 
-def _sealed_message(row: tuple[Any, ...], seal: blake2b, parts: list[PartRow]) -> MessageRow | None:
+def _sealed_message(row: rows.Row, seal: blake2b, parts: list[PartRow]) -> MessageRow | None:
     """The message, if its parts fit its seal and all of it reads."""
     id_, session_id, role, metadata, created_at, updated_at, sealed = row
     # What fits its seal is whole and in order, so the last one tells for all.
     if sealed is None or parts[-1].index != len(parts) - 1 or seal.hexdigest() != sealed or role not in ROLES:
         return None
     try:
-        about = orjson.loads(metadata)
+        about = {} if metadata == "{}" else orjson.loads(metadata)
     except orjson.JSONDecodeError:
         return None
     if type(about) is not dict or DAMAGED in about or type(created_at) is not int or type(updated_at) is not int:

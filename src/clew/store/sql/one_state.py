@@ -44,7 +44,12 @@ class OneState:
         return read
 
     async def at_once(
-        self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None, *, hot: bool = False
+        self,
+        ask: Callable[[Reads], Coroutine[Any, Any, T]],
+        session_id: str | None = None,
+        *,
+        hot: bool = False,
+        again: str | None = None,
     ) -> T:
         return await ask(self)
 

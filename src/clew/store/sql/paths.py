@@ -126,5 +126,13 @@ def _load_run(sql: Statements, turn: Turn, depth: int, apart: str | None) -> tup
     row = sql.first("load_run", asked)
     if row is None or row[2] != row[3] or row[2] != row[4]:
         return None
-    messages = tuple(rows.decode(row[5], "the messages of turns", turn_id=turn.id))
+    messages = _in_order(row[5])
+    if len(messages) != row[2]:
+        return None
     return PathTurn(msgspec.structs.replace(turn, parent_turn_id=row[0]), messages), row[1]
+
+
+def _in_order(named: str | None) -> tuple[str, ...]:
+    """The messages of a run, of which the last turn is named first; an id holds neither sign."""
+    turns = (named or "").split(";")[:0:-1]
+    return tuple(",".join(turns).split(",")) if turns else ()

@@ -81,11 +81,16 @@ class Reads(Protocol):
         ...
 
     async def at_once(
-        self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None, *, hot: bool = False
+        self,
+        ask: Callable[[Reads], Coroutine[Any, Any, T]],
+        session_id: str | None = None,
+        *,
+        hot: bool = False,
+        again: str | None = None,
     ) -> T:
         """The same for several calls: all that ``ask`` runs on the reads it is given sees one state.
 
-        ``hot``: see :meth:`clew.store.base.Moment.at_once`.
+        ``hot``, ``again``: see :meth:`clew.store.base.Moment.at_once`.
         """
         ...
 

@@ -61,7 +61,12 @@ class ReaderPool:
         return await self._run_in(self._long, call)
 
     async def at_once(
-        self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None, *, hot: bool = False
+        self,
+        ask: Callable[[Reads], Coroutine[Any, Any, T]],
+        session_id: str | None = None,
+        *,
+        hot: bool = False,
+        again: str | None = None,
     ) -> T:
         def answered(sql: Statements, *, in_long: bool) -> T:
             return end_of(ask(OneState(sql, None, in_long=in_long, answer=lambda call, sql: call(sql))))

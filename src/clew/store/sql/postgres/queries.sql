@@ -470,10 +470,31 @@ WITH RECURSIVE path AS (
 )
 SELECT {turn_columns}, messages FROM path ORDER BY place
 
+-- name: load_viewed_path
+-- The same with the messages that each turn holds, as far as these are there, and their seals.
+WITH RECURSIVE path AS (
+    SELECT {turn_columns}, messages, 1::bigint AS place FROM chat_turns WHERE id = :id AND session_id = :session_id
+    UNION ALL
+    SELECT u.id, u.session_id, u.parent_turn_id, u.turn_type, u.status, u.depth, u.compaction_turn_id,
+        u.origin_turn_id, u.data_json, u.created_at, u.settled_at, u.messages, path.place + 1
+    FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
+    WHERE u.depth >= :depth AND u.depth < path.depth AND path.place < :turns
+)
+SELECT t.id, t.session_id, t.parent_turn_id, t.turn_type, t.status, t.depth, t.compaction_turn_id,
+    t.origin_turn_id, t.data_json, t.created_at, t.settled_at, t.messages, l.position, l.message_id,
+    m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at, s.digest
+FROM path t
+LEFT JOIN turn_messages l ON l.turn_id = t.id
+LEFT JOIN chat_messages m ON m.id = l.message_id
+LEFT JOIN message_seals s ON s.message_id = m.id
+ORDER BY t.place, l.position
+
+
 -- name: load_run
 -- The same as far as turns are nothing but the messages they hold, as one row: what the first of them hangs below and how
 -- deep it is, how many messages they held when they were written last, how many there are, how many of these are in a
--- place that counts, and which. No two are in one place, so where all three numbers are the same no turn has lost one.
+-- place that counts, and which: from the end up, a semicolon before the first of a turn and a comma before the others. No
+-- two are in one place, so where all three numbers are the same no turn has lost one.
 WITH RECURSIVE path (id, parent_turn_id, depth, messages, total) AS (
     SELECT id, parent_turn_id, depth, messages, messages FROM chat_turns WHERE id = :id AND session_id = :session_id
     UNION ALL
@@ -484,7 +505,7 @@ WITH RECURSIVE path (id, parent_turn_id, depth, messages, total) AS (
 )
 SELECT (array_agg(p.parent_turn_id ORDER BY p.depth))[1], min(p.depth), max(p.total), count(l.position),
     count(*) FILTER (WHERE l.position >= 0 AND l.position < p.messages),
-    coalesce(json_agg(l.message_id ORDER BY p.depth, l.position) FILTER (WHERE l.position IS NOT NULL), '[]')
+    string_agg(CASE l.position WHEN 0 THEN ';' ELSE ',' END || l.message_id, '' ORDER BY p.depth DESC, l.position)
 FROM path p LEFT JOIN turn_messages l ON l.turn_id = p.id
 
 -- name: find_meeting

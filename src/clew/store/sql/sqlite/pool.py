@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from clew.errors import RowUndecodable, StoreClosed
 from clew.long_work import AT_ONCE, giving_way
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.one_state import OneState, TooLong, end_of, measured
+from clew.store.sql.quick_reads import QuickReads
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.statements import IsLong, Reads, Statements
 from clew.store.sql.tails import Tails
@@ -47,6 +49,7 @@ class ReaderPool:
     def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
         self._path = path
         self._closed = False
+        self._quick = QuickReads()
         with contextlib.ExitStack() as undo:
             self._short = _Lane("clew-reader", threads, path, connect, is_long=False)
             undo.callback(self._short.close)
@@ -62,7 +65,12 @@ class ReaderPool:
         return await self._run_in(self._long, call, session_id)
 
     async def at_once(
-        self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None, *, hot: bool = False
+        self,
+        ask: Callable[[Reads], Coroutine[Any, Any, T]],
+        session_id: str | None = None,
+        *,
+        hot: bool = False,
+        again: str | None = None,
     ) -> T:
         def answered(sql: Statements, *, in_long: bool = False, on_spot: bool = False) -> T:
             return end_of(ask(OneState(sql, self.lines, in_long=in_long, answer=answer, on_spot=on_spot)))
@@ -70,19 +78,32 @@ class ReaderPool:
         def answer(call: Callable[[Statements], Any], sql: Statements) -> Any:
             return _answer(call, sql, self._path)
 
-        if hot and self._is_at_hand(session_id):
+        def noted(sql: Statements, *, on_spot: bool = False) -> T:
+            if again is None:
+                return answered(sql, on_spot=on_spot)
+            begun = time.thread_time()
+            try:
+                return answered(sql, on_spot=on_spot)
+            finally:
+                self._quick.note(session_id, again, time.thread_time() - begun)
+
+        if (hot and self._is_new(session_id)) or (again is not None and self._is_quick(session_id, again)):
             # Sooner read than a thread wakes up; but the loop waits for nobody who has the connections.
             with contextlib.suppress(Empty, TooLong), self._short.connection(wait=False) as connection:
-                return self._read(connection, lambda sql: answered(sql, on_spot=True))
+                return self._read(connection, lambda sql: noted(sql, on_spot=True))
         try:
-            return await self._run_in(self._short, answered, session_id)
+            return await self._run_in(self._short, noted, session_id)
         except TooLong:
             return await self._run_in(self._long, lambda sql: answered(sql, in_long=True), session_id)
 
-    def _is_at_hand(self, session_id: str | None) -> bool:
+    def _is_new(self, session_id: str | None) -> bool:
         """Whether what a session says of itself is in the system's memory, and nobody else has changed it."""
         new = session_id is not None and self.lines is not None and self.lines.is_new(session_id)
         return new and self.is_known is not None and self.is_known(session_id)
+
+    def _is_quick(self, session_id: str | None, again: str) -> bool:
+        """Whether the same was read quickly just now, and nobody else has changed the session."""
+        return self._quick.knows(session_id, again) and self.is_known is not None and self.is_known(session_id)
 
     async def _run_in(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
         if self._closed:
@@ -116,6 +137,19 @@ class ReaderPool:
         except sqlite3.Error as error:
             raise translate(error, self._path) from error
 
+    def backfill(self) -> Future[None] | None:
+        """Move the log into the database in a reader's thread, while others write on; None where none is free.
+
+        What is written meanwhile stays in the log, so somebody has to move that, and then the log begins anew.
+        """
+        if self._closed or not self._long.is_free:
+            return None
+        return self._long.executor.submit(self._backfill)
+
+    def _backfill(self) -> None:
+        with self._long.connection() as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
     def close(self) -> None:
         """Wait for reads under way, then let go. Blocks; called off the loop."""
         if not self._closed:
@@ -138,6 +172,10 @@ class _Lane:
                 self._idle.put(connection)
             undo.pop_all()
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    @property
+    def is_free(self) -> bool:
+        return not self._idle.empty()
 
     @contextlib.contextmanager
     def connection(self, *, wait: bool = True) -> Iterator[sqlite3.Connection]:

@@ -352,7 +352,7 @@ WHERE m.id IN (SELECT value FROM json_each(:ids))
 SELECT {part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
 
 -- name: load_view_of_messages
-SELECT {view_part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
+SELECT {view_part_columns} FROM json_each(:ids) j CROSS JOIN chat_parts p ON p.message_id = j.value
 
 -- name: open_calls
 SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_open_calls
@@ -460,11 +460,31 @@ SELECT t.id, t.session_id, t.parent_turn_id, t.turn_type, t.status, t.depth, t.c
     t.origin_turn_id, t.data_json, t.created_at, t.settled_at, t.messages
 FROM way CROSS JOIN chat_turns t ON t.id = way.id
 
+-- name: load_viewed_path
+-- The same with the messages that each turn holds, as far as these are there, and their seals. The order of the turns is
+-- that of the way up, within one that of the key.
+WITH RECURSIVE way (id, parent_turn_id, depth) AS (
+    SELECT id, parent_turn_id, depth FROM chat_turns WHERE id = :id AND session_id = :session_id
+    UNION ALL
+    SELECT u.id, u.parent_turn_id, u.depth FROM way JOIN chat_turns u ON u.id = way.parent_turn_id
+    WHERE u.depth >= :depth AND u.depth < way.depth
+    LIMIT :turns
+)
+SELECT t.id, t.session_id, t.parent_turn_id, t.turn_type, t.status, t.depth, t.compaction_turn_id,
+    t.origin_turn_id, t.data_json, t.created_at, t.settled_at, t.messages, l.position, l.message_id,
+    m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at, s.digest
+FROM way CROSS JOIN chat_turns t ON t.id = way.id
+LEFT JOIN turn_messages l ON l.turn_id = t.id
+LEFT JOIN chat_messages m ON m.id = l.message_id
+LEFT JOIN message_seals s ON s.message_id = m.id
+
+
 -- name: load_run
 -- The same as far as turns are nothing but the messages they hold, as one row: what the first of them hangs below and how
 -- deep it is (both of the row with the least depth), how many messages they held when they were written last, how many
--- there are, how many of these are in a place that counts, and which. No two are in one place, so where all three
--- numbers are the same no turn has lost one.
+-- there are, how many of these are in a place that counts, and which: from the end up, as the way is walked, a semicolon
+-- before the first of a turn and a comma before the others. No two are in one place, so where all three numbers are the
+-- same no turn has lost one.
 WITH RECURSIVE path (id, parent_turn_id, depth, messages, total) AS (
     SELECT id, parent_turn_id, depth, messages, messages FROM chat_turns WHERE id = :id AND +session_id = :session_id
     UNION ALL
@@ -473,13 +493,10 @@ WITH RECURSIVE path (id, parent_turn_id, depth, messages, total) AS (
     WHERE path.depth > :depth AND u.depth = path.depth - 1
     AND u.turn_type = 'normal' AND u.status <> 'refused' AND u.id IS NOT :apart
 )
-SELECT parent_turn_id, min(depth), total, count(position), ifnull(sum(position >= 0 AND position < messages), 0),
-    json_group_array(message_id) FILTER (WHERE position IS NOT NULL)
-FROM (
-    SELECT p.parent_turn_id, p.depth, p.messages, p.total, l.position, l.message_id
-    FROM path p LEFT JOIN turn_messages l ON l.turn_id = p.id
-    ORDER BY p.depth, l.position
-)
+SELECT p.parent_turn_id, min(p.depth), p.total, count(l.position),
+    ifnull(sum(l.position >= 0 AND l.position < p.messages), 0),
+    group_concat(iif(l.position = 0, ';', ',') || l.message_id, '')
+FROM path p LEFT JOIN turn_messages l ON l.turn_id = p.id
 
 -- name: find_meeting
 -- Up from two turns at :depth, step by step, until both are the same, a root is reached, or one is not where it belongs.
