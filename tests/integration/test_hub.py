@@ -16,6 +16,7 @@ from clew.history.check import check
 from clew.ids import Mint
 from clew.runtime.recorder import Recorder
 from clew.store import unit as u
+from clew.store.hub import UNITS_PER_FOLD, Answered, Hub
 from clew.store.memory.store import MemoryStore
 from clew.store.sql.inbox import Inbox, Item
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
@@ -311,3 +312,22 @@ async def test_a_store_that_raises_instead_of_answering_ends_the_streams_of_that
         recorder.write(chunk)
     with pytest.raises(RuntimeError, match="not today"):
         await asyncio.wait_for(recorder.flush(), 10)
+
+
+async def test_folds_that_are_under_way_count_until_they_are_answered() -> None:
+    """As long as the store has not begun with them they are written together, in however many turns of the loop."""
+    handed: list[tuple[int, Answered]] = []
+    hub = Hub(asyncio.get_running_loop(), lambda units, answered, *, awaited: handed.append((len(units), answered)))
+    stream = SimpleNamespace(gather=lambda: None, answered=lambda answer: None)
+    taken = []
+    for size in (1, 1, UNITS_PER_FOLD - 2, 1):
+        taken.append(hub.takes_fold())
+        for _ in range(size):
+            hub.hand_in(stream, u.Unit("s", ()))
+        await asyncio.sleep(0)
+    assert taken == [True, False, False, True]
+    assert not hub.takes_fold()
+    for size, answered in handed:
+        for place in range(size):
+            answered([(place, u.Committed())])
+    assert hub.takes_fold()

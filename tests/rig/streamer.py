@@ -294,11 +294,14 @@ async def _share_row(orders: Orders) -> None:
         ]
         scripts = [stream.of.script() for stream in streams]
         text = [next(place for place, chunk in enumerate(chunks) if isinstance(chunk, c.TextEnd)) for chunks in scripts]
-        # Up to the text first, which is folded at once; then the same words of both, which only grow a part.
-        for part in (slice(2), slice(2, 12)):
-            for stream, chunks in zip(streams, scripts, strict=True):
-                await stream.send(chunks[part])
-            await asyncio.gather(*(stream.recorder.flush() for stream in streams))
+        # Up to the text first, which is folded at once, one after the other: folds wait for one another.
+        for stream, chunks in zip(streams, scripts, strict=True):
+            await stream.send(chunks[:2])
+            await stream.recorder.flush()
+        # Then the same words of both, which only grow a part.
+        for stream, chunks in zip(streams, scripts, strict=True):
+            await stream.send(chunks[2:12])
+        await asyncio.gather(*(stream.recorder.flush() for stream in streams))
         await streams[0].send(scripts[0][12 : text[0] + 1])
         await streams[0].recorder.flush()
         if orders.stage == "shared-row-delete":

@@ -23,9 +23,9 @@ Answered: TypeAlias = Callable[[Sequence[tuple[int, Answer]]], None]
 """Called on the event loop with what became of units, by their place in the item."""
 
 
-UNITS_PER_FOLD: Final = 16
-"""How many units of an item there are to each stream that writes its parts anew with it, but for the first: more folds
-would make the chunks of all others wait."""
+UNITS_PER_FOLD: Final = 8
+"""How many units under way there are to each of them with which a stream writes its parts anew, but for the first: more
+folds would make the chunks of all others wait."""
 _GOLDEN: Final = 0.618034
 
 
@@ -56,7 +56,7 @@ class Hub:
         self._streams: list[Stream] = []
         self._turn: asyncio.Handle | None = None
         self._awaited = self._gathering = False
-        self._folds = 0
+        self._under_way = self._folds = self._new_folds = 0
         self._phase = 0.0
 
     def wake(self, stream: Stream) -> None:
@@ -86,10 +86,11 @@ class Hub:
         return self._phase
 
     def takes_fold(self) -> bool:
-        """Whether the next item takes one more fold that could wait."""
-        if self._folds * UNITS_PER_FOLD > len(self._units):
+        """Whether the next item takes one more fold that could wait. What is under way counts: as long as the store has
+        not begun with it, the next item goes along."""
+        if (self._folds + self._new_folds) * UNITS_PER_FOLD > len(self._units) + self._under_way:
             return False
-        self._folds += 1
+        self._new_folds += 1
         return True
 
     def _make_item(self) -> None:
@@ -108,9 +109,17 @@ class Hub:
         units, streams, awaited = self._units, self._streams, self._awaited
         if not units:
             return
-        self._units, self._streams, self._awaited, self._folds = [], [], False, 0
+        folds, left = self._new_folds, len(units)
+        self._units, self._streams, self._awaited, self._new_folds = [], [], False, 0
+        self._folds += folds
+        self._under_way += left
 
         def answered(answers: Sequence[tuple[int, Answer]]) -> None:
+            nonlocal left
+            left -= len(answers)
+            self._under_way -= len(answers)
+            if not left:
+                self._folds -= folds
             for place, answer in answers:
                 _tell(streams[place], answer)
 

@@ -86,7 +86,9 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             others = Others(connect(path, writer=False))
             undo.callback(others.close)
             readers.lines = KeptLines(others.is_known)
-            writer = Writer(connection, path, mint, options, log, lock, acknowledged, others, readers.lines)
+            writer = Writer(
+                connection, path, mint, options, log, lock, acknowledged, others, readers.lines, readers.backfill
+            )
             readers.keep_up, readers.is_known = writer.keep_up, others.is_known
             readers.tails = writer.tails
         except (sqlite3.Error, UnicodeDecodeError) as error:

@@ -18,6 +18,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -92,6 +93,7 @@ class Writer:
         acknowledged: Acknowledged,
         others: Others,
         lines: KeptLines,
+        backfill: Callable[[], Future[None] | None],
     ) -> None:
         self._connection = connection
         self._path = path
@@ -115,6 +117,8 @@ class Writer:
         self._synced = acknowledged.synced
         self.commits = 0
         self._checkpointed = (0, 0, 0)
+        self._backfill = backfill
+        self._filling: Future[None] | None = None
         self._syncs = 0
         # SQLite's own checkpoints would stall a commit at a moment of its choosing.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -363,8 +367,20 @@ class Writer:
         if self._broken is not None or not self._options.checkpoints or self.commits == commits:
             return
         pace = "idle" if idle else "quiet" if self._inbox.is_empty else "busy"
-        rare = self.commits - commits < _CHECKPOINT_COMMITS[pace] and self._syncs - syncs < _CHECKPOINT_SYNCS[pace]
-        if rare and self._watch.wal_size - size < _CHECKPOINT_GROWTH[pace]:
+        filled, self._filling = self._filling, None
+        if filled is None:
+            rare = self.commits - commits < _CHECKPOINT_COMMITS[pace]
+            if rare and self._watch.wal_size - size < _CHECKPOINT_GROWTH[pace]:
+                if self._syncs - syncs < _CHECKPOINT_SYNCS[pace]:
+                    return
+            elif not idle:
+                # Most of it beside the writer, for whom it would take as long as dozens of commits.
+                self._filling = self._backfill()
+        elif not filled.done():
+            self._filling = filled
+        elif (error := filled.exception()) is not None:
+            log.warning("a checkpoint of %s did not succeed: %s", self._path, error)
+        if self._filling is not None:
             return
         failpoint("writer.checkpoint")
         self._others.begin()
