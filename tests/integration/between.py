@@ -11,15 +11,26 @@ __all__ = ["Between", "between"]
 
 class Between:
     """``limits`` are bytes of answers after which connections are cut, one for each stream that is asked for; ``lost``
-    are beginnings of requests whose next answer does not arrive."""
+    are beginnings of requests whose next answer does not arrive. ``asked`` are the first lines of those that were
+    carried over."""
 
     def __init__(self, port: int) -> None:
         self.target = port
         self.limits: Iterator[int] = iter(())
         self.lost: list[bytes] = []
+        self.asked: asyncio.Queue[bytes] = asyncio.Queue()
         self.cuts = 0
         self.url = ""
         self.carrying: set[asyncio.Task[None]] = set()
+
+    async def cut(self, path: bytes) -> None:
+        """Cut all there are, and wait until somebody asks for that path again."""
+        while not self.asked.empty():
+            self.asked.get_nowait()
+        for task in self.carrying:
+            task.cancel()
+        while path not in await self.asked.get():
+            pass
 
     def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self.carry(reader, writer))
@@ -40,6 +51,7 @@ class Between:
             named = b"\r\n".join([lines[0], b"Connection: close", *lines[1:]])
             named = named.replace(self.url[7:].encode(), b"127.0.0.1:%d" % self.target, 1)
             away.write(named + (await reader.readexactly(length) if length else b""))
+            self.asked.put_nowait(lines[0])
             limit = next(self.limits, None) if b"/stream" in head.split(b"\r\n")[0] else None
             is_lost = next((one for one in self.lost if head.startswith(one)), None)
             sent = 0

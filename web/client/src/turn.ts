@@ -72,17 +72,21 @@ export class Turn implements AsyncIterable<Chunk> {
     const waits = new Waits(this.on);
     for (;;) {
       if (this.seen.began) this.seen.joinAgain();
+      let isNews = false;
       const asked = { path: { id: this.sessionId }, query: { message_id: this.messageId }, signal: this.on.signal };
       try {
         for await (const chunk of frames(this.client, 'GET /api/chat/{id}/stream', asked)) {
           waits.reset();
-          yield* this.seen.take(chunk);
+          const unseen = this.seen.take(chunk);
+          isNews ||= unseen.length > 0;
+          yield* unseen;
         }
-        // A turn may go on in a message of its own: after a reminder, or after a cut that nobody saw.
         if (!this.seen.goesOn || !this.seen.turnId) return;
+        // A turn may go on in a message of its own: after a reminder, or after a cut that nobody saw. That may be over by
+        // now, or wait for somebody: what came of it is there when it is looked for once more.
         const { status } = await this.client.call('GET /api/turns/{id}', { path: { id: this.seen.turnId }, signal: this.on.signal });
-        if (!AT_WORK.includes(status)) return;
-        await waits.between();
+        if (AT_WORK.includes(status)) await waits.between();
+        else if (!isNews) return;
       } catch (error) {
         await waits.after(error);
       }

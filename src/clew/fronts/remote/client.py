@@ -177,6 +177,7 @@ class AsyncClient(RemoteEngine):
         while True:
             if seen.began:
                 seen.join_again()
+            is_news = False
             try:
                 async with _closing(super().attach(session_id, message_id=message_id)) as source:
                     async for chunk in source:
@@ -185,12 +186,17 @@ class AsyncClient(RemoteEngine):
                             # By then the run may be over, and what comes of another one would be somebody else's.
                             message_id = message_id or (chunk.get("messageMetadata") or {}).get("user_message_id")
                             unseen = seen.take(chunk)
+                        is_news = is_news or bool(unseen)
                         for fresh in unseen:
                             yield fresh
-                # A turn may go on in a message of its own: after a reminder, or after a cut that nobody saw.
-                if not (seen.goes_on and seen.turn_id and is_run((await self.turn(seen.turn_id)).status)):
+                if not (seen.goes_on and seen.turn_id):
                     return
-                await patience.between()
+                # A turn may go on in a message of its own: after a reminder, or after a cut that nobody saw. That may
+                # be over by now, or wait for somebody: what came of it is there when it is looked for once more.
+                if is_run((await self.turn(seen.turn_id)).status):
+                    await patience.between()
+                elif not is_news:
+                    return
             except e.StoreError as error:
                 await patience.after(error)
 

@@ -1,0 +1,59 @@
+"""What a client follows is followed to its end and told once, whatever becomes of its connections."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from clew.client import AsyncClient
+from clew.testing.scripted import Gate, call, say, wait
+from tests.integration.between import between
+from tests.integration.test_client import said, scripted
+from tests.integration.test_operations import TOKEN
+
+pytestmark = pytest.mark.rule("EM-5")
+
+
+async def test_who_saw_the_first_message_of_a_turn_end_is_shown_the_second() -> None:
+    """The turn goes on by itself, after a reminder; nobody was cut off."""
+    first, second = Gate(), Gate()
+    script = [[say("I think of a town."), wait(first)], [wait(second), call("final_answer", {"name": "Graz"})]]
+    async with scripted(*script) as (engine, port), AsyncClient(f"http://127.0.0.1:{port}", token=TOKEN) as client:
+        session = await client.create_session()
+        turn = await client.start(session.id, "where?", output={"type": "object", "properties": {"name": {}}})
+        seen: list[dict[str, Any]] = []
+        async for chunk in turn:
+            seen.append(chunk)
+            if chunk["type"] == "text-delta":
+                first.set()
+            elif chunk["type"] == "finish":
+                # Nobody asks before the whole turn is over.
+                second.set()
+                await turn.wait()
+        messages = [message for message in await engine.messages(session.id, view="all") if message.role == "assistant"]
+        assert [one["messageId"] for one in seen if one["type"] == "start"] == [one.id for one in messages]
+        assert (len(messages), said(seen)) == (2, "I think of a town.")
+        assert [one["data"] for one in seen if one["type"] == "data-output"] == [{"name": "Graz"}]
+
+
+async def test_a_status_is_told_once_however_often_its_connection_is_cut() -> None:
+    gate = Gate()
+    async with (
+        scripted([wait(gate), say("done")]) as (_, port),
+        between(port) as way,
+        AsyncClient(way.url, token=TOKEN) as client,
+    ):
+        session = await client.create_session()
+        statuses = client.watch_status(session.id)
+        told = [(await anext(statuses)).state]
+        for _ in range(2):
+            following = asyncio.ensure_future(anext(statuses))
+            await way.cut(b"/status")
+            if told == ["idle"]:
+                await client.submit(session.id, "go")
+            else:
+                gate.set()
+            told.append((await following).state)
+        assert told == ["idle", "busy", "idle"]
