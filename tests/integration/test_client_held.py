@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import clew
 from clew.client import AsyncClient
 from clew.testing.scripted import Gate, call, say, wait
 from tests.integration.between import between
@@ -57,3 +58,18 @@ async def test_a_status_is_told_once_however_often_its_connection_is_cut() -> No
                 gate.set()
             told.append((await following).state)
         assert told == ["idle", "busy", "idle"]
+
+
+async def test_a_prompt_that_waits_behind_a_run_is_not_started() -> None:
+    """Its turn may be long in coming: whoever started it is told, and it goes on waiting."""
+    gate = Gate()
+    script = [[wait(gate), say("one")], say("two")]
+    async with scripted(*script) as (engine, port), AsyncClient(f"http://127.0.0.1:{port}", token=TOKEN) as client:
+        session = await client.create_session()
+        running = await client.start(session.id, "first")
+        await client.submit(session.id, "second", message_id="mine", on_busy="queue")
+        with pytest.raises(clew.errors.SessionBusy, match="waits in the queue"):
+            await client.start(session.id, "second", message_id="mine")
+        assert len(await engine.queue(session.id)) == 1
+        gate.set()
+        assert (await running.wait()).status == "completed"

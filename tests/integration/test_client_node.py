@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import clew
+from clew.testing.scripted import Gate, call, say, wait
 from clew.transcript.seen import Seen
 from tests.integration.between import between
 from tests.integration.http_client import reduced, types
-from tests.integration.test_client import said, without_deltas
+from tests.integration.test_client import said, scripted, without_deltas
 from tests.integration.test_operations import TOKEN, serving
 from tests.rounds import rounds
 from tests.unit.test_client_seen import connections
@@ -73,3 +74,20 @@ async def test_it_prompts_is_cut_off_goes_on_asks_and_is_refused(tmp_path: Path)
         "gone": ["Unreachable", None],
         "kinds": ["BadAnswer", "Unreachable"],
     }
+
+
+async def test_it_is_shown_what_a_turn_went_on_with_that_is_over_by_then() -> None:
+    """After a reminder, in a message of its own, before it is asked whether there is more."""
+    gate = Gate()
+    script = [[say("I think of a town."), wait(gate)], call("final_answer", {"name": "Graz"})]
+    async with scripted(*script) as (engine, port), between(port) as way:
+        talking = asyncio.ensure_future(run_node(way.url, TOKEN))
+        while b"/stream" not in await way.asked.get():
+            pass
+        gate.set()
+        held = await talking
+        [session] = (await engine.list_sessions()).sessions
+        messages = [message for message in await engine.messages(session.id, view="all") if message.role == "assistant"]
+    assert [one["messageId"] for one in held if one["type"] == "start"] == [one.id for one in messages]
+    assert (len(messages), said(held)) == (2, "I think of a town.")
+    assert [one["data"] for one in held if one["type"] == "data-output"] == [{"name": "Graz"}]

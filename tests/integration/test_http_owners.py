@@ -222,6 +222,14 @@ async def test_a_chat_of_the_clients_own_id_is_made_where_the_app_allows_it(owne
     for engine in (owned.ada, owned.bob):
         assert len(await engine.messages("K3x9qPz0")) == 2
     assert (await owned.ada.get_session("K3x9qPz0")).id != (await owned.bob.get_session("K3x9qPz0")).id
+    # What is to be answered again, or was said by a model, begins no chat.
+    answered = {"id": "m2", "role": "assistant", "parts": []}
+    for more in ({"trigger": "regenerate-message"}, {"messages": [*body["messages"], answered]}):
+        assert (
+            await kind.post("/api/chat", {**body, "id": "unknown", **more}, headers={"x-user": "ada"})
+        ).status == 404
+    with pytest.raises(clew.errors.SessionNotFound):
+        await owned.ada.get_session("unknown")
 
 
 @pytest.mark.rule("OW-1")

@@ -277,3 +277,36 @@ async def test_a_server_sends_what_it_does_to_the_collector_its_environment_name
     assert {path for path, data in sent.items() if b"gen_ai" in data} == {"/v1/traces", "/v1/metrics"}
     assert b"invoke_agent assistant" in sent["/v1/traces"]
     assert b"hello" not in b"".join(sent.values())
+
+
+async def test_a_call_that_is_stopped_counts_as_that_and_costs_are_added_up(told: InMemorySpanExporter) -> None:
+    """Of prices that are known, to whoever reads the page of figures."""
+    gate = Gate()
+
+    @clew.tool
+    async def hang() -> str:
+        """Wait."""
+        await gate.wait()
+        return "never"
+
+    usage = Usage(input=1_000, output=1_000)
+    model = ScriptedModel([then(say("hello"), usage=usage), then(call("hang", {}), usage=usage)])
+    providers = FakeProviders(model, cost=lambda _, used: used.output / 1_000_000)
+    rules = [clew.Rule("hang", "*", "allow")]
+    async with served(providers=providers, tools=[hang], rules=rules) as client:
+        session_id = await client.session(model="test/wise")
+        await client.chat(session_id, "go")
+        await client.prompt(session_id, "and now?")
+        await gate.reached.wait()
+        await client.post(f"/api/sessions/{session_id}/abort")
+        await client.idle(session_id)
+        spent = (await client.engine.get_session(session_id)).spend.cost_usd
+        page = (await client.get("/metrics")).body.decode()
+    values = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    assert (values["clew_tool_calls_total", "hang", "stopped"], values["clew_turns_total", "aborted"]) == (1, 1)
+    assert spent > 0
+    assert values["clew_cost_usd_total", "test", "wise"] == pytest.approx(spent)

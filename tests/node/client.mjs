@@ -1,5 +1,6 @@
-// The client of web/client, as a program has it: with `seen`, what it leaves out of streams that were joined again; else a
-// talk with a server behind somebody who cuts connections and loses answers. Prints what it held, as JSON.
+// The client of web/client, as a program has it: with `seen`, what it leaves out of streams that were joined again; with a
+// folder, a talk with a server behind somebody who cuts connections and loses answers; without one, a turn of two messages.
+// Prints what it held, as JSON.
 
 import { createServer } from 'node:http';
 import { text } from 'node:stream/consumers';
@@ -70,5 +71,19 @@ async function talk(url) {
   };
 }
 
-const held = what === 'seen' ? JSON.parse(await text(process.stdin)).map(shown) : await talk(what);
+/** A turn that goes on in a second message: at the end of the first one waits until the turn is over. */
+async function town(url) {
+  const client = new Client(token, url);
+  const made = await client.call('POST /api/sessions', { body: {} });
+  const turn = await start(client, made.id, 'where?', { output: { type: 'object', properties: { name: {} } } });
+  const held = [];
+  for await (const chunk of turn) {
+    held.push(chunk);
+    const path = { id: held[0].messageMetadata.turn_id };
+    while (chunk.type === 'finish' && (await client.call('GET /api/turns/{id}', { path })).status === 'running');
+  }
+  return held;
+}
+
+const held = what === 'seen' ? JSON.parse(await text(process.stdin)).map(shown) : workspace ? await talk(what) : await town(what);
 process.stdout.write(JSON.stringify(held));

@@ -73,6 +73,11 @@ class Seen:
     def began(self) -> bool:
         return bool(self._messages)
 
+    @property
+    def asks(self) -> bool:
+        """The message that came last has a call without a result: where nothing runs, it waits for a human."""
+        return self._now.asks
+
     def join_again(self) -> None:
         """What comes now is another connection's, from the first part."""
         for message in self._messages.values():
@@ -101,6 +106,10 @@ class _Message:
         self._finished: set[int] = set()
         self._endings: set[str] = set()
         self._pass = _Pass()
+
+    @property
+    def asks(self) -> bool:
+        return any(not call.ended for call in self._calls.values())
 
     def join_again(self) -> None:
         self._joined_again = True

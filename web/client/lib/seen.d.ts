@@ -15,6 +15,8 @@ export declare class Seen {
     /** The last thing that came says that there is more to come, from a human or in a message of its own. */
     goesOn: boolean;
     get began(): boolean;
+    /** The message that came last has a call without a result: where nothing runs, it waits for a human. */
+    get asks(): boolean;
     /** What comes now is another connection's, from the first part. */
     joinAgain(): void;
     /** What of a chunk was not seen before. */

@@ -32,6 +32,10 @@ export class Seen {
     get began() {
         return this.messages.size > 0;
     }
+    /** The message that came last has a call without a result: where nothing runs, it waits for a human. */
+    get asks() {
+        return this.now.asks;
+    }
     /** What comes now is another connection's, from the first part. */
     joinAgain() {
         for (const message of this.messages.values())
@@ -62,6 +66,9 @@ class Message {
     finished = new Set();
     endings = new Set();
     pass = new Pass();
+    get asks() {
+        return [...this.calls.values()].some((call) => !call.ended);
+    }
     joinAgain() {
         this.joinedAgain = true;
         this.pass = new Pass();

@@ -78,7 +78,7 @@ export class Turn {
                 const { status } = await this.client.call('GET /api/turns/{id}', { path: { id: this.seen.turnId }, signal: this.on.signal });
                 if (AT_WORK.includes(status))
                     await waits.between();
-                else if (!isNews)
+                else if (this.seen.asks || !isNews)
                     return;
             }
             catch (error) {

@@ -61,6 +61,11 @@ export class Seen {
     return this.messages.size > 0;
   }
 
+  /** The message that came last has a call without a result: where nothing runs, it waits for a human. */
+  get asks(): boolean {
+    return this.now.asks;
+  }
+
   /** What comes now is another connection's, from the first part. */
   joinAgain(): void {
     for (const message of this.messages.values()) message.joinAgain();
@@ -92,6 +97,10 @@ class Message {
   private readonly finished = new Set<number>();
   private readonly endings = new Set<string>();
   private pass = new Pass();
+
+  get asks(): boolean {
+    return [...this.calls.values()].some((call) => !call.ended);
+  }
 
   joinAgain(): void {
     this.joinedAgain = true;

@@ -86,7 +86,7 @@ export class Turn implements AsyncIterable<Chunk> {
         // now, or wait for somebody: what came of it is there when it is looked for once more.
         const { status } = await this.client.call('GET /api/turns/{id}', { path: { id: this.seen.turnId }, signal: this.on.signal });
         if (AT_WORK.includes(status)) await waits.between();
-        else if (!isNews) return;
+        else if (this.seen.asks || !isNews) return;
       } catch (error) {
         await waits.after(error);
       }

@@ -195,7 +195,7 @@ class AsyncClient(RemoteEngine):
                 # be over by now, or wait for somebody: what came of it is there when it is looked for once more.
                 if is_run((await self.turn(seen.turn_id)).status):
                     await patience.between()
-                elif not is_news:
+                elif seen.asks or not is_news:
                     return
             except e.StoreError as error:
                 await patience.after(error)
