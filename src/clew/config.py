@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.fit import fit
 from clew.mcp_server import McpServer
 from clew.misfit import misfit
 
@@ -237,7 +238,7 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
     try:
-        return _with_variables(msgspec.convert(tomllib.loads(text), Config), environ)
+        return _with_variables(fit(tomllib.loads(text), Config), environ)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         why = misfit(error, Config) if isinstance(error, msgspec.ValidationError) else error
         raise InvalidInput(f"{path} is not a valid configuration: {why}") from error
@@ -317,7 +318,7 @@ def _with_variables(config: Config, environ: Mapping[str, str]) -> Config:
         return config
     try:
         known = {**msgspec.to_builtins(config.replica), **given}
-        return msgspec.structs.replace(config, replica=msgspec.convert(known, ReplicaConfig, strict=False))
+        return msgspec.structs.replace(config, replica=fit(known, ReplicaConfig, strict=False))
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{', '.join(_REPLICA_VARIABLES)} in the environment do not fit: {error}") from error
 

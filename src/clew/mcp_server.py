@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.fit import fit
 from clew.misfit import misfit
 
 __all__ = ["McpServer", "check_servers", "read_server"]
@@ -54,7 +55,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 def read_server(value: Any, name: str) -> McpServer:
     """A server as data. Raises ``InvalidInput``."""
     try:
-        server = value if isinstance(value, McpServer) else msgspec.convert(value, McpServer, strict=False)
+        server = value if isinstance(value, McpServer) else fit(value, McpServer, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the MCP server {name} does not read: {misfit(error, McpServer)}") from error
     check_servers({name: server})

@@ -16,6 +16,7 @@ from clew.clock import Clock, SystemClock
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config
 from clew.engine import Engine
 from clew.errors import InvalidInput, NotSupported
+from clew.fit import fit
 from clew.live.base import Live
 from clew.live.location import LivePlace, parse_live
 from clew.mcp_server import McpServer, read_server
@@ -306,7 +307,7 @@ def _registry(config: Config, clock: Clock) -> Providers:
     from clew.providers.registry import ProviderConfig, ProviderRegistry
 
     try:
-        configured = msgspec.convert(config.providers, dict[str, ProviderConfig])
+        configured = fit(config.providers, dict[str, ProviderConfig])
     except msgspec.ValidationError as error:
         why = misfit(error, dict[str, ProviderConfig])
         raise InvalidInput(f"the providers in your configuration do not read: {why}") from error

@@ -24,6 +24,7 @@ from clew.agents.manifest import (
 )
 from clew.contained import shown
 from clew.errors import InvalidInput
+from clew.fit import fit
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter, split_front_matter
 from clew.transcript.rule import Rule
 from clew.transcript.session import read_model
@@ -413,7 +414,7 @@ def _rules_of(tool: str, cases: Sequence[tuple[str, str]]) -> Iterator[Rule]:
         if shown is None and (action == "allow" or (excepting and action == "ask")):
             continue  # neither a grant nor what is left out of a refusal may be made wider
         pinned = action == "deny" and not (excepting and pattern == "*")
-        yield msgspec.convert(
+        yield fit(
             {"permission": tool, "pattern": shown or "*", "action": action, "source": "manifest", "pinned": pinned},
             Rule,
         )

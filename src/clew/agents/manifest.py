@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, cast, get_args
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.fit import fit
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter
 from clew.mcp_server import McpServer, read_server
 from clew.transcript.rule import Rule
@@ -234,7 +235,7 @@ class _Fields:
         if missing:
             raise fail(self._path, line, f"the rule has no {' and no '.join(missing)}")
         pinned = texts.pop("pinned", "false") == "true"
-        return msgspec.convert({**texts, "source": "manifest", "pinned": pinned}, Rule)
+        return fit({**texts, "source": "manifest", "pinned": pinned}, Rule)
 
     def _single(self, key: str, value: Value, line: int, is_fit: Callable[[str], object], what: str) -> str:
         if not isinstance(value, Scalar):

@@ -20,6 +20,7 @@ from clew.compaction.record import CompactionData, Range, Strategy
 from clew.compaction.serialise import without_tags
 from clew.compaction.summary import mechanical_summary
 from clew.errors import CompactionError
+from clew.fit import fit
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.part import output_text
 from clew.transcript.pruned import Pruned, prune_part
@@ -208,12 +209,12 @@ def _recorded_before(compaction: Compaction | None) -> tuple[tuple[Directive, ..
     data: dict[str, Any] = (compaction_data(compaction.marker) if compaction else None) or {}
     try:
         return (
-            msgspec.convert(data.get("directives", ()), tuple[Directive, ...]),
+            fit(data.get("directives", ()), tuple[Directive, ...]),
             Files(
-                msgspec.convert(data.get("read_files", ()), tuple[str, ...]),
-                msgspec.convert(data.get("modified_files", ()), tuple[str, ...]),
-                msgspec.convert(data.get("more_read_files", 0), int),
-                msgspec.convert(data.get("more_modified_files", 0), int),
+                fit(data.get("read_files", ()), tuple[str, ...]),
+                fit(data.get("modified_files", ()), tuple[str, ...]),
+                fit(data.get("more_read_files", 0), int),
+                fit(data.get("more_modified_files", 0), int),
             ),
         )
     except msgspec.ValidationError:

@@ -16,6 +16,7 @@ import msgspec
 from clew.compaction.presets import DEFAULT_RESERVE, Preset, Pruning, TailMode, presets
 from clew.config import CompactionConfig, PruningConfig
 from clew.errors import InvalidInput
+from clew.fit import fit
 from clew.misfit import misfit
 
 __all__ = ["Policy", "policy_for"]
@@ -92,7 +93,7 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
     preset = presets()[name]
     changed = {name: value for name in _PRESET_KEYS if (value := getattr(merged, name)) is not None}
     changed["tail"] = _tail_mode(own) or _tail_mode(msgspec.to_builtins(config)) or preset.tail
-    changed["pruning"] = _shaped(_shaped(preset.pruning, pruning), msgspec.convert(own_pruning, PruningConfig))
+    changed["pruning"] = _shaped(_shaped(preset.pruning, pruning), fit(own_pruning, PruningConfig))
     return Policy(
         preset=name,
         **{**{field: getattr(preset, field) for field in preset.__struct_fields__}, **changed},
@@ -143,7 +144,7 @@ def _object(value: Any, where: str) -> dict[str, Any]:
 
 def _merged(settings: _Settings, own: Mapping[str, Any], where: str) -> _Settings:
     try:
-        merged = msgspec.convert({**msgspec.to_builtins(settings), **own}, type(settings))
+        merged = fit({**msgspec.to_builtins(settings), **own}, type(settings))
     except msgspec.ValidationError as error:
         why = misfit(error, type(settings))
         raise InvalidInput(why.replace("`$.", f"`{where}.").replace("`$", f"`{where}")) from error

@@ -10,6 +10,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from clew.fit import fit
+
 __all__ = ["DEFAULT_RESERVE", "Preset", "Pruning", "TailMode", "When", "presets"]
 
 DEFAULT_RESERVE: Final = 20_000
@@ -69,4 +71,4 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 def presets() -> Mapping[str, Preset]:
     """The presets of ``presets.toml``, by name."""
     text = files(__package__).joinpath("presets.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(text), dict[str, Preset])
+    return fit(tomllib.loads(text), dict[str, Preset])

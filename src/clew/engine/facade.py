@@ -21,6 +21,7 @@ from clew.engine.sessions import Sessions
 from clew.engine.settings import Settings
 from clew.engine.transfer import Transfer
 from clew.errors import BlobNotFound, Invalid, InvalidId, InvalidInput, NotFound, SessionBusy
+from clew.fit import fit
 from clew.live.base import LiveStream, Status
 from clew.store.base import Blob, Damage, Rebuilt
 from clew.transcript.chunk import chunk_dict
@@ -132,7 +133,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
             except Invalid as error:
                 notices.append(f"{agent.path}: its model cannot be used; {error}")
             own = {"model": model, "max_steps": agent.max_steps or limit}
-            shown.append(msgspec.convert({**msgspec.structs.asdict(agent), **own}, AgentShape))
+            shown.append(fit({**msgspec.structs.asdict(agent), **own}, AgentShape))
         return AgentList(tuple(shown), tuple(notices))
 
     async def blob(self, sha256: str) -> Blob:
@@ -164,7 +165,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         own, shown = self._host.lease.replica_id, []
         for one in await self._store.list_replicas():
             more = {"here": one.id == own, "sessions": await self._store.run_by(one.id)}
-            shown.append(msgspec.convert({**msgspec.structs.asdict(one), **more}, ReplicaShape))
+            shown.append(fit({**msgspec.structs.asdict(one), **more}, ReplicaShape))
         return shown
 
     async def losses(self) -> tuple[Damage, ...]:

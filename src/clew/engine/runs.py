@@ -12,6 +12,7 @@ import msgspec
 from clew import ids
 from clew.engine.base import EnginePart
 from clew.errors import InvalidInput, MessageNotFound
+from clew.fit import fit
 from clew.live.base import Event, Status
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.gate import check_value
@@ -223,7 +224,7 @@ class Runs(EnginePart):
                 if self.owner is not None and not await self._is_own(event):
                     continue
                 if event.type == "status":
-                    told = msgspec.convert(event.data["status"], Status)
+                    told = fit(event.data["status"], Status)
                     shown = await self._runtime.with_pause(event.data["session_id"], told)
                     event = Event("status", {**event.data, "status": msgspec.to_builtins(shown)})
                 yield event

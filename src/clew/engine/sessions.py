@@ -21,6 +21,7 @@ from clew import ids
 from clew.engine.base import EnginePart, check_limit
 from clew.engine.workspace import without_links
 from clew.errors import InvalidInput, SessionBusy
+from clew.fit import fit_json
 from clew.history.repair import plan_accept
 from clew.history.views import View, load_messages
 from clew.store.base import Cursor, SessionQuery
@@ -341,7 +342,7 @@ def _parse_cursor(text: str | None) -> Cursor | None:
         return None
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        cursor = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=Cursor)
+        cursor = fit_json(base64.b64decode(padded, altchars=b"-_", validate=True), Cursor)
     except (binascii.Error, UnicodeEncodeError, ValueError) as error:
         raise InvalidInput("this cursor was not made by clew; start again without one") from error
     check_value([cursor.updated_at, cursor.id], "cursor")

@@ -20,6 +20,7 @@ import msgspec
 
 from clew.config import config_folder
 from clew.errors import Conflict, InvalidInput, NotFound
+from clew.fit import fit_json
 
 __all__ = ["OwnerToken", "OwnerTokens"]
 
@@ -109,7 +110,7 @@ class OwnerTokens:
                 os.fchmod(file.fileno(), 0o600)
             data = file.read(_MOST_BYTES + 1)
         try:
-            kept = msgspec.json.decode(data, type=tuple[OwnerToken, ...])
+            kept = fit_json(data, tuple[OwnerToken, ...])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{self.path} holds no list of tokens: {error}; mend it, or remove it") from error
         for one in kept:

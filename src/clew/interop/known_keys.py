@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.fit import fit, fit_json
 from clew.transcript.part import COMPACTION_PART
 from clew.transcript.session import Model
 from clew.transcript.tool_state import ToolState
@@ -126,7 +127,7 @@ _ENDS: Final[dict[object, type[Any]]] = {"output-available": _Done, "output-erro
 def check_keys(value: dict[str, Any], keys: type[Any], where: str) -> None:
     """Whether those of these keys that are there are of their types."""
     try:
-        msgspec.convert(value, keys)
+        fit(value, keys)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise InvalidInput(f"{where}: {error}", where=where) from error
 
@@ -134,7 +135,7 @@ def check_keys(value: dict[str, Any], keys: type[Any], where: str) -> None:
 def check_tools(body: str, where: str) -> None:
     """The tools of a request, as they are kept under their digest."""
     try:
-        msgspec.json.decode(body, type=list[_Tool])
+        fit_json(body, list[_Tool])
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise InvalidInput(f"{where}: these are no tools: {error}", where=where) from error
 

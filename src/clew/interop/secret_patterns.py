@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from clew.errors import InternalError
+from clew.fit import fit
 
 __all__ = ["SecretPattern", "SecretPatterns", "secret_patterns"]
 
@@ -95,7 +96,7 @@ def secret_patterns() -> SecretPatterns:
     folders = spec.submodule_search_locations if spec is not None else None
     try:
         text = (Path((folders or [""])[0]) / "gitleaks.toml").read_text(encoding="utf-8")
-        rules = msgspec.convert(tomllib.loads(text).get("rules", []), list[_Rule])
+        rules = fit(tomllib.loads(text).get("rules", []), list[_Rule])
     except (OSError, ValueError, msgspec.ValidationError) as error:
         # Without them secrets would leave in what is said to be without.
         raise InternalError(f"the rules of {_PACKAGE} cannot be read, so nothing can be redacted: {error}") from error

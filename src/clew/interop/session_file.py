@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from clew.errors import InvalidInput, UnsupportedValue
+from clew.fit import fit
 from clew.interop.soundness import check_portable
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.portable import AT_HOME, EXPORTER, Blob, PortableSession, Prompt, Queued, tree_of
@@ -245,7 +246,7 @@ def _read(value: Any, kind: type[Record], where: str, **known: Any) -> Record:
         stays = _STAYS.get(kind, frozenset())
         value = {key: item for key, item in value.items() if key not in stays} | known
     try:
-        return msgspec.convert(value, kind)
+        return fit(value, kind)
     except RecursionError as error:
         raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
     except (msgspec.ValidationError, ValueError, OverflowError) as error:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from clew.errors import IllegalChunk, InvalidInput, NotSupported
+from clew.fit import fit_json
 from clew.live.base import Word
 from clew.live.location import shown_address
 from clew.live.shared import SharedListening, SharedLive, SharedStream, encode_frame, parse_frame
@@ -40,7 +41,6 @@ _QUIET_S: Final = 5.0
 _NEWEST: Final = 2**64 - 1
 _encode: Final = msgspec.json.Encoder().encode
 _notes: Final = msgspec.json.Decoder(tuple[str, list[Any]]).decode
-_word: Final = msgspec.json.Decoder(tuple[str, Word]).decode
 
 
 class RedisLive(SharedLive):
@@ -202,7 +202,7 @@ class RedisLive(SharedLive):
     def _take(self, channel: str, session_id: str, data: bytes) -> None:
         try:
             if session_id != channel:
-                origin, word = _word(data)
+                origin, word = fit_json(data, tuple[str, Word])
                 if origin != self.origin:
                     self.hear_word(session_id, word)
             else:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from clew.errors import IllegalChunk
+from clew.fit import fit
 from clew.live.base import Event, Signal, Status, Word
 from clew.live.local import LocalLive
 from clew.live.stream import Bell, LocalStream
@@ -205,19 +206,19 @@ class SharedLive(LocalLive):
         with contextlib.suppress(msgspec.ValidationError, ValueError, TypeError):
             kind, first, second = note
             if kind == "word":
-                self.hear_word(first, msgspec.convert(second, Word))
+                self.hear_word(first, fit(second, Word))
             elif kind == "status" and first not in self._streams:
                 self._heard.pop(first, None)
                 self._heard[first] = None
-                super().set_status(first, msgspec.convert(second, Status))
+                super().set_status(first, fit(second, Status))
                 if len(self._heard) > _MOST_HEARD:
                     oldest = next(iter(self._heard))
                     del self._heard[oldest]
                     self._status.pop(oldest, None)
             elif kind == "event":
-                super().publish(msgspec.convert({"type": first, "data": second}, Event))
+                super().publish(fit({"type": first, "data": second}, Event))
             elif kind == "signal":
-                super().signal(msgspec.convert({"session_id": first, "kind": second}, Signal))
+                super().signal(fit({"session_id": first, "kind": second}, Signal))
 
     def set_connected(self, is_connected: bool) -> None:
         """Words may have been missed: whoever listens looks into the store, and who gets events subscribes again."""

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.fit import fit
 from clew.permissions.paths import exact_path
 from clew.transcript.gate import check_text
 from clew.transcript.rule import Rule
@@ -71,7 +72,7 @@ def _parse(value: Any, where: str, source: Literal["session", "project"], added_
     stamp = value.get("added_at", added_at)
     if stamp is not None and (isinstance(stamp, bool) or not isinstance(stamp, int) or not 0 <= stamp < 2**53):
         raise InvalidInput(f"{where}.added_at is a time in epoch milliseconds")
-    return msgspec.convert(
+    return fit(
         {"permission": permission, "pattern": pattern, "action": action, "source": source, "added_at": stamp}, Rule
     )
 

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clew.fit import fit
 from clew.providers.base import EndpointKind, ModelInfo
 from clew.providers.demo import DEMO, DEMO_MODELS, DEMO_VARIANTS
 from clew.providers.pydantic_ai import EFFORTS
@@ -113,7 +114,7 @@ class _Models(msgspec.Struct, frozen=True):
 
 @cache
 def _models() -> _Models:
-    return msgspec.convert(tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8")), _Models)
+    return fit(tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8")), _Models)
 
 
 def families() -> Mapping[str, Family]:

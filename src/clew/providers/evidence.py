@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from clew.fit import fit_json
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.transcript.message import Message
 
@@ -30,7 +31,7 @@ def encode_tools(tools: Sequence[ToolSchema]) -> str:
 
 
 def decode_tools(body: str) -> tuple[ToolSchema, ...]:
-    return msgspec.json.decode(body, type=tuple[ToolSchema, ...])
+    return fit_json(body, tuple[ToolSchema, ...])
 
 
 def tools_digest(body: str) -> str:

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 import msgspec
 
+from clew.fit import fit
 from clew.providers.base import EndpointKind
 from clew.transcript.file_rule import UNKNOWN, FileRule
 
@@ -35,7 +36,7 @@ class _Files(msgspec.Struct, frozen=True):
 
 @cache
 def _files() -> _Files:
-    return msgspec.convert(tomllib.loads(files(__package__).joinpath("files.toml").read_text("utf-8")), _Files)
+    return fit(tomllib.loads(files(__package__).joinpath("files.toml").read_text("utf-8")), _Files)
 
 
 def files_taken(kind: EndpointKind, model_id: str) -> tuple[str, ...]:

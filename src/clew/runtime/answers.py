@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InvalidInput, SessionBusy
+from clew.fit import fit
 from clew.live.base import Status
 from clew.permissions.approval_rules import Offer, offers_for
 from clew.permissions.rules import MAX_RULES
@@ -410,7 +411,7 @@ def _part_of(message: MessageRow, wait: Wait) -> PartRow:
 def _targets(part: PartRow) -> tuple[Target, ...]:
     """What the request was about, as it was judged when it was made."""
     descriptor = approval_of(part.data).get("descriptor") or {}
-    return tuple(msgspec.convert(target, Target) for target in descriptor.get("targets", ()))
+    return tuple(fit(target, Target) for target in descriptor.get("targets", ()))
 
 
 def _resume(

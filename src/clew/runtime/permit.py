@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from clew.fit import fit
 from clew.permissions.evaluate import Decision, evaluate, strictest
 from clew.runtime.places import OwnPlaces, glob_finder, leads_to
 from clew.store.base import Moment, Store, get_session
@@ -138,7 +139,7 @@ def stored_rules(values: Sequence[dict[str, object]], source: Literal["session",
     rules: list[Rule] = []
     for value in values:
         try:
-            rules.append(msgspec.convert({**value, "source": source, "pinned": False}, Rule))
+            rules.append(fit({**value, "source": source, "pinned": False}, Rule))
         except msgspec.ValidationError:
             rules.append(Rule("*", "*", "ask", source))
     return tuple(rules)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import msgspec
 
 from clew.errors import InternalError
+from clew.fit import fit
 from clew.store import unit as u
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall, without_session
@@ -154,7 +155,7 @@ def rules_fact(project: str, rules: Iterable[Mapping[str, Any]], updated_at: int
 
 def call_facts(told: Iterable[Mapping[str, Any]]) -> list[NewFact]:
     """What becomes of the calls that the stream of a session told of when that is deleted: they outlive it."""
-    newest = {data["id"]: without_session(msgspec.convert(data, ModelCall)) for data in told}
+    newest = {data["id"]: without_session(fit(data, ModelCall)) for data in told}
     return [NewFact(CALL_STREAM, "call.noted", _builtins(call)) for call in newest.values()]
 
 

@@ -25,6 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from clew.errors import OwnedByAnotherProcess, StoreGone, StoreUnavailable
+from clew.fit import fit_json
 from clew.store.file_lock import FileLock, id_of, is_file
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -82,7 +83,7 @@ def read_owner(store: Path) -> Owner | None:
     try:
         if not _is_private(os.fstat(fd)) or not _is_locked(fd):
             return None
-        owner = msgspec.json.decode(os.pread(fd, _LONGEST, 0), type=Owner)
+        owner = fit_json(os.pread(fd, _LONGEST, 0), Owner)
     except (OSError, msgspec.DecodeError):
         return None
     finally:
@@ -107,7 +108,7 @@ def _is_locked(fd: int) -> bool:
 def refuse_lost(path: Path) -> None:
     """Where there was a store, and now is none or nothing in it, no other is begun without a word. Of SQLite."""
     try:
-        held = msgspec.json.decode(owner_path(path).read_bytes()[:_LONGEST], type=_Left).holds
+        held = fit_json(owner_path(path).read_bytes()[:_LONGEST], _Left).holds
     except (OSError, msgspec.DecodeError):
         held = False
     size, log = (file.stat().st_size if file.exists() else None for file in (path, path.with_name(path.name + "-wal")))

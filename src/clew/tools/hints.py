@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, get_args
 
 import msgspec
 
+from clew.fit import fit
 from clew.misfit import misfit
 from clew.tools.base import File
 
@@ -60,7 +61,7 @@ class _MsgspecReader:
 
     def read(self, value: Any) -> Any:
         try:
-            return msgspec.convert(_whole(value), self._hint)
+            return fit(_whole(value), self._hint)
         except msgspec.ValidationError as error:
             raise Misfit(misfit(error, self._hint)) from error
         except RecursionError as error:

@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec import UnsetType as UnsetType
 
 from clew.errors import IllegalChunk
+from clew.fit import fit
 
 Object: TypeAlias = dict[str, Any]
 ProviderMetadata: TypeAlias = dict[str, Object]
@@ -252,7 +253,7 @@ def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
     if cls is Data:
         fields["name"] = kind[5:]
     try:
-        chunk: Chunk = msgspec.convert(fields, cls)
+        chunk: Chunk = fit(fields, cls)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         # Half a surrogate pair where one of a few words belongs cannot even be looked up.
         raise IllegalChunk(f"this is not a {kind[:60]} chunk: {error}", chunk_type=kind[:60]) from error

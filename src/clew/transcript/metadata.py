@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from clew.fit import fit
 from clew.transcript.damage import DAMAGED, UNREADABLE
 from clew.transcript.part import TextKey
 from clew.transcript.rule import Mode, read_mode
@@ -221,7 +222,7 @@ def local_place(workspace_root: str | None) -> dict[str, str]:
 def usage_of(metadata: Mapping[str, Any]) -> Usage:
     """The usage a message carries; none is zero, and so is one that is not readable."""
     try:
-        return msgspec.convert(metadata.get("usage", {}), Usage)
+        return fit(metadata.get("usage", {}), Usage)
     except msgspec.ValidationError:
         return Usage()
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.fit import fit
 from clew.transcript.metadata import SessionMetadata
 from clew.transcript.usage import Usage
 
@@ -41,7 +42,7 @@ def read_model(value: str | Model | dict[str, Any]) -> Model:
             return Model(provider, model)
         raise InvalidInput(f"{value!r} is not a model; write provider/model, for example demo/echo")
     try:
-        return msgspec.convert(value, Model)
+        return fit(value, Model)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"not a model: {error}") from error
 

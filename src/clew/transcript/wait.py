@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
+from clew.fit import fit
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
@@ -45,7 +46,7 @@ def waits_of(turn: Turn | None) -> tuple[Wait, ...]:
     """The waits a turn holds, answered ones of the present step too."""
     if turn is None:
         return ()
-    return tuple(msgspec.convert(value, Wait) for value in turn.waiting)
+    return tuple(fit(value, Wait) for value in turn.waiting)
 
 
 def with_waits(waits: tuple[Wait, ...]) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from clew.fit import fit
 from clew.fronts.acp.rpc import INVALID_PARAMS, Refused
 from clew.misfit import misfit
 
@@ -190,6 +191,6 @@ class Prompt(Params, frozen=True):
 def read(params: Any, kind: type[T]) -> T:
     """The parameters of a request; what does not fit is refused, by its place."""
     try:
-        return msgspec.convert({} if params is None else params, kind)
+        return fit({} if params is None else params, kind)
     except msgspec.ValidationError as error:
         raise Refused(INVALID_PARAMS, f"the parameters do not fit: {misfit(error, kind)}") from None

@@ -13,10 +13,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from clew.engine import Operations
 from clew.errors import BlobNotFound, ClewError, Conflict, InvalidInput, NotFound, StoreError, ViewerLagged
+from clew.fit import fit
 from clew.fronts.acp.asking import Asking
 from clew.fronts.acp.options import Choice
 from clew.fronts.acp.params import ClientCapabilities
@@ -272,7 +271,7 @@ class OpenSession:
         elif kind == "turn_finished":
             await self._on_finished(str(data["turn_id"]), str(data.get("reason")), data.get("error") or {})
         elif kind == "status":
-            await self._on_status(msgspec.convert(data["status"], Status))
+            await self._on_status(fit(data["status"], Status))
         elif kind == "approval_answered":
             self._asking.close(str(data.get("tool_call_id")))
         elif kind == "context_compacted":

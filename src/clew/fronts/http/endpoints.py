@@ -17,6 +17,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from clew.engine import Engine
+from clew.fit import fit
 from clew.fronts.http.answer import answer, answer_messages, encoded, nothing
 from clew.fronts.http.identity import Engines, route_path
 from clew.fronts.http.kept_answers import KeptAnswers
@@ -162,7 +163,7 @@ async def _show(engine: Engine, operation: Operation, arguments: Mapping[str, An
     if kind is r.WebhookList:
         return r.WebhookList([r.show_webhook(webhook) for webhook in value])
     if kind is r.RuleList:
-        return msgspec.convert({"rules": value}, r.RuleList, from_attributes=True)
+        return fit({"rules": value}, r.RuleList, from_attributes=True)
     if kind in (r.SubmissionShape, r.ExplainedShape):
-        return msgspec.convert(value, kind, from_attributes=True)
+        return fit(value, kind, from_attributes=True)
     return value if operation.envelope is None else kind(value)

@@ -20,6 +20,7 @@ from starlette.requests import Request
 
 from clew.config import ServerConfig
 from clew.errors import InvalidInput, UnsupportedValue
+from clew.fit import fit, fit_json
 from clew.fronts.http.acceptor import SETTLED_S
 from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.problem import BadRequest, BodyTooLarge, BodyTooSlow, ServerBusy
@@ -163,7 +164,7 @@ def parse(data: bytes, type_: type[T]) -> T:
         raise BadRequest("the body must be a JSON object")
     check_value(value, "the body", max_bytes=MAX_CHAT_BODY)
     try:
-        return msgspec.convert(value, type_)
+        return fit(value, type_)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the body does not fit: {misfit(error, type_)}") from error
 
@@ -171,7 +172,7 @@ def parse(data: bytes, type_: type[T]) -> T:
 def parse_raw(data: bytes, type_: type[T]) -> T:
     """As :func:`parse`, for a type with ``msgspec.Raw`` in it: what is raw was looked at as JSON and no closer."""
     with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
-        return msgspec.json.decode(data, type=type_)
+        return fit_json(data, type_)
     # Why not, in the words of the other.
     parse(data, type_)
     raise BadRequest("the body is not JSON")

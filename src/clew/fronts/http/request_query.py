@@ -11,6 +11,7 @@ from msgspec import inspect
 from starlette.requests import Request
 
 from clew.errors import InvalidInput
+from clew.fit import fit
 from clew.misfit import misfit
 from clew.transcript.gate import check_value
 
@@ -39,7 +40,7 @@ def read_query(request: Request, type_: type[T]) -> T:
             values[name] = _FLAGS[text]
     check_value(values, "the query")
     try:
-        return msgspec.convert(values, type_)
+        return fit(values, type_)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the query does not fit: {misfit(error, type_)}") from error
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from clew.compaction.context import ContextReport
 from clew.errors import InvalidInput
+from clew.fit import fit_json
 from clew.fronts.operations.operation import Arguments, Nothing, Operation, PageSize
 from clew.fronts.operations.results import MessageList, ModelName, ReflogList, RewoundShape, SessionShape
 from clew.fronts.operations.runs import Parts
@@ -78,7 +79,7 @@ class ContextQuery(Arguments):
         if self.model is None or not self.model.startswith("{"):
             return super().arguments()
         try:
-            return {"model": msgspec.json.decode(self.model, type=dict[str, Any])}
+            return {"model": fit_json(self.model, dict[str, Any])}
         except msgspec.DecodeError as error:
             raise InvalidInput(f"not a model: {error}") from error
 

@@ -24,6 +24,7 @@ from clew.dispatch.schedules import Schedules
 from clew.dispatch.webhooks import Webhooks
 from clew.engine import Operations, SessionList
 from clew.errors import MessageNotFound
+from clew.fit import fit, fit_json
 from clew.fronts.operations import BY_NAME, OPERATIONS, Operation
 from clew.fronts.operations import results as r
 from clew.fronts.remote.wire import Gone, Wire, segment
@@ -76,11 +77,11 @@ def _send(operation: Operation, method: Callable[..., Any]) -> Callable[..., Any
                 with self._wire.reading():
                     if operation.streams is r.EventFrame:
                         # From the first event, ``hello``, on none is missed.
-                        told = msgspec.json.decode(frame, type=dict[str, Any])
+                        told = fit_json(frame, dict[str, Any])
                         value: Any = Event(told.pop("type"), told)
                     else:
                         # A chunk stays as it came, with all that is in it.
-                        value = msgspec.json.decode(frame, type=operation.streams)
+                        value = fit_json(frame, operation.streams)
                         value = msgspec.json.decode(frame) if operation.streams is r.Chunk else value
                 yield value
         if operation.streams is r.Chunk and begun and not done:
@@ -144,7 +145,7 @@ class RemoteEngine(_Remote, Operations, group=""):
     async def examples(self) -> list[Session]:
         """The sample sessions, made by the server where they are not there yet."""
         _, answered = await self._wire.send("POST", BY_NAME["examples"].path)
-        return msgspec.json.decode(answered, type=dict[str, list[Session]])["sessions"]
+        return fit_json(answered, dict[str, list[Session]])["sessions"]
 
     async def losses(self) -> tuple[Damage, ...]:
         return (await self._server()).losses
@@ -158,7 +159,7 @@ class RemoteEngine(_Remote, Operations, group=""):
 
     async def _server(self) -> r.ServerShape:
         _, answered = await self._wire.send("GET", BY_NAME["server"].path)
-        return msgspec.json.decode(answered, type=r.ServerShape)
+        return fit_json(answered, r.ServerShape)
 
     async def outcome(self, session_id: str, message_id: str) -> TurnOutcome:
         """How the newest turn of a message ends. Listens first and looks then, so that no end is missed."""
@@ -265,14 +266,14 @@ def _restore(
         return Blob(given["sha256"], headers["content-type"], data)
     if kind in (r.WebhookShape, r.WebhookList):
         shown = msgspec.json.decode(data)
-        hooks = tuple(msgspec.convert({"secret": "", **one}, Webhook) for one in shown.get("webhooks", [shown]))
+        hooks = tuple(fit({"secret": "", **one}, Webhook) for one in shown.get("webhooks", [shown]))
         return hooks[0] if kind is r.WebhookShape else hooks
     if kind is r.QueueShape:
-        return msgspec.json.decode(data, type=r.QueueShape).messages
+        return fit_json(data, r.QueueShape).messages
     if operation.envelope is not None:
-        data = bytes(msgspec.json.decode(data, type=dict[str, msgspec.Raw])[operation.envelope])
+        data = bytes(fit_json(data, dict[str, msgspec.Raw])[operation.envelope])
         kind = _RETURNED.get(kind) or msgspec.structs.fields(kind)[0].type
-    value = msgspec.json.decode(data, type=_RETURNED.get(kind, kind))
+    value = fit_json(data, _RETURNED.get(kind, kind))
     if isinstance(value, r.SubmissionShape):
         return RemoteSubmission(engine, given["session_id"], value.message_id, value.queued)
     if isinstance(value, r.RewoundShape):

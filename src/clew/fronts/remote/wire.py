@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from clew import errors as e
+from clew.fit import fit_json
 from clew.store.owner import is_loopback
 
 __all__ = ["BadAnswer", "Gone", "Unauthorized", "Wire", "segment"]
@@ -212,7 +213,7 @@ class Wire:
 
     def _refuse(self, status: int, body: bytes) -> NoReturn:
         try:
-            problem = msgspec.json.decode(body, type=dict[str, Any])
+            problem = fit_json(body, dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             problem = {}
         code = problem.get("code")

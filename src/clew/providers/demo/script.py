@@ -9,6 +9,8 @@ from importlib.resources import files
 
 import msgspec
 
+from clew.fit import fit
+
 __all__ = ["script"]
 
 
@@ -39,4 +41,4 @@ class _Script(msgspec.Struct, frozen=True):
 
 @cache
 def script() -> _Script:
-    return msgspec.convert(tomllib.loads(files(__package__).joinpath("script.toml").read_text("utf-8")), _Script)
+    return fit(tomllib.loads(files(__package__).joinpath("script.toml").read_text("utf-8")), _Script)

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from clew.fit import fit_json
 from clew.store.files import folder
 from clew.store.files.crc import verdict, with_check
 from clew.store.memory.session_value import SessionValue
@@ -75,7 +76,7 @@ class Notes:
         """The note of a session whose files look like this."""
         try:
             data = folder.read(f"{self._text}/{session_id}.json") or b""
-            note = msgspec.json.decode(data, type=Note) if verdict(data[:-1]) == "whole" else None
+            note = fit_json(data, Note) if verdict(data[:-1]) == "whole" else None
         except (OSError, msgspec.MsgspecError, UnicodeError):
             return None
         return note if note is not None and note.signature == signature else None

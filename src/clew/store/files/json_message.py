@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clew.fit import fit
 from clew.store.files.metadata import model_of
 from clew.store.files.record import is_marker
 from clew.transcript.iso_time import iso
@@ -107,7 +108,7 @@ def decode_message(shape: dict[str, Any], session_id: str) -> MessageRow | None:
         filled = {key: _fill(shape, key, hole[key], value) if key in hole else value for key, value in data.items()}
         parts.append(PartRow(id_, index, filled, at, since))
     row = MessageRow(shape["id"], session_id, shape["role"], created_at, updated_at, metadata, tuple(parts))
-    return msgspec.convert(msgspec.to_builtins(row), MessageRow)
+    return fit(msgspec.to_builtins(row), MessageRow)
 
 
 def _fill(shape: dict[str, Any], key: str, place: Any, value: Any) -> Any:

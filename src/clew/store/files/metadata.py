@@ -8,6 +8,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
+from clew.fit import fit
 from clew.store.files.crc import check_of
 from clew.transcript.iso_time import iso, milliseconds
 from clew.transcript.metadata import PLACE_KEYS
@@ -53,7 +54,7 @@ def read_metadata(data: bytes | None) -> dict[str, Any] | None:
 def end_of(metadata: dict[str, Any]) -> End:
     own = metadata.get("clew")
     try:
-        return msgspec.convert(own.get("end", []) if isinstance(own, dict) else [], End)
+        return fit(own.get("end", []) if isinstance(own, dict) else [], End)
     except msgspec.ValidationError:
         return End()
 
@@ -101,14 +102,14 @@ def head_of(session_id: str, metadata: dict[str, Any]) -> Session | None:
         return session_of(session_id, metadata, 0) if milliseconds(metadata.get("createdAt")) else None
     if own.get("version") != HEADED:
         return None
-    return replace(session_of(session_id, metadata, 0), spend=msgspec.convert(own["session"].get("spend"), Spend))
+    return replace(session_of(session_id, metadata, 0), spend=fit(own["session"].get("spend"), Spend))
 
 
 def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
     """The row of a session. One that another program made has the default agent, and its model as it is named."""
     own = metadata.get("clew")
     if isinstance(own, dict) and isinstance(own.get("session"), dict):
-        row = msgspec.convert(own["session"], Session)
+        row = fit(own["session"], Session)
         return replace(row, id=session_id, spend=Spend(0, 0, 0.0, 0))
     created = milliseconds(metadata.get("createdAt"))
     updated = milliseconds(metadata.get("lastMessageAt") or metadata.get("updatedAt"))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
+from clew.fit import fit
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
 from clew.store.files.log_lines import Lines
@@ -160,7 +160,7 @@ def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bo
         created_at, updated_at, metadata = own["row"]
         role = "assistant" if record["recordType"] == "compaction" else record["role"]
         fields = [message_id, value.row["session"].id, role, created_at, updated_at, metadata]
-        row = msgspec.convert(dict(zip(MessageRow.__struct_fields__, fields, strict=False)), MessageRow)
+        row = fit(dict(zip(MessageRow.__struct_fields__, fields, strict=False)), MessageRow)
         stored = {}
     if row is None:
         raise KeyError(message_id)

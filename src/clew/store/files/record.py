@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import orjson
 
+from clew.fit import fit
 from clew.transcript.iso_time import iso
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import COMPACTION_PART, STEP_START, tool_name
@@ -173,7 +173,7 @@ def decode_parts(record: Record, stored: Mapping[int, PartRow]) -> list[PartRow]
             key: _fill(record, key, hole[key], value, stored.get(index)) if key in hole else value
             for key, value in data.items()
         }
-        found.append(msgspec.convert([id_, index, filled, created_at, updated_at], tuple[str, int, Record, int, int]))
+        found.append(fit([id_, index, filled, created_at, updated_at], tuple[str, int, Record, int, int]))
     return [PartRow(*one) for one in found]
 
 

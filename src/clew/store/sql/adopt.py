@@ -13,6 +13,7 @@ import msgspec
 import orjson
 
 from clew.errors import RowUndecodable
+from clew.fit import fit
 from clew.ids import Mint, is_shared_id
 from clew.store.adoption import Adoption, Shared, plan_adoption
 from clew.store.base import Damage
@@ -180,7 +181,7 @@ def _why_not(sql: Statements, session_id: str) -> str | None:
         row = sql.first("find_shared_session", {"id": session_id})
         if row is None:
             return "its id is not text"
-        msgspec.convert(msgspec.structs.asdict(rows.to_session(row)), Session)
+        fit(msgspec.structs.asdict(rows.to_session(row)), Session)
     except Exception as error:  # of this row, and no reason to pass over the others
         return str(error)
     return None

@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from clew.errors import RowUndecodable
+from clew.fit import fit
 from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import CallEnd, ModelCall, Purpose
@@ -128,7 +129,7 @@ def _model(text: Any, what: str, **ids: object) -> Model:
     """A model, of which there are few: most sessions and steps name the same."""
     model = _MODELS.get(text)
     if model is None:
-        model = msgspec.convert(decode(text, what, **ids), Model)
+        model = fit(decode(text, what, **ids), Model)
         if len(_MODELS) < _MOST_MODELS:
             _MODELS[text] = model
     return model

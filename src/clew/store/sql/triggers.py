@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from clew.errors import RowUndecodable
+from clew.fit import fit
 from clew.store.sql.rows import Params, Row, decode, encode, to_session
 from clew.store.sql.statements import SqlReader, Statements, reading
 from clew.transcript.session import Session
@@ -93,7 +94,7 @@ def to_webhook(row: Row) -> Webhook:
 
 def _convert(value: Any, type_: type[T], **ids: object) -> T:
     try:
-        return msgspec.convert(value, type_)
+        return fit(value, type_)
     except msgspec.ValidationError as error:
         raise RowUndecodable(f"a {type_.__name__.lower()} is not readable: {error}", **ids) from error
 

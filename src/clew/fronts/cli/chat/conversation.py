@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ClewError, InvalidInput
+from clew.fit import fit
 from clew.fronts.cli.attachment import with_files
 from clew.fronts.cli.chat.act import Act
 from clew.fronts.cli.chat.asking import Asking
@@ -362,7 +363,7 @@ class Conversation(Voice):
         elif kind == "turn_finished":
             await self._on_turn_finished(data)
         elif kind == "status":
-            self._status = msgspec.convert(data["status"], Status)
+            self._status = fit(data["status"], Status)
             if self._status.waiting:
                 await self._ask_next()
         elif kind == "queue_changed":

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from clew.config import data_folder
+from clew.fit import fit_json
 
 __all__ = ["KEPT", "TypedLines"]
 
@@ -30,7 +31,7 @@ class TypedLines:
             before = data_folder() / "chat_history"
             for raw in (self._path if self._path.exists() else before).read_bytes().splitlines():
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    lines.append(msgspec.json.decode(raw, type=str))
+                    lines.append(fit_json(raw, str))
             if len(lines) > 2 * KEPT:
                 draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
                 self._write(draft, lines[-KEPT:], os.O_TRUNC)

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from clew.fit import fit_json
 from clew.store.sql.statements import Statements
 
 __all__ = ["Looked", "looked_path"]
@@ -52,7 +53,7 @@ class Looked:
         with contextlib.suppress(OSError, msgspec.DecodeError):
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                notes = msgspec.json.decode(os.read(fd, _MOST_BYTES), type=_Notes)
+                notes = fit_json(os.read(fd, _MOST_BYTES), _Notes)
             finally:
                 os.close(fd)
             self._noted = notes.sessions if notes.store_id == self._store_id else {}
