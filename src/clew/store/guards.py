@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from clew.store import unit as u
 from clew.transcript.session import Session, SessionState
@@ -13,6 +13,15 @@ __all__ = ["Waiting", "refusal"]
 
 Waiting: TypeAlias = tuple[bool, int, str | None]
 """A message in the queue: whether it interrupts, since when it waits, and its seal."""
+
+
+_OF_STATE: Final[Mapping[type[u.Guard], Callable[[Any, SessionState], u.Refused | None]]] = {
+    u.EpochIs: lambda guard, state: None if state.epoch == guard.epoch else u.Refused("stale_epoch"),
+    u.HeadIs: lambda guard, state: None if state.head_turn_id == guard.turn_id else u.Refused("head_moved"),
+    u.NoOpenTurn: lambda _, state: None if state.open_turn_id is None else u.Refused("turn_open"),
+    u.OpenTurnIs: lambda guard, state: None if state.open_turn_id == guard.turn_id else u.Refused("turn_not_open"),
+}
+"""Guards that go by the state of the session alone, as most do. Found by their type, which is sooner than a match."""
 
 
 def refusal(
@@ -28,13 +37,13 @@ def refusal(
     find_named: Callable[[str, str | None], str | None],
 ) -> u.Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
-    creates = bool(unit.writes) and isinstance(unit.writes[0], u.InsertSession)
+    creates = bool(unit.writes) and type(unit.writes[0]) is u.InsertSession
     if len(unit.guards) == 1 and state is not None and not creates:
         (only,) = unit.guards
         if type(only) is u.EpochIs and unit.session_id != u.STORE_WIDE:
             # As all units of streams have it, of which there are many.
             return None if state.epoch == only.epoch else u.Refused("stale_epoch")
-    for guard in unit.guards:
+    for guard in () if _OF_STATE.keys() >= set(map(type, unit.guards)) else unit.guards:
         match guard:
             case u.EventIsNew() if has_event(guard):
                 return u.Refused("event_exists")
@@ -55,15 +64,13 @@ def refusal(
     if creates:
         return u.Refused("session_exists")
     for guard in unit.guards:
+        of_state = _OF_STATE.get(type(guard))
+        if of_state is not None:
+            refused = of_state(guard, state)
+            if refused is not None:
+                return refused
+            continue
         match guard:
-            case u.EpochIs(epoch) if state.epoch != epoch:
-                return u.Refused("stale_epoch")
-            case u.HeadIs(turn_id) if state.head_turn_id != turn_id:
-                return u.Refused("head_moved")
-            case u.NoOpenTurn() if state.open_turn_id is not None:
-                return u.Refused("turn_open")
-            case u.OpenTurnIs(turn_id) if state.open_turn_id != turn_id:
-                return u.Refused("turn_not_open")
             case u.NotRunElsewhere(replica_id) if state.runner not in (None, replica_id) and is_alive(state.runner):
                 return u.Refused("runs_elsewhere")
             case u.SentSoFar(client_message_id, count) if count_sent(client_message_id) != count:

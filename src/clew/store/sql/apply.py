@@ -6,8 +6,8 @@ Guards are looked at before the first write, so a refused unit leaves nothing be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -20,10 +20,11 @@ from clew.store.sql import rows, triggers
 from clew.store.sql.copying import copy_line
 from clew.store.sql.pending import Pending
 from clew.store.sql.replicas import to_replica
-from clew.store.sql.statements import Statements
+from clew.store.sql.shared import write_shared
+from clew.store.sql.statements import Statements, must
 from clew.store.sql.turns import Turns
 from clew.transcript.metadata import merge, named
-from clew.transcript.model_call import ModelCall, brought_up_to_date
+from clew.transcript.model_call import brought_up_to_date
 from clew.transcript.projection import Hidden
 from clew.transcript.rollup import book_message, book_usage
 from clew.transcript.session import SessionState
@@ -212,77 +213,80 @@ class UnitWriter:
         return rows.decode(row[0], "rules", session_id=session_id, project=project) if row is not None else ()
 
     def _write(self, session_id: str, write: u.Write) -> None:
-        """Carry out one write of those that every chunk, step and turn is made of; the rest comes after them."""
-        pending = self._pending
-        match write:
-            case u.AppendChunks(message_id, entries):
-                if not self._journal.knows(message_id):
-                    self._metadata(session_id, message_id)
-                self._journal.accept(session_id, message_id, entries)
-            case u.MarkFolded(message_id, through):
-                self._journal.fold(session_id, message_id, through)
-            case u.BookStep(step):
-                booked = book_message(self._metadata(session_id, step.message_id), step)
-                pending.set_metadata(step.message_id, booked, step.finished_at)
-                pending.book_step(step)
-                pending.book(session_id, step.usage, step.cost_usd)
-                pending.touch(step.finished_at)
-            case u.FinishStep(turn_id, index, at):
-                self._turns.get(session_id, turn_id)
-                if not pending.finish_step(turn_id, index, at):
-                    self._must("finish_step", {"turn_id": turn_id, "step": index, "finished_at": at})
-                pending.touch(at)
-            case u.BookUsage(message_id, usage, cost_usd, at, estimated):
-                booked = book_usage(
-                    self._metadata(session_id, message_id), usage, estimated=estimated, broken_off=cost_usd
-                )
-                pending.set_metadata(message_id, booked, at)
-                pending.book(session_id, usage, cost_usd)
-            case u.PutCall(call):
-                if (call.session_id or u.STORE_WIDE) != session_id:
-                    raise InternalError("a model call is of another session", call_id=call.id)
-                self._put_call(call)
-            case u.InsertMessage(message):
-                if message.session_id != session_id:
-                    raise InternalError("a message is of another session", message_id=message.id)
-                parts = [rows.part_params(part, message.id, session_id) for part in message.parts]
-                for params in parts:
-                    params["id"] = params["id"] or self._mint.part()
-                pending.insert_message(message, parts)
-            case u.PatchMessage(message_id, updated_at, metadata, drop, created_at):
-                old = self._metadata(session_id, message_id)
-                pending.set_metadata(message_id, merge(old, metadata, drop), updated_at)
-                if created_at is not None:
-                    pending.set_created(message_id, created_at)
-            case u.SealMessage(message_id, digest):
-                if pending.find_message(message_id) is not None:
-                    pending.seal(message_id, digest)
-                else:
-                    self._must("put_seal", {"session_id": session_id, "message_id": message_id, "digest": digest})
-                self._index.note([message_id])
-            case u.OpenTurn(turn):
-                check_transition(None, turn.status)
-                parent = self._turns.get(session_id, turn.parent_turn_id) if turn.parent_turn_id is not None else None
-                turn = place_below(turn, parent)
-                pending.insert_turn(turn, self._turns.keep(turn, new=True))
-                if turn.status in OPEN:
-                    self._set_state(session_id, open_turn_id=turn.id)
-            case u.SetTurn():
-                self._set_turn(session_id, write)
-            case u.LinkMessage(turn_id, message_id):
-                self._link(session_id, turn_id, message_id)
-            case u.MoveHead():
-                self._move_head(session_id, write)
-            case u.SetEpoch(epoch):
-                self._set_state(session_id, epoch=epoch)
-            case u.SetRunner(replica_id):
-                self._set_state(session_id, runner=replica_id)
-            case u.PatchSession():
-                self._patch_session(session_id, write)
-            case _:
-                # Whatever else is written may read what waits.
-                pending.flush(session_id)
-                self._write_more(session_id, write)
+        """Carry out one write, by what every chunk, step and turn is made of; the rest comes after them."""
+        carry_out = _USUAL.get(type(write))
+        if carry_out is not None:
+            carry_out(self, session_id, write)
+        else:
+            # Whatever else is written may read what waits.
+            self._pending.flush(session_id)
+            self._write_more(session_id, write)
+
+    def _append_chunks(self, session_id: str, write: u.AppendChunks) -> None:
+        if not self._journal.knows(write.message_id):
+            self._metadata(session_id, write.message_id)
+        self._journal.accept(session_id, write.message_id, write.entries)
+
+    def _mark_folded(self, session_id: str, write: u.MarkFolded) -> None:
+        self._journal.fold(session_id, write.message_id, write.through)
+
+    def _book_step(self, session_id: str, write: u.BookStep) -> None:
+        step, pending = write.step, self._pending
+        booked = book_message(self._metadata(session_id, step.message_id), step)
+        pending.set_metadata(step.message_id, booked, step.finished_at)
+        pending.book_step(step)
+        pending.book(session_id, step.usage, step.cost_usd)
+        pending.touch(step.finished_at)
+
+    def _finish_step(self, session_id: str, write: u.FinishStep) -> None:
+        turn_id, index, at = write.turn_id, write.index, write.finished_at
+        self._turns.get(session_id, turn_id)
+        if not self._pending.finish_step(turn_id, index, at):
+            must(self._sql, "finish_step", {"turn_id": turn_id, "step": index, "finished_at": at})
+        self._pending.touch(at)
+
+    def _book_usage(self, session_id: str, write: u.BookUsage) -> None:
+        old = self._metadata(session_id, write.message_id)
+        booked = book_usage(old, write.usage, estimated=write.estimated, broken_off=write.cost_usd)
+        self._pending.set_metadata(write.message_id, booked, write.at)
+        self._pending.book(session_id, write.usage, write.cost_usd)
+
+    def _insert_message(self, session_id: str, write: u.InsertMessage) -> None:
+        message = write.message
+        if message.session_id != session_id:
+            raise InternalError("a message is of another session", message_id=message.id)
+        parts = [rows.part_params(part, message.id, session_id) for part in message.parts]
+        for params in parts:
+            params["id"] = params["id"] or self._mint.part()
+        self._pending.insert_message(message, parts)
+
+    def _patch_message(self, session_id: str, write: u.PatchMessage) -> None:
+        merged = merge(self._metadata(session_id, write.message_id), write.metadata, write.drop)
+        self._pending.set_metadata(write.message_id, merged, write.updated_at)
+        if write.created_at is not None:
+            self._pending.set_created(write.message_id, write.created_at)
+
+    def _seal_message(self, session_id: str, write: u.SealMessage) -> None:
+        message_id, digest = write.message_id, write.digest
+        if self._pending.find_message(message_id) is not None:
+            self._pending.seal(message_id, digest)
+        else:
+            must(self._sql, "put_seal", {"session_id": session_id, "message_id": message_id, "digest": digest})
+        self._index.note([message_id])
+
+    def _open_turn(self, session_id: str, write: u.OpenTurn) -> None:
+        check_transition(None, write.turn.status)
+        above = write.turn.parent_turn_id
+        turn = place_below(write.turn, self._turns.get(session_id, above) if above is not None else None)
+        self._pending.insert_turn(turn, self._turns.keep(turn, new=True))
+        if turn.status in OPEN:
+            self._set_state(session_id, open_turn_id=turn.id)
+
+    def _set_epoch(self, session_id: str, write: u.SetEpoch) -> None:
+        self._set_state(session_id, epoch=write.epoch)
+
+    def _set_runner(self, session_id: str, write: u.SetRunner) -> None:
+        self._set_state(session_id, runner=write.replica_id)
 
     def _write_more(self, session_id: str, write: u.Write) -> None:
         """Carry out a write of a session that goes by what its tables hold."""
@@ -294,7 +298,7 @@ class UnitWriter:
                     params = rows.part_params(part, message_id, session_id)
                     # A text that grew is the usual case; to name the other columns would write their indexes anew.
                     if sql.run("grow_part", params) == 0 and sql.run("update_part", params) == 0:
-                        self._must("insert_part", {**params, "id": params["id"] or self._mint.part()})
+                        must(sql, "insert_part", {**params, "id": params["id"] or self._mint.part()})
             case u.SetHidden(hidden):
                 if set_hidden(sql, session_id, hidden) != len(hidden):
                     raise InternalError("a message to hide or show is not in its session", session_id=session_id)
@@ -313,7 +317,7 @@ class UnitWriter:
                 newest = sql.first("newest_prune", {"id": session_id})
                 seq = (newest[0] if newest else 0) + 1
                 for one in pruned:
-                    self._must("add_pruned", {**msgspec.structs.asdict(one), "session_id": session_id, "seq": seq})
+                    must(sql, "add_pruned", {**msgspec.structs.asdict(one), "session_id": session_id, "seq": seq})
             case u.InsertSession(session):
                 sql.run("insert_session", rows.session_params(session))
                 sql.run("insert_state", {"id": session_id, "owner": session.owner, "alias": session.alias})
@@ -326,45 +330,7 @@ class UnitWriter:
             case u.CopyLine():
                 copy_line(sql, session_id, write, self._mint.part(), self._index.note)
             case _:
-                self._write_shared(session_id, write)
-
-    def _write_shared(self, session_id: str, write: u.Write) -> None:
-        """Carry out a write of what sessions share, or of triggers."""
-        sql = self._sql
-        match write:
-            case u.PutPrompt():
-                sql.run("put_prompt", msgspec.structs.asdict(write))
-            case u.PutBlob(sha256, _, data):
-                sql.run("put_blob", {"size": len(data), **msgspec.structs.asdict(write)})
-                sql.run("link_blob", {"session_id": session_id, "sha256": sha256})
-            case u.LinkBlob(sha256):
-                if sql.first("has_blob", {"sha256": sha256}) is None:
-                    raise InternalError("a link names a blob that is not there", sha256=sha256)
-                sql.run("link_blob", {"session_id": session_id, "sha256": sha256})
-            case u.PutProjectRules(project, rules, at):
-                params = {"project": project, "rules_json": rows.encode(list(rules)), "updated_at": at}
-                sql.run("put_project_rules", params)
-            case u.AddEvent(event):
-                self._must("add_event", {**triggers.event_params(event), "of_session": session_id})
-            case u.PutSchedule(schedule):
-                # One that is kept says why it cannot run, also when another program has deleted its session alone.
-                if not sql.run("change_schedule", triggers.schedule_params(schedule)):
-                    sql.run("put_schedule", triggers.schedule_params(schedule))
-            case u.DropSchedule(schedule_id):
-                sql.run("drop_schedule", {"schedule_id": schedule_id})
-            case u.PutWebhook(webhook):
-                if not sql.run("change_webhook", triggers.webhook_params(webhook)):
-                    sql.run("put_webhook", triggers.webhook_params(webhook))
-            case u.DropWebhook(key):
-                sql.run("drop_webhook", {"name": key})
-            case u.JoinReplica():
-                self._must("join_replica", msgspec.structs.asdict(write))
-            case u.BeatReplica():
-                self._must("beat_replica", msgspec.structs.asdict(write))
-            case u.LeaveReplica(replica_id):
-                sql.run("leave_replica", {"replica_id": replica_id})
-            case _:
-                raise InternalError(f"nobody carries out {type(write).__name__}")
+                write_shared(sql, session_id, write)
 
     # Sessions
 
@@ -399,14 +365,6 @@ class UnitWriter:
 
     # Messages and turns
 
-    def _must(self, name: str, params: Mapping[str, Any], rows_changed: int = 1) -> None:
-        """Run a statement that finds what it names inside the unit's own session, or the unit fails.
-
-        Exactly so many rows must change: a write that may come twice needs ``DO UPDATE``, not ``DO NOTHING``.
-        """
-        if self._sql.run(name, params) != rows_changed:
-            raise InternalError(f"{name}: a write names what is not in its session", **_ids(params))
-
     def _metadata(self, session_id: str, message_id: str) -> dict[str, Any]:
         waiting = self._pending.find_metadata(message_id)
         if waiting is not None:
@@ -417,23 +375,27 @@ class UnitWriter:
         value: dict[str, Any] = rows.decode(row[0], "metadata of a message", message_id=message_id)
         return value
 
-    def _put_call(self, call: ModelCall) -> None:
+    def _put_call(self, session_id: str, write: u.PutCall) -> None:
+        call = write.call
+        if (call.session_id or u.STORE_WIDE) != session_id:
+            raise InternalError("a model call is of another session", call_id=call.id)
         row = self._sql.first("find_call", {"id": call.id})
         held = rows.to_call(row) if row else None
         kept = brought_up_to_date(held, call)
         if held is None or held.asked_at != kept.asked_at:
-            self._must("put_call", rows.call_params(kept))
+            must(self._sql, "put_call", rows.call_params(kept))
         elif kept != held:
-            self._must("change_call" if held.is_open else "set_tools_ms", rows.call_params(kept))
+            must(self._sql, "change_call" if held.is_open else "set_tools_ms", rows.call_params(kept))
 
-    def _link(self, session_id: str, turn_id: str, message_id: str) -> None:
+    def _link(self, session_id: str, write: u.LinkMessage) -> None:
+        turn_id, message_id = write.turn_id, write.message_id
         self._turns.get(session_id, turn_id)
         place = self._turns.link(turn_id)
         if place is not None and self._pending.find_message(message_id) is not None:
             self._pending.link(turn_id, place, message_id)
             return
         self._pending.flush(session_id)
-        self._must("link_message", {"session_id": session_id, "turn_id": turn_id, "message_id": message_id})
+        must(self._sql, "link_message", {"session_id": session_id, "turn_id": turn_id, "message_id": message_id})
 
     def _set_turn(self, session_id: str, write: u.SetTurn) -> None:
         turn = self._turns.get(session_id, write.turn_id)
@@ -453,7 +415,7 @@ class UnitWriter:
             raise InternalError("only the open turn moves, and below another", turn_id=write.turn_id)
         turn = self._turns.get(session_id, write.turn_id)
         parent = self._turns.get(session_id, write.parent_turn_id) if write.parent_turn_id is not None else None
-        self._must("place_turn", self._turns.keep(place_below(turn, parent)))
+        must(self._sql, "place_turn", self._turns.keep(place_below(turn, parent)))
 
     def _move_head(self, session_id: str, write: u.MoveHead) -> None:
         if write.to_turn_id is not None:
@@ -478,5 +440,22 @@ def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | N
     return found
 
 
-def _ids(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in params.items() if key.endswith("_id")}
+_USUAL: Final[Mapping[type[u.Write], Callable[[UnitWriter, str, Any], None]]] = {
+    u.AppendChunks: UnitWriter._append_chunks,
+    u.MarkFolded: UnitWriter._mark_folded,
+    u.BookStep: UnitWriter._book_step,
+    u.FinishStep: UnitWriter._finish_step,
+    u.BookUsage: UnitWriter._book_usage,
+    u.PutCall: UnitWriter._put_call,
+    u.InsertMessage: UnitWriter._insert_message,
+    u.PatchMessage: UnitWriter._patch_message,
+    u.SealMessage: UnitWriter._seal_message,
+    u.OpenTurn: UnitWriter._open_turn,
+    u.SetTurn: UnitWriter._set_turn,
+    u.LinkMessage: UnitWriter._link,
+    u.MoveHead: UnitWriter._move_head,
+    u.SetEpoch: UnitWriter._set_epoch,
+    u.SetRunner: UnitWriter._set_runner,
+    u.PatchSession: UnitWriter._patch_session,
+}
+"""What carries out a write. Found by its type: to try one pattern after another takes longer than most of them do."""

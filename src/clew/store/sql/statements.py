@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from clew.errors import InternalError
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.tails import Tails
 
@@ -17,6 +18,7 @@ __all__ = [
     "SqlReader",
     "Statements",
     "has_longer_view",
+    "must",
     "reading",
     "reading_list",
     "reading_session",
@@ -55,6 +57,16 @@ class Statements(Protocol):
     def each(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
         """The same one by one, for many that are large: none is held longer than it is looked at."""
         ...
+
+
+def must(sql: Statements, name: str, params: Mapping[str, Any], rows_changed: int = 1) -> None:
+    """Run a statement that finds what it names inside the unit's own session, or the unit fails.
+
+    Exactly so many rows must change: a write that may come twice needs ``DO UPDATE``, not ``DO NOTHING``.
+    """
+    if sql.run(name, params) != rows_changed:
+        ids = {key: value for key, value in params.items() if key.endswith("_id")}
+        raise InternalError(f"{name}: a write names what is not in its session", **ids)
 
 
 IsLong: TypeAlias = bool | Callable[[Statements], bool]

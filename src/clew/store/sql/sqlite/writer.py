@@ -277,7 +277,7 @@ class Writer:
             return [self._broken] * count
         for unit in units:
             # Who goes by a head goes by what others wrote before, too: taken in now, it moves that.
-            if any(isinstance(guard, HeadIs) for guard in unit.guards) and not self._others.is_known(unit.session_id):
+            if HeadIs in map(type, unit.guards) and not self._others.is_known(unit.session_id):
                 self._look(unit.session_id)
         try:
             outcomes = self._transact(units, work)
@@ -318,7 +318,7 @@ class Writer:
         self._connection.execute("COMMIT")
         self._lines.committed(self._journal.commit, units)
         for unit, outcome in zip(units, outcomes, strict=work is None):
-            if isinstance(outcome, Committed) and unit.writes and isinstance(unit.writes[0], InsertSession):
+            if unit.writes and type(unit.writes[0]) is InsertSession and isinstance(outcome, Committed):
                 # Nobody else can have written into it before this commit; whoever does after it is noticed.
                 self._looked.saw(unit.session_id)
                 self._others.looked_at(unit.session_id)
