@@ -201,6 +201,22 @@ async def test_the_longer_a_commit_took_the_longer_the_writer_rests(
     assert inbox._rest_s == pytest.approx(rests)
 
 
+@pytest.mark.parametrize(("hand_overs", "rests"), [((4,), 2), ((1, 7), 2), ((1, 6), 0.4), ((1,) * 8, 0.4)])
+async def test_where_units_come_in_ticks_the_writer_rests_for_more_than_one(
+    hand_overs: tuple[int, ...], rests: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little it had to do: several come with each hand-over, and in less than a tick no more."""
+    inbox, now = Inbox(0, 1000), 100.0
+    monkeypatch.setattr("clew.store.sql.inbox.time", SimpleNamespace(monotonic=lambda: now))
+    for count in hand_overs:
+        inbox.add([u.Unit("ses_1", ())] * count, lambda answers: None, awaited=True)
+    inbox.take([], [])
+    now += 0.1
+    inbox.add([u.Unit("ses_1", ())], lambda answers: None, awaited=True)
+    inbox.take([], [])
+    assert inbox._rest_s == pytest.approx(rests)
+
+
 async def test_the_first_chunk_after_a_pause_is_not_delayed(tmp_path: Path, rested: None) -> None:
     """Nothing was committed for longer than the gap: there is nothing to keep it from."""
     store = await open_sqlite(tmp_path / "paused.db", SqliteOptions(gap_ms=LONG_MS))

@@ -171,17 +171,21 @@ def summary_messages(compaction: Compaction) -> list[Message]:
 
 def _kept(
     line: Sequence[LineTurn], compaction: Compaction | None, start: int | None = None
-) -> Iterator[tuple[LineTurn, MessageRow]]:
+) -> list[tuple[LineTurn, MessageRow]]:
     """Messages from the start of the tail on, or from ``start``, markers left out."""
     held = [(entry, row) for entry in line for row in entry.messages]
     if compaction is None:
         start = 0
+        if all(entry.turn.kind == "normal" for entry in line):
+            return held
     elif start is None:
         places = [(entry.turn.id, row.id) for entry, row in held]
         start = tail_place(places, compaction.turn_id, compaction.tail_start_id)
-    for entry, row in held[start:]:
-        if not (entry.turn.kind == "compaction" and compaction_data(row) is not None):
-            yield entry, row
+    return [
+        (entry, row)
+        for entry, row in held[start:]
+        if not (entry.turn.kind == "compaction" and compaction_data(row) is not None)
+    ]
 
 
 def _sent(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping[int, Pruned]) -> Message:

@@ -2,8 +2,8 @@
 
 Everything that waits is taken together. An item that nobody waits for stays open until then: what comes meanwhile goes
 along in it, without another hand-over to the writer's thread. After such items the writer rests, so that more come
-together: a few times as long as the last ones took, so the more the busier it is. Whoever waits for one, a synced unit
-among them, and the first after a pause never wait for that.
+together: a few times as long as the last ones took, so the more the busier it is, and longer where they come in ticks.
+Whoever waits for one, a synced unit among them, and the first after a pause never wait for that.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ MAX_GROUP: Final = 512
 IDLE_S: Final = 0.25
 REST: Final = 4.0
 """From one taking to the next, in times of what the last one took: a quarter of the time the writer writes."""
+IN_TICKS: Final = 4
+"""Units that come with one hand-over: where there are as many, they come in ticks, and the writer rests for two of its
+gaps. In less than a tick nothing comes that could go along."""
 
 Work: TypeAlias = Callable[[Any], Any]
 """What is done with the search index that the writer keeps."""
@@ -90,6 +93,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._open: Item | None = None
         self._taken_at = self._rest_s = 0.0
+        self._in_ticks = False
         self.closed = False
 
     @property
@@ -150,7 +154,8 @@ class Inbox:
 
     def take(self, group: list[Item], looks: list[Look]) -> bool:
         """Wait for something, then take all that waits. True when this was the last time."""
-        self._rest_s = min(self._gap_s, (time.monotonic() - self._taken_at) * REST)
+        took_s = time.monotonic() - self._taken_at
+        self._rest_s = self._gap_s * 2 if self._in_ticks else min(self._gap_s, took_s * REST)
         try:
             item = self._queue.get(timeout=IDLE_S)
         except queue.Empty:
@@ -174,6 +179,8 @@ class Inbox:
                 break
         with self._lock:
             self._open = None
+        hand_overs = sum(len(one.told) for one in group)
+        self._in_ticks = sum(len(one.units) for one in group) >= IN_TICKS * hand_overs > 0
         self._taken_at = time.monotonic()
         return item is None
 

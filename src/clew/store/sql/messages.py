@@ -7,7 +7,7 @@ is missing or does not fit is looked for a second time, by another way, before i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, get_args
 
@@ -52,14 +52,15 @@ class MessageReader:
         *,
         whole: bool,
         keep_damaged: bool,
-        heads: Iterable[rows.Row] | None = None,
+        heads: Collection[rows.Row] | None = None,
     ) -> dict[str, MessageRow]:
         """Messages as a view needs them: no ids and times of their parts, but where there is more to find out.
 
         Those that fit their seals and read in every column, as nearly all do, come straight from three columns.
         ``heads`` are their rows with their seals, where somebody has read those already.
         """
-        asked = {"id": session_id, "ids": rows.encode([] if whole else sorted(wanted))}
+        named = [] if whole else sorted(wanted) if heads is None else [row[0] for row in heads]
+        asked = {"id": session_id, "ids": rows.encode(named)}
         parts: dict[str, tuple[blake2b, list[PartRow]]] = {}
         for message_id, index, data in self._sql.each(
             "load_view_of_session" if whole else "load_view_of_messages", asked
@@ -75,9 +76,9 @@ class MessageReader:
             except orjson.JSONDecodeError:
                 kept.append(PartRow(UNSTORED, -1, {}, 0, 0))
         messages: dict[str, MessageRow] = {}
-        if heads is None:
-            heads = self._sql.rows("load_session_messages" if whole else "load_messages_by_id", asked)
-        for row in heads:
+        by = "load_session_messages" if whole else "load_messages_by_id"
+        found: Iterable[rows.Row] = self._sql.rows(by, asked) if heads is None else heads
+        for row in found:
             held = parts.get(row[0])
             if held is not None and row[0] in wanted:
                 message = _sealed_message(row, *held)
