@@ -18,6 +18,7 @@ import pytest
 
 import clew
 from clew.client import AsyncClient, BadAnswer, Client, Gone, Unauthorized, attach_bytes, attach_file, chunks
+from clew.fronts.remote import wire
 from clew.server import Owner
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, think, wait
 from tests.integration.between import between
@@ -362,6 +363,58 @@ async def test_a_stream_that_makes_no_sense_is_told_as_that(answer: bytes) -> No
             with pytest.raises(BadAnswer):
                 [chunk async for chunk in client.attach("ses_" + "0" * 26)]
     assert asked == 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"\r\n", b"Content-Length: 999999999999\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nffffffffff\r\n"],
+    ids=["no length", "a length", "a chunk"],
+)
+@pytest.mark.parametrize("asked", ["/api/sessions", "/api/sessions/ses_1/export", "/api/events"])
+async def test_an_answer_without_an_end_is_given_up(head: bytes, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is said of its length, no more is held than an answer may have; the connection is left."""
+    monkeypatch.setattr(wire, "_LARGEST_BODY", 3 * 1024 * 1024)
+    left = asyncio.Event()
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n" + head)
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(b" " * 65_536)
+                await writer.drain()
+        writer.transport.abort()
+        left.set()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        to = wire.Wire(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", TOKEN)
+        async with contextlib.aclosing(to.frames(asked)) as frames:
+            asking = anext(frames) if asked == "/api/events" else to.send("GET", asked)
+            with pytest.raises(BadAnswer, match="its answer has no end"):
+                await asking
+        await left.wait()
+
+
+async def test_a_server_that_announces_answers_and_sends_none_is_gone() -> None:
+    """To everything it says that a body comes."""
+    left: asyncio.Queue[None] = asyncio.Queue()
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+            await reader.read()
+        writer.transport.abort()
+        left.put_nowait(None)
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with AsyncClient(url, token=TOKEN, timeout=0.1, patience=0) as client:
+            with pytest.raises(Gone, match="has not answered"):
+                await client.get_session("ses_" + "0" * 26)
+        # What was asked for, and whether anybody is there.
+        for _ in range(2):
+            await left.get()
 
 
 @contextlib.asynccontextmanager

@@ -73,6 +73,15 @@ async def test_it_prompts_is_cut_off_goes_on_asks_and_is_refused(tmp_path: Path)
         "stream": ["BadAnswer", None],
         "gone": ["Unreachable", None],
         "kinds": ["BadAnswer", "Unreachable"],
+        # Silent; headers without end; a refusal without end; a body that does not come; no HTTP; a text.
+        "rude": [
+            ["Unreachable", None],
+            ["Unreachable", None],
+            ["Problem", "http_500"],
+            ["Unreachable", None],
+            ["Unreachable", None],
+            ["BadAnswer", None],
+        ],
     }
 
 

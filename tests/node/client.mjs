@@ -3,6 +3,7 @@
 // Prints what it held, as JSON.
 
 import { createServer } from 'node:http';
+import { createServer as createTcpServer } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { BadAnswer, Client, events, frames, Seen, start, Turn, Unreachable } from '../../web/client/lib/index.js';
 
@@ -39,7 +40,39 @@ async function garbage() {
   server.close();
   server.closeAllConnections();
   const gone = await refused(start(client, 'ses', 'hello', { patienceMs: 0 }));
-  return { stream, gone, kinds: [BadAnswer.name, Unreachable.name] };
+  return { stream, gone, kinds: [BadAnswer.name, Unreachable.name], rude: await Promise.all(RUDE.map(rude)) };
+}
+
+/** What somebody says who is no clew server: first, and then again and again; and how long that is listened to, in ms. */
+const RUDE = [
+  [null, null, 200],
+  ['HTTP/1.1 200 OK\r\n', 'x: y\r\n'.repeat(1000)],
+  ['HTTP/1.1 500 No\r\n\r\n', 'x'.repeat(65536)],
+  ['HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n', null, 200],
+  ['SSH-2.0-OpenSSH\r\n\r\n', null],
+  ['HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok', null],
+];
+
+async function rude([first, more, silenceMs]) {
+  const server = createTcpServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.once('data', () => {
+      const go = () => {
+        while (more && !socket.destroyed && socket.write(more));
+      };
+      socket.on('drain', go);
+      if (first) socket.write(first);
+      go();
+    });
+    open.push(socket);
+  });
+  const open = [];
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const client = new Client(token, `http://127.0.0.1:${server.address().port}`, undefined, silenceMs);
+  const held = await refused(client.call('GET /api/sessions'));
+  server.close();
+  open.forEach((socket) => socket.destroy());
+  return held;
 }
 
 async function talk(url) {

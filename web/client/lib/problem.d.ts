@@ -14,4 +14,4 @@ export declare class BadAnswer extends Error {
 }
 export declare function isProblem(error: unknown, code: string): boolean;
 /** The problem in an answer that is none of the good ones. */
-export declare function problemOf(response: Response): Promise<Problem>;
+export declare function problemOf(response: Response, text: string): Problem;

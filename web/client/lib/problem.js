@@ -29,10 +29,10 @@ export function isProblem(error, code) {
     return error instanceof Problem && error.code === code;
 }
 /** The problem in an answer that is none of the good ones. */
-export async function problemOf(response) {
+export function problemOf(response, text) {
     let body = {};
     try {
-        const parsed = await response.json();
+        const parsed = JSON.parse(text);
         if (parsed && typeof parsed === 'object')
             body = parsed;
     }

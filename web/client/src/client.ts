@@ -1,6 +1,7 @@
 /** The one way to the server: typed by the OpenAPI document, every refusal a `Problem`. */
 
 import type { Operations } from '../schema.js';
+import { readBody } from './body.js';
 import { BadAnswer, Problem, problemOf, Unreachable } from './problem.js';
 
 export type Operation = keyof Operations;
@@ -11,11 +12,18 @@ export interface Asked<K extends Operation> {
   query?: Operations[K]['query'];
   body?: Operations[K]['body'];
   signal?: AbortSignal;
+  /** How long all of it may take, in milliseconds; as long as the server is there, unless said. */
+  timeoutMs?: number;
   accept?: string;
 }
 
 /** Operations whose answer is bytes, whatever kind of bytes those are. */
 const BYTES: readonly string[] = ['GET /api/sessions/{id}/export', 'GET /api/blobs/{sha256}', 'GET /assets/{file}'] satisfies Operation[];
+const TEXTS: readonly string[] = ['GET /', 'GET /metrics'] satisfies Operation[];
+/** A refusal is a few lines. */
+const LARGEST_REFUSAL = 1024 * 1024;
+/** So long a call may be without an answer before the server is asked whether it is there at all, and so long that may take. */
+const SILENCE_MS = 10_000;
 
 /** `base` is where the server's page is, without a slash at its end; a page of the server's own needs none. */
 export class Client {
@@ -26,22 +34,63 @@ export class Client {
     readonly token: string,
     readonly base: string = '',
     private readonly reach: typeof fetch = (...args) => fetch(...args),
+    private readonly silenceMs: number = SILENCE_MS,
   ) {}
 
   /** An operation by its route, with what it takes; what it answers, or a `Problem`. */
   async call<K extends Operation>(operation: K, asked: Asked<K> = {}): Promise<Answer<K>> {
-    const response = await this.ask(operation, asked);
-    if (response.status === 204) return undefined as Answer<K>;
-    if (BYTES.includes(operation)) return (await response.blob()) as Answer<K>;
-    const kind = response.headers.get('content-type') ?? '';
-    // Whoever asks to be logged in to answers 200 with a page of its own.
-    if (kind.startsWith('text/html') && operation !== 'GET /') throw new BadAnswer('it answers with a page');
-    const text = await response.text();
-    if (kind.startsWith('text/')) return text as Answer<K>;
+    return this.watched(asked, async (signal) => {
+      const response = await this.ask(operation, { ...asked, signal });
+      if (response.status === 204) return undefined as Answer<K>;
+      const bytes = BYTES.includes(operation);
+      // Whoever asks to be logged in to answers 200 with a page of its own.
+      const page = response.headers.get('content-type')?.startsWith('text/html') ?? false;
+      if (page && !bytes && operation !== 'GET /') throw new BadAnswer('it answers with a page');
+      const body = await readBody(response);
+      if (bytes) return body as Answer<K>;
+      const text = await body.text();
+      if (TEXTS.includes(operation)) return text as Answer<K>;
+      try {
+        return JSON.parse(text) as Answer<K>;
+      } catch {
+        throw new BadAnswer('its answer is no JSON');
+      }
+    });
+  }
+
+  /** Work that takes long is waited for as long as the server is there; one that has gone silent is `Unreachable`. */
+  private async watched<T>(asked: { signal?: AbortSignal; timeoutMs?: number }, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    // One signal for all of it, held here: one that is made of others may be collected before it fires.
+    const giving = new AbortController();
+    const give = () => giving.abort();
+    const { signal } = giving;
+    const look = async () => {
+      timer = setTimeout(give, this.silenceMs);
+      try {
+        const response = await this.reach(`${this.base}/api/health`, { signal, redirect: 'manual', cache: 'no-store', credentials: 'omit' });
+        // Some say that an answer comes, and nothing more.
+        await readBody(response, LARGEST_REFUSAL);
+        clearTimeout(timer);
+        if (!signal.aborted) timer = setTimeout(() => void look(), this.silenceMs);
+      } catch {
+        give();
+      }
+    };
+    let timer = setTimeout(() => void look(), this.silenceMs);
+    const lasts = asked.timeoutMs === undefined ? undefined : setTimeout(give, asked.timeoutMs);
+    asked.signal?.addEventListener('abort', give);
+    if (asked.signal?.aborted) give();
     try {
-      return JSON.parse(text) as Answer<K>;
-    } catch {
-      throw new BadAnswer('its answer is no JSON');
+      return await work(signal);
+    } catch (error) {
+      // What a body breaks off with is the platform's own error.
+      if (asked.signal?.aborted || !(signal.aborted || error instanceof TypeError)) throw error;
+      throw new Unreachable(error);
+    } finally {
+      clearTimeout(timer);
+      clearTimeout(lasts);
+      asked.signal?.removeEventListener('abort', give);
+      give();
     }
   }
 
@@ -85,7 +134,9 @@ export class Client {
     }
     if (response.ok) return response;
     if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400)) throw new BadAnswer('it says to look elsewhere');
-    const problem = await problemOf(response);
+    // What is no word of clew's says as much as its status does.
+    const said = await readBody(response, LARGEST_REFUSAL).then((body) => body.text(), () => '');
+    const problem = problemOf(response, said);
     if (problem.status === 401) this.onUnauthorized();
     throw problem;
   };

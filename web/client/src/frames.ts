@@ -17,15 +17,18 @@ const SILENCE_MS = 40_000;
  * has been lost, too. Leaving the loop leaves the connection.
  */
 export async function* frames<K extends Streaming>(client: Client, operation: K, asked: Asked<K> = {}): AsyncGenerator<Frame<K>, void> {
+  // One signal for both, held here: one that is made of others may be collected before it fires.
   const silence = new AbortController();
+  const leave = () => silence.abort();
   const heard = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => silence.abort(), SILENCE_MS);
+    timer = setTimeout(leave, SILENCE_MS);
   };
-  let timer = setTimeout(() => silence.abort(), SILENCE_MS);
-  const signal = asked.signal ? AbortSignal.any([asked.signal, silence.signal]) : silence.signal;
+  let timer = setTimeout(leave, SILENCE_MS);
+  asked.signal?.addEventListener('abort', leave);
+  if (asked.signal?.aborted) leave();
   try {
-    const response = await client.ask(operation, { ...asked, signal, accept: 'text/event-stream' });
+    const response = await client.ask(operation, { ...asked, signal: silence.signal, accept: 'text/event-stream' });
     if (response.status === 204) return;
     if (!response.headers.get('content-type')?.startsWith('text/event-stream')) throw new BadAnswer(`there is no stream at ${operation}`);
     for await (const data of readEvents(response.body!, heard)) {
@@ -39,7 +42,8 @@ export async function* frames<K extends Streaming>(client: Client, operation: K,
     throw new Unreachable(error);
   } finally {
     clearTimeout(timer);
-    silence.abort();
+    asked.signal?.removeEventListener('abort', leave);
+    leave();
   }
 }
 

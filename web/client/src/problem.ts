@@ -33,10 +33,10 @@ export function isProblem(error: unknown, code: string): boolean {
 }
 
 /** The problem in an answer that is none of the good ones. */
-export async function problemOf(response: Response): Promise<Problem> {
+export function problemOf(response: Response, text: string): Problem {
   let body: Record<string, unknown> = {};
   try {
-    const parsed: unknown = await response.json();
+    const parsed: unknown = JSON.parse(text);
     if (parsed && typeof parsed === 'object') body = parsed as Record<string, unknown>;
   } catch {
     // A proxy answers with a page of its own; the status says enough.

@@ -26,6 +26,22 @@ describe('readEvents', () => {
     }
   });
 
+  it('gives up on an event that does not end, in one line or in many', async () => {
+    for (const piece of ['x'.repeat(1000), 'data: x\n'.repeat(125)]) {
+      let sent = 0;
+      const body = new ReadableStream<Uint8Array>({
+        pull(sink) {
+          sent += 1;
+          sink.enqueue(new TextEncoder().encode(piece));
+        },
+      });
+      await expect(readEvents(body, undefined, 10_000).next()).rejects.toBeInstanceOf(BadAnswer);
+      expect(sent).toBeLessThan(20);
+    }
+    // Many that end are no large one.
+    expect(await read(...Array.from({ length: 9 }, () => 'data: 1\r\n\r\n'))).toHaveLength(9);
+  });
+
   it('drops a frame that was cut off', async () => {
     expect(await read('data: 1\n\ndata: 2')).toEqual(['1']);
   });
@@ -59,6 +75,34 @@ describe('Client', () => {
     await expect(client.call('GET /api/health', {})).rejects.toBeInstanceOf(Unreachable);
   });
 
+  const never = (signal?: AbortSignal | null) => new Promise<Response>((_, reject) => signal?.addEventListener('abort', () => reject(new DOMException('aborted', 'AbortError'))));
+
+  it('waits for what takes long while the server is there, and no longer', async () => {
+    let health = 3;
+    const reach = vi.fn(async (input: string, init: RequestInit) => {
+      if (input !== '/api/health' || health === 0) return never(init.signal);
+      health -= 1;
+      return new Response('{}');
+    });
+    await expect(new Client('t', '', reach as never, 5).call('GET /api/models')).rejects.toBeInstanceOf(Unreachable);
+    expect(health).toBe(0);
+  });
+
+  it('takes no longer than it is told, its body included', async () => {
+    const dripping = (signal?: AbortSignal | null) => {
+      const body = new ReadableStream({ start: (sink) => signal?.addEventListener('abort', () => sink.error(new DOMException('aborted', 'AbortError'))) });
+      return Promise.resolve(new Response(body, { headers: { 'content-type': 'application/json' } }));
+    };
+    for (const answer of [never, dripping]) {
+      const reach = vi.fn((_: string, init: RequestInit) => answer(init.signal));
+      await expect(new Client('t', '', reach as never).call('GET /api/models', { timeoutMs: 5 })).rejects.toBeInstanceOf(Unreachable);
+    }
+    const own = new AbortController();
+    own.abort();
+    const reach = vi.fn((_: string, init: RequestInit) => (init.signal?.aborted ? Promise.reject(new DOMException('aborted', 'AbortError')) : never(init.signal)));
+    await expect(new Client('t', '', reach as never).call('GET /api/models', { signal: own.signal })).rejects.toMatchObject({ name: 'AbortError' });
+  });
+
   it('survives an answer that is no JSON', async () => {
     const client = new Client('t', '', vi.fn(async () => new Response('<html>', { status: 502 })) as never);
     await expect(client.call('GET /api/health', {})).rejects.toMatchObject({ status: 502, code: 'http_502' });
@@ -68,6 +112,7 @@ describe('Client', () => {
 describe('whoever answers in the server\'s place', () => {
   it.each([
     ['a page', new Response('<html>', { status: 200, headers: { 'content-type': 'text/html; charset=utf-8' } })],
+    ['a text', new Response('ok', { status: 200, headers: { 'content-type': 'text/plain' } })],
     ['no JSON', new Response('login', { status: 200, headers: { 'content-type': 'application/json' } })],
     ['a redirect', new Response(null, { status: 307, headers: { location: 'https://elsewhere.example/' } })],
     ['a redirect as browsers show it', Object.defineProperty(Response.error(), 'type', { value: 'opaqueredirect' })],

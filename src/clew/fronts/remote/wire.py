@@ -28,6 +28,9 @@ _CONNECT_S: Final = 3.0
 _PATIENCE_S: Final = 10.0
 _LONGEST_LINE: Final = 1024 * 1024
 _LARGEST_FRAME: Final = 64 * 1024 * 1024
+_LARGEST_BODY: Final = 1024 * 1024 * 1024
+"""Far above what is exported of any session; whoever sends more does not stop."""
+_PIECE: Final = 1024 * 1024
 _ABOUT: Final = frozenset({"type", "title", "status", "detail", "code"})
 
 
@@ -134,6 +137,8 @@ class Wire:
                 head = f"GET {self._base}/api/health HTTP/1.1\r\nHost: {self._netloc}\r\nConnection: close\r\n\r\n"
                 writer.write(head.encode())
                 await _head(reader)
+                # Some say that an answer comes, and nothing more.
+                await reader.read(1)
         except TimeoutError as error:
             raise Gone(
                 f"the server at {self.url} has the store open and has not answered for {self._connect_s:g} seconds; "
@@ -176,7 +181,7 @@ class Wire:
     ) -> tuple[Mapping[str, str], bytes]:
         """The headers and the body of an answer; a refusal is raised, and so is a status that is none of the good."""
         async with self._exchange(method, path, body, query, "application/json") as (status, headers, reader):
-            answer = b"".join([piece async for piece in self._pieces(reader, headers)])
+            answer = await self._body(reader, headers)
             self._check(status, headers, answer)
             if good is not None and status not in good:
                 raise self.bad(f"it says {status} to {method} {path}")
@@ -189,7 +194,7 @@ class Wire:
             if status == 204:
                 return
             if status != 200 or not streams:
-                answer = b"".join([piece async for piece in self._pieces(reader, headers)])
+                answer = await self._body(reader, headers)
                 self._check(status, headers, answer)
                 raise self.bad(f"it has no stream at {path}")
             held = bytearray()
@@ -255,16 +260,37 @@ class Wire:
             # Not waited for: who refuses a body without reading all of it says why.
             yield *await self._awaited(_head(reader)), reader
 
+    async def _body(self, reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
+        held = bytearray()
+        async for piece in self._pieces(reader, headers):
+            held += piece
+            if len(held) > _LARGEST_BODY:
+                raise self.bad("its answer has no end")
+        return bytes(held)
+
+    async def _exactly(self, reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
+        """So many bytes, piece by piece: how many are said to come is not believed before they have."""
+        if size < 0:
+            raise ValueError(f"{size} is no length")
+        while size:
+            piece = await self._awaited(reader.read(min(size, _PIECE)))
+            if not piece:
+                raise EOFError("the connection was cut")
+            size -= len(piece)
+            yield piece
+
     async def _pieces(self, reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
         if headers.get("transfer-encoding", "").lower() == "chunked":
             while line := await self._awaited(reader.readline()):
                 if not (size := int(line.partition(b";")[0], 16)):
                     return
-                yield await self._awaited(reader.readexactly(size))
+                async for piece in self._exactly(reader, size):
+                    yield piece
                 await self._awaited(reader.readexactly(2))
             raise EOFError("the connection was cut")
         elif "content-length" in headers:
-            yield await self._awaited(reader.readexactly(int(headers["content-length"])))
+            async for piece in self._exactly(reader, int(headers["content-length"])):
+                yield piece
         else:
             while piece := await self._awaited(reader.read(65536)):
                 yield piece

@@ -1,0 +1,1 @@
+export{o as Mermaid}from"./index-C_dyeGj0.js";
