@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clew.fronts.acp import Editor, editor_tools
-from clew.fronts.acp.rpc import Connection, Handler
+from clew.fronts.acp.rpc import Connection, Handler, Refused
 from clew.testing.scripted import ScriptedModel, call, fail, say, then, wait
 from tests.acceptance.compacting import summary
 from tests.integration.acp_client import Client, Refusal, connected
@@ -168,7 +168,7 @@ GARBAGE: list[tuple[bytes, int]] = [
     (b'{"jsonrpc":"2.0","id":true,"method":"initialize"}', -32600),
     (b'{"jsonrpc":"2.0","id":1,"method":7}', -32600),
     (b'{"jsonrpc":"2.0","id":null,"method":"session/list"}', -32600),
-    (b'{"jsonrpc":"2.0","id":1,"method":"x","params":"' + b"y" * 200_000 + b'"}', -32600),
+    (b'{"jsonrpc":"2.0","method":"x","params":"' + b"y" * 200_000 + b'"}', -32600),
 ]
 WRONG: list[tuple[str, Any, int]] = [
     ("session/yolo", {}, -32601),
@@ -216,6 +216,79 @@ async def test_garbage_is_answered_with_an_error_and_nothing_is_lost(tmp_path: P
         assert await running == {"stopReason": "end_turn"}
         assert client.said() == "half whole"
         assert [message.texts for message in await engine.messages(session_id)] == [["go"], ["half ", "whole"]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"x","params":"', b'"}', 7),
+        (b'{"id" : "se\\u00e4", "jsonrpc":"2.0", "method":"x","params":["', b'"]}', "seä"),
+        (b'{"jsonrpc":"2.0","method":"x","params":{"a":"', b'"},"id":8}', 8),
+        (b'{"jsonrpc":"2.0","method":"x","params":{"id":5,"a":"', b'"}}', None),
+        (b'{"jsonrpc":"2.0","method":"x","params":"', b',\\"id\\":9"}', None),
+        (b'{"params":{"id":1,"a":"', b'"}}', None),
+        (b"no JSON at all, and no end", b"", None),
+    ],
+)
+async def test_a_line_that_is_too_long_is_refused_under_its_own_id(before: bytes, after: bytes, told: Any) -> None:
+    """Where that can be read without the rest; what stands inside of a value is no id of the message."""
+    lines: asyncio.Queue[bytes] = asyncio.Queue()
+    written: list[Any] = []
+
+    async def write(data: bytes) -> None:
+        written.extend(map(json.loads, data.splitlines()))
+        lines.put_nowait(b"")
+
+    for piece in (before, b"x" * 3000, b"x" * 3000, after + b"\n"):
+        lines.put_nowait(piece)
+    await Connection(lines.get, write, Handler(lambda _: None, lambda _: None), longest_line=5000).run()
+    why = {"code": -32600, "message": "a line has more than 5,000 bytes"}
+    assert written == [{"jsonrpc": "2.0", "id": told, "error": why}]
+
+
+async def test_who_asked_for_what_comes_in_too_long_a_line_is_not_left_waiting() -> None:
+    """The answer is none, and nobody is told an error for having given it."""
+    lines: asyncio.Queue[bytes] = asyncio.Queue()
+    written: list[Any] = []
+
+    async def write(data: bytes) -> None:
+        written.extend(map(json.loads, data.splitlines()))
+
+    connection = Connection(lines.get, write, Handler(lambda _: None, lambda _: None), longest_line=5000)
+    running = asyncio.create_task(connection.run())
+    asking = asyncio.create_task(connection.request("fs/read_text_file", {}))
+    await asyncio.sleep(0)
+    lines.put_nowait(b'{"jsonrpc":"2.0","id":1,"result":{"content":"' + b"x" * 6000 + b'"}}\n')
+    with pytest.raises(Refused, match="more than 5,000 bytes"):
+        await asyncio.wait_for(asking, 30)
+    lines.put_nowait(b"")
+    await running
+    assert [one.get("method") for one in written] == ["fs/read_text_file"]
+
+
+@pytest.mark.rule("AC-1")
+async def test_a_session_is_opened_in_its_own_folder_and_deleted_when_it_rests(tmp_path: Path) -> None:
+    """An editor that shows another folder is told where the session works; one at work, that it is to be stopped."""
+    hold = asyncio.Event()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "same").symlink_to(tmp_path / "here")
+    async with opened([[say("half "), wait(hold)]]) as engine, connected(engine) as client:
+        await client.initialize()
+        session_id = await client.new(tmp_path / "here")
+        given = {"sessionId": session_id, "mcpServers": []}
+        for method in ("session/load", "session/resume", "session/fork"):
+            with pytest.raises(Refusal, match=f"this session works in {tmp_path / 'here'}") as refused:
+                await client.ask(method, {**given, "cwd": str(tmp_path)})
+            assert refused.value.code == -32602
+        await client.ask("session/resume", {**given, "cwd": str(tmp_path / "same")})
+        running = client.prompt(session_id, "go")
+        await client.until(lambda: client.said() == "half ")
+        with pytest.raises(Refusal, match="this session is at work: stop it") as refused:
+            await client.ask("session/delete", {"sessionId": session_id})
+        assert refused.value.data == {"code": "run_in_flight", "session_id": session_id}
+        client.tell("session/cancel", {"sessionId": session_id})
+        assert await running == {"stopReason": "cancelled"}
+        assert await client.ask("session/delete", {"sessionId": session_id}) == {}
 
 
 async def test_a_bug_says_nothing_of_its_words_to_the_other_side() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from clew.errors import ClewError, Invalid, NotFound
+from clew.fronts.acp.long_line import LongLine
 
 __all__ = ["Answer", "Closed", "Connection", "Refused"]
 
@@ -100,8 +101,8 @@ class Connection:
         writing = asyncio.create_task(self._send_out())
         try:
             async for line in self._lines():
-                if line is None:
-                    self._refuse(None, Refused(INVALID_REQUEST, f"a line has more than {self._longest:,} bytes"))
+                if isinstance(line, LongLine):
+                    self._take_long(line)
                 elif line.strip():
                     self._take(line)
         finally:
@@ -149,19 +150,35 @@ class Connection:
     # In
 
     async def _lines(self) -> Any:
-        """The lines as they come; None in the place of one that is too long."""
-        held, too_long = bytearray(), False
+        """The lines as they come; of one that is too long its ends."""
+        held: bytearray | LongLine = bytearray()
         while piece := await self._read():
             *whole, rest = piece.split(b"\n")
             for part in whole:
-                held += part
-                yield None if too_long or len(held) > self._longest else bytes(held)
-                held, too_long = bytearray(), False
-            held += rest
-            if too_long or len(held) > self._longest:
-                held, too_long = bytearray(), True
-        if held:
+                held = self._longer(held, part)
+                yield held if isinstance(held, LongLine) else bytes(held)
+                held = bytearray()
+            held = self._longer(held, rest)
+        if isinstance(held, bytearray) and held:
             yield bytes(held)
+
+    def _longer(self, held: bytearray | LongLine, part: bytes) -> bytearray | LongLine:
+        if isinstance(held, bytearray) and len(held) + len(part) <= self._longest:
+            held += part
+            return held
+        if isinstance(held, bytearray):
+            begun, held = bytes(held), LongLine()
+            held.add(begun)
+        held.add(part)
+        return held
+
+    def _take_long(self, line: LongLine) -> None:
+        why = f"a line has more than {self._longest:,} bytes"
+        if line.is_answer:
+            # Whoever asked for that much is not left waiting.
+            self._take_answer(line.id, {"error": {"code": INVALID_REQUEST, "message": why}})
+        else:
+            self._refuse(line.id, Refused(INVALID_REQUEST, why))
 
     def _take(self, line: bytes) -> None:
         try:

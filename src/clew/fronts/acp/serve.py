@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from clew.errors import (
     InvalidInput,
     NotFound,
     PermissionDenied,
+    SessionBusy,
     SessionNotFound,
     StoreError,
     StoreUnavailable,
@@ -190,6 +192,7 @@ class _Agent:
     async def _fork(self, given: a.OpenedSession) -> Any:
         servers = _check_place(given)
         parent = await self.engine.get_session(given.session_id)
+        _check_folder(parent, given.cwd)
         if parent.head_turn_id is None:
             raise InvalidInput("nothing was said in this session yet; begin a new one")
         session = await self.engine.fork(parent.head_turn_id)
@@ -215,6 +218,7 @@ class _Agent:
         """Open a session that is there. Where that fails, or is cancelled, it is open only if it was before."""
         servers = _check_place(given)
         session = await self.engine.get_session(given.session_id)
+        _check_folder(session, given.cwd)
         before = self.editor.sessions.pop(session.id, None)
         opened = self._open(session)
         try:
@@ -278,7 +282,13 @@ class _Agent:
         return {}
 
     async def _delete(self, given: a.NamedSession) -> Any:
-        await self.engine.delete_session(given.session_id)
+        try:
+            await self.engine.delete_session(given.session_id)
+        except SessionBusy as error:
+            raise SessionBusy(
+                "this session is at work: stop it (session/cancel, or Stop on the page), then delete it",
+                session_id=given.session_id,
+            ) from error
         opened = self.editor.sessions.pop(given.session_id, None)
         if opened is not None:
             opened.remove()
@@ -402,6 +412,13 @@ def _check_place(given: a.NewSession | a.OpenedSession) -> dict[str, McpServer]:
 def _check_absolute(cwd: str) -> None:
     if not cwd.startswith("/"):
         raise InvalidInput(f"cwd must be an absolute path, not {cwd[:200]!r}")
+
+
+def _check_folder(session: Session, cwd: str) -> None:
+    """An editor that shows one folder does not have an agent work in another."""
+    root = session.workspace_root
+    if root is not None and os.path.realpath(cwd) != os.path.realpath(root):
+        raise InvalidInput(f"this session works in {root}: open that folder in the editor, or begin a session in {cwd}")
 
 
 def _info(session: Session) -> dict[str, Any]:
