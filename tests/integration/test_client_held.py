@@ -9,7 +9,7 @@ import pytest
 
 import clew
 from clew.client import AsyncClient
-from clew.testing.scripted import Gate, call, say, wait
+from clew.testing.scripted import Gate, call, cut_after, say, wait
 from tests.integration.between import between
 from tests.integration.test_client import said, scripted
 from tests.integration.test_operations import TOKEN
@@ -37,6 +37,23 @@ async def test_who_saw_the_first_message_of_a_turn_end_is_shown_the_second() -> 
         assert [one["messageId"] for one in seen if one["type"] == "start"] == [one.id for one in messages]
         assert (len(messages), said(seen)) == (2, "I think of a town.")
         assert [one["data"] for one in seen if one["type"] == "data-output"] == [{"name": "Graz"}]
+
+
+async def test_an_unattended_turn_that_goes_on_after_a_cut_is_followed_to_its_end() -> None:
+    """Its provider breaks off, nobody is there to say that it goes on, and it does, in a message of its own."""
+    gate = Gate()
+    script = [[say("half of it"), wait(gate), cut_after(0)], say("whole")]
+    async with scripted(*script) as (_, port), AsyncClient(f"http://127.0.0.1:{port}", token=TOKEN) as client:
+        session = await client.create_session()
+        turn = await client.start(session.id, "go", attended=False)
+        seen: list[dict[str, Any]] = []
+        async for chunk in turn:
+            seen.append(chunk)
+            gate.set()
+        outcome = await turn.wait()
+        started = [chunk["messageId"] for chunk in seen if chunk["type"] == "start"]
+        assert (said(seen), len(started), started[-1]) == ("half of itwhole", 2, outcome.message_id)
+        assert (seen[-1]["finishReason"], outcome.status) == ("stop", "completed")
 
 
 async def test_a_status_is_told_once_however_often_its_connection_is_cut() -> None:

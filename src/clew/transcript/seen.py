@@ -15,6 +15,8 @@ __all__ = ["Seen"]
 Chunk = dict[str, Any]
 
 _ENDINGS: Final = frozenset({"finish", "abort", "error"})
+_GOES_ON: Final = frozenset({"tool-calls", "error"})
+"""How a message ends that its turn may go on from: after a cut by itself, where nobody is there to say so."""
 _OF_CALL: Final = ("providerExecuted", "toolMetadata")
 """What is said of a call as a whole, at its beginning or with its end."""
 _CALL_ENDS: Final = frozenset({"tool-output-error", "tool-output-denied", "tool-input-error"})
@@ -67,7 +69,7 @@ class Seen:
         self._now = _Message()
         self.turn_id: str | None = None
         self.goes_on = False
-        """The last thing that came says that there is more to come, from a human or in a message of its own."""
+        """The last thing that came may not be the end: a human's word, or a message of its own, may follow."""
 
     @property
     def began(self) -> bool:
@@ -88,7 +90,7 @@ class Seen:
         if chunk["type"] == "start":
             self._now = self._messages.setdefault(chunk.get("messageId"), _Message())
             self.turn_id = (chunk.get("messageMetadata") or {}).get("turn_id") or self.turn_id
-        self.goes_on = chunk["type"] == "finish" and chunk.get("finishReason") == "tool-calls"
+        self.goes_on = chunk["type"] == "finish" and chunk.get("finishReason") in _GOES_ON
         return self._now.take(chunk)
 
 

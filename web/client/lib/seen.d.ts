@@ -12,7 +12,7 @@ export declare class Seen {
     private readonly messages;
     private now;
     turnId: string | null;
-    /** The last thing that came says that there is more to come, from a human or in a message of its own. */
+    /** The last thing that came may not be the end: a human's word, or a message of its own, may follow. */
     goesOn: boolean;
     get began(): boolean;
     /** The message that came last has a call without a result: where nothing runs, it waits for a human. */

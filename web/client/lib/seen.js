@@ -3,6 +3,8 @@
  * its first part whenever somebody joins, deltas joined and under other ids; what was seen of it is left out, and the rest
  * goes on under the ids that were seen first. The same as `clew.transcript.seen`; one test holds both.
  */
+/** How a message ends that its turn may go on from: after a cut by itself, where nobody is there to say so. */
+const GOES_ON = ['tool-calls', 'error'];
 const ENDINGS = new Set(['finish', 'abort', 'error']);
 const OF_CALL = ['providerExecuted', 'toolMetadata'];
 const CALL_ENDS = new Set(['tool-output-error', 'tool-output-denied', 'tool-input-error']);
@@ -27,7 +29,7 @@ export class Seen {
     messages = new Map();
     now = new Message();
     turnId = null;
-    /** The last thing that came says that there is more to come, from a human or in a message of its own. */
+    /** The last thing that came may not be the end: a human's word, or a message of its own, may follow. */
     goesOn = false;
     get began() {
         return this.messages.size > 0;
@@ -49,7 +51,7 @@ export class Seen {
             const { turn_id: turnId } = (chunk.messageMetadata ?? {});
             this.turnId = turnId ?? this.turnId;
         }
-        this.goesOn = chunk.type === 'finish' && chunk.finishReason === 'tool-calls';
+        this.goesOn = chunk.type === 'finish' && GOES_ON.includes(chunk.finishReason);
         return this.now.take(chunk);
     }
 }

@@ -26,6 +26,8 @@ interface Call {
   about: Record<string, unknown>;
 }
 
+/** How a message ends that its turn may go on from: after a cut by itself, where nobody is there to say so. */
+const GOES_ON = ['tool-calls', 'error'];
 const ENDINGS = new Set(['finish', 'abort', 'error']);
 const OF_CALL = ['providerExecuted', 'toolMetadata'];
 const CALL_ENDS = new Set(['tool-output-error', 'tool-output-denied', 'tool-input-error']);
@@ -54,7 +56,7 @@ export class Seen {
   private readonly messages = new Map<unknown, Message>();
   private now = new Message();
   turnId: string | null = null;
-  /** The last thing that came says that there is more to come, from a human or in a message of its own. */
+  /** The last thing that came may not be the end: a human's word, or a message of its own, may follow. */
   goesOn = false;
 
   get began(): boolean {
@@ -79,7 +81,7 @@ export class Seen {
       const { turn_id: turnId } = (chunk.messageMetadata ?? {}) as { turn_id?: string };
       this.turnId = turnId ?? this.turnId;
     }
-    this.goesOn = chunk.type === 'finish' && chunk.finishReason === 'tool-calls';
+    this.goesOn = chunk.type === 'finish' && GOES_ON.includes(chunk.finishReason as string);
     return this.now.take(chunk);
   }
 }
