@@ -140,6 +140,21 @@ async def test_a_rule_that_denies_a_server_hides_it_whatever_the_config_trusts()
         assert offered(model) == []
 
 
+async def test_a_session_that_only_reads_starts_no_server(tmp_path: Path) -> None:
+    """None of its tools would be there, whatever the config trusts; in another mode it is started, and they are."""
+    model, notes = ScriptedModel([say("x"), say("y")]), tmp_path / "notes"
+    servers = {"rude": rude_server(f"notes={notes}", trust=True)}
+    async with served(providers=FakeProviders(model), mcp_servers=servers) as client:
+        session_id = await client.session()
+        await client.engine.patch_session(session_id, mode="read_only")
+        await ask(client, session_id, "go")
+        assert (offered(model), notes.exists()) == ([], False)
+        assert await states(client) == {"rude": ("idle", 0, "user")}
+        await client.engine.patch_session(session_id, mode="ask")
+        await ask(client, session_id, "go")
+        assert offered(model) == ["mcp__rude__echo"]
+
+
 HOST = """
 import asyncio, sys
 import clew

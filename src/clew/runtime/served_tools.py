@@ -56,6 +56,9 @@ async def serve_tools(host: Host, setting: Setting, state: dict[str, Any]) -> Se
     if not names and len(own) == len(setting.tools):
         return setting
     rules = _asking(await setting.permit.load()) if names else None
+    if rules is not None and _only_reads(rules):
+        # None of its tools would be there: a program is not started for that.
+        names = ()
     found: dict[str, Tool] = {}
     for served in await host.servers.serve(place, names):
         door = served.door
@@ -88,6 +91,11 @@ async def serve_tools(host: Host, setting: Setting, state: dict[str, Any]) -> Se
 
 def _is_served(host: Host, name: str) -> bool:
     return name.startswith(PREFIX) and name not in host.tools
+
+
+def _only_reads(rules: RulesInForce) -> bool:
+    """What a server says of its tools is not believed, so none of them is one that reads."""
+    return rules.mode == "read_only" or (rules.parent is not None and _only_reads(rules.parent))
 
 
 def _asking(rules: RulesInForce) -> RulesInForce:
