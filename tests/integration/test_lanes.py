@@ -156,6 +156,7 @@ async def test_what_a_thread_has_read_in_no_time_is_read_on_the_spot_the_next_ti
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its name, for some time, and not once it took longer or somebody else may have written."""
+    monkeypatch.setattr(quick_reads, "MOST_S", 60.0)
     async with clew.open(f"sqlite:///{tmp_path}/clew.db", config=clew.Config()) as engine:
         session_id, store = (await engine.create_session(title="old")).id, engine.store
         threads: list[str] = []
