@@ -146,6 +146,18 @@ def test_a_request_has_the_digest_of_what_it_holds_and_one_of_an_older_clew_stil
         assert told == [older, digest, digest, digest]
 
 
+class _Usual(msgspec.Struct):
+    unit: str = "ms"
+
+
+def test_tools_are_encoded_as_they_always_were() -> None:
+    """The digests of steps that are stored go by that text, whatever a host puts into a schema."""
+    schema = {"type": "object", "properties": {"b": {"enum": (1, 2.5, 1e22, None)}, "a": {"default": _Usual()}}}
+    tools = [ToolSchema("look_up", "Looks up a \u00e9, a \u2028 and a \x01.", schema), ToolSchema("none", "", {})]
+    plain = [msgspec.to_builtins(tool) for tool in tools]
+    assert encode_tools(tools) == orjson.dumps(plain, option=orjson.OPT_SORT_KEYS).decode()
+
+
 @pytest.mark.rule("PR-1")
 def test_outputs_are_not_looked_at_below_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Far below it a prune costs nothing, however long the session is."""

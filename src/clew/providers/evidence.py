@@ -27,7 +27,8 @@ _USUAL: Final = 1 << 16
 
 def encode_tools(tools: Sequence[ToolSchema]) -> str:
     """The tools of a request as one text, kept once under its digest."""
-    return orjson.dumps([msgspec.to_builtins(tool) for tool in tools], option=orjson.OPT_SORT_KEYS).decode()
+    told = [msgspec.structs.asdict(tool) for tool in tools]
+    return orjson.dumps(told, default=msgspec.to_builtins, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def decode_tools(body: str) -> tuple[ToolSchema, ...]:

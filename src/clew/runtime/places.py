@@ -58,7 +58,8 @@ class OwnPlaces:
         return _spellings(self._files)
 
     def _aliases(self, folders: tuple[str, ...], files: tuple[str, ...]) -> Callable[[str], Sequence[str]]:
-        roots = {identity: place for place in (*folders, *files) if (identity := _identity(place))}
+        # Asked of the disk where a path is looked at, once: what is no path needs neither.
+        roots = functools.cache(lambda: {known: place for place in (*folders, *files) if (known := _identity(place))})
         linked = functools.cache(lambda: dict(self._linked()))
 
         @functools.cache
@@ -67,7 +68,8 @@ class OwnPlaces:
             identity = _identity(folder)
             parent, name = os.path.split(folder)
             over = None if parent == folder else known(parent)
-            return roots.get(identity) if identity in roots else over and f"{over}/{name}"
+            here = roots().get(identity) if identity is not None else None
+            return here or (over and f"{over}/{name}")
 
         # Rule after rule asks about the same path.
         @functools.lru_cache(maxsize=1)

@@ -196,7 +196,7 @@ class Runner:
             self._outcomes.resolve(run.user_message_id, outcome)
         self._sessions.forget_run(run)
         run.finish(outcome)
-        if self._sessions.is_open(run.session_id):
+        if self._sessions.is_open(run.session_id) and self._host.store.capabilities.holds_sessions:
             # Last of all: whoever looks at the session once more would have it in memory again.
             self._sessions.work(self._host.store.release(run.session_id))
 

@@ -76,7 +76,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     Where ``chunk_durable`` is False, a unit that only makes a message grow may live in memory until one that does more
     is committed: nothing can be saved more often than at each step. ``required_metadata``: whoever makes a session must
-    give these keys, as text.
+    give these keys, as text. Where ``holds_sessions`` is False, nothing is read into memory that could be released.
     """
 
     chunk_durable: bool
@@ -85,6 +85,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     session_ids: SessionIdForm = SessionIdForm.CLEW
     preset: Literal["guide", "checkpoint", "overlay", "turn"] = "guide"
     required_metadata: tuple[str, ...] = ()
+    holds_sessions: bool = True
 
     @property
     def save_on(self) -> Literal["chunk", "step"]:

@@ -46,7 +46,7 @@ def collect_environment(
 def date_and_zone(now_ms: int, zone: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
     """The day (``YYYY-MM-DD``) at a moment, and the name of the zone it is the day in; UTC where none is known."""
     name, info = _find_zone(zone, environ)
-    return datetime.fromtimestamp(now_ms / 1000.0, UTC).astimezone(info).strftime("%Y-%m-%d"), name
+    return datetime.fromtimestamp(now_ms / 1000.0, info).date().isoformat(), name
 
 
 def _find_zone(zone: str | None, environ: Mapping[str, str]) -> tuple[str, tzinfo]:

@@ -54,7 +54,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(chunk_durable=True, search=False, many_processes=False)
+        return Capabilities(chunk_durable=True, search=False, many_processes=False, holds_sessions=False)
 
     # Writing
 

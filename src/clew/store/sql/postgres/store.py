@@ -51,7 +51,9 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     @property
     def capabilities(self) -> Capabilities:
         shared = SessionIdForm.SHARED
-        return Capabilities(chunk_durable=True, search=True, many_processes=True, session_ids=shared)
+        return Capabilities(
+            chunk_durable=True, search=True, many_processes=True, session_ids=shared, holds_sessions=False
+        )
 
     @property
     def commits(self) -> int:

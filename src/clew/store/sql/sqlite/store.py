@@ -75,7 +75,9 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     @property
     def capabilities(self) -> Capabilities:
         shared = SessionIdForm.SHARED
-        return Capabilities(chunk_durable=True, search=self._search, many_processes=False, session_ids=shared)
+        return Capabilities(
+            chunk_durable=True, search=self._search, many_processes=False, session_ids=shared, holds_sessions=False
+        )
 
     @property
     def commits(self) -> int:
