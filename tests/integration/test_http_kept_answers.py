@@ -31,13 +31,18 @@ LIST = "/api/sessions?limit=3"
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """The sessions that were read, one by one."""
     read: list[str | None] = []
-    run = ReaderPool._run_in
+    run, at_once = ReaderPool.run, ReaderPool.at_once
 
-    async def counted(self: ReaderPool, lane: Any, call: Any, session_id: str | None) -> Any:
+    async def ran(self: ReaderPool, call: Any, session_id: str | None = None, **how: Any) -> Any:
         read.append(session_id)
-        return await run(self, lane, call, session_id)
+        return await run(self, call, session_id, **how)
 
-    monkeypatch.setattr(ReaderPool, "_run_in", counted)
+    async def asked(self: ReaderPool, ask: Any, session_id: str | None = None, **how: Any) -> Any:
+        read.append(session_id)
+        return await at_once(self, ask, session_id, **how)
+
+    monkeypatch.setattr(ReaderPool, "run", ran)
+    monkeypatch.setattr(ReaderPool, "at_once", asked)
     return read
 
 

@@ -166,6 +166,32 @@ async def test_what_another_program_hides_at_the_end_of_a_line_is_a_rewind(path:
             assert await check(engine.store) == []
 
 
+@pytest.mark.rule("ST-13")
+async def test_an_answer_of_another_program_that_comes_after_a_rewind_stands_beside_what_that_hid(path: Path) -> None:
+    """By its time it comes behind what was hidden. So the rewind is not undone over it, and whoever goes to what was
+    hidden sees that without it: both programs see the same, in one order."""
+    async with opened(path) as engine:
+        session_id = (await engine.create_session()).id
+        with closing(Program002(path)) as program:
+            program.say(session_id, "one")
+            await told(engine, session_id)
+            program.say(session_id, "two")
+            program.answer(session_id, "to two")
+            whole = await told(engine, session_id)
+            head = (await engine.store.load_state(session_id)).head_turn_id
+            two = next(one.id for one in await engine.messages(session_id) if one.parts[0].get("text") == "two")
+            await engine.rewind(session_id, two, mode="edit")
+            program.answer(session_id, "a late answer")
+            assert (
+                await told(engine, session_id) == ["user: one", "assistant: a late answer"] == said(program, session_id)
+            )
+            with pytest.raises(clew.NewerTurns):
+                await engine.unrewind(session_id)
+            await engine.set_head(session_id, head)
+            assert await told(engine, session_id) == whole == said(program, session_id)
+            assert await check(engine.store) == []
+
+
 async def test_a_queue_is_one_queue_whoever_put_something_into_it(path: Path, program: Program002) -> None:
     """What they queue is paused here; what we cancel they skip; what they fire or hide is gone from ours."""
     session_id = program.open_session()

@@ -105,6 +105,7 @@ class _Walk:
         self.turns, self.head = dict(tree.turns), tree.head_turn_id
         self.links = {turn_id: list(held) for turn_id, held in tree.links.items()}
         self.moves = list(tree.moves)
+        self.parents = {turn.parent_turn_id for turn in self.turns.values()}
         self.queue = dict(shared.queue)
         self.taken: set[str] = set()
         # The head, how much its turn held, and since when, before what is hidden began.
@@ -174,7 +175,9 @@ class _Walk:
         turn = self.turns.get(self.head or "")
         if _is_marker(row):
             turn = self._begin(row, "compaction")
-        elif row.is_prompt or turn is None or turn.kind == "compaction":
+        elif row.is_prompt or turn is None or turn.kind == "compaction" or turn.id in self.parents:
+            # What comes late, after others went on from that turn and were taken back, stands beside those: else it
+            # would come before them once they are shown again, and by its time it comes behind.
             turn = self._begin(row, "normal")
         elif turn.status == "unanswered" and row.role == "assistant":
             # By way of running: the table of states knows no other.
@@ -232,6 +235,7 @@ class _Walk:
     def _open(self, turn: Turn) -> None:
         turn = place_below(turn, self.turns.get(turn.parent_turn_id or ""))
         self.turns[turn.id], self.links[turn.id] = turn, []
+        self.parents.add(turn.parent_turn_id)
         self.writes.append(u.OpenTurn(turn))
 
     def _link(self, turn: Turn, message_id: str) -> None:
