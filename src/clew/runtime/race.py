@@ -38,6 +38,7 @@ def when_done(waiting: Coroutine[Any, Any, Any]) -> Stop:
 async def race(work: Coroutine[Any, Any, T], stop: Stop, *, grace_s: float = 0.0) -> asyncio.Task[T]:
     """Do the work until it is done, or until it is stopped: then it is cancelled, and given ``grace_s`` to end.
 
+    It begins in any case, and so says what it says before it waits for anything: also when it was stopped before.
     What comes back is done, or cancelled, or, if it did not heed that, still going on. Whoever is cancelled here
     takes the work along.
     """
@@ -52,6 +53,8 @@ async def race(work: Coroutine[Any, Any, T], stop: Stop, *, grace_s: float = 0.0
     task.add_done_callback(lambda _: end())
     stopping = stop(end)
     try:
+        if over.done():
+            await asyncio.sleep(0)
         await over
     finally:
         stopping.cancel()

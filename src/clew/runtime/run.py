@@ -224,6 +224,9 @@ class Run:
         """See that the request fits. Only then the session has the model: one that cannot take the conversation is not
         the session's."""
         await self._room.fit(None)
+        if self.signal.aborted:
+            # Hooks and summaries that do not heed an abort do not decide that the run goes on.
+            raise asyncio.CancelledError
         picked, goes_on = self._setting.session.model, self.turn.status in ("failed", "aborted")
         moved = await self._plan_model(picked, self._setting.model.plain)
         # A turn that goes on still swaps what it was to swap. What was picked since it broke off stays picked.
