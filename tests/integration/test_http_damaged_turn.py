@@ -132,3 +132,18 @@ async def test_a_session_whose_open_turn_is_gone_says_so_and_what_to_do(tmp_path
         await client.prompt(other, "mine")
         await client.idle(other)
         assert (await client.request("DELETE", f"/api/sessions/{session_id}")).status == 204
+
+
+async def test_a_place_that_is_no_number_is_named_on_the_last_page_too(tmp_path: Path) -> None:
+    """A page read turns and places by one statement, and was refused whole; all of the session said what is damaged."""
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with served(say("one"), store=store) as client:
+        session_id = await client.session()
+        await client.prompt(session_id, "first")
+        await client.idle(session_id)
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
+        assert connection.execute("UPDATE turn_messages SET position = 'x' WHERE position = 1").rowcount == 1
+    async with served(store=store) as client:
+        load = client.engine.messages
+        whole, page = await load(session_id), await load(session_id, limit=50)
+        assert (page, [part["type"] for part in page[-1].parts]) == (whole, ["data-damaged"])

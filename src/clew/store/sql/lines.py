@@ -165,7 +165,8 @@ class LineReader:
                 found.append(row)
             position, message_id = row[12], row[13]
             if position is not None:
-                if named and named[-1][1] > position:
+                # A place that is damaged may be no number; it stands behind those that are, and is told of below.
+                if named and type(position) is int and named[-1][1] > position:
                     raise InternalError("the messages of a turn are read out of order", turn_id=row[0])
                 named.append((message_id, position))
                 heads.append(row[13:])
