@@ -246,7 +246,15 @@ async def test_a_line_that_is_too_long_is_refused_under_its_own_id(before: bytes
     assert written == [{"jsonrpc": "2.0", "id": told, "error": why}]
 
 
-async def test_who_asked_for_what_comes_in_too_long_a_line_is_not_left_waiting() -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(b'{"jsonrpc":"2.0","id":1,"result":{"content":"', b'"}}', id="its id first"),
+        pytest.param(b'{"jsonrpc":"2.0","result":{"content":"', b'"},"id":1}', id="its id last"),
+        pytest.param(b'{"error":{"code":1,"message":"', b'"},"id":1,"jsonrpc":"2.0"}', id="an error"),
+    ],
+)
+async def test_who_asked_for_what_comes_in_too_long_a_line_is_not_left_waiting(before: bytes, after: bytes) -> None:
     """The answer is none, and nobody is told an error for having given it."""
     lines: asyncio.Queue[bytes] = asyncio.Queue()
     written: list[Any] = []
@@ -258,7 +266,7 @@ async def test_who_asked_for_what_comes_in_too_long_a_line_is_not_left_waiting()
     running = asyncio.create_task(connection.run())
     asking = asyncio.create_task(connection.request("fs/read_text_file", {}))
     await asyncio.sleep(0)
-    lines.put_nowait(b'{"jsonrpc":"2.0","id":1,"result":{"content":"' + b"x" * 6000 + b'"}}\n')
+    lines.put_nowait(before + b"x" * 6000 + after + b"\n")
     with pytest.raises(Refused, match="more than 5,000 bytes"):
         await asyncio.wait_for(asking, 30)
     lines.put_nowait(b"")

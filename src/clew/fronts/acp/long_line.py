@@ -13,7 +13,9 @@ _KEPT: Final = 1024
 _ID: Final = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
 # Of keys whose values are short; whatever stands behind a longer one may be inside of it.
 _SHORT: Final = rb'(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*)*'
-_FIRST: Final = re.compile(rb"\s*\{\s*" + _SHORT + _ID + rb"\s*,\s*" + _SHORT + rb'"(params|result|error)"')
+_FIRST: Final = re.compile(rb"\s*\{\s*" + _SHORT + _ID + rb"\s*,\s*" + _SHORT + rb'"(?:params|result|error)"')
+# Many say last whose answer it is.
+_ANSWER: Final = re.compile(rb"\s*\{\s*" + _SHORT + rb"(?:" + _ID + rb"\s*,\s*)?" + _SHORT + rb'"(?:result|error)"')
 # What stands right before the last brace is a key of the message itself.
 _LAST: Final = re.compile(rb"[\]}\d\"el]\s*,\s*" + _ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
@@ -40,5 +42,4 @@ class LongLine:
     @property
     def is_answer(self) -> bool:
         """It answers something that was asked from here."""
-        found = _FIRST.match(self._head)
-        return found is not None and found[2] != b"params"
+        return _ANSWER.match(self._head) is not None
