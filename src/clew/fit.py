@@ -7,13 +7,16 @@ without a word. So a type is learnt here, by one thread at a time, before it is 
 from __future__ import annotations
 
 import threading
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
 __all__ = ["fit", "fit_json"]
 
 T = TypeVar("T")
+
+MOST: Final = 1_000
+"""Types that are remembered: a host may make its own for each call, and they go when it lets them go."""
 
 _lock = threading.Lock()
 _learnt: set[Any] = set()
@@ -52,4 +55,6 @@ def _learn(type_: Any) -> None:
         # A type and all it is made of: whoever asks for one of these meanwhile waits here.
         msgspec.json.Decoder(type_)
         if remembered:
+            if len(_learnt) >= MOST:
+                _learnt.clear()
             _learnt.add(type_)

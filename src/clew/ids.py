@@ -139,7 +139,6 @@ class Mint:
         """``random`` gives a number below the one it is told; without it the system's own chance does."""
         self._clock = clock or SystemClock()
         self._random = random or _chance.below
-        self._is_drawn = random is None
         self._last = 0
         self._lock = threading.Lock()
 
@@ -195,7 +194,7 @@ class Mint:
         return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
 
     def _tail(self) -> str:
-        if self._is_drawn:
+        if self._random == _chance.below:
             return _chance.letters(_TAIL)
         number = self._random(_TAILS)
         digits = []

@@ -175,8 +175,8 @@ async def test_what_the_disk_may_be_needed_for_is_not_read_by_the_loop(
 
 
 async def test_a_tool_call_is_judged_in_one_look(tmp_path: Path, hand_overs: Counter[str]) -> None:
-    """The rules as they are stored then, which is read on the spot, and clew's own places as they are on disk; not more
-    for more calls before."""
+    """The rules as they are stored then, which is read on the spot, and plain targets by the loop; not more for more
+    calls before."""
     spent: list[Counter[str]] = []
 
     class Watching(ScriptedModel):
@@ -191,7 +191,7 @@ async def test_a_tool_call_is_judged_in_one_look(tmp_path: Path, hand_overs: Cou
         chunks = await client.chat(session_id, "go")
     assert types(chunks).count("tool-output-available") == 3
     between = [after - before for before, after in pairwise(spent)]
-    assert [(one["read"], one["thread"]) for one in between] == [(0, 1)] * 3
+    assert [(one["read"], one["thread"]) for one in between] == [(0, 0)] * 3
 
 
 @pytest.mark.rule("ST-13")

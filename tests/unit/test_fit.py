@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +15,7 @@ import msgspec
 import pytest
 
 import clew
-from clew.fit import fit, fit_json
+from clew.fit import MOST, fit, fit_json
 
 SRC = Path(clew.__file__).parent
 
@@ -80,3 +82,14 @@ def test_nobody_fits_values_by_another_way() -> None:
                 if named - {"list", "tuple", "dict", "str", "int", "Any", "msgspec"}:
                     found.append(f"{path.relative_to(SRC)}:{call.lineno}")
     assert found == []
+
+
+def test_types_that_a_host_makes_for_each_call_are_not_kept_for_good() -> None:
+    def made(n: int) -> weakref.ref[type[msgspec.Struct]]:
+        type_ = msgspec.defstruct(f"Made{n}", [("a", int)])
+        assert fit({"a": n}, type_) == type_(n)
+        return weakref.ref(type_)
+
+    types = [made(n) for n in range(3 * MOST)]
+    gc.collect()
+    assert sum(one() is not None for one in types) <= MOST

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from clew.fit import fit_json
+
 __all__ = ["LongLine"]
 
 _KEPT: Final = 1024
@@ -35,7 +37,7 @@ class LongLine:
         """Of the request or the answer; None where it cannot be read, or there is none."""
         found = _FIRST.match(self._head) or _LAST.search(self._tail)
         try:
-            return None if found is None else msgspec.json.decode(found[1], type=int | str)
+            return None if found is None else fit_json(found[1], int | str)
         except msgspec.DecodeError:
             return None
 

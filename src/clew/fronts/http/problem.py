@@ -157,16 +157,21 @@ def raw_problem(error: e.ClewError, *headers: tuple[bytes, bytes]) -> bytes:
     return b"\r\n".join([*lines, b"", bytes(answer.body)])
 
 
+def _log_of(request: Request) -> str:
+    # A host's own app, which has these handlers too, says nothing of a log.
+    return getattr(request.app.state, "log_name", SERVERS_LOG)
+
+
 async def _on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, e.ClewError):
         if status_of(error) == 500:
             log.error("a request failed: %s", error, exc_info=error)
-        return problem(error, request.app.state.log_name)
+        return problem(error, _log_of(request))
     if isinstance(error, ClientDisconnect):
         # Half a body is none. Nobody hears this; the log has it.
         return problem(BadRequest("the body broke off"))
     if not isinstance(error, HTTPException):
-        return problem(e.InternalError("unforeseen"), request.app.state.log_name)
+        return problem(e.InternalError("unforeseen"), _log_of(request))
     # What the router itself refuses.
     if error.status_code != 405:
         return problem(_Missing("there is nothing at this path"))
