@@ -16,7 +16,7 @@ __all__ = ["fit", "fit_json"]
 T = TypeVar("T")
 
 MOST: Final = 1_000
-"""Types that are remembered: a host may make its own for each call, and they go when it lets them go."""
+"""Types that are remembered at once: a host may make its own for each call, and they are not to be held for good."""
 
 _lock = threading.Lock()
 _learnt: set[Any] = set()

@@ -82,10 +82,10 @@ class ReaderPool:
             if again is None:
                 return answered(sql, on_spot=on_spot)
             begun = time.thread_time()
-            try:
-                return answered(sql, on_spot=on_spot)
-            finally:
-                self._quick.note(session_id, again, time.thread_time() - begun)
+            found = answered(sql, on_spot=on_spot)
+            # Not of one that was given up as too long: that says nothing of how long it takes.
+            self._quick.note(session_id, again, time.thread_time() - begun)
+            return found
 
         if (hot and self._is_new(session_id)) or (again is not None and self._is_quick(session_id, again)):
             # Sooner read than a thread wakes up; but the loop waits for nobody who has the connections.
