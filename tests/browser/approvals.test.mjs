@@ -124,9 +124,16 @@ test("an approval is still there after a reload and after a restart of the serve
   await asking(page).waitFor();
   await page.reload();
   await asking(page).waitFor();
+  // What was begun there is still there, too.
+  await asking(page).getByRole("combobox").selectOption({ index: 1 });
+  const picked = await asking(page).getByRole("combobox").inputValue();
+  await button(asking(page), "Deny").click();
+  await asking(page).getByLabel(/Why not/).fill("not now");
   page.allow(AWAY);
   await server.restart();
   await hurry(page);
+  assert.equal(await asking(page).getByLabel(/Why not/).inputValue(), "not now");
+  assert.equal(await asking(page).getByRole("combobox").inputValue(), picked);
   await button(asking(page), "Allow once").click();
   await reported(page, "patient");
 });
@@ -329,11 +336,30 @@ test("of several that wait keys answer the one in sight, and that alone shows th
   }, "none in sight is meant");
   const chosen = await meant.getAttribute("data-waits");
   assert.notEqual(chosen, before[0]);
-  assert.equal(await meant.evaluate((element) => getComputedStyle(element.querySelector("[data-key=y]"), "::after").content.includes("y")), true);
-  assert.equal(await asking(page).first().evaluate((element) => getComputedStyle(element.querySelector("[data-key=y]"), "::after").content), "none");
+  const hint = (element) => getComputedStyle(element.querySelector("[data-key=y]"), "::after").visibility;
+  assert.equal(await meant.evaluate(hint), "visible");
+  assert.equal(await asking(page).first().evaluate(hint), "hidden");
   await page.keyboard.press("y");
   await until(async () => (await waiting()).length === 6, "nothing was answered");
   assert.deepEqual(await waiting(), before.filter((one) => one !== chosen));
+});
+
+test("a button of a request stays where it is when a press on it brings the keys into sight", async () => {
+  const server = await sharedServer();
+  const id = await toolSession(server);
+  const page = await openSession(server, id);
+  await page.getByRole("textbox", { name: "Message", exact: true }).fill("going on");
+  await server.call("POST", `/api/sessions/${id}/prompt`, { text: "!bash echo pressed" });
+  await asking(page).waitFor();
+  const places = () => asking(page).getByRole("button").evaluateAll((all) => all.map((one) => one.getBoundingClientRect().toJSON()));
+  assert.equal(await page.locator("[data-meant]").count(), 0);
+  const before = await places();
+  await page.getByRole("button", { name: "Deny", exact: true }).hover();
+  await page.mouse.down();
+  await page.locator("[data-meant]").waitFor();
+  assert.deepEqual(await places(), before);
+  await page.mouse.up();
+  await asking(page).getByLabel(/Why not/).waitFor();
 });
 
 test("all that waits is answered at once", async () => {

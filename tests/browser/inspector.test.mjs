@@ -197,6 +197,8 @@ test("the tree draws every turn, the head and the branches; a click opens a turn
   await node("Turn right, the head, completed").waitFor();
   await node("Branch A branch of the tree").waitFor();
   assert.match(await node("Turn right, the head, completed").innerText(), /head/);
+  // Edges are drawn when the nodes they join have been measured.
+  await tab.locator(".react-flow__edge").nth(3).waitFor({ state: "attached" });
   assert.equal(await tab.locator(".react-flow__edge").count(), 4);
   const { turns } = await tree(server, id);
   await node("Turn left, off the line, completed").click();

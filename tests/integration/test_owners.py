@@ -18,6 +18,7 @@ import clew
 from clew.engine.facade import WHOLE_STORE
 from clew.errors import AliasTaken, InvalidInput, NotFound
 from clew.live.base import Event
+from clew.runtime.submission import TurnOutcome
 from clew.testing import scripted
 from clew.testing.scripted import ScriptedModel, say
 from clew.triggers.routing import Routing
@@ -38,6 +39,12 @@ class Owned:
 
     async def fill(self) -> None:
         ada = self.ada
+        finished = asyncio.Semaphore(0)
+
+        async def count(outcome: TurnOutcome) -> None:
+            finished.release()
+
+        self.engine.hook("turn_finished", count)
         session = await ada.create_session(
             model="demo/echo", title=SECRET, alias="chat-1", workspace_root=self.root, metadata={"label": SECRET}
         )
@@ -50,6 +57,9 @@ class Owned:
         schedule = await ada.schedules.add("0 9 * * *", SECRET, routing=Routing(session_id=session.id))
         await ada.webhooks.add("door", prompt=SECRET)
         received = await ada.events.receive("api", "1", Routing(label=SECRET), text=SECRET)
+        # The event began a turn, which nobody waits for: what is compared below is compared at rest.
+        for _ in range(2):
+            await finished.acquire()
         await ada.save_prompt("mine", SECRET)
         self.ids = {
             "session_id": session.id,

@@ -8,7 +8,7 @@ import { Button } from '../ui/button';
 import { AllowAll } from './allow_all';
 import { useAnswerKeys, useArmed, useMeant } from './answer_keys';
 import { targetWords, whoAsked } from './approval_words';
-import { useDraft, useMemory } from './memory';
+import { useDraft, useMemory, useOpen } from './memory';
 import { OfferChoice } from './offer_choice';
 import { passOn, usePoliteFocus } from './polite_focus';
 import { ToolInput } from './tool_input';
@@ -18,9 +18,9 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   const conversation = useThis();
   const root = useStore(conversation.store, (state) => state.session?.workspace_root ?? null);
   const [sending, setSending] = useState(false);
-  const [denying, setDenying] = useState(false);
+  const [denying, setDenying] = useOpen(`denying ${approval.id}`);
   const offers = approval.descriptor?.offers;
-  const [offer, setOffer] = useState(0);
+  const [picked, setPicked] = useDraft(`offer ${approval.id}`, offers?.[0]?.pattern);
   const [reason, setReason] = useDraft(`reason ${approval.id}`);
   const ref = useRef<HTMLDivElement>(null);
   const name = toolName(part);
@@ -33,8 +33,8 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
     const done = passOn(ref.current);
     setSending(true);
     try {
-      const picked = decision === 'session' || decision === 'project' ? offers?.[offer]?.pattern : undefined;
-      await conversation.decide(approval.id, decision, { reason: decision === 'deny' ? reason.trim() : undefined, pattern: picked });
+      const kept = decision === 'session' || decision === 'project';
+      await conversation.decide(approval.id, decision, { reason: decision === 'deny' ? reason.trim() : undefined, pattern: kept && offers?.length ? picked : undefined });
       done();
     } catch {
       // The notice above the composer says why.
@@ -63,7 +63,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
         <Targets approval={approval} root={root} command={(part.input as { command?: unknown } | undefined)?.command} />
         <p className="break-words text-quiet">{whoAsked(approval)}</p>
       </div>
-      {offers && <OfferChoice offers={offers} picked={offer} onPick={setOffer} />}
+      {offers && <OfferChoice offers={offers} picked={picked} onPick={setPicked} />}
       <div className="flex flex-wrap gap-2">
         <Button look="thread" disabled={sending} data-key="y" aria-keyshortcuts={armed && meant ? 'y' : undefined} onClick={() => void decide('once')}>
           Allow once

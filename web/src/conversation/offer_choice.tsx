@@ -5,8 +5,9 @@ import type { Offer } from './tool_part';
 
 interface Props {
   offers: Offer[];
-  picked: number;
-  onPick: (index: number) => void;
+  /** The pattern of one of them. */
+  picked: string;
+  onPick: (pattern: string) => void;
 }
 
 export function OfferChoice({ offers, picked, onPick }: Props) {
@@ -20,9 +21,9 @@ export function OfferChoice({ offers, picked, onPick }: Props) {
       <label htmlFor={id} className="text-quiet">
         Kept for longer, it allows
       </label>
-      <select id={id} value={picked} onChange={(event) => onPick(Number(event.target.value))} className="w-full min-w-0 rounded-md border border-line bg-raised px-2 py-1 text-sm">
-        {offers.map((offer, index) => (
-          <option key={offer.pattern} value={index}>
+      <select id={id} value={picked} onChange={(event) => onPick(event.target.value)} className="w-full min-w-0 rounded-md border border-line bg-raised px-2 py-1 text-sm">
+        {offers.map((offer) => (
+          <option key={offer.pattern} value={offer.pattern}>
             {offer.words}
           </option>
         ))}

@@ -1,0 +1,1 @@
+export{o as Mermaid}from"./index-B2id6YQq.js";
