@@ -224,11 +224,21 @@ test("a refused key is told in plain words, and Try again tries again", async ()
   const server = await sharedServer();
   const { id } = await newSession(server, "demo/fail");
   const page = await openSession(server, id);
+  await page.evaluate(() => {
+    window.alerts = 0;
+    const drawn = (node) => node instanceof Element && (window.alerts += Number(node.matches('[role="alert"]')) + node.querySelectorAll('[role="alert"]').length);
+    new MutationObserver((changes) => changes.forEach((change) => change.addedNodes.forEach(drawn))).observe(document.querySelector("main"), { childList: true, subtree: true });
+  });
   await say(page, "401");
   const told = page.getByRole("alert").filter({ hasText: "demo refused the key. Check the key and what it may use, or choose another model." });
   assert.equal(await told.getByText("the key is not valid").isVisible(), false);
   await told.getByText("Details").click();
   await told.getByText("401: the key is not valid").waitFor();
+  // What was read is told in the place where it was told at once, and nothing that was opened is closed by it.
+  await idle(server, id);
+  await button(page, "Inspect the turn").waitFor();
+  await told.getByText("401: the key is not valid").waitFor();
+  assert.equal(await page.evaluate(() => window.alerts), 1);
   await page.reload();
   await told.waitFor();
   const { messages: before } = await server.call("GET", `/api/sessions/${id}/messages`);

@@ -60,7 +60,7 @@ export const AssistantMessage = memo(function AssistantMessage({ message, live =
         );
       })}
       {unsent !== undefined && <p className="my-2 text-xs text-quiet">This broke off. The turn went on without it: the model is not sent its last step.</p>}
-      {!live && <TurnEnd message={message} last={last && !past} />}
+      {!live && (past || !last) && <TurnEnd message={message} />}
       {!past && <AssistantActions message={message} live={live} last={last} />}
     </MessageFrame>
   );

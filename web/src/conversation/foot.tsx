@@ -9,15 +9,13 @@ import { doingWords, retryAt } from '../top/status_words';
 import { Icon } from '../ui/icon';
 import { Pulse } from '../ui/pulse';
 import { saysNothing } from './steps';
-import { StatusEnd, TurnEnd, useTurn } from './turn_end';
-import { ending } from './turn_words';
+import { NewestEnd } from './turn_end';
 
 export function Foot({ last, busy }: { last: Message | undefined; busy: boolean }) {
   const conversation = useThis();
   const status = useStore(conversation.store, (state) => state.status);
   const quiet = !last || last.role === 'user' || saysNothing(last);
   const doing = doingWords(status);
-  const told = ending(useTurn(last, true)) !== null;
   return (
     <div className="mx-auto w-full max-w-3xl px-4 pb-6">
       {status.state === 'retrying' ? (
@@ -37,7 +35,7 @@ export function Foot({ last, busy }: { last: Message | undefined; busy: boolean 
           </p>
         )
       )}
-      {!busy && (told ? last?.role === 'user' && <TurnEnd message={last} last /> : <StatusEnd />)}
+      {!busy && <NewestEnd last={last} />}
     </div>
   );
 }

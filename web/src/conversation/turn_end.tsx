@@ -1,7 +1,7 @@
 /** How a turn ended that did not end well, in plain words, and the way on. */
 
 import type { BranchBody } from '@clew/client';
-import type { Message, Metadata } from '../api/types';
+import type { Message } from '../api/types';
 import { useHost } from '../state/host';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
@@ -13,31 +13,28 @@ import { ending, type Ending, type TurnProblem } from './turn_words';
 
 const ENDED = new Set(['failed', 'aborted', 'unanswered']);
 
-/** What is known of the end of a message's turn: what the message says, or for the newest one what stands around it. */
-export function useTurn(message: Message | undefined, last: boolean): Metadata['turn'] {
-  const conversation = useThis();
-  const told = message?.metadata?.turn;
-  const id = message?.metadata?.turn_id;
-  const status = useStore(conversation.store, ({ tree }) => (last && !told && id ? (tree?.turns.findLast((turn) => turn.id === id)?.status ?? null) : null));
-  const problem = useStore(conversation.store, (state) => (last && state.status.state === 'error' ? (state.status.problem ?? null) : null));
-  if (told || status === null || !ENDED.has(status)) return told;
-  return { status, error: status === 'aborted' ? null : (problem as NonNullable<Metadata['turn']>['error']) };
+/** Of a turn that others followed. */
+export function TurnEnd({ message }: { message: Message }) {
+  const end = ending(message.metadata?.turn);
+  return end && <EndLine end={end} problem={(message.metadata?.turn?.error ?? null) as TurnProblem | null} last={false} />;
 }
 
-export function TurnEnd({ message, last }: { message: Message; last: boolean }) {
-  const turn = useTurn(message, last);
-  const end = ending(turn);
-  return end && <EndLine end={end} problem={(turn?.error ?? null) as TurnProblem | null} last={last} />;
-}
-
-/** The same, when only the session's status tells it: the turn was refused, and its prompt is not on the line. */
-export function StatusEnd() {
+/**
+ * Of the newest turn, below all messages. The session's status tells it first, and alone where the turn was refused and its prompt is not on
+ * the line; the tree and the message tell it as soon as they are read. It is one line all the same: one that came again elsewhere would be
+ * read out twice, and take a press or an opened detail along.
+ */
+export function NewestEnd({ last }: { last: Message | undefined }) {
   const conversation = useThis();
-  const problem = useStore(conversation.store, ({ status }) => (status.state === 'error' ? (status.problem ?? null) : null)) as TurnProblem | null;
-  if (!problem) return null;
-  const refused = typeof problem.text === 'string';
-  const end = ending({ status: refused ? 'refused' : 'failed', error: { ...problem, code: problem.code ?? '', message: problem.message ?? '' } });
-  return end && <EndLine end={end} problem={problem} last />;
+  const stored = last?.metadata?.turn;
+  const id = last?.metadata?.turn_id;
+  const status = useStore(conversation.store, ({ tree }) => (id ? (tree?.turns.findLast((turn) => turn.id === id)?.status ?? null) : null));
+  const problem = useStore(conversation.store, (state) => (state.status.state === 'error' ? (state.status.problem ?? null) : null)) as TurnProblem | null;
+  const error = problem && { ...problem, code: problem.code ?? '', message: problem.message ?? '' };
+  const turn = stored ?? (status !== null && ENDED.has(status) ? { status, error: status === 'aborted' ? null : error } : undefined);
+  const told = ending(turn);
+  const end = told ?? (error && ending({ status: typeof error.text === 'string' ? 'refused' : 'failed', error }));
+  return end && <EndLine end={end} problem={told ? ((turn?.error ?? null) as TurnProblem | null) : problem} last />;
 }
 
 function EndLine({ end, problem, last }: { end: Ending; problem: TurnProblem | null; last: boolean }) {

@@ -1,1 +1,0 @@
-export{o as Mermaid}from"./index-B2id6YQq.js";
