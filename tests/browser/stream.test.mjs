@@ -14,6 +14,7 @@ import {
   drawn,
   idle,
   newSession,
+  newestEnd,
   noteDrawings,
   openSession,
   own,
@@ -192,7 +193,7 @@ test("Stop stops the run, says so, and Continue goes on", async () => {
   await button(page, "Stop").click();
   await stopped(server, page, id);
   await page.reload();
-  await answers(page).getByText("Stopped.", { exact: true }).waitFor();
+  await newestEnd(page).getByText("Stopped.", { exact: true }).waitFor();
   await button(page, "Continue").click();
   await until(async () => (await status(server, id)).state === "busy", "it did not go on");
   await button(page, "Stop").click();
@@ -217,7 +218,7 @@ test("Esc stops the run, from the field and from anywhere in the conversation", 
   await page.getByRole("region", { name: "Messages" }).focus();
   await page.keyboard.press("Escape");
   await idle(server, id);
-  await answers(page).nth(1).getByText("Stopped.", { exact: true }).waitFor();
+  await newestEnd(page).getByText("Stopped.", { exact: true }).waitFor();
 });
 
 test("a refused key is told in plain words, and Try again tries again", async () => {
@@ -299,7 +300,7 @@ test("another model can be picked for the next message", async () => {
 
 /** Waits until the answer says that it was stopped, with exactly the words that are stored. */
 async function stopped(server, page, id) {
-  await answers(page).last().getByText("Stopped.", { exact: true }).waitFor();
+  await newestEnd(page).getByText("Stopped.", { exact: true }).waitFor();
   await idle(server, id);
   const stored = await storedWords(server, id);
   await agrees(page, stored);

@@ -32,6 +32,8 @@ export async function openSession(server, id, options = {}) {
 
 export const composer = (page) => page.getByRole("textbox", { name: "Message", exact: true });
 export const answers = (page) => page.getByRole("article", { name: "Assistant" });
+/** How the newest turn ended, where it did not end well. */
+export const newestEnd = (page) => page.getByRole("main").locator("[data-newest-end]");
 export const own = (page) => page.getByRole("article", { name: "You" });
 export const button = (page, name) => page.getByRole("button", { name, exact: true });
 export const banner = (page) => page.getByText("The server is away.");

@@ -16,6 +16,7 @@ import {
   hurry,
   idle,
   newSession,
+  newestEnd,
   openSession,
   own,
   said,
@@ -56,7 +57,7 @@ test("two windows show the same words while they are written, and a stop in eith
   await button(other, "Stop").click();
   await idle(server, id);
   for (const window of windows) {
-    await answers(window).last().getByText("Stopped.", { exact: true }).waitFor();
+    await newestEnd(window).getByText("Stopped.", { exact: true }).waitFor();
     await agrees(window, await storedWords(server, id));
     await button(window, "Send").waitFor();
   }
@@ -199,7 +200,7 @@ test("a server that is killed while it writes is said to be away, and is back by
   const stored = await storedWords(server, id);
   assertBegins(seen, stored, "every word that was seen is stored");
   await agrees(page, stored);
-  await answers(page).last().getByText("Interrupted: the server stopped while this was being written.").waitFor();
+  await newestEnd(page).getByText("Interrupted: the server stopped while this was being written.").waitFor();
   await button(page, "Try again").click();
   await until(async () => (await status(server, id)).state === "busy", "it did not go on");
   await until(async () => (await shownWords(page)).length > 0, "nothing new is shown");
@@ -217,7 +218,7 @@ test("a server that is restarted in good order while it writes is back by itself
   for (const window of windows) await atLeast(window, 5);
   await server.restart();
   for (const window of windows) {
-    await answers(window).last().getByText("Stopped. The server was shut down.").waitFor();
+    await newestEnd(window).getByText("Stopped. The server was shut down.").waitFor();
     await button(window, "Continue").waitFor();
     await banner(window).waitFor({ state: "detached" });
     await agrees(window, await storedWords(server, id));

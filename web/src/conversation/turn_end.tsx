@@ -52,6 +52,7 @@ function EndLine({ end, problem, last }: { end: Ending; problem: TurnProblem | n
   };
   return (
     <div
+      data-newest-end={last || undefined}
       role={end.tone === 'bad' && last ? 'alert' : undefined}
       className={`my-2 flex min-w-0 flex-wrap items-center gap-x-3 gap-y-2 rounded-lg px-3 py-2 text-sm ${end.tone === 'bad' ? 'bg-bad-soft text-bad' : 'bg-panel text-quiet'}`}
     >
