@@ -6,6 +6,7 @@ import ast
 import asyncio
 import re
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import clew
 from clew.config import Config
 from clew.errors import InvalidInput, StoreUnavailable
 from clew.history.check import check
-from clew.store.sql.sqlite import opening
+from clew.store.sql.sqlite import opening, writer
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.migrate import statements
 from clew.store.unit import BookStep, FinishStep, PatchSession, Unit
@@ -149,6 +150,27 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[Traced]:
     monkeypatch.setattr(opening, "connect", traced_connect)
     monkeypatch.setitem(opening.open_sqlite.__kwdefaults__ or {}, "connect", traced_connect)
     return seen
+
+
+@pytest.mark.timeout(30)
+async def test_a_failure_between_two_commits_keeps_nobody_waiting(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log cannot be moved, for a reason that nobody thought of: the writer goes on, and says what happened."""
+    failed = threading.Event()
+
+    def fail(connection: sqlite3.Connection) -> bool:
+        failed.set()
+        raise RuntimeError("no thread can be started any more")
+
+    monkeypatch.setattr(writer, "empty_log", fail)
+    async with sqlite_store(path) as store:
+        scribe = await Scribe.create(store)
+        assert await asyncio.to_thread(failed.wait, 20)
+        await store.commit(retitle(scribe.session_id, "after it"))
+        found = await store.find_session(scribe.session_id)
+        assert getattr(found, "title", None) == "after it"
+    assert {record.getMessage() for record in caplog.records} == {f"looking after {path} failed"}
 
 
 @pytest.mark.rule("ST-3")

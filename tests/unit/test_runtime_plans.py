@@ -132,6 +132,18 @@ async def test_who_left_is_not_told_of_an_abort() -> None:
     assert told == ["stayed"]
 
 
+async def test_one_who_fails_when_told_of_an_abort_keeps_it_from_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    signal, told = Signal(), []
+
+    def fail() -> None:
+        raise RuntimeError("not now")
+
+    signal.on_abort(fail)
+    signal.on_abort(lambda: told.append("heard"))
+    signal.abort("enough")
+    assert (told, [record.exc_text is not None for record in caplog.records]) == (["heard"], [True])
+
+
 @pytest.mark.rule("RN-3")
 def test_only_a_passing_failure_is_tried_again() -> None:
     """Longer each time; a provider that says how long is believed, up to two minutes."""

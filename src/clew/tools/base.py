@@ -10,6 +10,7 @@ put beside, never dumped.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ __all__ = [
     "ToolOutput",
     "target_of_arguments",
 ]
+
+log = logging.getLogger("clew.tools")
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
 MAX_OUTPUT_CHARS: Final = 30_000
@@ -127,7 +130,11 @@ class Signal:
             self.reason = reason
             self._event.set()
             for hearer in [*self._hearers]:
-                hearer.call()
+                try:
+                    hearer.call()
+                except Exception:
+                    # The others have to hear of it all the same.
+                    log.exception("a tool that was told of an abort failed")
 
     def on_abort(self, call: Callable[[], None]) -> Timer:
         """Call this when it is aborted; at once, where it was already. Cancelling takes that back."""

@@ -180,21 +180,32 @@ class Writer:
                     log.exception("the writer of %s failed", self._path)
                     self._broken = InternalError(f"the writer of {self._path} failed: {error!r}")
                     answer(group, [self._broken] * sum(item.size for item in group))
-            else:
-                try:
-                    self._watch.idle()
-                except StoreGone as error:
-                    self._give_up(error)
-            for look in looks or ([] if group else [Look(None)]):
-                self._look(look.session_id)
+            try:
+                self._look_after(group, looks)
+            except Exception:
+                # What is committed stays, and the next unit is committed all the same; the log is moved another time.
+                log.exception("looking after %s failed", self._path)
+                self._checkpointed = (self.commits, self._syncs, self._checkpointed[2])
+            for look in looks:
                 look.done.set()
-            self._checkpoint(idle=not group and not looks)
         if self._broken is None:
             with contextlib.suppress(OSError, sqlite3.Error):
                 self._looked.note(self._others.is_known)
         self._others.close()
         self._connection.close()
         self._acknowledged.close()
+
+    def _look_after(self, group: list[Item], looks: list[Look]) -> None:
+        """What is done between groups: whether the file is still there, what others wrote, the log."""
+        if not group:
+            try:
+                self._watch.idle()
+            except StoreGone as error:
+                self._give_up(error)
+        for look in looks or ([] if group else [Look(None)]):
+            self._look(look.session_id)
+            look.done.set()
+        self._checkpoint(idle=not group and not looks)
 
     def _look(self, session_id: str | None) -> None:
         """Take in what others wrote: new sessions, and into this one."""
