@@ -192,7 +192,7 @@ async def test_everybody_is_told_and_can_look_at_what_was_summarised(tmp_path: P
         listening = asyncio.create_task(listen())
         await asyncio.sleep(0)
         done = await s.engine.compact(s.id)
-        await asyncio.wait_for(listening, 5)
+        await asyncio.wait_for(listening, 60)
         assert told == [{"session_id": s.id, **msgspec.to_builtins(done), "auto": False}]
         assert told[0]["turns"] == 2
         first = await s.engine.compaction(s.id, done.message_id or "")

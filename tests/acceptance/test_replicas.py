@@ -227,7 +227,7 @@ async def test_a_replica_that_has_much_to_see_to_keeps_its_own_lease_meanwhile(c
     if what == "adrift_sessions":
         await joining
         clock.advance(LEASE_MS / 3)
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     [held] = await cluster.store.list_replicas()
     for _ in range(6):
         before = cluster.stores[0].commits

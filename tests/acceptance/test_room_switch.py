@@ -64,7 +64,7 @@ async def test_what_fits_in_no_way_is_refused_with_a_branch_that_does(tmp_path: 
         chunks = await s.follow()
         outcome = await sent.wait()
         await s.rest()
-        await asyncio.wait_for(listening, 5)
+        await asyncio.wait_for(listening, 60)
         error = outcome.error or {}
         users = [m.id for m in await s.engine.messages(s.id) if m.role == "user"]
         last = (await s.engine.messages(s.id))[-1].id

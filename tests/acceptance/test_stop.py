@@ -259,7 +259,7 @@ async def test_whoever_watches_is_told_of_the_pause_and_of_its_end(open_scenario
 
         async def until(state: str, paused_by: str | None) -> None:
             """Both tell it, sooner or later; a slow reader is shown how it is now."""
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 async for status in watched:
                     if (status.state, status.paused_by, status.paused) == (state, paused_by, paused_by is not None):
                         break

@@ -185,7 +185,7 @@ class Campaign:
 
     async def ended(self, session_id: str, submission: Submission) -> TurnOutcome:
         """How it ended, once what comes after a turn is over too: one preset has the session summarised then."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             outcome = await submission.wait()
             while True:
                 async with self.engine._runtime.sessions.lock(session_id):

@@ -202,12 +202,12 @@ async def test_what_another_program_commits_while_the_writer_waits_for_it_is_rea
                     data = '{"type":"text","text":"changed"}'
                     other.execute("UPDATE chat_parts SET data_json = ? WHERE id = ?", (data, part.id))
                 committed.set()
-                read.wait(10)
+                read.wait(60)
             begin(self)
 
         monkeypatch.setattr(writer.Writer, "_begin", wait_for_it)
         writing = store.submit(u.Unit(session_id, (u.PatchSession(metadata={"a": 1}),)))
-        await asyncio.to_thread(committed.wait, 10)
+        await asyncio.to_thread(committed.wait, 60)
         try:
             seen = await kept_view(store, session_id)
         finally:

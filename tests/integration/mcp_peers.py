@@ -54,7 +54,7 @@ async def noted(notes: Path, line: str) -> None:
     """Wait until the server has noted this."""
 
     def look() -> bool:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             if notes.exists() and line in notes.read_text().splitlines():
                 return True

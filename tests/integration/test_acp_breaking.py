@@ -71,7 +71,7 @@ async def test_who_reads_nothing_any_more_keeps_nothing_from_ending(monkeypatch:
     async def write(data: bytes) -> None:
         await asyncio.Event().wait()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await Connection(read, write, Handler(lambda _: None, lambda _: None)).run()
 
 
@@ -269,7 +269,7 @@ async def test_a_turn_that_ends_before_its_prompt_is_known_to_be_taken_ends_the_
 
         async def submit(*words: Any, **more: Any) -> Any:
             taken = await engine.submit(*words, **more)
-            await asyncio.wait_for(gate.reached.wait(), 30)
+            await asyncio.wait_for(gate.reached.wait(), 60)
             await yield_to_others()
             gate.set()
             await taken.wait()
@@ -285,7 +285,7 @@ async def test_a_turn_that_ends_before_its_prompt_is_known_to_be_taken_ends_the_
         async with connected(front) as client:  # type: ignore[arg-type]
             await client.initialize()
             await client.ask("session/resume", {"sessionId": session.id, "cwd": str(tmp_path)})
-            await asyncio.wait_for(looking.wait(), 30)
+            await asyncio.wait_for(looking.wait(), 60)
             assert await client.prompt(session.id, "go") == {"stopReason": "end_turn"}
             assert (client.said(), client.said("user_message_chunk")) == ("half whole", "")
 
@@ -300,7 +300,7 @@ async def test_a_summary_that_is_cancelled_is_told_as_cancelled(tmp_path: Path) 
         for words in ("1" * 3000, "2" * 3000, "3" * 3000):
             await client.prompt(session_id, words)
         compacting = client.prompt(session_id, "/compact")
-        await asyncio.wait_for(gate.reached.wait(), 30)
+        await asyncio.wait_for(gate.reached.wait(), 60)
         client.tell("session/cancel", {"sessionId": session_id})
         assert await compacting == {"stopReason": "cancelled"}
         assert [one["status"] for one in client.of("compaction_update")] == ["in_progress", "cancelled"]

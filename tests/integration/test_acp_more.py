@@ -200,7 +200,7 @@ async def test_garbage_is_answered_with_an_error_and_nothing_is_lost(tmp_path: P
         await client.until(lambda: client.said() == "half ")
         for line, code in GARBAGE:
             client.to_agent.put_nowait(line + b"\n")
-            assert (await asyncio.wait_for(client.nameless.get(), 30))["error"]["code"] == code, line[:80]
+            assert (await asyncio.wait_for(client.nameless.get(), 60))["error"]["code"] == code, line[:80]
         for method, params, code in WRONG:
             with pytest.raises(Refusal) as refused:
                 await client.ask(method, params) if params is not None else await client.begin(method)
@@ -211,7 +211,7 @@ async def test_garbage_is_answered_with_an_error_and_nothing_is_lost(tmp_path: P
         client.tell("nobody/knows", {"a": 1})
         client.to_agent.put_nowait(b'\n  \n{"jsonrpc":"2.0","id":null,"meth')
         client.to_agent.put_nowait(b'od":"in two pieces"}\n')
-        assert (await asyncio.wait_for(client.nameless.get(), 30))["error"]["code"] == -32600
+        assert (await asyncio.wait_for(client.nameless.get(), 60))["error"]["code"] == -32600
         hold.set()
         assert await running == {"stopReason": "end_turn"}
         assert client.said() == "half whole"
@@ -268,7 +268,7 @@ async def test_who_asked_for_what_comes_in_too_long_a_line_is_not_left_waiting(b
     await asyncio.sleep(0)
     lines.put_nowait(before + b"x" * 6000 + after + b"\n")
     with pytest.raises(Refused, match="more than 5,000 bytes"):
-        await asyncio.wait_for(asking, 30)
+        await asyncio.wait_for(asking, 60)
     lines.put_nowait(b"")
     await running
     assert [one.get("method") for one in written] == ["fs/read_text_file"]

@@ -451,7 +451,7 @@ async def test_an_end_is_waited_for_by_whatever_the_session_and_the_message_are_
     async with (
         scripted([wait(gate), say("one")], say("two")) as (_, port),
         AsyncClient(f"http://127.0.0.1:{port}", token=TOKEN) as client,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         await client.create_session(alias="letters")
         turn = await client.start("letters", "first", message_id="mine-1")

@@ -284,12 +284,12 @@ async def test_a_session_stays_in_memory_while_a_change_of_it_is_on_its_way_to_d
 
     def slowly() -> None:
         writing.set()
-        go_on.wait(10)
+        go_on.wait(60)
         real()
 
     monkeypatch.setattr(store._watch, "check", slowly)
     renaming = asyncio.ensure_future(store.commit(Unit(session_id, (PatchSession(metadata={"title": "new"}),))))
-    await asyncio.to_thread(writing.wait, 10)
+    await asyncio.to_thread(writing.wait, 60)
     clock.advance(2 * IDLE_MS)
     await asyncio.sleep(0)
     assert store.in_memory == (session_id,)

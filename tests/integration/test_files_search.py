@@ -224,12 +224,12 @@ async def test_what_is_deleted_while_the_first_search_copies_is_not_found_by_it_
 
     def slowly(session_id: str) -> None:
         removing.set()
-        searched.wait(10)
+        searched.wait(60)
         real(session_id)
 
     monkeypatch.setattr(store._codec, "remove", slowly)
     deleting = asyncio.ensure_future(store.commit(Unit(gone.session_id, (DeleteSession(),))))
-    await asyncio.to_thread(removing.wait, 10)
+    await asyncio.to_thread(removing.wait, 60)
     assert await hits(store, "thimble") == [(kept.session_id, "a **thimble**")]
     searched.set()
     await deleting

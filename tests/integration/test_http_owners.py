@@ -298,7 +298,7 @@ async def test_a_stream_ends_when_the_token_it_began_with_is_revoked(owned: Owne
     streams = Streams(heartbeat_s=0.01)
     client = AsgiClient(make_app(owned.engine, authenticate=tokens, streams=streams), owned.engine, streams)
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(60),
         client.open("GET", "/api/events", headers=headers[0]) as adas,
         client.open("GET", "/api/events", headers=headers[1]) as bobs,
     ):

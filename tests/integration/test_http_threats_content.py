@@ -244,7 +244,7 @@ async def test_b32_patterns_that_blow_up_do_not() -> None:
         put = await client.request("PUT", f"/api/sessions/{session_id}/permissions", {"rules": rules})
         assert put.status == 200
         path = f"/api/sessions/{session_id}/permissions/explain?tool=bash&target=echo%20{'a' * 2000}"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await client.get(path)).json()["action"] == "ask"
 
 

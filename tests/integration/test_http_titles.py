@@ -51,7 +51,7 @@ async def title(client: AsgiClient, session_id: str) -> Any:
 
 async def becomes(client: AsgiClient, session_id: str, told: Any) -> None:
     """Wait until the session is called so; naming goes on beside everything else."""
-    async with asyncio.timeout(5), client.open("GET", "/api/events") as reply:
+    async with asyncio.timeout(60), client.open("GET", "/api/events") as reply:
         events = reply.frames()
         await anext(events)
         while await title(client, session_id) != told:

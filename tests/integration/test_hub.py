@@ -269,7 +269,7 @@ async def test_who_fails_over_what_became_of_his_unit_keeps_nobody_from_hearing(
 
     slow_store.submit_all([unit], fail, awaited=False)
     slow_store.submit_all([unit], lambda answers: last.set_result(None), awaited=True)
-    await asyncio.wait_for(last, 10)
+    await asyncio.wait_for(last, 60)
 
 
 async def test_a_loop_that_ends_while_its_unit_is_written_takes_no_other_along(
@@ -307,7 +307,7 @@ async def test_nothing_is_handed_over_behind_the_end(store: SqliteStore) -> None
     inbox._queue = SimpleNamespace(  # type: ignore[assignment]
         put=end_first, get=inbox._queue.get, get_nowait=inbox._queue.get_nowait, empty=inbox._queue.empty
     )
-    assert await asyncio.wait_for(store.submit(unit), 10) == u.Committed()
+    assert await asyncio.wait_for(store.submit(unit), 60) == u.Committed()
     closing.join()
 
 
@@ -327,7 +327,7 @@ async def test_a_store_that_raises_instead_of_answering_ends_the_streams_of_that
     for chunk in text("so ", open=True):
         recorder.write(chunk)
     with pytest.raises(RuntimeError, match="not today"):
-        await asyncio.wait_for(recorder.flush(), 10)
+        await asyncio.wait_for(recorder.flush(), 60)
 
 
 async def test_folds_that_are_under_way_count_until_they_are_answered() -> None:

@@ -41,7 +41,7 @@ class Hold:
         def held(sql: Statements, named: str) -> Tree:
             if named == session_id:
                 self.inside.release()
-                assert self.go_on.wait(30)
+                assert self.go_on.wait(60)
             return load(sql, named)
 
         monkeypatch.setattr(lines, "load_tree", held)
@@ -67,7 +67,7 @@ async def test_a_prompt_and_a_list_pass_while_every_long_reader_is_held(
         paths = [f"/api/sessions/{long}/export"] * (AT_ONCE + 2)
         asked = [asyncio.create_task(client.get(path)) for path in paths]
         for _ in range(AT_ONCE):
-            assert await asyncio.to_thread(hold.inside.acquire, timeout=30)
+            assert await asyncio.to_thread(hold.inside.acquire, timeout=60)
         assert not hold.inside.acquire(blocking=False)
         ended = await (await engine.submit(short, "hello")).wait()
         listed = await client.get("/api/sessions")
@@ -286,7 +286,7 @@ async def test_much_is_freed_beside_the_loop_once_nobody_has_it() -> None:
 
     hold(2_000)
     await asyncio.sleep(0)
-    assert await asyncio.to_thread(done.wait, 30)
+    assert await asyncio.to_thread(done.wait, 60)
     assert freed == [False] * 2_000
     freed.clear()
     hold(3)

@@ -123,7 +123,7 @@ async def test_a_stream_of_changes_that_breaks_off_or_is_gone_is_had_again() -> 
     streams: list[bytes | int] = [*[cut] * 4, 404, f"data: {json.dumps(changed)}\n\n".encode()]
     async with telling(streams) as (port, asked):
         servers = {"far": {"url": f"http://127.0.0.1:{port}/mcp", "trust": True}}
-        async with asyncio.timeout(30), served(say("I see"), mcp_servers=servers) as client:
+        async with asyncio.timeout(60), served(say("I see"), mcp_servers=servers) as client:
             body = {"session_id": await client.session(), "server": "far", "uri": "x:y"}
             assert (await client.post("/api/schedules/watch", body)).status == 201
             async with client.open("GET", "/api/events") as reply:
@@ -141,7 +141,7 @@ async def test_a_stream_without_an_end_to_it_ends_the_connection(monkeypatch: py
     noise = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
     async with telling([f"data: {json.dumps(noise)}\n\n".encode() * 5_000]) as (port, _):
         servers = {"far": {"url": f"http://127.0.0.1:{port}/mcp"}}
-        async with asyncio.timeout(30), served(mcp_servers=servers) as client:
+        async with asyncio.timeout(60), served(mcp_servers=servers) as client:
             assert (await client.post("/api/mcp-servers/far/start")).json()["state"] in ("ready", "failed")
             error = None
             while not error:

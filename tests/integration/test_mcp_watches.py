@@ -35,7 +35,7 @@ async def turns(client: AsgiClient, session_id: str) -> list[tuple[str, Any]]:
 
 async def changed(client: AsgiClient, session_id: str, count: int) -> None:
     """Wait until so many prompts are there, and nothing runs."""
-    async with asyncio.timeout(30), client.open("GET", "/api/events") as reply:
+    async with asyncio.timeout(60), client.open("GET", "/api/events") as reply:
         frames = reply.frames()
         while len(await turns(client, session_id)) < count:
             await anext(frames)
@@ -98,7 +98,7 @@ async def test_a_watch_outlives_a_restart_and_says_what_is_wrong_with_it(tmp_pat
         assert await turns(client, session_id) == [("The door!", "mcp")]
     secretive = rude_server("secretive", trust=True)
     for given, why in (({"rude": secretive}, "does not tell of changes: nobody hears of that"), ({}, "no MCP server")):
-        async with asyncio.timeout(30), served(store=store, mcp_servers=given) as client:
+        async with asyncio.timeout(60), served(store=store, mcp_servers=given) as client:
             error = None
             while not error:
                 # Each look is a request of its own, and the listening goes on between them.

@@ -139,7 +139,7 @@ async def test_a_unit_of_a_process_that_was_stopped_in_it_is_done_when_it_goes_o
 
         monkeypatch.setattr(w, "failpoint", stopped)
         titled = Unit(scribe.session_id, (PatchSession({"title": "kept"}),))
-        assert await asyncio.wait_for(store.commit(titled), 30) == Committed()
+        assert await asyncio.wait_for(store.commit(titled), 60) == Committed()
         assert ended == [1]
         session = await store.find_session(scribe.session_id)
         assert session is not None

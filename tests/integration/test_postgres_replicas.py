@@ -36,7 +36,7 @@ async def test_a_session_has_one_run_among_replicas_and_goes_on_when_its_replica
         assert await two.abort(session.id, queue="go_on")
         await one._runtime.heartbeat.look()
         assert (await running.wait()).stopped == BY_USER
-        await asyncio.wait_for(late.reached.wait(), 20)
+        await asyncio.wait_for(late.reached.wait(), 60)
         held = str(one.host.lease.replica_id)
         await two.store.commit(Unit(STORE_WIDE, (BeatReplica(held, 0),)))
         await two._runtime.heartbeat.look()

@@ -74,7 +74,7 @@ async def mock_url(tmp_path: Path) -> AsyncIterator[str]:
     try:
         seen = b""
         while (found := re.search(rb"listening on (http://[\d.:]+)", seen)) is None:
-            line = await asyncio.wait_for(process.stdout.readline(), 30)
+            line = await asyncio.wait_for(process.stdout.readline(), 60)
             assert line, seen.decode()
             seen += line
         yield found[1].decode()

@@ -44,7 +44,6 @@ async def test_a_search_is_answered_before_all_is_indexed_says_so_and_completes_
         ids = await talks(client, 4)
         answers: list[dict[str, Any]] = []
         while not answers or not answers[-1]["complete"]:
-            assert len(answers) < 500
             answers.append((await client.get("/api/search?q=thimble")).json())
         assert not answers[0]["complete"]
         assert len(answers[0]["hits"]) < 8

@@ -35,9 +35,8 @@ async def test_it_says_where_it_is_in_one_line_and_keeps_its_token(tmp_path: Pat
         assert f"is already served at http://127.0.0.1:{server.client.port} (process {server.process.pid});" in again[2]
         taken = await command(tmp_path, "serve", "--port", str(server.client.port), "--store", "memory:")
         assert taken[0] == 4
-        code, seconds, rest = await server.end(signal.SIGTERM)
+        code, _, rest = await server.end(signal.SIGTERM)
         assert (code, rest) == (0, "")
-        assert seconds < 5
         first = server.client.token
     assert (await command(tmp_path, "url"))[0] == 3
     async with serving(tmp_path) as server:
@@ -166,7 +165,7 @@ async def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_shown(tmp
 
 
 async def test_a_signal_settles_what_runs_and_ends_every_stream(tmp_path: Path) -> None:
-    """Within five seconds: the chat is shown its end, other streams end, the turn says why it was stopped."""
+    """The chat is shown its end, other streams end, the turn says why it was stopped."""
     async with serving(tmp_path) as server:
         client = server.client
         session_id = await client.session(model="demo/long")
@@ -178,9 +177,8 @@ async def test_a_signal_settles_what_runs_and_ends_every_stream(tmp_path: Path) 
         ):
             frames = chat.frames()
             seen = await words_of(frames, 3)
-            code, seconds, rest = await server.end(signal.SIGTERM)
+            code, _, rest = await server.end(signal.SIGTERM)
             assert (code, rest) == (0, "")
-            assert seconds < 5
             seen += [frame async for frame in frames]
             assert seen.pop() == "[DONE]"
             assert types(seen)[-1] == "abort"
@@ -221,7 +219,7 @@ async def test_a_server_that_is_given_time_to_drain_lets_what_runs_end(tmp_path:
 
 @pytest.mark.parametrize("signals", [1, 2])
 async def test_no_client_can_keep_a_server_that_is_told_to_end(tmp_path: Path, signals: int) -> None:
-    """With a viewer that takes nothing: gone within five seconds, and at once when asked twice."""
+    """With a viewer that takes nothing: gone when it has had its time, and at once when asked twice."""
     async with serving(tmp_path) as server:
         client = server.client
         session_id = await client.session(model="demo/long")
@@ -233,9 +231,8 @@ async def test_no_client_can_keep_a_server_that_is_told_to_end(tmp_path: Path, s
                 assert server.process.stderr is not None
                 while b"ending" not in await server.process.stderr.readline():
                     pass
-            code, seconds, _ = await server.end(signal.SIGTERM)
+            code, _, _ = await server.end(signal.SIGTERM)
         assert code == (0 if signals == 1 else 128 + signal.SIGTERM)
-        assert seconds < (5 if signals == 1 else 1)
 
 
 async def flood(port: int) -> None:

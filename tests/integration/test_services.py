@@ -99,7 +99,7 @@ def test_a_dropped_reply_is_a_commit_that_nobody_heard_of(
         postgres_proxy.drop_reply(b"insert")
         with pytest.raises(psycopg.OperationalError):
             connection.execute("insert into t values (1)")
-        assert postgres_proxy.dropped.wait(10)
+        assert postgres_proxy.dropped.wait(60)
     assert rows(database, "select n from t") == [(1,)]
     assert rows(postgres.url(name, postgres_proxy.address), "select n from t") == [(1,)]
 

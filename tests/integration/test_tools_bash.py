@@ -363,7 +363,8 @@ async def test_a_command_that_cannot_be_started_is_a_sentence(workspace: Path, t
 @pytest.mark.slow
 async def test_many_commands_run_beside_one_another(workspace: Path) -> None:
     """Each in a thread and a group of its own; no handle is left."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     told = await asyncio.gather(*(run(f"sleep 0.2; echo {number}", workspace) for number in range(40)))
     assert told == [f"{number}\n[exit code 0]" for number in range(40)]
-    assert len(os.listdir("/proc/self/fd")) == before
+    # What another test left open may be closed meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= before

@@ -385,4 +385,5 @@ async def test_no_handle_is_left_open(tree: Path) -> None:
     for path in ("pipe", "a.py/x", "missing/x", "src"):
         with pytest.raises(ToolFailed):
             await call(read, {"path": path}, tree)
-    assert set(os.listdir("/proc/self/fd")) == before
+    # What another test left open may be closed meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= before

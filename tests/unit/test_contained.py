@@ -137,13 +137,14 @@ def test_every_descriptor_is_closed_again(tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "deep" / "er" / "a").write_text("a")
     (tmp_path / "b").write_bytes(b"\x00")
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     for _ in range(10):
         read_contained(tmp_path / "deep" / "er" / "a", tmp_path, 100)
         read_contained(tmp_path / "deep" / "er" / "gone", tmp_path, 100)
         refusal(tmp_path / "deep", tmp_path)
         refusal(tmp_path / "b", tmp_path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    # What another test left open may be closed meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_listing_is_sorted_filtered_and_bounded(tmp_path: Path) -> None:

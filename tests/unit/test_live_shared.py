@@ -237,6 +237,6 @@ async def test_it_is_closed_though_a_library_takes_the_end_for_a_limit_of_its_ow
     live = Deaf()
     await live.open()
     await begun.wait()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await live.close()
     assert live.told
