@@ -184,12 +184,13 @@ async def test_a_host_that_is_killed_takes_its_servers_along(tmp_path: Path) -> 
         server = os.pidfd_open(pid)
         host.send_signal(signal.SIGKILL)
         await host.wait()
-        ended, _, _ = await asyncio.to_thread(select.select, [server], [], [], 15)
+        ended, _, _ = await asyncio.to_thread(select.select, [server], [], [], 60)
         os.close(server)
         assert ended
     finally:
         with contextlib.suppress(ProcessLookupError):
             host.kill()
+        await host.wait()
 
 
 def test_the_command_lists_servers_starts_them_and_shows_no_secret(run: Run) -> None:
