@@ -11,7 +11,7 @@ import pytest
 import clew
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from tests.integration.http_client import served
-from tests.integration.moved_in import PROGRAMS
+from tests.integration.moved_in import PROGRAMS, told
 
 FILES = {
     "claude-code": PROGRAMS / "claude-code/2.1/-home-ada-maze/5e551011-0000-4000-8000-000000000001.jsonl",
@@ -91,6 +91,22 @@ async def test_every_store_knows_a_session_that_comes_again(tmp_path: Path, stor
         assert sum(one.turns for one in came) == 7
         assert {one.session_id for one in came} == {came[0].session_id}
         assert [one.texts for one in await engine.messages(came[0].session_id)][-2:] == [["Go on."], []]
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.rule("IO-1", "ST-12")
+@pytest.mark.parametrize("program", [*FILES, "opencode"])
+async def test_what_comes_is_the_same_on_postgresql(program: str, tmp_path: Path, postgres_store_url: str) -> None:
+    """All that an export tells of it, and that it is known when it comes again."""
+    came: list[tuple[list[str], dict[str, Any]]] = []
+    for store in (f"sqlite:///{tmp_path}/s.db", postgres_store_url):
+        async with clew.open(store, providers=FakeProviders(ScriptedModel(()))) as engine:
+            twice = [await engine.import_from(program, data_of(program)) for _ in range(2)]
+            whole = json.loads(await engine.export(twice[0].session_id, redact=False))
+            came.append(([one.outcome for one in twice], told(whole)))
+    assert came[0] == came[1]
+    assert came[0][0] == ["new", "same"]
 
 
 @pytest.mark.rule("IO-1")
