@@ -93,6 +93,20 @@ async def test_every_store_knows_a_session_that_comes_again(tmp_path: Path, stor
         assert [one.texts for one in await engine.messages(came[0].session_id)][-2:] == [["Go on."], []]
 
 
+@pytest.mark.rule("IO-1", "IO-2")
+@pytest.mark.parametrize("program", ["claude-code", "pi"])
+async def test_what_went_out_again_changes_nothing_when_it_comes_back(program: str, tmp_path: Path) -> None:
+    """Its lines have other ids there; nobody went on with it here, and nobody is said to have."""
+    async with clew.open(f"sqlite:///{tmp_path}/s.db", providers=FakeProviders(ScriptedModel(()))) as engine:
+        came = await engine.import_from(program, data_of(program))
+        before = told(json.loads(await engine.export(came.session_id, redact=False)))
+        sent = await engine.export(came.session_id, program, redact=False)
+        back = await engine.import_from(program, sent)
+        assert (back.session_id, back.outcome, back.turns) == (came.session_id, "apart", 0)
+        assert back.why == "it has turns here that the file has not: what is new in the file was not taken"
+        assert told(json.loads(await engine.export(came.session_id, redact=False))) == before
+
+
 @pytest.mark.slow
 @pytest.mark.service
 @pytest.mark.rule("IO-1", "ST-12")

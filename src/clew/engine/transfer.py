@@ -84,8 +84,8 @@ class Transfer(EnginePart):
     async def import_from(self, program: Program, data: bytes, *, workspace_root: str | Path | None = None) -> Arrival:
         """A session of another program, from the bytes of its file; ``opencode``'s as its export writes it.
 
-        Once more, it changes nothing; one that grew since gets its new turns, unless somebody went on with it here.
-        What has no place here is kept with it, and named. The folder the file names is not believed.
+        Once more, it changes nothing; one that grew since gets its new turns, unless it has turns here that the file
+        has not. What has no place here is kept with it, and named. The folder the file names is not believed.
         """
         from clew.history.moving import take_in
         from clew.interop.programs.planting import Soil

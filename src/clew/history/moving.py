@@ -151,7 +151,7 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
     if not changed and not new_rows and not new_turns and not ended:
         return _Growth()
     if set(turns) - {turn.id for turn in arriving.turns}:
-        return "somebody went on with it here: what is new in the file was not taken"
+        return "it has turns here that the file has not: what is new in the file was not taken"
     if went_on:
         return "what it says stands otherwise in the file now: it was not taken again"
     went = [move.to_turn_id for move in held.moves]
