@@ -33,8 +33,8 @@ PHASES = [
     "run.before_settle=kill",
     "recorder.before_submit=kill@3",
     "recorder.before_show=kill@4",
-    "writer.before_commit=kill@5",
-    "writer.after_commit_before_ack=kill@6",
+    "writer.before_commit=kill@4",
+    "writer.after_commit_before_ack=kill@5",
 ]
 
 

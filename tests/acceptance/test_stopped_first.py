@@ -86,8 +86,12 @@ async def test_a_hook_that_does_not_heed_an_abort_does_not_get_a_model_asked(
                 await asyncio.Event().wait()
         return await fit(room, live, **options)
 
+    async def look(_: object) -> None:
+        """With a say in requests, an answer does not begin with its prompt."""
+
     monkeypatch.setattr(Room, "fit", deaf)
     async with open_scenario([say("never")]) as s:
+        s.engine.hook("before_model_call", look)
         await s.begin()
         submission = await s.send("look")
         await reached.wait()

@@ -96,10 +96,11 @@ async def test_each_step_with_tools_is_synced_once_more_before_they_run(
     assert units == [(["OpenTurn"], True), *step, *step, (["BookStep", "FinishStep", "SetTurn"], True)]
 
 
-async def test_a_turn_is_three_commits_and_each_step_with_tools_is_two_more(
+async def test_a_turn_is_two_commits_and_each_step_with_tools_is_two_more(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a model says at one moment goes with the unit that somebody waits for: the booking, a call, the end."""
+    """An answer begins with its prompt, and what a model says at one moment goes with the unit that somebody waits for:
+    the booking, the next call, the end."""
     async with opened(disk.root, ScriptedModel([say("hello"), call("look", {}), say("ok")]), look) as engine:
         session_id = await begin(engine)
         commits: list[list[str]] = []
@@ -115,9 +116,9 @@ async def test_a_turn_is_three_commits_and_each_step_with_tools_is_two_more(
         await (await engine.submit(session_id, "and again")).wait()
     asked = ["InsertMessage", "LinkMessage", "MarkFolded", "PutCall"]
     said = ["PutParts", "PatchMessage", "MarkFolded", "SealMessage", "BookStep", "PutCall"]
-    assert plain[1:] == [asked, [*said, "PutPrompt", "PutPrompt", "FinishStep", "SetTurn", "MoveHead"]]
+    assert [one[0][-len(asked) :] for one in (plain, commits)] == [asked, asked]
+    assert plain[1:] == [[*said, "PutPrompt", "PutPrompt", "FinishStep", "SetTurn", "MoveHead"]]
     assert commits[1:] == [
-        asked,
         ["PutParts", "MarkFolded", "BookStep", "PutCall", "PutPrompt", "PutPrompt"],
         ["PutParts", "MarkFolded", "PutCall", "PutCall", "FinishStep"],
         [*said, "FinishStep", "SetTurn", "MoveHead"],

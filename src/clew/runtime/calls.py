@@ -113,7 +113,6 @@ class Caller:
         signal: Signal,
         spawn_child: SpawnChild,
         schedule_turn: ScheduleTurn,
-        state: dict[str, Any],
         turn_id: str,
         running: Callable[[tuple[RunningCall, ...]], None],
     ) -> None:
@@ -124,7 +123,7 @@ class Caller:
         self._signal = signal
         self._spawn_child = spawn_child
         self._schedule_turn = schedule_turn
-        self.state = state
+        self.state: dict[str, Any] = {}
         self._turn_id = turn_id
         # More than the usual only where an output leaves half of the window to all else, at four characters a token.
         preset = session_policy(host.config, setting.session).output_chars

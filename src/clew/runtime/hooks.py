@@ -80,6 +80,11 @@ class Hooks:
         self._hooks.setdefault(name, []).append(called)
 
     @property
+    def change_requests(self) -> bool:
+        """Whether any of them has a say in what a model is sent."""
+        return bool(self._hooks.get("before_model_call"))
+
+    @property
     def see_requests(self) -> bool:
         """Whether any of them is shown what a model is sent."""
         return any(self._hooks.get(name) for name in ("before_model_call", "after_model_call"))

@@ -80,6 +80,7 @@ class Loop(msgspec.Struct):
     kept_prompt: bool = False
     older_files: bool = True
     form_by_tool: bool = False
+    request: ModelRequest | None = None
     asked: AskedCall | None = None
     booked: ModelCall | None = None
     tools_from: int | None = None
@@ -112,14 +113,24 @@ class Loop(msgspec.Struct):
         else:
             await self.recorder.send(given)
 
-    async def _one_step(self) -> End | None:
+    async def ask_ahead(self) -> None:
+        """Begin the first step up to the row of its model call: only the model itself is not asked yet."""
+        self.request = await self._begin_step()
+        self._note_asked(self.request)
+
+    async def _begin_step(self) -> ModelRequest:
+        """What the step asks the model for."""
         served = await serve_tools(self.host, self.setting, self.caller.state)
         if served is not self.setting:
             self.caller.setting = served
             self.room.give(served)
-        await self.recorder.send(c.StartStep())
+        self.recorder.write(c.StartStep())
+        return await self._prepared(await self.room.fit(self._live(), inside=self.step > 0, flush=self.recorder.flush))
+
+    async def _one_step(self) -> End | None:
+        request, self.request = self.request or await self._begin_step(), None
         failpoint("run.before_model_call")
-        calls, asked, end = await self._call_model()
+        calls, asked, end = await self._call_model(request)
         if asked:
             # What was spent is durable before a tool runs, or another call is made: there a run may be aborted, or die.
             await self.recorder.book()
@@ -208,10 +219,8 @@ class Loop(msgspec.Struct):
 
     # The model call
 
-    async def _call_model(self) -> tuple[list[Call], bool, StepEnd]:
+    async def _call_model(self, request: ModelRequest) -> tuple[list[Call], bool, StepEnd]:
         """One call, tried again only while nothing of it was recorded: v6 cannot take a chunk back."""
-        inside = self.step > 0
-        request = await self._prepared(await self.room.fit(self._live(), inside=inside, flush=self.recorder.flush))
         attempt, overflowed = 1, False
         while True:
             before = self.recorder.fold.part_count
@@ -222,7 +231,7 @@ class Loop(msgspec.Struct):
                 untouched = self.recorder.fold.part_count == before
                 if untouched and failure.kind == "overflow":
                     less = await self.room.overflowed(
-                        self._live(), inside=inside, flush=self.recorder.flush, again=overflowed
+                        self._live(), inside=self.step > 0, flush=self.recorder.flush, again=overflowed
                     )
                     overflowed = True
                     request = await self._prepared(less)
@@ -291,13 +300,12 @@ class Loop(msgspec.Struct):
     async def _stream(self, request: ModelRequest) -> tuple[list[Call], bool, StepEnd]:
         calls: list[Call] = []
         asked = False
-        self.host.providers.get(request.model.provider_id)  # one that cannot be asked was not asked
-        self.asked = AskedCall(self.host, self._row(request), lambda call: self.recorder.join(PutCall(call)))
+        asked_call = self.asked or self._note_asked(request)
         # Written before it is asked: from here on it may cost something, whatever happens to this process.
         await self.recorder.flush()
         failpoint("run.model_asked")
         recorder = self.recorder
-        async with contextlib.aclosing(self.asked.stream(request)) as stream:
+        async with contextlib.aclosing(asked_call.stream(request)) as stream:
             async for item in stream:
                 if isinstance(item, c.DELTAS):
                     pass  # nearly all there is
@@ -317,6 +325,12 @@ class Loop(msgspec.Struct):
                     await recorder.drain()
         # A cut like any other: tried again while nothing came, and gone on from where nobody is there to say so.
         raise ProviderFailure(NO_END, kind="transient", cause="broken_off", provider_id=request.model.provider_id)
+
+    def _note_asked(self, request: ModelRequest) -> AskedCall:
+        """The row of a call goes with the next unit."""
+        self.host.providers.get(request.model.provider_id)  # one that cannot be asked was not asked
+        self.asked = AskedCall(self.host, self._row(request), lambda call: self.recorder.join(PutCall(call)))
+        return self.asked
 
     def _row(self, request: ModelRequest) -> ModelCall:
         """The call as it is asked, with a guess of what it is sent: no more may ever be known of it."""

@@ -93,11 +93,11 @@ class AskedCall:
     def break_off(self, failure: BaseException | None, parts: Sequence[Part]) -> ModelCall:
         """Its row, now that nothing more will come: ``failure`` says why, without one it was an abort.
 
-        A call that was refused before anything came of it has cost nothing.
+        A call that was refused before anything came of it has cost nothing, and neither has one that was not sent yet.
         """
         begun = self._said or self._call.first_chunk_at is not None
-        if failure is not None and not begun:
-            call = self._closed("failed", Usage(), estimated=False)
+        if self._request is None or (failure is not None and not begun):
+            call = self._closed("aborted" if failure is None else "failed", Usage(), estimated=False)
         else:
             ended: CallEnd = "aborted" if failure is None else "cut"
             call = self._closed(ended, with_rest(self._call.usage, parts), estimated=True)

@@ -56,6 +56,7 @@ _FOLD_PATIENCE: Final = 3
 _FOLD_TURN_MS: Final = 20
 _REST_MS: Final = 20
 _STARTS: Final = frozenset({c.TextStart, c.ReasoningStart, c.ToolInputStart})
+_TAKING: Final = u.Unit("", ())
 _PARTLESS: Final = frozenset({c.Start, c.MessageMetadata, c.Finish, c.Abort, c.Error})
 
 
@@ -64,7 +65,8 @@ class Recorder:
 
     ``message`` is the row as it will be: the recorder inserts it with the first chunk and links it to ``turn_id``.
     To go on with a message that is ``stored``, give its row and the number of its last journalled chunk as
-    ``last_n``. ``on_shown`` is called on the event loop with chunks that may be shown, in order.
+    ``last_n``. ``on_shown`` is called on the event loop with chunks that may be shown, in order. With ``ahead`` it is
+    there before its session is taken: what it has by then goes with that (:meth:`plan_start`).
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Recorder:
         on_shown: Callable[[Sequence[c.Chunk]], None] | None = None,
         stored: bool = False,
         last_n: int = 0,
+        ahead: bool = False,
     ) -> None:
         self.message = message
         self.fold = Fold(message.id, parts=[part.data for part in message.parts], metadata=message.metadata)
@@ -109,7 +112,8 @@ class Recorder:
         # Streams that begin together fold at different moments, or their folds would stall the chunks of all.
         self._folded_at = clock.monotonic_ms() - _FOLD_MS * self._hub.next_phase()
         self._fold_due = False
-        self._inflight: u.Unit | None = None
+        # The unit that takes the session is under way, to this recorder, until it is told what became of it.
+        self._inflight: u.Unit | None = _TAKING if ahead else None
         self._hurried = False
         self._showing: list[c.Chunk] = []
         self._awaited = False
@@ -193,6 +197,12 @@ class Recorder:
         self._closed = True
         self._stop_timers()
 
+    def plan_start(self) -> tuple[u.Write, ...]:
+        """Everything written so far, for the unit that takes the session; ``answered`` says what became of that."""
+        writes = self._unit((), fold=True).writes
+        self._showing = self._take_unshown()
+        return writes
+
     def withdraw(self, tool_call_id: str, reason: str) -> None:
         """Deny a request that nobody will answer any more, as the run that made it ends."""
         self._check()
@@ -244,6 +254,8 @@ class Recorder:
 
     def _buffer(self, chunk: c.Chunk) -> None:
         """With ``step`` and ``turn`` a chunk is shown now and stored later."""
+        if self._inflight is _TAKING:
+            return
         self._show(self._take_unshown())
         policy = self._policy
         ends = isinstance(chunk, c.Finish) or (policy.save_on == "step" and isinstance(chunk, c.FinishStep))

@@ -95,13 +95,23 @@ class Room:
         context = await self._prune(whole, flush)
         # Between steps it has to be more than just enough: else the next ones would be here again, one after the other.
         due = context.fires or (inside and whole.fires and context.crowded)
-        if self._policy.enabled and (context.overflows or (due and self._policy.when == "before_call")):
+        if self._must_compact(context, due=due):
             context = await self._compact(context, live, inside=inside, flush=flush)
         # Refused only by the plain count, never by the tenth that is put on top of an estimate.
         if context.overflows:
             raise self._too_large(context)
         self._asked, self._outset = context.size, context if live is None else None
         return context
+
+    async def fits_at_once(self) -> bool:
+        """Whether the first request of the turn can be sent as the line is: nothing is to be pruned or summarised for
+        it, or refused. Changes nothing."""
+        context = await self._context(None)
+        pruned = self._policy.prunes and context.plan_prune(self._host.clock.now_ms())
+        if pruned or context.overflows or self._must_compact(context, due=context.fires):
+            return False
+        self._asked, self._outset = context.size, context
+        return True
 
     async def overflowed(self, live: Message, *, inside: bool, flush: Flush, again: bool) -> Context:
         """The provider says that it was too much, whatever was counted: less, once, or :class:`ContextTooLarge`."""
@@ -119,6 +129,9 @@ class Room:
             raise self._too_large(context, told=True)
         self._asked = context.size
         return context
+
+    def _must_compact(self, context: Context, *, due: bool) -> bool:
+        return self._policy.enabled and (context.overflows or (due and self._policy.when == "before_call"))
 
     async def _context(self, live: Message | None) -> Context:
         if self._measured is None:

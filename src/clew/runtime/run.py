@@ -31,10 +31,12 @@ from clew.runtime.race import race
 from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
 from clew.runtime.run_stream import RunStream
+from clew.runtime.served_tools import served_names
 from clew.runtime.setting import Setting
 from clew.runtime.settle import SHUTDOWN, plan_end, plan_refusal
 from clew.runtime.submission import TurnOutcome
 from clew.store.unit import (
+    Committed,
     EpochIs,
     InsertMessage,
     LinkMessage,
@@ -105,7 +107,6 @@ class Run:
         *,
         spawn_child: SpawnChild,
         schedule_turn: ScheduleTurn,
-        state: dict[str, Any],
     ) -> None:
         setting, resumption = taken.setting, taken.resumption
         self.turn = taken.turn
@@ -123,10 +124,10 @@ class Run:
         self._max_steps = limit or session_policy(host.config, setting.session).max_steps
         self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
         told = self._progress.begin
-        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state, taken.turn.id, told)
+        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, taken.turn.id, told)
         self._room = Room(host, setting, self.turn, taken.epoch, self._progress, taken.counted)
-        message, last_n = (resumption.message, resumption.last_n) if resumption else (None, 0)
-        self.stream = RunStream(host, self.session_id, self.message_id, message, epoch=taken.epoch, last_n=last_n)
+        self._counted = taken.counted
+        self.stream: RunStream
         self._pause: tuple[int, ProviderFailure] | None = None
         self.superseded = False
         self._loop: Loop | None = None
@@ -138,10 +139,41 @@ class Run:
 
     # From outside
 
-    def begin(self) -> None:
-        """Let everybody know that the session is busy, and with which turn."""
+    async def plan_start(self) -> tuple[Write, ...]:
+        """The start of the answer and the row of the call that is asked for it, to be stored with the prompt.
+
+        None where something has to be read, written, or asked of somebody else's code in between: then the prompt does
+        not wait for that. Called before the session is taken, and changes nothing.
+        """
+        host, setting = self._host, self._setting
+        told_anew = setting.change is not None or setting.session.model != setting.model.plain
+        asks_others = host.hooks.change_requests or served_names(host, setting)
+        if self._counted is None or told_anew or asks_others or not host.store.capabilities.chunk_durable:
+            return ()
+        recorder = self._recorder(None, ahead=True)
+        try:
+            if await self._room.fits_at_once():
+                recorder.write(self._start_chunk())
+                loop = self._make_loop(recorder, 0, self._max_steps, None)
+                await loop.ask_ahead()
+                self._recording, self._loop, self._has_begun = recorder, loop, True
+                return recorder.plan_start()
+        except Exception as error:
+            # Said again where it can be told: by the run, whose prompt is stored by then.
+            log.debug("the answer on %s is not begun with its prompt: %s", self.session_id, error)
+        recorder.abandon()
+        return ()
+
+    def begin(self, state: dict[str, Any]) -> None:
+        """The session was taken: let everybody know that it is busy, and with which turn. ``state`` is what its tools
+        keep between runs."""
+        self._caller.state = state
+        row, last_n = (self._resumption.message, self._resumption.last_n) if self._resumption else (None, 0)
+        self.stream = RunStream(self._host, self.session_id, self.message_id, row, epoch=self._epoch, last_n=last_n)
         self._progress.begin()
         self._publish_started(self.user_message_id)
+        if self._recording is not None:
+            self._recording.answered(Committed())
 
     def abort(self, reason: str) -> None:
         self.signal.abort(reason)
@@ -242,7 +274,7 @@ class Run:
         failure = work.exception()
         return (work.result(), None) if failure is None else (None, failure)
 
-    def _recorder(self, resumption: Resumption | None) -> Recorder:
+    def _recorder(self, resumption: Resumption | None, *, ahead: bool = False) -> Recorder:
         host = self._host
         if resumption is not None:
             row, stored, last_n = resumption.message, True, resumption.last_n
@@ -260,21 +292,30 @@ class Run:
             mint=host.mint,
             clock=host.clock,
             policy=host.config.save,
-            on_shown=self.stream.show,
+            on_shown=lambda chunks: self.stream.show(chunks),
             stored=stored,
             last_n=last_n,
+            ahead=ahead,
         )
+
+    def _make_loop(self, recorder: Recorder, first_step: int, budget: int, warned: Pattern | None) -> Loop:
+        caller, progress, room, turn_id = self._caller, self._progress, self._room, self.turn.id
+        return Loop(self._host, self._setting, recorder, caller, progress, room, turn_id, first_step, budget, warned)
 
     async def _work(self, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None) -> End:
         if not self._has_begun:
             await self._begin()
+        if self._recording is not None and self._loop is not None:
+            # Begun with the prompt. Who stopped it since does not get the model asked.
+            if self.signal.aborted:
+                raise asyncio.CancelledError
+            return await self._loop.run()
         recorder = self._recording = self._recorder(resumption)
         await recorder.send(self._start_chunk())
         if self._pause is not None:
             (wait, why), self._pause = self._pause, None
             await self._progress.retrying(self.turn.resumed, why, "going on", wait)
-        caller, progress, room, turn_id = self._caller, self._progress, self._room, self.turn.id
-        loop = Loop(self._host, self._setting, recorder, caller, progress, room, turn_id, first_step, budget, warned)
+        loop = self._make_loop(recorder, first_step, budget, warned)
         # One that only talked had it asked for by its provider's own way, or does not call tools either.
         loop.form_by_tool = self.turn.reminded > 0
         self._loop = loop

@@ -125,7 +125,12 @@ class Runner:
         turn_id = self._host.mint.turn()
         while True:
             runner = self._host.lease.replica_id
-            unit = plan_open(standing, turn_id, row, *more, before=before, below=below, runner=runner)
+            turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
+            line = counted.begun(turn, row) if counted is not None else None
+            run = self._make_run(TakenSession(setting, turn, standing.next_epoch, row.id, counted=line))
+            # Files are sent once they are stored.
+            started = await run.plan_start() if not content.blobs else ()
+            unit = plan_open(standing, turn_id, row, *more, *started, before=before, below=below, runner=runner)
             try:
                 await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
                 break
@@ -137,26 +142,23 @@ class Runner:
                 counted = None
                 newest_at = await self._host.store.newest_message_at(session.id)
                 row = msgspec.structs.replace(row, created_at=max(row.created_at, newest_at))
-        turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
-        line = counted.begun(turn, row) if counted is not None else None
-        submission = self.start(TakenSession(setting, turn, standing.next_epoch, row.id, counted=line))
+        submission = self._begin(run)
         self._sessions.show_changed(session.id)
         return submission
 
     def start(self, taken: TakenSession) -> Submission:
         """Start the run of a session that was taken."""
-        run = Run(
-            self._host,
-            taken,
-            spawn_child=self._subagents.spawn,
-            schedule_turn=self.schedule_turn,
-            state=self.tool_memory.take(taken.setting.session.id),
-        )
+        return self._begin(self._make_run(taken))
+
+    def _make_run(self, taken: TakenSession) -> Run:
+        return Run(self._host, taken, spawn_child=self._subagents.spawn, schedule_turn=self.schedule_turn)
+
+    def _begin(self, run: Run) -> Submission:
         self._sessions.add_run(run)
-        run.begin()
+        run.begin(self.tool_memory.take(run.session_id))
         run.task = asyncio.get_running_loop().create_task(self._drive(run))
-        outcome = self._outcomes.expect(run.session_id, taken.user_message_id)
-        return Submission(taken.user_message_id, outcome, turn_id=taken.turn.id, stream=run.live_stream)
+        outcome = self._outcomes.expect(run.session_id, run.user_message_id)
+        return Submission(run.user_message_id, outcome, turn_id=run.turn.id, stream=run.live_stream)
 
     async def fire(self, session_id: str, *, only: Only | None = None) -> None:
         """Start what waits in the queue, if anything does."""

@@ -24,7 +24,7 @@ from clew.tools.served import ALLOWED, PREFIX, Place
 from clew.transcript.rule import Target
 from clew.transcript.session import Session
 
-__all__ = ["find_place", "late_tool", "place_of", "serve_tools"]
+__all__ = ["find_place", "late_tool", "place_of", "serve_tools", "served_names"]
 
 
 def place_of(setting: Setting) -> Place:
@@ -46,12 +46,18 @@ def late_tool(host: Host, setting: Setting, name: str) -> Tool | None:
     return host.servers.late_tool(place_of(setting), name) if host.servers is not None else None
 
 
+def served_names(host: Host, setting: Setting) -> tuple[str, ...]:
+    """The servers whose tools a run has, once somebody has taken them."""
+    if host.servers is None or not setting.info.tools:
+        return ()
+    return tuple(name for name in host.servers.names(place_of(setting)) if setting.agent.is_served(f"{PREFIX}{name}"))
+
+
 async def serve_tools(host: Host, setting: Setting, state: dict[str, Any]) -> Setting:
     """The setting with the tools of servers as they are now; itself where nothing changed."""
-    place = place_of(setting)
+    place, names = place_of(setting), served_names(host, setting)
     if host.servers is None or not setting.info.tools:
         return setting
-    names = tuple(name for name in host.servers.names(place) if setting.agent.is_served(f"{PREFIX}{name}"))
     own = {name: tool for name, tool in setting.tools.items() if not _is_served(host, name)}
     if not names and len(own) == len(setting.tools):
         return setting
