@@ -19,14 +19,18 @@ test("a running tool counts its seconds, and says how long it took when it has e
   // It ends when the file is there.
   await say(page, "!bash echo begun; while [ ! -e go ]; do sleep 0.1; done; exit 3");
   const card = page.locator("[data-tool=bash]");
-  const counted = async () => Number(/· (\d+) s/.exec(await card.textContent())?.[1] ?? 0);
+  const counted = async () => {
+    const [, minutes = 0, seconds = 0] = /· (?:(\d+) min )?(\d+) s/.exec(await card.textContent()) ?? [];
+    return 60 * Number(minutes) + Number(seconds);
+  };
   await until(async () => (await counted()) >= 1, "no seconds");
   await page.reload();
   await until(async () => (await counted()) >= 2, "no seconds after a reload");
   await card.getByRole("log").getByText("begun").waitFor();
   assert.deepEqual(await audit(page), []);
   await writeFile(join(root, "go"), "");
-  const ended = card.getByText(/^exit code 3 · \d+\.\d s$/);
+  // However long the way here took.
+  const ended = card.getByText(/^exit code 3 · (\d+\.\d s|\d+ min \d+ s)$/);
   await ended.waitFor();
   await page.reload();
   await ended.waitFor();
@@ -54,6 +58,8 @@ test("a subagent shows what it says and took in the call that started it, and le
   await settled(server, id);
   await say(page, "!task find the thread");
   await child.getByText(/^1 step · [\d.]+k? tokens$/).waitFor();
+  // That much is known before its call is over.
+  await settled(server, id);
   const [, call] = (await messagesOf(server, id)).flatMap(({ parts }) => parts).filter(({ type }) => type === "tool-task");
   await child.getByRole("link", { name: "Open the subagent’s session" }).click();
   await until(async () => (await page.evaluate(() => location.hash)) === `#/s/${call.output.session_id}`, "not opened");
@@ -99,10 +105,31 @@ test("a summary in the making says of how many turns, after a reload too, and ca
   await told.waitFor({ state: "detached" });
 });
 
+/** The last that is heard of what happens is that something runs. */
+function hearNoEnd() {
+  const real = window.fetch;
+  window.fetch = async (input, init) => {
+    const answer = await real(input, init);
+    if (!String(input.url ?? input).includes("/api/events")) return answer;
+    let over = false;
+    let begun = "";
+    const hear = (text, out) => {
+      const frames = (begun + text).split(/(?<=\n\n)/);
+      begun = frames.at(-1).endsWith("\n\n") ? "" : frames.pop();
+      for (const frame of frames) {
+        if (!over) out.enqueue(frame);
+        over ||= frame.includes('"state":"busy"');
+      }
+    };
+    const heard = answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(new TransformStream({ transform: hear }));
+    return new Response(heard.pipeThrough(new TextEncoderStream()), answer);
+  };
+}
+
 test("a change of one's words waits for an answer that is over and still being read", async () => {
   const server = await sharedServer();
   const id = await newSession(server, "Late stream");
-  const page = await openSession(server, id);
+  const page = await openSession(server, id, { before: hearNoEnd });
   await composer(page).waitFor();
   await page.evaluate(() => {
     const real = window.fetch;
@@ -118,6 +145,7 @@ test("a change of one's words waits for an answer that is over and still being r
   await page.getByRole("article", { name: "Assistant" }).getByText("one").waitFor();
   await settled(server, id);
   await until(() => page.evaluate(() => "endStream" in window), "the stream is not held");
+  await page.getByRole("main").getByRole("status").getByText("Working").waitFor();
   await composer(page).press("ArrowUp");
   await page.getByText("Editing your last message").waitFor();
   await composer(page).fill("two");

@@ -13,7 +13,9 @@ const TONES: Record<Mode, string> = { ask: 'text-quiet', accept_edits: 'text-war
 
 export function ModeChoice() {
   const conversation = useThis();
-  const mode = useStore(conversation.store, (state) => state.session?.mode ?? 'ask');
+  const mode = useStore(conversation.store, (state) => (state.session ? (state.session.mode ?? 'ask') : null));
+  // Not known yet, and the name of the model beside it neither: it would say something else in a moment, and elsewhere.
+  if (mode === null) return null;
   return (
     <select
       aria-label="Mode"

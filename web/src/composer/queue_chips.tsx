@@ -20,22 +20,23 @@ export function QueueChips() {
   // Until what is asked is answered there is nothing to let go.
   const asks = status.paused_by === 'waiting';
   return (
+    // The line below does not move when one is sent, nor its button when it says something else: that is when it is pressed.
     <div className="grid gap-1 px-1 pb-1.5">
-      <div className="flex flex-wrap items-center gap-x-2 text-xs text-quiet">
-        <Icon name="clock" className="size-3.5" />
-        {count(queue.length, 'message waits', 'messages wait')}
-        {why && <span role="status">· paused {why}</span>}
-        {!asks && (
-          <Button look="quiet" className="!px-1.5 !py-0.5 !text-xs" onClick={() => void conversation.pauseQueue(!why).catch(() => undefined)}>
-            {why ? 'Go on with the queue' : 'Pause the queue'}
-          </Button>
-        )}
-      </div>
       <ol aria-label="Queued messages" className="grid max-h-40 list-none gap-1 overflow-y-auto">
         {queue.map((message, index) => (
           <Queued key={message.id} message={message} place={index} earlier={queue[index - 1]} later={queue[index + 2]} last={index === queue.length - 1} />
         ))}
       </ol>
+      <div className="flex min-h-6 flex-wrap items-center gap-x-2 text-xs text-quiet">
+        <Icon name="clock" className="size-3.5" />
+        {count(queue.length, 'message waits', 'messages wait')}
+        {why && <span role="status">· paused {why}</span>}
+        {!asks && (
+          <Button look="quiet" className="ms-auto !px-1.5 !py-0.5 !text-xs" onClick={() => void conversation.pauseQueue(!why).catch(() => undefined)}>
+            {why ? 'Go on with the queue' : 'Pause the queue'}
+          </Button>
+        )}
+      </div>
     </div>
   );
 }

@@ -1,6 +1,6 @@
 /** The text in the composer: kept with every keystroke, and never lost to a send that fails. */
 
-import { useCallback, useEffect, useMemo, useRef, useState } from 'react';
+import { useCallback, useLayoutEffect, useMemo, useRef, useState } from 'react';
 import type { Conversation } from '../state/conversation';
 import { useStore } from '../state/store';
 import { type Draft, joinDrafts, loadDraft, saveDraft } from './draft';
@@ -47,7 +47,8 @@ export function useDraft(conversation: Conversation, onOffer: (late: boolean) =>
   }, [put, keep]);
 
   const offered = useStore(conversation.store, (state) => state.draft);
-  useEffect(() => {
+  // Before the next key: who types on types behind it.
+  useLayoutEffect(() => {
     if (!offered || (taken.get(conversation) ?? 0) >= offered.asked) return;
     taken.set(conversation, offered.asked);
     const { text, editing } = newest.current;

@@ -1,10 +1,9 @@
 /** What Enter does: edit, run a command, or send; and everything comes back when it could not be done. */
 
-import { useCallback, useRef } from 'react';
+import { useCallback, useLayoutEffect, useRef } from 'react';
 import { isProblem } from '../api/client';
 import { inWords } from '../api/problem';
 import type { Conversation } from '../state/conversation';
-import { isLive } from '../state/open_session';
 import { asPart } from './attachments';
 import { readLine } from './commands';
 import { unfitFile } from './file_kinds';
@@ -31,15 +30,21 @@ export function useSending({ conversation, draft, attachments, model, around, al
   const { picked, sent } = model;
   // What was sent first is there first, however long its files take.
   const before = useRef<Promise<unknown>>(Promise.resolve());
+  const begun = useRef<Conversation | null>(null);
+  // What was typed while a session was made for it goes on there, to the last key: the page is leaving now.
+  useLayoutEffect(
+    () => () => {
+      const { text } = draft.now();
+      if (!begun.current || !text) return;
+      begun.current.offer(text);
+      draft.put({ text: '', editing: null });
+    },
+    // What a draft is asked for stays the same.
+    [],
+  );
 
   const edit = async (messageId: string) => {
     if (!draft.now().text.trim()) return;
-    // Whether something else runs is the server's to say: word of what runs may lag behind. An answer that is over and
-    // still being read is waited for.
-    if (conversation.streaming && isLive(conversation.store.get().status)) {
-      conversation.say(RUNNING);
-      return;
-    }
     const handed = draft.hand();
     try {
       await conversation.edit(messageId, handed.draft.text.trim(), picked ?? undefined);
@@ -72,7 +77,7 @@ export function useSending({ conversation, draft, attachments, model, around, al
         conversation.say(`${inWords(error)}.`);
         throw error;
       });
-      await conversation.send({ text, files: parts.flat(), model: picked ?? undefined });
+      await conversation.send({ text, files: parts.flat(), model: picked ?? undefined, onBegun: (made) => (begun.current = made) });
       sent(picked);
     } catch {
       // The conversation has handed the text back and says why; the files are ours to keep.

@@ -84,9 +84,10 @@ function AssistantActions({ message, live, last }: { message: Message; live: boo
   if (live) return <div className="h-7" />;
   const text = textOf(message);
   const branch = async () => goTo({ session: (await conversation.branch(message.id)).id });
+  // One that cannot be pressed now stays where it is: the others would move under a press.
   return (
     <Actions label="This answer" always={last} className="-ml-1.5">
-      {text !== '' && <CopyButton text={() => text} label="Copy the answer" />}
+      <CopyButton text={() => text} label="Copy the answer" disabled={text === ''} />
       <Action label="Answer again" icon="retry" disabled={busy} onClick={() => void conversation.regenerate(message.id).catch(() => undefined)} />
       <OtherModel message={message} disabled={busy} />
       <Action label="Branch from here" icon="branch" onClick={() => void branch().catch(() => undefined)} />
@@ -104,12 +105,12 @@ function OtherModel({ message, disabled }: { message: Message; disabled: boolean
   const conversation = useThis();
   const models = useStore(useHost().store, (state) => state.models);
   const others = models.filter((model) => model.usable && model.id !== modelName(message.metadata?.model)).slice(0, MODELS);
-  if (disabled || others.length === 0) return null;
   return (
     <Menu
       label="Ask another model"
       side="left"
-      className="inline-flex size-7 items-center justify-center rounded-md text-quiet hover:bg-panel hover:text-ink"
+      disabled={disabled || others.length === 0}
+      className="inline-flex size-7 items-center justify-center rounded-md text-quiet hover:bg-panel hover:text-ink disabled:opacity-50"
       items={others.map((model) => ({ label: model.id, pick: () => void conversation.regenerate(message.id, model.id).catch(() => undefined) }))}
     >
       <Icon name="chevron" className="size-3 rotate-90" />

@@ -7,10 +7,11 @@ interface Props {
   /** Read when it is pressed: the text may still be growing. */
   text: () => string;
   label: string;
+  disabled?: boolean;
   className?: string;
 }
 
-export function CopyButton({ text, label, className = '' }: Props) {
+export function CopyButton({ text, label, disabled, className = '' }: Props) {
   const [said, setSaid] = useState<'copied' | 'failed' | null>(null);
   useEffect(() => {
     if (said === null) return;
@@ -31,8 +32,9 @@ export function CopyButton({ text, label, className = '' }: Props) {
       type="button"
       aria-label={title}
       title={title}
+      disabled={disabled}
       onClick={() => void copy()}
-      className={`inline-flex size-7 shrink-0 items-center justify-center rounded-md text-quiet hover:bg-panel hover:text-ink ${className}`}
+      className={`inline-flex size-7 shrink-0 items-center justify-center rounded-md text-quiet hover:bg-panel hover:text-ink disabled:opacity-50 ${className}`}
     >
       <Icon name={said === 'copied' ? 'check' : said === 'failed' ? 'warning' : 'copy'} className="size-3.5" />
     </button>

@@ -6,6 +6,7 @@ import { isLive } from '../state/open_session';
 import { rewoundGroups } from '../state/rewound';
 import { useStore } from '../state/store';
 import { timeline } from '../state/timeline';
+import { isOver } from '../state/tree_pages';
 import { useMessages, useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { Announcer } from './announcer';
@@ -44,6 +45,9 @@ export function Thread() {
   useJumps(conversation, items, list, scroller);
   const busy = streaming || live;
   const last = messages.at(-1);
+  // Word of a turn that began elsewhere comes before its messages: what is newest until then is not written on.
+  const over = useStore(conversation.store, (state) => isOver(state.tree, last));
+  const written = streaming || (live && !over);
 
   const firstBefore = useRef<string | undefined>(undefined);
   const shift = grewAtStart(firstBefore.current, items);
@@ -137,7 +141,7 @@ export function Thread() {
         >
           <div ref={content} className="pt-4">
             <Virtualizer ref={list} scrollRef={scroller} data={items} shift={shift} keepMounted={kept} startMargin={16} bufferSize={600}>
-              {(item) => <Row key={item.key} item={item} live={busy && item.kind === 'message' && item.message === last} last={item.kind === 'message' && item.message === last} />}
+              {(item) => <Row key={item.key} item={item} live={written && item.kind === 'message' && item.message === last} last={item.kind === 'message' && item.message === last} />}
             </Virtualizer>
             {loaded && items.length === 0 && !busy && <Empty />}
             <Foot last={last} busy={busy} />

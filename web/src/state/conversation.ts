@@ -14,6 +14,8 @@ export interface Outgoing {
   files?: FileUIPart[];
   /** `provider/model`, when it is not the session's. */
   model?: string;
+  /** Told of the conversation that was made for it, before the page goes there. */
+  onBegun?: (conversation: Conversation) => void;
 }
 
 export class Conversation extends OpenSession {
@@ -54,6 +56,8 @@ export class Conversation extends OpenSession {
   async edit(messageId: string, text: string, model?: string): Promise<void> {
     // Its files go along: only the words are said anew.
     await this.acting(async () => {
+      // Whether something runs is the server's to say: word of it may lag behind. An answer that is over and still being read is waited for.
+      if (this.streaming) await this.askStatus();
       await this.whenRead();
       if (this.streaming) throw new Problem(409, 'run_in_flight', 'something is running');
       await this.stream(async () => {

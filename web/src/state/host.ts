@@ -170,6 +170,11 @@ export class Host {
 
   // ------------------------------------------------------------ conversations
 
+  /** The conversation, if somebody holds it already. */
+  held(id: string): Conversation | null {
+    return this.open.get(id)?.conversation ?? null;
+  }
+
   /** The conversation, shared by all that show it. Each `hold` needs its `release`. */
   hold(id: string): Conversation {
     const known = this.open.get(id);

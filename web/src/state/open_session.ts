@@ -94,6 +94,8 @@ export class OpenSession {
   private readonly queued = new Rereading(() => this.readQueue());
   private nextModel: string | null = null;
   private readonly room = new Rereading(() => this.readContext());
+  /** How often the host has told the status: what was asked for before that is older. */
+  private told = 0;
   /** Trees that were asked for, and which of them is shown: one that comes late does not replace a newer one. */
   private treesAsked = 0;
   private treeShown = 0;
@@ -246,6 +248,7 @@ export class OpenSession {
   private async readTail(): Promise<void> {
     const path = { id: this.id };
     const limit = Math.min(500, Math.max(FIRST_PAGE, 60));
+    const { told } = this;
     // Shown together: a line without its rewound turns, or with those of the line before, would be acted on.
     const [session, page, tree] = await Promise.all([
       this.client.call('GET /api/sessions/{id}', { path }),
@@ -260,7 +263,7 @@ export class OpenSession {
     this.store.set((state) => ({
       session,
       ...(tree && this.newest(tree)),
-      status: session.status,
+      status: told === this.told ? session.status : state.status,
       loaded: true,
       missing: false,
       older: whole ? false : joined.kept ? state.older : true,
@@ -358,6 +361,7 @@ export class OpenSession {
   onEvent(event: HostEvent): void {
     switch (event.type) {
       case 'status':
+        this.told += 1;
         this.store.set({ status: event.status as Status });
         break;
       case 'turn_started':
@@ -386,6 +390,12 @@ export class OpenSession {
     await this.refresh();
     await this.refreshAround();
     if (isLive(this.store.get().status)) void this.attach();
+  }
+
+  protected async askStatus(): Promise<void> {
+    const { told } = this;
+    const status = await this.client.call('GET /api/sessions/{id}/status', { path: { id: this.id } });
+    if (told === this.told) this.store.set({ status });
   }
 
   /** Resolves when no stream is being read any more, or when it turns out that something runs. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { TreeTurn, TreeView } from '../api/types';
-import { joinTree } from './tree_pages';
+import { isOver, joinTree } from './tree_pages';
 
 const turn = (id: string, parent: string | null, onLine = true): TreeTurn => ({
   id,
@@ -19,6 +19,14 @@ const turn = (id: string, parent: string | null, onLine = true): TreeTurn => ({
 const page = (head: string, turns: TreeTurn[], next_cursor: string | null, branches: TreeView['branches'] = []): TreeView => ({ session_id: 's', head_turn_id: head, open_turn_id: null, turns, branches, next_cursor });
 const line = (tree: TreeView) => tree.turns.map(({ id, on_line, is_head }) => `${id}${on_line ? '' : '-'}${is_head ? '!' : ''}`).join(' ');
 const branch = (id: string, turn_id: string | null) => ({ session_id: id, title: id, label: null, from_message_id: null, turn_id, created_at: 1 });
+
+describe('isOver', () => {
+  it('is what the tree says of the turn of a message, and nothing where it does not know it', () => {
+    const tree = page('2', [turn('1', null), { ...turn('2', '1'), status: 'running' }], null);
+    const of = (turn_id?: string) => isOver(tree, { id: 'm', role: 'assistant', parts: [], metadata: { turn_id } });
+    expect([of('1'), of('2'), of('3'), of(), isOver(null, undefined)]).toEqual([true, false, false, false, false]);
+  });
+});
 
 describe('joinTree', () => {
   it('puts an older page before what is known', () => {

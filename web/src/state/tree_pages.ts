@@ -1,6 +1,15 @@
 /** The tree as far as it was read: its newest turns anew with every change, older ones once they are wanted. */
 
-import type { TreeTurn, TreeView } from '../api/types';
+import type { Message, TreeTurn, TreeView } from '../api/types';
+
+const OPEN = new Set(['running', 'retrying', 'compacting', 'waiting']);
+
+/** Whether the turn of a message has ended, as far as is known. */
+export function isOver(tree: TreeView | null, message: Message | undefined): boolean {
+  const id = message?.metadata?.turn_id;
+  const turn = id === undefined ? undefined : tree?.turns.findLast((candidate) => candidate.id === id);
+  return turn !== undefined && !OPEN.has(turn.status);
+}
 
 /**
  * A page joined to what is known. Without `older` it is the newest one; where turns may be missing between the two, what

@@ -48,6 +48,7 @@ export class Unbegun extends Conversation {
       throw error;
     }
     const conversation = this.host.hold(begun.id);
+    outgoing.onBegun?.(conversation);
     goTo({ session: begun.id });
     // A refusal is said, and the text handed back, where it was to be said: the page is there now.
     await conversation.send(outgoing).catch(() => undefined);

@@ -11,7 +11,8 @@ const DRAW_MS = 40;
 
 export function useConversation(id: string): Conversation | null {
   const host = useHost();
-  const [conversation, setConversation] = useState<Conversation | null>(null);
+  // One that is open already is drawn at once: between two composers a key would be lost.
+  const [conversation, setConversation] = useState<Conversation | null>(() => host.held(id));
   useEffect(() => {
     const held = host.hold(id);
     setConversation(held);

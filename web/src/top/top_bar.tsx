@@ -33,7 +33,8 @@ function MainBar() {
       <IconButton label="Sessions" icon="menu" title="Sessions (Ctrl B)" className={collapsed ? '' : 'lg:hidden'} onClick={toggleList} />
       <div className="grid min-w-0 flex-1 grid-cols-1">
         <SessionTitle />
-        <div className="flex min-w-0 items-center text-xs text-quiet">
+        {/* Its room is kept, so that nothing moves when it is known. */}
+        <div className="flex min-h-4 min-w-0 items-center text-xs text-quiet">
           <StatusLine />
           <span className={`me-2 min-w-0 truncate ${resting ? '' : 'hidden @lg:inline'}`} title={[model, root, session?.agent].filter(Boolean).join('\n')}>
             {place}

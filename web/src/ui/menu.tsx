@@ -16,20 +16,25 @@ interface Props {
   items: MenuItem[];
   children: ReactNode;
   className?: string;
+  disabled?: boolean;
   /** Which side of the button the menu is flush with. */
   side?: 'left' | 'right';
   /** Above the button rather than below it; where nothing is said, on the side that has more room. */
   up?: boolean;
 }
 
-export function Menu({ label, items, children, className = '', side = 'right', up }: Props) {
-  const [open, setOpen] = useState(false);
+export function Menu({ label, items, children, className = '', disabled = false, side = 'right', up }: Props) {
+  const [opened, setOpen] = useState(false);
+  const open = opened && !disabled;
   const [above, setAbove] = useState(false);
   const around = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
   const list = useRef<HTMLDivElement>(null);
   const id = useId();
 
+  useEffect(() => {
+    if (disabled) setOpen(false);
+  }, [disabled]);
   useEffect(() => {
     if (!open) return;
     list.current?.querySelector<HTMLButtonElement>('button:not(:disabled)')?.focus();
@@ -72,6 +77,7 @@ export function Menu({ label, items, children, className = '', side = 'right', u
         aria-haspopup="menu"
         aria-expanded={open}
         aria-controls={open ? id : undefined}
+        disabled={disabled}
         onClick={(event) => {
           setAbove(up ?? event.currentTarget.getBoundingClientRect().top > window.innerHeight / 2);
           setOpen(!open);

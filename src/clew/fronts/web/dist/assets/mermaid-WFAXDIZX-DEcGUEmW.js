@@ -1,0 +1,1 @@
+export{o as Mermaid}from"./index-rR5n5I2Y.js";
