@@ -11,7 +11,7 @@ import pytest
 from clew.errors import Conflict, InvalidInput
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import Gate, call, hang, say, wait
-from tests.acceptance.triggered import ended
+from tests.acceptance.triggered import asked, ended
 
 from .conftest import Open
 from .test_stop import STORES, event, paused
@@ -75,6 +75,7 @@ async def test_a_message_sent_now_goes_before_all_and_what_runs_makes_way(open_s
     async with open_scenario([hang(), say("3"), asks, say("4")]) as s:
         await s.begin()
         first = await s.send("first")
+        await asked(s.model, 1)
         [two, three, four] = await queued(s, "second", "third", "fourth")
         assert (await s.engine.send_queued(s.id, three)).queued
         outcome = await first.wait()

@@ -244,10 +244,10 @@ async def test_the_queue_of_a_dead_replica_is_gone_on_with_unless_it_is_paused(c
     one = await cluster.join([[say("a "), wait(gate)], [say("b "), wait(other)]])
     two = await cluster.join(echo())
     sessions = [await one.create_session(title=title) for title in ("goes on", "paused")]
-    for session in sessions:
+    for session, begun in zip(sessions, (gate, other), strict=True):
         await one.submit(session.id, "go")
+        await begun.reached.wait()
         await two.submit(session.id, "next")
-    await asyncio.gather(gate.reached.wait(), other.reached.wait())
     cluster.signals.lost = True
     assert await two.abort(sessions[1].id)
     await cluster.freeze(one)

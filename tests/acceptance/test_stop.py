@@ -12,7 +12,7 @@ from clew.errors import NothingToContinue
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import Gate, ScriptedModel, call, fail, hang, say, wait
 from clew.triggers.routing import Routing
-from tests.acceptance.triggered import answered, ended, napping
+from tests.acceptance.triggered import answered, asked, ended, napping
 from tests.rounds import ON_POSTGRESQL
 
 from .compacting import opened, summary
@@ -29,8 +29,10 @@ async def paused(s: Scenario) -> tuple[list[str], bool, str | None]:
 
 
 async def stopped(s: Scenario, *queued: str) -> None:
-    """A turn that the user stopped, with prompts behind it."""
+    """A turn that the user stopped while its model was at it, with prompts behind it."""
+    before = len(s.model.requests)
     first = await s.send("first")
+    await asked(s.model, before + 1)
     for text in queued:
         assert (await s.send(text)).queued
     assert await s.engine.abort(s.id)
@@ -132,6 +134,7 @@ async def test_a_triggers_turn_fires_what_triggers_sent_and_nothing_else(open_sc
     async with open_scenario([hang(), say("e2"), say("e1"), say("2")]) as s:
         await s.begin()
         first = await s.send("first")
+        await asked(s.model, 1)
         await s.send("second")
         await event(s, "e1")
         await s.engine.abort(s.id)

@@ -1,4 +1,4 @@
-"""What tests of events and schedules wait for."""
+"""What tests of events, schedules and stops wait for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 import clew
+from clew.testing.scripted import ScriptedModel
 
-__all__ = ["answered", "ended", "napping"]
+__all__ = ["answered", "asked", "ended", "napping"]
 
 
 async def answered(engine: clew.Engine, count: int) -> None:
@@ -19,6 +20,12 @@ async def answered(engine: clew.Engine, count: int) -> None:
         await coming
         coming = asyncio.ensure_future(anext(events))
     coming.cancel()
+
+
+async def asked(model: ScriptedModel, count: int) -> None:
+    """Until the model was asked so often: a run that is stopped before leaves its part of the script to the next."""
+    while len(model.requests) < count:  # noqa: ASYNC110  # nobody is told of it
+        await asyncio.sleep(0)
 
 
 async def ended(engine: clew.Engine) -> None:

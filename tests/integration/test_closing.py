@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew.config import Config
-from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from clew.transcript.metadata import local_place
 from tests.acceptance.compacting import Compacting, answer, bulk, opened, settings, summary
 from tests.integration.command_line import Run
@@ -92,6 +92,45 @@ async def test_closing_waits_for_the_summary_after_a_turn_within_a_limit(
         await s.engine.close(within_s=0.05)
         assert await s.kinds() == ["normal"] * 6
     assert [one.message for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+@clew.tool
+async def nothing() -> str:
+    """Do nothing."""
+    return "done"
+
+
+@pytest.mark.parametrize("busy_with", ["an answer", "a subagent", "a summary"])
+def test_an_engine_ends_with_a_loop_that_is_given_up(tmp_path: Path, busy_with: str) -> None:
+    """As at a second Ctrl-C: all that is in it is cancelled at once, runs too. The next opening settles the turn."""
+    gate, url = Gate(), f"sqlite:///{tmp_path}/store.db"
+    script = {"an answer": [wait(gate)], "a subagent": [call("task", {"prompt": "look"}), wait(gate)], "a summary": []}
+    given: dict[str, Any] = {"config": settings(preset="checkpoint"), "tools": [nothing], "url": url}
+
+    waited: list[asyncio.Timeout] = []
+
+    async def talk() -> None:
+        waited.append(asyncio.timeout(60))
+        async with waited[0], opened(tmp_path, script[busy_with], [wait(gate)], **given) as s:
+            await s.begin()
+            await s.allow("task")
+            await (fill(s) if busy_with == "a summary" else s.send("go"))
+            await gate.reached.wait()
+            for task in asyncio.all_tasks():
+                task.cancel()
+            await asyncio.Event().wait()
+
+    async def look() -> None:
+        async with opened(tmp_path, **given) as s:
+            await s.begin()
+            assert (await s.engine.get_status(s.id)).state == "idle"
+            assert (await s.say("and now")).status == "completed"
+            await s.is_sound()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(talk())
+    assert not waited[0].expired()
+    asyncio.run(look())
 
 
 @pytest.mark.rule("SR-10", "CP-9")

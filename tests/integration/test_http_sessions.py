@@ -85,10 +85,12 @@ async def test_the_list_filters_and_pages(tmp_path: Path) -> None:
 async def test_the_list_says_what_each_session_is_doing(tmp_path: Path) -> None:
     """Busy, waiting or idle; waiting also after a restart, from what is stored."""
     store = f"sqlite:///{tmp_path}/store.db"
-    async with served(hang(), call("bash", {"command": "echo hi"}), store=store) as client:
+    gate = Gate()
+    async with served(wait(gate), call("bash", {"command": "echo hi"}), store=store) as client:
         busy, idle = await client.session(title="busy"), await client.session(title="idle")
         waiting = await client.session(title="waiting", workspace_root=str(tmp_path))
         await client.prompt(busy, "go")
+        await gate.reached.wait()
         await client.prompt(waiting, "go")
         await client.idle(waiting)
         statuses = await listed_statuses(client)

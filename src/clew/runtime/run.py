@@ -207,6 +207,11 @@ class Run:
         if not self._outcome.done():
             self._outcome.set_result(outcome)
 
+    def give_up(self) -> bool:
+        """Let go of whoever waits for an end, if it has none."""
+        self.stream.end()
+        return self._outcome.cancel()
+
     # Inside
 
     async def _execute(self) -> TurnOutcome:

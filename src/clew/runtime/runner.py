@@ -157,6 +157,7 @@ class Runner:
         self._sessions.add_run(run)
         run.begin(self.tool_memory.take(run.session_id))
         run.task = asyncio.get_running_loop().create_task(self._drive(run))
+        run.task.add_done_callback(lambda _: self._let_go(run))
         outcome = self._outcomes.expect(run.session_id, run.user_message_id)
         return Submission(run.user_message_id, outcome, turn_id=run.turn.id, stream=run.live_stream)
 
@@ -201,6 +202,13 @@ class Runner:
         if self._sessions.is_open(run.session_id) and self._host.store.capabilities.holds_sessions:
             # Last of all: whoever looks at the session once more would have it in memory again.
             self._sessions.work(self._host.store.release(run.session_id))
+
+    def _let_go(self, run: Run) -> None:
+        """Whoever gives up a loop cancels all that is in it: nobody is left waiting for the end of a run that has none.
+        What is stored of its turn is settled when the store is opened again."""
+        if run.give_up():
+            self._sessions.forget_run(run)
+            self._outcomes.cancel(run.user_message_id)
 
     async def _leave_to_others(self, run: Run) -> None:
         """The end of a run that somebody else goes on with, or settles: nothing is written or told. Its viewers come
