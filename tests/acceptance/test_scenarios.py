@@ -14,6 +14,7 @@ from clew.testing.scenario import reduced, transcript
 from clew.testing.scripted import Gate, call, fail, hang, say, then, think, wait
 from clew.transcript.usage import Usage
 from tests.acceptance.errands import allow
+from tests.acceptance.triggered import asked
 
 from .conftest import Open
 
@@ -158,6 +159,7 @@ async def test_one_run_at_a_time(open_scenario: Open) -> None:
         await s.begin()
         tries = await asyncio.gather(*(s.send("hi", on_busy="reject") for _ in range(100)), return_exceptions=True)
         assert sum(isinstance(result, SessionBusy) for result in tries) == 99
+        await asked(s.model, 1)
         await s.engine.abort(s.id)
         await s.settled()
         assert len(s.model.requests) == 1

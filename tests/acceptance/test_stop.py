@@ -74,6 +74,7 @@ async def test_continue_with_queue_starts_the_queue_and_nothing_else(open_scenar
     async with open_scenario([hang(), say("2"), say("3")]) as s:
         await s.begin()
         first = await s.send("first")
+        await asked(s.model, 1)
         await s.send("second")
         third = await s.send("third")
         await s.engine.abort(s.id)

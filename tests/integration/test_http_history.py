@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clew.errors import SnapshotFailed
-from clew.testing.scripted import Gate, call, hang, say, wait
+from clew.testing.scripted import Gate, call, say, wait
 from tests.integration.http_client import served, texts
 from tests.integration.http_history import NO_TURN, refused, said, talked, turn_of
 
@@ -137,9 +137,11 @@ async def test_the_head_goes_to_any_turn_and_the_reflog_tells() -> None:
 @pytest.mark.rule("RW-5")
 async def test_nothing_of_it_happens_under_a_live_run() -> None:
     """409 for each, and the run is not touched; a session that waits may be rewound, its requests withdrawn."""
-    async with served(say("one"), hang(), call("question", {"question": "?"})) as client:
+    gate = Gate()
+    async with served(say("one"), wait(gate), call("question", {"question": "?"})) as client:
         session_id, [u1, a1] = await talked(client, "first")
         await client.prompt(session_id, "second")
+        await gate.reached.wait()
         base = f"/api/sessions/{session_id}"
         for path, body in [
             (f"{base}/rewind", {"message_id": u1["id"]}),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clew.testing.scripted import Gate, call, fail, hang, say, wait
+from clew.testing.scripted import Gate, call, fail, say, wait
 from tests.integration.http_client import AsgiClient, Client, served, texts
 
 SSE = {"accept": "text/event-stream"}
@@ -78,9 +78,11 @@ async def test_a_prompt_names_text_or_parts_a_model_and_an_agent() -> None:
 @pytest.mark.rule("SR-6")
 async def test_a_busy_session_rejects_queues_or_is_interrupted() -> None:
     """One run at a time; what happens to a second prompt is the client's choice."""
-    async with served(hang(), say("after the interrupt"), say("after that")) as client:
+    gate = Gate()
+    async with served(wait(gate), say("after the interrupt"), say("after that")) as client:
         session_id = await client.session()
         assert (await client.prompt(session_id, "first")).json()["queued"] is False
+        await gate.reached.wait()
         rejected = await client.prompt(session_id, "no", on_busy="reject")
         assert (rejected.status, rejected.code) == (409, "run_in_flight")
         assert (await client.prompt(session_id, "later")).json()["queued"] is True
@@ -101,6 +103,7 @@ async def test_three_in_the_queue_and_one_cancelled() -> None:
     async with served(*script) as client:
         session_id = await client.session()
         await client.prompt(session_id, "first")
+        await gate.reached.wait()
         queued = [(await client.prompt(session_id, f"queued {n}", message_id=f"q{n}")).json() for n in range(3)]
         assert [one["queued"] for one in queued] == [True, True, True]
         again = (await client.prompt(session_id, "queued 1", message_id="q1")).json()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.testing.scripted import call, hang, say
+from clew.testing.scripted import Gate, call, say, wait
 from tests.integration.command_line import Run
 from tests.integration.command_line import run as run
 from tests.integration.http_client import Client, served, texts
@@ -25,10 +25,12 @@ DAMAGE = {
 }
 
 
-async def stopped(client: Client) -> str:
-    """A session whose turn was aborted, with two prompts behind it."""
+async def stopped(client: Client, gate: Gate) -> str:
+    """A session whose turn was aborted where its model had come to the gate, with two prompts behind it."""
     session_id = await client.session()
-    for text in ("first", "second", "third"):
+    await client.prompt(session_id, "first")
+    await gate.reached.wait()
+    for text in ("second", "third"):
         await client.prompt(session_id, text)
     async with listening(client) as events:
         assert (await client.post(f"/api/sessions/{session_id}/abort")).json() == {"aborted": True}
@@ -43,8 +45,9 @@ async def said(client: Client, session_id: str) -> list[str]:
 @pytest.mark.rule("SR-10", "SR-7")
 async def test_an_abort_pauses_the_queue_and_everything_says_so() -> None:
     """The status, the session, the list and the queue; ``continue`` with ``queue`` ends it."""
-    async with served(hang(), say("2"), say("3")) as client:
-        session_id = await stopped(client)
+    gate = Gate()
+    async with served(wait(gate), say("2"), say("3")) as client:
+        session_id = await stopped(client, gate)
         base = f"/api/sessions/{session_id}"
         idle = {"state": "idle", "paused": True, "paused_by": "abort"}
         assert await client.status(session_id) == idle
@@ -66,11 +69,13 @@ async def test_an_abort_pauses_the_queue_and_everything_says_so() -> None:
 @pytest.mark.rule("SR-10")
 async def test_an_abort_with_go_on_drains_the_queue_and_other_words_are_refused() -> None:
     """An idle session may be aborted, too: its queue stays as it is."""
-    async with served(hang(), say("2")) as client:
+    gate = Gate()
+    async with served(wait(gate), say("2")) as client:
         session_id = await client.session()
         path = f"/api/sessions/{session_id}/abort"
         assert (await client.post(path, {"queue": "go_on"})).json() == {"aborted": False}
         await client.prompt(session_id, "first")
+        await gate.reached.wait()
         await client.prompt(session_id, "second")
         assert (await client.post(path, {"queue": "perhaps"})).code == "invalid_input"
         async with listening(client) as events:

@@ -16,7 +16,7 @@ from clew.fronts.http.handlers import MAX_EVENT
 from clew.fronts.http.request_body import MAX_BODY
 from clew.live.base import Event
 from clew.providers.registry import ProviderConfig, ProviderRegistry
-from clew.testing.scripted import call, hang, say
+from clew.testing.scripted import Gate, call, say, wait
 from tests.integration.http_client import chat_body, served, texts
 from tests.integration.http_operations import GOOD, OPERATIONS, Audit, path_of
 
@@ -250,9 +250,11 @@ async def test_b32_patterns_that_blow_up_do_not() -> None:
 
 async def test_b32_many_streams_of_one_client_hold_up_nobody() -> None:
     """A hundred viewers that read nothing, and the server answers as ever; all are gone when they leave."""
-    async with served(hang(), say("ok")) as client:
+    gate = Gate()
+    async with served(wait(gate), say("ok")) as client:
         busy, free = await client.session(), await client.session()
         await client.prompt(busy, "go")
+        await gate.reached.wait()
         opened = [client.open("GET", f"/api/chat/{busy}/stream") for _ in range(100)]
         replies = [await one.__aenter__() for one in opened]
         assert {reply.status for reply in replies} == {200}
