@@ -15,6 +15,7 @@ from clew.store import unit as u
 from clew.testing.chunks import text
 from clew.testing.scribe import MODEL, Scribe
 from clew.transcript import chunk as c
+from clew.transcript.fold import Fold
 from clew.transcript.message import PartRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.usage import Usage
@@ -49,6 +50,48 @@ async def test_a_stream_file_that_is_back_says_nothing_of_a_message_that_settled
         assert await engine.messages(scribe.session_id, view="all") == settled
         assert await check(engine.store) == []
     assert not stream.exists()
+
+
+@pytest.mark.rule("FS-2", "FS-5")
+@pytest.mark.parametrize("lost", ["chunks", "part"])
+async def test_a_stream_file_that_is_back_in_part_takes_nothing_of_a_step_that_ended(tmp_path: Path, lost: str) -> None:
+    """The log has the parts as they were folded last and the chunks since then. A line of the stream file that does not
+    read may have said more, so the message is marked; what the log says of it is there."""
+    url = f"jsonl:{tmp_path}/store"
+    async with clew.open(url, config=clew.Config()) as engine:
+        scribe = await Scribe.create(engine.store)
+        opened = await scribe.prompt("tell me")
+        recorder = opened.recorder()
+        await recorder.send(c.Start(message_id=recorder.message.id))
+        await recorder.flush()
+        said = [c.StartStep(), *text("the thread leads out"), c.FinishStep()]
+        parts = [0, *(1 for _ in said[1:-1]), None]
+        rows = [u.JournalEntry(n, part, chunk) for n, (part, chunk) in enumerate(zip(parts, said, strict=True), 2)]
+        await scribe.commit(u.AppendChunks(recorder.message.id, tuple(rows[:2])))
+        session = tmp_path / "store" / "sessions" / scribe.session_id
+        stream, log = session / "stream.jsonl", session / "session.jsonl"
+        left = stream.read_bytes()
+        booked = u.BookStep(opened.step(recorder.message.id, Usage(3, 2)))
+        await scribe.commit(u.AppendChunks(recorder.message.id, tuple(rows[2:])), booked, sync="power")
+        assert log.read_bytes().count(b'"recordType":"chunks"') == 1
+        if lost == "part":
+            # Folded once more, as a step is when its tools have run; nobody has synced that.
+            folded = Fold(recorder.message.id)
+            for chunk in said:
+                folded.apply(chunk)
+            held = [PartRow(f"prt_{n}", n, data, 1, 1) for n, data in enumerate(folded.parts)]
+            await scribe.commit(
+                u.PutParts(recorder.message.id, tuple(held)), u.MarkFolded(recorder.message.id, rows[-1].n)
+            )
+            left = stream.read_bytes()
+        cut = await asyncio.to_thread(shutil.copytree, tmp_path / "store", tmp_path / "cut")
+        recorder.abandon()
+    back = cut / stream.relative_to(tmp_path / "store")
+    back.write_bytes(left.replace(b'{"recordType":"%b"' % lost.encode(), b'\0"recordType":"%b"' % lost.encode(), 1))
+    assert back.read_bytes() != left
+    async with clew.open(f"jsonl:{cut}", config=clew.Config()) as engine:
+        [_, answer] = await engine.messages(scribe.session_id, view="all")
+        assert (answer.texts, "damaged" in answer.metadata) == (["the thread leads out"], True)
 
 
 @pytest.mark.rule("US-5", "FS-2")

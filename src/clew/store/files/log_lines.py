@@ -8,6 +8,7 @@ is passed over, and what was whole once and is lost or changed: that costs the l
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
 import orjson
@@ -34,12 +35,12 @@ Record = dict[str, Any]
 
 class Lines(NamedTuple):
     """What a log says. ``units`` holds the records that count, unit by unit; ``faults`` what is wrong with it;
-    ``named`` the messages that lines which do not count speak of, with an empty name where they do not say which;
-    ``last_seq`` the last number that was ever in it."""
+    ``named`` the messages that lines which do not count speak of, each with the highest number that the last of these
+    may have had, and with an empty name where they do not say which; ``last_seq`` the last number ever in it."""
 
     units: list[list[Record]]
     faults: list[str]
-    named: set[str]
+    named: dict[str, float]
     last_seq: int
     ending: Ending
 
@@ -120,7 +121,8 @@ class _Units:
     def __init__(self, name: str) -> None:
         self.found: list[list[Record]] = []
         self.faults: list[str] = []
-        self.named: set[str] = set()
+        self.named: dict[str, float] = {}
+        self._unplaced: set[str] = set()  # named since the last line that counts
         self.last = 0
         self._name = name
         self._held: list[Record] = []
@@ -132,7 +134,7 @@ class _Units:
         if record is None:
             self.faults.append(line.fault)
             if _SAYS.search(line.raw):
-                self.named |= {found.decode() for found in _NAMED.findall(line.raw)} or {""}
+                self._unplaced |= {found.decode() for found in _NAMED.findall(line.raw)} or {""}
             self._bad = True
             return
         match record.get("unit"):
@@ -141,6 +143,7 @@ class _Units:
             case _:
                 i, n = 1, 1
         seq, start, after = record["seq"], record["seq"] - i + 1, record.get("after")
+        self._place(seq - 1)
         torn = record["recordType"] == TORN
         begins = torn or (start, start + n - 1) != (self._start, self._end) or seq <= self.last
         if self._held and begins:
@@ -161,9 +164,14 @@ class _Units:
 
     def end(self, promised: int) -> None:
         """The file is at its end."""
+        self._place(inf)
         if self._held:
             self._close(lost=self._bad or promised >= self._end)
         self._note_lost(self.last + 1, promised)
+
+    def _place(self, last: float) -> None:
+        self.named |= {name: max(last, self.named.get(name, 0)) for name in self._unplaced}
+        self._unplaced.clear()
 
     def _close(self, *, lost: bool, whole: bool = False) -> None:
         if lost:

@@ -7,7 +7,7 @@ gone is shown as damaged in its place. Nothing that is made up here is ever take
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -22,20 +22,33 @@ from clew.transcript.part import blob_of
 from clew.transcript.turn import Turn, place_below
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["Clues", "Fault", "mend"]
+__all__ = ["Clues", "Fault", "Logged", "mend"]
 
 Fault = tuple[str, str | None]
 """What is wrong, and with which message, where it is one that is shown as damaged and can be accepted as it is."""
 
 
+class Logged(NamedTuple):
+    """All that the log says of a message, with a number: its row, and what had come since it was folded. What the
+    stream file said before counts no more, whether it reads or not."""
+
+    seq: int
+    row: MessageRow | None
+    entries: tuple[u.JournalEntry, ...]
+
+
 class Clues(msgspec.Struct):
     """What the files say beside the tables. ``turn_of`` and ``parents``: where messages and turns stood, told a
-    second time. ``named``: messages that lines speak of which do not read. ``harmed``: something does not read."""
+    second time. ``logged``: what the log had last of a message that grows. ``named``: messages that lines speak of
+    which do not read, and how high their numbers may be. ``harmed``: something does not read; ``log_reads``: it
+    is nothing of the log."""
 
     turn_of: dict[str, str] = {}
     parents: dict[str, str | None] = {}
-    named: set[str] = set()
+    logged: dict[str, Logged] = {}
+    named: dict[str, float] = {}
     harmed: bool = False
+    log_reads: bool = True
     state_lost: bool = False
 
 
@@ -44,7 +57,7 @@ def mend(value: SessionValue, clues: Clues) -> list[Fault]:
     found = [*_mend_state(value, clues), *_mend_places(value, clues), *_mend_turns(value, clues)]
     found += [*_mend_ends(value), *_mend_messages(value)]
     if clues.harmed:
-        found += _mark_harmed(value, clues.named)
+        found += _mark_harmed(value, clues)
         for row in value.messages.values():
             for named in filter(None, (blob_of(part.data) for part in row.parts)):
                 value.blobs.setdefault(named, None)
@@ -186,23 +199,29 @@ def _damaged(row: MessageRow) -> MessageRow:
     return replace(row, metadata={**row.metadata, DAMAGED: LOST})
 
 
-def _mark_harmed(value: SessionValue, named: set[str]) -> Iterator[Fault]:
+def _mark_harmed(value: SessionValue, clues: Clues) -> Iterator[Fault]:
     """Messages that are not as they were sealed, or, unsealed, that a line spoke of which does not read.
 
     A line that names none, or one that there is not, may have spoken of any.
     """
-    named = named if named <= value.messages.keys() else set(value.messages)
+    of_any = max((last for id_, last in clues.named.items() if id_ not in value.messages), default=0)
     for row in list(value.messages.values()):
-        seal = value.seals.get(row.id)
-        whole = seal == row.seal if seal is not None else row.id not in named
+        seal, logged = value.seals.get(row.id), clues.logged.get(row.id, Logged(0, None, ()))
+        whole = seal == row.seal if seal is not None else max(of_any, clues.named.get(row.id, 0)) <= logged.seq
         if whole or DAMAGED in row.metadata:
             continue
         if row.id in value.journal:
-            # What was streamed since may begin or end anywhere: what the parts hold is all that is known.
+            # What was streamed since may begin or end anywhere: what the parts hold is all that is known, and what the
+            # log has beside them, where they are those of the log.
             del value.journal[row.id]
             value.marks.pop(row.id, None)
+            if logged.row is not None and logged.entries and logged.row.parts == row.parts:
+                value.journal[row.id] = logged.entries
         else:
             open_calls = [part for part in row.parts if part.tool_state and not part.tool_state.startswith("output-")]
+            if clues.log_reads and logged.row is not None:
+                # They were asked for in a step that ended, and the log has that: only what came of them may be lost.
+                open_calls = []
             lost = {part.index: _lost_part(row, part.index, part.id) for part in open_calls}
             lost = lost or {len(row.parts): _lost_part(row, len(row.parts))}
             parts = [lost.pop(part.index, part) for part in row.parts]

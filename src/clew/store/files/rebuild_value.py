@@ -5,7 +5,8 @@ A record that makes no sense costs itself. What the stream file says of a messag
 
 from __future__ import annotations
 
-from typing import Any
+from math import inf
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -14,7 +15,7 @@ from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
 from clew.store.files.log_lines import Lines
 from clew.store.files.memo import AHEAD, Memo
-from clew.store.files.mend import Clues, Fault, mend
+from clew.store.files.mend import Clues, Fault, Logged, mend
 from clew.store.files.record import Record, decode_parts
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
 from clew.store.memory.change import ABSENT
@@ -24,16 +25,25 @@ from clew.transcript.turn_state import OPEN
 
 __all__ = ["rebuild_value"]
 
+_FOLD: Final = frozenset({"part", "metadata", "chunks", "mark"})
+"""What a message that is folded while it grows is told by, in the stream file."""
+
 
 def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[Fault]:
     """Bring a session to where its files have it; what of them made no sense."""
     wrong: list[Fault] = [(fault, None) for fault in (*log.faults, *stream.faults)]
-    clues = Clues(named=log.named | stream.named)
+    # What the log said is told again in part only: a line of it that does not read may always have been the last word.
+    clues = Clues(named={**stream.named, **dict.fromkeys(log.named, inf)}, log_reads=not log.faults)
     adopted = False
     units = [(unit, False) for unit in log.units] + [(unit, True) for unit in stream.units]
     for unit, streamed in sorted(units, key=lambda one: one[0][0]["seq"]):
+        whole = len(unit) == unit[0].get("unit", (1, 1))[1]
+        told: list[str] = []
         if not streamed:
-            _settle(value, memo, unit)
+            told = _settle(value, memo, unit)
+        elif not whole:
+            # Chunks are taken off the journal with the parts they went to, or not at all.
+            unit = [one for one in unit if one["recordType"] not in _FOLD or one.get("more") is True]
         for record in unit:
             try:
                 adopted |= _apply(value, memo, record, streamed)
@@ -41,6 +51,9 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
             except MISREAD as error:
                 what = f"record {record['seq']} makes no sense: {type(error).__name__}: {error}"
                 wrong.append((what, None))
+        for message_id in told:
+            held = Logged(unit[-1]["seq"], value.messages.get(message_id), value.journal.get(message_id, ()))
+            clues.logged[message_id] = held if whole else Logged(0, None, ())
     clues.harmed = bool(wrong)
     links, read = dict(value.links), dict(value.messages)
     wrong += mend(value, clues)
@@ -73,8 +86,9 @@ def _gather(value: SessionValue, clues: Clues, record: Record) -> None:
         clues.turn_of[own["id"] if "id" in own else record["value"]["id"]] = own["turn"]
 
 
-def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
-    """A unit of the log says all there is to say of what it names: what the stream file said before is forgotten."""
+def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> list[Any]:
+    """A unit of the log says all there is to say of what it names: what the stream file said before is forgotten.
+    The messages that grew and of which it does."""
     named: set[tuple[str, Any]] = set()
     folded: list[Any] = []  # messages whose chunks all are in their parts: a step of theirs ended, or they were sealed
     for record in unit:
@@ -100,6 +114,7 @@ def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
         # The stream file may lack the line that said so: it was never synced, and after a loss of power it may be back.
         value.journal.pop(message_id, None)
         value.marks.pop(message_id, None)
+    return folded
 
 
 def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> bool:
