@@ -94,6 +94,28 @@ async def test_a_stream_file_that_is_back_in_part_takes_nothing_of_a_step_that_e
         assert (answer.texts, "damaged" in answer.metadata) == (["the thread leads out"], True)
 
 
+@pytest.mark.rule("FS-2", "FS-5")
+async def test_a_stream_file_that_lost_how_a_message_began_keeps_no_store_from_opening(tmp_path: Path) -> None:
+    """What comes later of a message that nothing else tells of says nothing; the session goes on without it."""
+    url = f"jsonl:{tmp_path}/store"
+    async with clew.open(url, config=clew.Config()) as engine:
+        scribe = await Scribe.create(engine.store)
+        recorder = (await scribe.prompt("tell me")).recorder()
+        for chunk in (c.Start(message_id=recorder.message.id), *text("the thread leads out")):
+            await recorder.send(chunk)
+            await recorder.flush()
+        stream = tmp_path / "store" / "sessions" / scribe.session_id / "stream.jsonl"
+        first, rest = stream.read_bytes().split(b"\n{", 1)
+        assert b'"recordType":"part"' in rest
+        cut = await asyncio.to_thread(shutil.copytree, tmp_path / "store", tmp_path / "cut")
+        recorder.abandon()
+    unit = [line for line in rest.split(b"\n") if b'"recordType":"part"' in line or b'"gone"' in line]
+    (cut / stream.relative_to(tmp_path / "store")).write_bytes(bytes(len(first)) + b"\n".join([b"", *unit, b""]))
+    async with clew.open(f"jsonl:{cut}", config=clew.Config()) as engine:
+        assert [row.role for row in await engine.messages(scribe.session_id)] == ["user"]
+        assert len(await engine.losses()) > 0
+
+
 @pytest.mark.rule("US-5", "FS-2")
 async def test_a_model_call_that_came_with_chunks_is_there_after_a_kill_and_after_the_end(tmp_path: Path) -> None:
     """While a message grows it stands in the stream file; the log has it when that goes. A stream file that is back

@@ -155,8 +155,11 @@ def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
     touched = {name for name, _ in entries}
     sealed = {("messages", key) for name, key in entries if name == "seals"}
     if touched & _SETTLING or any(key in ahead for key in sealed.union(entries)):
-        for (name, key), logged in ahead.items():
-            wanted[name, key] = (logged, getattr(value, name).get(key, ABSENT))
+        wanted |= {
+            (name, key): (logged, now)
+            for (name, key), logged in ahead.items()
+            if (now := getattr(value, name).get(key, ABSENT)) is not logged
+        }
         writer.memo.ahead = {}
     _add_messages(writer, value, {key: pair for (name, key), pair in wanted.items() if name == "messages"})
     if not memo.logged and ("row", "session") not in wanted:

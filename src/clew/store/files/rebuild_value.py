@@ -166,9 +166,7 @@ def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> b
 def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
     own = record["clew"]
     message_id = own["id"]
-    row = value.messages.get(message_id)
-    if streamed:
-        memo.ahead.setdefault(("messages", message_id), row if row is not None else ABSENT)
+    row = logged = value.messages.get(message_id)
     stored = {part.index: part for part in row.parts} if row is not None else {}
     parts = decode_parts(record, stored)
     if "row" in own:
@@ -180,6 +178,8 @@ def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bo
     if row is None:
         raise KeyError(message_id)
     merged: dict[int, PartRow] = {**stored, **{part.index: part for part in parts}}
+    if streamed:
+        memo.ahead.setdefault(("messages", message_id), logged if logged is not None else ABSENT)
     value.messages[message_id] = replace(row, parts=tuple(merged[index] for index in sorted(merged)))
     if not streamed and (record["recordType"] != "part" or "row" in own or "role" in record):
         memo.note(record, message_id, record["seq"])
