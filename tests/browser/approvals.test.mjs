@@ -233,7 +233,7 @@ test("what is sent while something waits is queued, and is answered after it", a
   await page.getByRole("list", { name: "Queued messages" }).getByText("and then this").waitFor();
   await button(asking(page), "Allow once").click();
   await answers(page).getByText("and then this").waitFor();
-  assert.equal(await page.getByRole("list", { name: "Queued messages" }).count(), 0);
+  await page.getByRole("list", { name: "Queued messages" }).waitFor({ state: "detached" });
 });
 
 async function toolSession(server, folder = server.folder) {

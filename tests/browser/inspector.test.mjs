@@ -122,7 +122,7 @@ test("a sidecar opens beside the thread, is ephemeral, and nothing said in it go
   const [, sidecar] = /\?beside=([\w-]+)/.exec(page.url());
   await becomes(async () => told(await stored(server, sidecar)), [...told(before), ["You", "only beside"], ["Assistant", "only beside"]]);
   await becomes(async () => shown(beside), told(await stored(server, sidecar)));
-  assert.deepEqual(await shown(thread(page)), told(before));
+  await becomes(() => shown(thread(page)), told(before));
   assert.deepEqual(told(await stored(server, id)), told(before));
   const session = await server.call("GET", `/api/sessions/${sidecar}`);
   assert.deepEqual([session.metadata.ephemeral, session.parent_id], [true, id]);
@@ -151,7 +151,7 @@ test("the turn tab tells the model, the tokens in five kinds and the time, and w
   const steps = await tab.getByRole("list").first().getByRole("listitem").allInnerTexts();
   assert.equal(steps.length, turn.steps.length);
   steps.forEach((step, index) => assert.match(step, new RegExp(`^Step ${index + 1}\\s+demo/tools\\s+[\\d.]+ (ms|s)\\s+${turn.steps[index].finish_reason}$`)));
-  assert.match(await tab.innerText(), /Completed · .*2026.* · [\d.]+ (ms|s)/);
+  assert.match(await tab.innerText(), /Completed · .*\d{4}.* · [\d.]+ (ms|s)/);
   await tab.getByText("Proven by its digest").waitFor();
   // Each section of the prompt, the tools and the messages, word for word.
   for (const step of [0, 1]) {
@@ -239,14 +239,14 @@ test("the reflog tells every move, and each is a place to go to", async () => {
   const { moves: known } = await server.call("GET", `/api/sessions/${id}/reflog`);
   assert.equal(known.length, 4);
   await becomes(async () => (await words()).length, known.length);
-  assert.match((await words())[0], /Rewound to · now .*here$/);
-  assert.match((await words())[1], /Said · now three Go there$/);
+  assert.match((await words())[0], /Rewound to · (now|\d+ min) .*here$/);
+  assert.match((await words())[1], /Said · (now|\d+ min) three Go there$/);
   await moves.nth(1).getByRole("button").click();
   await becomes(async () => told(await stored(server, id)), told(before));
   await becomes(() => shown(thread(page)), told(before));
   await banner(page).waitFor({ state: "detached" });
   await becomes(async () => (await words()).length, 5);
-  assert.match((await words())[0], /Went to · now three here$/);
+  assert.match((await words())[0], /Went to · (now|\d+ min) three here$/);
 });
 
 const times = (what, count) => count > 0 && `${what} ${count} time${count === 1 ? "" : "s"}`;
@@ -263,7 +263,8 @@ test("the files tab lists what tools read and changed, and leads to the turn", a
   const { files } = await server.call("GET", `/api/sessions/${id}/files`);
   assert.deepEqual(files.map(({ modified }) => modified).sort(), [false, true]);
   const expected = files.map(({ path, changes, count }) => [path, times("changed", changes), times("read", count - changes), "now"].filter(Boolean).join(" · ").replace(" · ", " "));
-  await becomes(async () => (await tab.getByRole("listitem").allInnerTexts()).map((text) => text.replaceAll(/\s+/g, " ").trim()), expected);
+  // However slow the machine is.
+  await becomes(async () => (await tab.getByRole("listitem").allInnerTexts()).map((text) => text.replaceAll(/\s+/g, " ").trim().replace(/\d+ min$/, "now")), expected);
   await tab.getByRole("button", { name: /new\.txt/ }).click();
   await tab.getByRole("heading", { name: "!write new.txt something" }).waitFor();
 });

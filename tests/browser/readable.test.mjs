@@ -45,7 +45,9 @@ test("code has the colours of its language, as it is told and when it is read ag
 
 test("a difference in an answer is shown as one, with what came and went counted", async () => {
   const { article } = await answered(DIFF);
-  const lines = await article.getByRole("group", { name: "Difference" }).locator("div").allTextContents();
+  const difference = article.getByRole("group", { name: "Difference" });
+  await difference.waitFor();
+  const lines = await difference.locator("div").allTextContents();
   assert.deepEqual(lines, ["--- a/thread.py", "+++ b/thread.py", "@@ -1,3 +1,4 @@", "  spin()", "− cut()", "+ wind()", "+ keep()"]);
   assert.equal((await article.textContent()).includes("diff+2 −1"), true);
 });

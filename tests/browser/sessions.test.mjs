@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { newContext, openPage, startServer, test } from "./kit.mjs";
-import { becomes, begin, composer, goTo, message, openId, openSession, pane, row, say, send, shown, stored, textOf, thread, told, until } from "./session.mjs";
+import { becomes, begin, composer, goTo, message, openId, openSession, pane, rests, row, say, send, shown, stored, textOf, thread, told, until } from "./session.mjs";
 
 let shared;
 const sharedServer = () => (shared ??= startServer({ shared: true }));
@@ -128,6 +128,8 @@ test("a subagent is not in the list but linked under the turn that made it", asy
   await send(page, "!task What is a labyrinth?");
   const link = thread(page).getByRole("link", { name: "Open the subagent’s session" });
   await link.waitFor();
+  // The way there is shown before it has come to its end.
+  await rests(server, id);
   const children = (await server.call("GET", `/api/sessions?parent=${id}&kind=subagent`)).sessions;
   assert.equal(children.length, 1);
   await row(page, "Has a subagent").waitFor();

@@ -1,5 +1,7 @@
 /** What stands still: nothing is moved, taken away or drawn anew under a press, or between two keys. */
 import assert from "node:assert/strict";
+import { mkdir, readdir } from "node:fs/promises";
+import { join } from "node:path";
 import { openPage, startServer, test } from "./kit.mjs";
 import { answers, button, composer, idle, newSession, openSession, say, until } from "./talk.mjs";
 
@@ -133,4 +135,22 @@ test("who types on while a session is made for what they said goes on in it, to 
   await page.goto(`${server.url}/#/`);
   await page.getByRole("main", { name: "New conversation" }).waitFor();
   assert.equal(await composer(page).inputValue(), "");
+});
+
+test("what is sent after another mode was picked is never done in the one before", async () => {
+  const server = await sharedServer();
+  const folder = join(server.folder, "read only");
+  await mkdir(folder);
+  const { id } = await newSession(server, "demo/tools", { workspace_root: folder, mode: "accept_edits" });
+  const page = await openSession(server, id, { before: holdRequests });
+  const mode = page.getByRole("combobox", { name: "Mode" });
+  await mode.waitFor();
+  await page.evaluate((held) => (window.held = new RegExp(held)), `^PATCH /api/sessions/${id}$`);
+  await mode.selectOption("read_only");
+  assert.equal(await mode.inputValue(), "read_only");
+  await say(page, "!write a.txt one");
+  await until(() => page.evaluate(() => "asked" in window), "no mode was asked for");
+  await page.evaluate(() => window.letGo());
+  await answers(page).getByText(/this session only reads/).waitFor();
+  assert.deepEqual(await readdir(folder), []);
 });

@@ -19,13 +19,17 @@ export interface Outgoing {
 }
 
 export class Conversation extends OpenSession {
+  /** A change of the mode that is on its way: nothing is begun before it, in a freer one. */
+  private changing: Promise<void> | null = null;
+
   /** Send it, or queue it behind what runs. Resolves when the server has it; a refusal hands the text back. */
   async send({ text, files = [], model }: Outgoing): Promise<void> {
     const parts: Message['parts'] = [...files, ...(text ? [{ type: 'text' as const, text }] : [])];
-    const { status } = this.store.get();
     this.store.set({ notice: null });
     const messageId = generateId();
     try {
+      await this.changing;
+      const { status } = this.store.get();
       if (this.streaming || isLive(status) || status.waiting?.length) {
         await this.enqueue(messageId, parts, model);
         return;
@@ -58,6 +62,7 @@ export class Conversation extends OpenSession {
     await this.acting(async () => {
       // Whether something runs is the server's to say: word of it may lag behind. An answer that is over and still being read is waited for.
       if (this.streaming) await this.askStatus();
+      await this.changing;
       await this.whenRead();
       if (this.streaming) throw new Problem(409, 'run_in_flight', 'something is running');
       await this.stream(async () => {
@@ -72,7 +77,10 @@ export class Conversation extends OpenSession {
 
   /** Have a user message answered once more; `messageId` is the answer's. */
   async regenerate(messageId: string, model?: string): Promise<void> {
-    await this.acting(() => this.stream(() => this.chat.regenerate({ messageId, body: bodyOf(model) })));
+    await this.acting(async () => {
+      await this.changing;
+      await this.stream(() => this.chat.regenerate({ messageId, body: bodyOf(model) }));
+    });
   }
 
   async abort(): Promise<void> {
@@ -81,7 +89,10 @@ export class Conversation extends OpenSession {
 
   /** Go on with the newest turn where it stopped, or have its prompt answered anew. */
   async goOn(mode: 'on' | 'again' = 'on'): Promise<void> {
-    await this.acting(() => this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id }, body: { mode } }));
+    await this.acting(async () => {
+      await this.changing;
+      await this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id }, body: { mode } });
+    });
   }
 
   /** Hold back what waits, or go on with it. */
@@ -109,8 +120,16 @@ export class Conversation extends OpenSession {
 
   /** How freely the session works from now on. */
   async setMode(mode: Mode): Promise<void> {
-    await this.acting(() => this.client.call('PATCH /api/sessions/{id}', { path: { id: this.id }, body: { mode } }));
-    void this.settle();
+    // It stands there from now on; where it is refused, what is read next takes it back.
+    this.store.set(({ session }) => ({ session: session && { ...session, mode } }));
+    const change = this.acting(async () => void (await this.client.call('PATCH /api/sessions/{id}', { path: { id: this.id }, body: { mode } })));
+    this.changing = change;
+    try {
+      await change;
+    } finally {
+      if (this.changing === change) this.changing = null;
+      void this.settle();
+    }
   }
 
   async answer(toolCallId: string, output: string): Promise<void> {

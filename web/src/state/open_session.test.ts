@@ -1,24 +1,46 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { Client } from '../api/client';
 import { Conversation } from './conversation';
 
-test('a status that was asked for before the host told a newer one does not replace it', async () => {
-  const answers: (() => void)[] = [];
+/** A conversation with a server that answers what it is asked when `answer` is called. */
+function held(bodies: (pathname: string) => unknown) {
+  const waiting: (() => void)[] = [];
   const reach = (input: RequestInfo | URL) => {
     const { pathname } = new URL(String(input instanceof Request ? input.url : input), 'http://127.0.0.1');
-    const body = pathname.endsWith('/messages') ? { messages: [] } : pathname.endsWith('/tree') ? { turns: [], branches: [] } : { id: 'ses_1', status: { state: 'busy' } };
-    return new Promise<Response>((resolve) => answers.push(() => resolve(Response.json(body))));
+    const body = bodies(pathname);
+    return body instanceof Response ? Promise.resolve(body) : new Promise<Response>((resolve) => waiting.push(() => resolve(Response.json(body))));
   };
   const conversation = new Conversation('ses_1', new Client('token', '', reach as typeof fetch));
+  return { conversation, waiting, answer: () => waiting.splice(0).forEach((resolve) => resolve()) };
+}
+
+const asRead = (pathname: string, state: string): unknown =>
+  pathname.endsWith('/messages') ? { messages: [] } : pathname.endsWith('/tree') ? { turns: [], branches: [] } : { id: 'ses_1', status: { state } };
+
+test('a status that was asked for before the host told a newer one does not replace it', async () => {
+  const { conversation, answer } = held((pathname) => asRead(pathname, 'busy'));
   const asked = conversation.refresh();
   conversation.onEvent({ type: 'status', status: { state: 'idle' } });
-  answers.splice(0).forEach((answer) => answer());
+  answer();
   await asked;
   expect(conversation.store.get().session?.id).toBe('ses_1');
   expect(conversation.store.get().status).toEqual({ state: 'idle' });
   // What is asked for after it counts.
   const later = conversation.refresh();
-  answers.splice(0).forEach((answer) => answer());
+  answer();
   await later;
   expect(conversation.store.get().status).toEqual({ state: 'busy' });
+});
+
+test('what was read before a stream does not replace what the stream said', async () => {
+  const chunks = [{ type: 'start', messageId: 'msg_2' }, { type: 'text-start', id: 't' }, { type: 'text-delta', id: 't', delta: 'said' }, { type: 'text-end', id: 't' }, { type: 'finish' }];
+  const stream = [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('');
+  const { conversation, waiting, answer } = held((pathname) => (pathname.endsWith('/api/chat') ? new Response(stream, { headers: { 'content-type': 'text/event-stream' } }) : asRead(pathname, 'idle')));
+  const asked = conversation.refresh();
+  await vi.waitFor(() => expect(waiting).toHaveLength(3));
+  await conversation.send({ text: 'say it' });
+  await vi.waitFor(() => expect(conversation.chat.status).toBe('ready'));
+  answer();
+  await asked;
+  expect(conversation.chat.messages.map(({ role }) => role)).toEqual(['user', 'assistant']);
 });

@@ -96,6 +96,8 @@ export class OpenSession {
   private readonly room = new Rereading(() => this.readContext());
   /** How often the host has told the status: what was asked for before that is older. */
   private told = 0;
+  /** How often a stream began to be read: it says more than what was asked for before. */
+  private streams = 0;
   /** Trees that were asked for, and which of them is shown: one that comes late does not replace a newer one. */
   private treesAsked = 0;
   private treeShown = 0;
@@ -117,6 +119,7 @@ export class OpenSession {
         }),
       }),
     });
+    this.chat['~registerStatusCallback'](() => (this.streams += this.streaming ? 1 : 0));
   }
 
   async open(): Promise<void> {
@@ -248,7 +251,7 @@ export class OpenSession {
   private async readTail(): Promise<void> {
     const path = { id: this.id };
     const limit = Math.min(500, Math.max(FIRST_PAGE, 60));
-    const { told } = this;
+    const { told, streams } = this;
     // Shown together: a line without its rewound turns, or with those of the line before, would be acted on.
     const [session, page, tree] = await Promise.all([
       this.client.call('GET /api/sessions/{id}', { path }),
@@ -256,7 +259,7 @@ export class OpenSession {
       // The messages are shown also where the tree cannot be read.
       this.readTree().catch(() => null),
     ]);
-    if (this.closed || this.streaming) return;
+    if (this.closed || this.streaming || streams !== this.streams) return;
     const whole = page.messages.length < limit;
     const joined = joinTail(this.chat.messages, page.messages.map(asMessage), whole);
     this.chat.messages = joined.messages;
@@ -314,8 +317,7 @@ export class OpenSession {
   }
 
   private async readTree(): Promise<{ tree: TreeView; asked: number }> {
-    this.treesAsked += 1;
-    const asked = this.treesAsked;
+    const asked = (this.treesAsked += 1);
     const tree = await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id }, query: { limit: TREE_PAGE } });
     return { tree, asked };
   }

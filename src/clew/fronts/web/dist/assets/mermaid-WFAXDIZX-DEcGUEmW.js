@@ -1,1 +1,0 @@
-export{o as Mermaid}from"./index-rR5n5I2Y.js";
