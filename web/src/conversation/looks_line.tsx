@@ -3,10 +3,13 @@
 import { useId, type ReactNode } from 'react';
 import { FoldButton } from './fold_button';
 import { looksInWords, type ShownPart } from './looks';
-import { useOpen } from './memory';
+import { useMemory, useOpen } from './memory';
+import { asTool } from './tool_part';
 
 export function LooksLine({ id, parts, children }: { id: string; parts: ShownPart[]; children: (one: ShownPart) => ReactNode }) {
-  const [open, setOpen] = useOpen(id);
+  const memory = useMemory();
+  // Whoever has opened one of them before they were a line is still reading it.
+  const [open, setOpen] = useOpen(id, parts.some(({ part }) => memory.opened.get(`tool ${asTool(part)?.toolCallId}`)));
   const body = useId();
   return (
     <div className="my-2 min-w-0" data-looks={parts.length}>
