@@ -9,7 +9,7 @@ import pytest
 
 import clew
 from clew.config import SavePolicy
-from clew.providers.base import ModelRequest, StepEnd, UsageSaid
+from clew.providers.base import ModelRequest, Provider, ProviderFailure, StepEnd, UsageSaid
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.run import Run
 from clew.runtime.runner import Runner
@@ -135,3 +135,32 @@ async def test_an_answer_begins_however_little_may_wait_to_be_stored(tmp_path: P
     async with clew.open(f"sqlite:///{tmp_path}/store.db", config=config, providers=providers) as engine:
         session_id = await begin(engine)
         assert (await (await engine.submit(session_id, "go")).wait()).status == "completed"
+
+
+async def test_a_provider_that_cannot_be_asked_any_more_is_told_of_by_the_run(
+    tmp_path: Path, units: list[list[str]]
+) -> None:
+    """The prompt is stored all the same, and nothing was asked: there is no row of a call."""
+
+    class Lost(FakeProviders):
+        """There when it is looked who answers, and then no more."""
+
+        lost = False
+
+        def get(self, provider_id: str) -> Provider:
+            if self.lost:
+                raise ProviderFailure("no key", kind="auth", provider_id=provider_id)
+            return super().get(provider_id)
+
+    async def lose(_: object) -> None:
+        providers.lost = True
+
+    providers = Lost(ScriptedModel([say("never")]))
+    async with clew.open(f"sqlite:///{tmp_path}/store.db", config=clew.Config(), providers=providers) as engine:
+        session_id = await begin(engine)
+        engine.hook("message.user", lose)
+        outcome = await (await engine.submit(session_id, "go")).wait()
+        messages = await engine.messages(session_id)
+        assert await engine.store.load_calls(session_id) == ()
+    assert (outcome.status, [message.role for message in messages]) == ("failed", ["user", "assistant"])
+    assert [names[-4:] == STARTED for names in units] == [False]

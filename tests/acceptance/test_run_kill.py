@@ -34,6 +34,7 @@ PHASES = [
     "recorder.before_submit=kill@3",
     "recorder.before_show=kill@4",
     "writer.before_commit=kill@4",
+    "writer.after_commit_before_ack=kill@2",
     "writer.after_commit_before_ack=kill@5",
 ]
 
@@ -99,6 +100,24 @@ def _open(part: dict[str, Any]) -> dict[str, Any]:
     if str(part.get("errorText", "")).startswith("aborted by host restart"):
         return {**{k: v for k, v in part.items() if k != "errorText"}, "state": "input-available"}
     return part
+
+
+@pytest.mark.kill
+@pytest.mark.rule("SV-1", "US-5")
+@pytest.mark.parametrize(("phase", "kept"), [("writer.before_commit", False), ("writer.after_commit_before_ack", True)])
+async def test_a_kill_leaves_a_prompt_with_the_start_of_its_answer_or_neither(
+    tmp_path: Path, phase: str, kept: bool
+) -> None:
+    """One unit: what could have cost something is known as soon as what asked for it is."""
+    code, said = run(tmp_path, f"{phase}=kill@2")
+    assert (code, said[1:]) == (-signal.SIGKILL, [])
+    async with clew.open(f"sqlite:///{tmp_path}/store.db", config=clew.Config()) as engine:
+        (session,) = (await engine.list_sessions()).sessions
+        roles = [message.role for message in await engine.messages(session.id)]
+        calls = [(one.purpose, one.ended) for one in await engine.store.load_calls(session.id)]
+        assert await check(engine.store) == []
+    assert roles == (["user", "assistant"] if kept else [])
+    assert calls == ([("answer", "interrupted")] if kept else [])
 
 
 @pytest.mark.kill

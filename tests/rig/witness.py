@@ -161,7 +161,8 @@ class FileWitness(Witness):
     def dump(self) -> str:
         files = [path for path in sorted(self.path.rglob("*")) if path.is_file() and path.suffix != ".owner"]
         files = [path for path in files if path.parent.name != "notes"]  # worked out from the others
-        return "\n".join(f"{path}\n{path.read_text()}" for path in files)
+        # A kill may end a file inside of a character.
+        return "\n".join(f"{path}\n{path.read_text(errors='surrogateescape')}" for path in files)
 
 
 class DatabaseWitness(Witness):

@@ -151,16 +151,15 @@ class Run:
         if self._counted is None or told_anew or asks_others or not host.store.capabilities.chunk_durable:
             return ()
         recorder = self._recorder(None, ahead=True)
-        try:
+        # What fails here is said where it can be told: by the run, whose prompt is stored by then.
+        with contextlib.suppress(Exception):
             if await self._room.fits_at_once():
                 recorder.write(self._start_chunk())
                 loop = self._make_loop(recorder, 0, self._max_steps, None)
                 await loop.ask_ahead()
+                writes = recorder.plan_start()
                 self._recording, self._loop, self._has_begun = recorder, loop, True
-                return recorder.plan_start()
-        except Exception as error:
-            # Said again where it can be told: by the run, whose prompt is stored by then.
-            log.debug("the answer on %s is not begun with its prompt: %s", self.session_id, error)
+                return writes
         recorder.abandon()
         return ()
 
