@@ -51,7 +51,9 @@ _OFTEN: Final = {"idle": 1, "quiet": 4, "busy": 16}
 """Checkpoints after so many commits, so that there are some to cut into."""
 _THEN: Final = 1_790_000_000_000
 
-_NAMED: Final = re.compile(r" loss-|something of (this message|what was stored of it) is lost|^a second recovery")
+_NAMED: Final = re.compile(
+    r" loss-|something of (this message|what was stored of it) is lost|parts of message \S+ are lost|^a second recovery"
+)
 """How a store of files names what it could not read. Such a message may be brought to its end by the second opening."""
 
 Durability = Literal["process", "power"]
