@@ -160,12 +160,14 @@ async def test_a_client_without_a_loop_asks_a_person_and_goes_on(tmp_path: Path)
                 made = client.create_session(model="demo/tools", workspace_root=tmp_path, alias="my-chat")
                 turn = client.start("my-chat", "!bash touch made")
                 first = list(turn)
-                assert without_deltas(first)[-3:] == ["tool-approval-request", "finish-step", "finish"]
+                # Whoever comes at the very end is shown the last step without its end.
+                ends = [kind for kind in without_deltas(first) if kind != "finish-step"]
+                assert ends[-2:] == ["tool-approval-request", "finish"]
                 [asked] = turn.waiting()
                 assert (asked.tool, (tmp_path / "made").exists()) == ("bash", False)
                 assert turn.answer(str(asked.approval_id), "once") == 0
                 second = list(turn)
-                assert (second[0]["type"], (tmp_path / "made").exists()) == ("tool-output-available", True)
+                assert (without_deltas(second)[0], (tmp_path / "made").exists()) == ("tool-output-available", True)
                 assert turn.wait().status == "completed"
                 [_, answer] = client.messages(made.id)
                 assert said([*first, *second]) == "".join(part.get("text", "") for part in answer.parts)

@@ -153,11 +153,12 @@ async def test_a_session_with_subagents_a_title_and_summaries_adds_up_by_hand(st
         id_ = await client.session(workspace_root=str(folder))
         allowed = (PatchSession(permissions=rules), PutProjectRules(str(folder), rules, 1))
         await client.engine.store.commit(Unit(id_, allowed))
-        for prompt in ("go", *(bulk(word) for word in ("one", "two", "three", "four"))):
-            await (await client.engine.submit(id_, prompt)).wait()
-        # Titles are asked for beside everything else.
+        await (await client.engine.submit(id_, "go")).wait()
+        # A title is asked for beside everything else, and after the first turns alone.
         while (await client.get(f"/api/sessions/{id_}")).json()["title"] != "A title":
             pass
+        for word in ("one", "two", "three", "four"):
+            await (await client.engine.submit(id_, bulk(word))).wait()
         assert (await client.post(f"/api/sessions/{id_}/compact", {})).json()["compacted"]
         await (await client.engine.submit(id_, "refused")).wait()
         branch = (await client.engine.branch(id_, (await client.messages(id_))[-1]["id"])).id
