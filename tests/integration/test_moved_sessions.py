@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import clew
+from clew.interop.programs.arrival import Program
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from tests.integration.http_client import served
 from tests.integration.moved_in import PROGRAMS, told
@@ -95,7 +96,9 @@ async def test_every_store_knows_a_session_that_comes_again(tmp_path: Path, stor
 
 @pytest.mark.rule("IO-1", "IO-2")
 @pytest.mark.parametrize("program", ["claude-code", "pi"])
-async def test_what_went_out_again_changes_nothing_when_it_comes_back(program: str, tmp_path: Path) -> None:
+async def test_what_went_out_again_changes_nothing_when_it_comes_back(
+    program: Literal["claude-code", "pi"], tmp_path: Path
+) -> None:
     """Its lines have other ids there; nobody went on with it here, and nobody is said to have."""
     async with clew.open(f"sqlite:///{tmp_path}/s.db", providers=FakeProviders(ScriptedModel(()))) as engine:
         came = await engine.import_from(program, data_of(program))
@@ -111,7 +114,7 @@ async def test_what_went_out_again_changes_nothing_when_it_comes_back(program: s
 @pytest.mark.service
 @pytest.mark.rule("IO-1", "ST-12")
 @pytest.mark.parametrize("program", [*FILES, "opencode"])
-async def test_what_comes_is_the_same_on_postgresql(program: str, tmp_path: Path, postgres_store_url: str) -> None:
+async def test_what_comes_is_the_same_on_postgresql(program: Program, tmp_path: Path, postgres_store_url: str) -> None:
     """All that an export tells of it, and that it is known when it comes again."""
     came: list[tuple[list[str], dict[str, Any]]] = []
     for store in (f"sqlite:///{tmp_path}/s.db", postgres_store_url):
