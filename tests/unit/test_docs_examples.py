@@ -63,6 +63,7 @@ def shell_block(holding: str) -> str:
     return script
 
 
+@pytest.mark.slow
 def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
     """To its end: an echo, a call that was asked for and answered, and what is stored."""
     [source] = blocks(README, "python")

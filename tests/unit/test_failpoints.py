@@ -106,6 +106,7 @@ def test_a_pause_is_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slept == [0.25]
 
 
+@pytest.mark.slow
 def test_a_kill_is_a_kill_at_the_passage_that_was_named() -> None:
     """In a process of its own, armed by its environment; nothing after it runs."""
     environment = {**os.environ, "CLEW_FAILPOINTS": "here=kill@2"}
@@ -113,6 +114,7 @@ def test_a_kill_is_a_kill_at_the_passage_that_was_named() -> None:
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, b"0\n1\n")
 
 
+@pytest.mark.slow
 def test_without_the_variable_a_process_runs_through() -> None:
     """As every process of a user does."""
     environment = {name: value for name, value in os.environ.items() if name != "CLEW_FAILPOINTS"}

@@ -39,6 +39,7 @@ for _ in range(100):
 """
 
 
+@pytest.mark.slow
 def test_threads_that_meet_a_type_for_the_first_time_together_live_on() -> None:
     """Without a lock around the first time this process ends by signal 11, in every run that was tried."""
     ended = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, check=False, timeout=60)

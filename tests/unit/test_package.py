@@ -75,6 +75,7 @@ def test_importing_clew_loads_neither_fronts_nor_test_tools() -> None:
     assert [name for name in loaded if name.startswith(("clew.fronts", "clew.testing"))] == []
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     """`python -m clew` is the command `clew`."""
     shown = subprocess.run([sys.executable, "-m", "clew", "--version"], check=True, capture_output=True, text=True)
@@ -107,6 +108,7 @@ def test_the_public_names_are_sorted() -> None:
     assert list(clew.__all__) == [*own, *errors.__all__]
 
 
+@pytest.mark.slow
 @pytest.mark.rule("EM-5")
 def test_the_client_needs_no_server_and_its_names_are_public() -> None:
     """Whoever talks to a server has installed the base alone; each name is there once, and nothing else is."""

@@ -299,6 +299,7 @@ def test_a_default_model_outside_the_table_is_listed_too() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_listing_models_loads_nothing_heavy() -> None:
     """Neither the libraries for real models nor the price list, although lines about them are written."""
     code = (

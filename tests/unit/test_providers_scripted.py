@@ -187,6 +187,7 @@ async def test_fake_providers_know_what_they_are_told() -> None:
     assert (model.closed, other.closed) == (True, True)
 
 
+@pytest.mark.slow
 def test_the_scripted_model_needs_no_library_for_real_ones() -> None:
     """Tests of the runtime stay light."""
     code = "import json, sys; import clew.testing.scripted; print(json.dumps(sorted(sys.modules)))"

@@ -75,6 +75,7 @@ def test_every_tool_says_a_target_under_its_own_name(tmp_path: Path) -> None:
         assert [target.permission for target in TOOLS[name].targets(args, tmp_path)] == [name]
 
 
+@pytest.mark.slow
 def test_the_tools_are_not_imported_before_they_are_asked_for() -> None:
     """Importing clew stays light."""
     code = (

@@ -128,6 +128,7 @@ def test_the_committed_types_are_what_the_tool_writes_now() -> None:
         assert target.read_text(encoding="utf-8") == text, "run `make web-types`"
 
 
+@pytest.mark.slow
 def test_another_process_writes_the_same_bytes_where_it_is_told(tmp_path: Path) -> None:
     """No order of a set or of a hash is in it."""
     subprocess.run([sys.executable, "-m", "tools.web_types", str(tmp_path / "new")], cwd=ROOT, check=True)
