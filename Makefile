@@ -108,7 +108,7 @@ test: ## check, then every test
 
 .PHONY: test-fast
 test-fast: $(READY) ## the tests that need nothing but Python and little time
-	$(QUICKLY) $(PYTEST) -n $(FAST_WORKERS) --dist worksteal -m "not slow and not service and not browser and not kill and not node"
+	$(QUICKLY) CLEW_ROUNDS=$${CLEW_ROUNDS:-50} $(PYTEST) -n $(FAST_WORKERS) --dist worksteal -m "not slow and not service and not browser and not kill and not node"
 
 .PHONY: test-postgres
 test-postgres: $(READY) ## the suite of stores, the scenarios and random histories on PostgreSQL, which comes out of a wheel
