@@ -23,12 +23,12 @@ from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions, RulesMoved
 from clew.runtime.queue import plan_resume
 from clew.runtime.ready import load_outset
-from clew.runtime.run import Resumption, TakenSession
 from clew.runtime.runner import Runner
 from clew.runtime.served_tools import late_tool
 from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.standing import load_standing
 from clew.runtime.take import plan_take
+from clew.runtime.taken_session import Resumption, TakenSession
 from clew.runtime.waiting import find_damage, load_open_turn, load_waiting, open_waits
 from clew.store.base import Moment, get_session
 from clew.store.unit import (

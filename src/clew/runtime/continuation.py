@@ -21,12 +21,13 @@ from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue, plan_resume
 from clew.runtime.reach import Reach, load_newest_turn, load_reach_above
 from clew.runtime.ready import make_ready, settle_startable
-from clew.runtime.run import MAX_RESUMED, TakenSession
+from clew.runtime.run import MAX_RESUMED
 from clew.runtime.runner import Runner
 from clew.runtime.setting import resolve_for
 from clew.runtime.standing import Standing, load_standing
 from clew.runtime.submission import Submission
 from clew.runtime.take import plan_take
+from clew.runtime.taken_session import TakenSession
 from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write
 from clew.transcript.cut import ends_in_words, find_cuts, is_whole_answer, unsent_data

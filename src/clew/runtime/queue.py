@@ -24,11 +24,11 @@ from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.ready import load_outset, make_ready
-from clew.runtime.run import TakenSession
 from clew.runtime.setting import resolve_for
 from clew.runtime.standing import Standing
 from clew.runtime.submission import Outcomes, Submission
 from clew.runtime.take import plan_take
+from clew.runtime.taken_session import TakenSession
 from clew.runtime.waiting import present_status
 from clew.store import unit as u
 from clew.store.base import QueuedMessage, Store, get_session

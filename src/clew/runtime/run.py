@@ -21,8 +21,8 @@ from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.runtime.admission import assistant_row
 from clew.runtime.answer_form import MAX_REMINDERS, NO_ANSWER, REMINDER
-from clew.runtime.calls import Call, Caller, ScheduleTurn, SpawnChild
-from clew.runtime.context import CountedLine, session_policy
+from clew.runtime.calls import Caller, ScheduleTurn, SpawnChild
+from clew.runtime.context import session_policy
 from clew.runtime.host import Host
 from clew.runtime.lease import LEASE_LOST
 from clew.runtime.loop import End, Loop
@@ -32,9 +32,9 @@ from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
 from clew.runtime.run_stream import RunStream
 from clew.runtime.served_tools import served_names
-from clew.runtime.setting import Setting
 from clew.runtime.settle import SHUTDOWN, plan_end, plan_refusal
 from clew.runtime.submission import TurnOutcome
+from clew.runtime.taken_session import Resumption, TakenSession
 from clew.store.unit import (
     Committed,
     EpochIs,
@@ -55,11 +55,11 @@ from clew.transcript.doom import WARNING, Pattern, find_pattern, made_calls
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import call_id_of, is_open_call, state_of, text_part
 from clew.transcript.session import Model
-from clew.transcript.turn import Turn, finish_of
+from clew.transcript.turn import finish_of
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.wait import with_waits
 
-__all__ = ["MAX_RESUMED", "Resumption", "Run", "TakenSession"]
+__all__ = ["MAX_RESUMED", "Run"]
 
 log = logging.getLogger("clew.run")
 MAX_RESUMED: Final = 2
@@ -70,31 +70,6 @@ _GRACE_S = 2.0
 _NOT_RUN: Final = "the model's answer broke off before this call was complete; it was not run"
 
 T = TypeVar("T")
-
-
-class Resumption(msgspec.Struct, frozen=True):
-    """What a waiting turn goes on with: its message, the calls to run now, and those a human denied."""
-
-    message: MessageRow
-    last_n: int
-    calls: tuple[Call, ...]
-    denied: tuple[str, ...]
-    outputs: tuple[c.Chunk, ...] = ()
-
-
-class TakenSession(msgspec.Struct, frozen=True):
-    """A session that was taken for a run: who answers, which turn with how many steps, the epoch it may write under.
-
-    ``counted`` is its line, where whoever took it knows what that is now.
-    """
-
-    setting: Setting
-    turn: Turn
-    epoch: int
-    user_message_id: str
-    resumption: Resumption | None = None
-    steps: int = 0
-    counted: CountedLine | None = None
 
 
 class Run:

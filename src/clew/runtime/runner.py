@@ -27,13 +27,14 @@ from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Only, Queue, plan_resume
 from clew.runtime.race import race, when_done
 from clew.runtime.ready import find_obstacle, make_ready, settle_startable
-from clew.runtime.run import Run, TakenSession
+from clew.runtime.run import Run
 from clew.runtime.setting import Setting
 from clew.runtime.settle import BY_USER, plan_end
 from clew.runtime.standing import Standing, load_standing
 from clew.runtime.subagent import Subagents
 from clew.runtime.submission import Outcomes, Submission, TurnOutcome
 from clew.runtime.take import plan_free, plan_open, plan_take
+from clew.runtime.taken_session import TakenSession
 from clew.runtime.title import entitle, is_unnamed, plan_words
 from clew.runtime.tool_memory import ToolMemory
 from clew.runtime.waiting import find_damage, idle_status, load_open_turn, load_waiting, present_status
