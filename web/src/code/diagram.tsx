@@ -3,6 +3,7 @@
 import { type ReactNode, useEffect, useState } from 'react';
 import { useDark } from '../frame/theme';
 import { LargePicture } from '../ui/large_picture';
+import { giveUp } from '../ui/object_url';
 import { diagrams } from './diagram_frame';
 
 const MOST_CHARACTERS = 20_000;
@@ -25,7 +26,7 @@ export function Diagram({ code, fallback }: { code: string; fallback: ReactNode 
       forget?.();
     };
   }, [code, dark]);
-  useEffect(() => () => (picture ? URL.revokeObjectURL(picture.url) : undefined), [picture]);
+  useEffect(() => () => (picture ? giveUp(picture.url) : undefined), [picture]);
 
   if (!picture || picture.code !== code) return fallback;
   return (

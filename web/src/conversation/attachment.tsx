@@ -5,6 +5,7 @@ import { useState } from 'react';
 import { useHost } from '../state/host';
 import { Icon } from '../ui/icon';
 import { LargePicture } from '../ui/large_picture';
+import { giveUp } from '../ui/object_url';
 import { bytesOf, isPicture, usePicture } from './blob';
 
 export function Attachment({ part }: { part: FileUIPart }) {
@@ -39,7 +40,7 @@ function FileChip({ part }: { part: FileUIPart }) {
       link.href = url;
       link.download = nameOf(part) ?? 'file';
       link.click();
-      setTimeout(() => URL.revokeObjectURL(url), 10_000);
+      giveUp(url);
       setFailed(false);
     } catch {
       setFailed(true);

@@ -4,6 +4,7 @@ import type { FileUIPart } from 'ai';
 import { useEffect, useState } from 'react';
 import type { Client } from '../api/client';
 import { useHost } from '../state/host';
+import { giveUp } from '../ui/object_url';
 
 /** Only pictures that are pixels: the others may hold more than a picture. */
 const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/avif']);
@@ -30,20 +31,16 @@ export function usePicture(part: FileUIPart): string | null | false {
   const { url, mediaType } = part;
   const [src, setSrc] = useState<string | null | false>(null);
   useEffect(() => {
-    let made: string | null = null;
     let gone = false;
     bytesOf(client, { url, mediaType }).then(
-      (bytes) => {
-        if (gone) return;
-        made = URL.createObjectURL(bytes);
-        setSrc(made);
-      },
+      (bytes) => !gone && setSrc(URL.createObjectURL(bytes)),
       () => !gone && setSrc(false),
     );
     return () => {
       gone = true;
-      if (made) URL.revokeObjectURL(made);
     };
   }, [client, url, mediaType]);
+  // What was just sent is stored under another name: it is shown from the old address until the new one is there.
+  useEffect(() => () => (src ? giveUp(src) : undefined), [src]);
   return src;
 }

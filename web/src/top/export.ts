@@ -1,6 +1,7 @@
 /** A session as a file on this machine. */
 
 import type { Client } from '../api/client';
+import { giveUp } from '../ui/object_url';
 
 export const FORMATS = { json: 'JSON', md: 'Markdown', html: 'HTML', 'claude-code': 'Claude Code', pi: 'pi' } as const;
 export type Format = keyof typeof FORMATS;
@@ -25,5 +26,5 @@ export async function download(client: Client, id: string, title: string | null,
   link.href = url;
   link.download = fileName(title, format);
   link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  giveUp(url);
 }

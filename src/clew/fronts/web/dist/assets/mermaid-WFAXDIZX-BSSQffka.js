@@ -1,1 +1,0 @@
-export{o as Mermaid}from"./index-B7sbQfM9.js";

@@ -1,0 +1,38 @@
+import { act, cleanup, render } from '@testing-library/react';
+import { afterEach, expect, test, vi } from 'vitest';
+import { type Host, HostContext } from '../state/host';
+import { usePicture } from './blob';
+
+afterEach(() => {
+  cleanup();
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+function Shown({ url }: { url: string }) {
+  const src = usePicture({ type: 'file', mediaType: 'image/png', url });
+  return src ? <img src={src} alt="it" /> : null;
+}
+
+test('a picture that was just sent is shown from an address that is good until the stored one is there, and for a while after', async () => {
+  vi.useFakeTimers();
+  let made = 0;
+  const revoked: string[] = [];
+  vi.stubGlobal('URL', Object.assign(URL, { createObjectURL: () => `blob:${(made += 1)}`, revokeObjectURL: (url: string) => revoked.push(url) }));
+  let store = (_: Uint8Array) => {};
+  const host = { client: { call: () => new Promise<Uint8Array>((resolve) => (store = resolve)) } } as unknown as Host;
+  const drawn = (url: string) => (
+    <HostContext value={host}>
+      <Shown url={url} />
+    </HostContext>
+  );
+  const page = render(drawn('data:image/png;base64,AA=='));
+  await act(() => Promise.resolve());
+  page.rerender(drawn('/api/blobs/abc'));
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect([page.getByAltText('it').getAttribute('src'), revoked]).toEqual(['blob:1', []]);
+  await act(async () => store(new Uint8Array()));
+  expect([page.getByAltText('it').getAttribute('src'), revoked]).toEqual(['blob:2', []]);
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect(revoked).toEqual(['blob:1']);
+});
