@@ -108,15 +108,17 @@ async def test_two_real_servers_work_side_by_side_and_end_with_the_engine(tmp_pa
         say("done"),
     ]
     rules = [clew.Rule("mcp__*", "*", "allow")]
+    # What drives the browser for other tests lives on.
+    before = set(children())
     async with served(*script, mcp_servers=servers, rules=rules) as client:
         session_id = await client.session(workspace_root=str(tmp_path))
         kept, status, found = await ask(client, session_id, "remember the door")
         assert "is green" in told(kept)
         assert "is green" in told(found)
         assert "main" in told(status) or "master" in told(status)
-        running = children()
+        running = set(children()) - before
         assert len(running) >= 2
-    assert not set(running) & set(children())
+    assert not running & set(children())
 
 
 def children() -> list[int]:
