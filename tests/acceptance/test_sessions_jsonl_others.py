@@ -32,6 +32,16 @@ EXAMPLE = """\
 # Others
 
 
+@pytest.mark.rule("FS-4")
+@pytest.mark.parametrize("unit", ["5", "[]", '"kg"', "{}", "[1]", "null"])
+async def test_what_another_program_calls_a_unit_keeps_no_session_from_loading(tmp_path: Path, unit: str) -> None:
+    at = place(tmp_path, ULID)
+    at.mkdir(parents=True)
+    (at / "session.jsonl").write_text(EXAMPLE.replace("}\n", f', "unit": {unit}}}\n'))
+    async with engine(tmp_path) as e:
+        assert [message.role for message in await e.messages(ULID)] == ["user", "assistant"]
+
+
 @pytest.mark.rule("FS-1", "FS-4")
 async def test_a_session_written_by_hand_loads_and_goes_on(tmp_path: Path) -> None:
     """The description's own example: read as it is, left as it is, and continued below it."""

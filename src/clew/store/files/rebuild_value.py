@@ -34,22 +34,16 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
     wrong: list[Fault] = [(fault, None) for fault in (*log.faults, *stream.faults)]
     # What the log said is told again in part only: a line of it that does not read may always have been the last word.
     clues = Clues(named={**stream.named, **dict.fromkeys(log.named, inf)}, log_reads=not log.faults)
-    adopted = astray = False
-    last = 0
+    adopted = False
     units = [(unit, False) for unit in log.units] + [(unit, True) for unit in stream.units]
     for unit, streamed in sorted(units, key=lambda one: one[0][0]["seq"]):
-        whole = len(unit) == unit[0].get("unit", (1, 1))[1]
+        whole = _is_whole(unit)
         told: list[str] = []
         if not streamed:
             told = _settle(value, memo, unit)
-            astray = astray and not told
-        else:
-            astray = astray or (bool(stream.faults) and (not whole or unit[0].get("after", last) != last))
-            last = unit[-1]["seq"]
-            if astray:
-                # A fold says what is new since the one before, and takes that off the journal: where one is lost, none
-                # that follows it counts.
-                unit = [one for one in unit if one["recordType"] not in _FOLD or one.get("more") is True]
+        elif not whole:
+            # Chunks are taken off the journal with the parts they went to, or not at all.
+            unit = [one for one in unit if one["recordType"] not in _FOLD or one.get("more") is True]
         for record in unit:
             try:
                 adopted |= _apply(value, memo, record, streamed)
@@ -74,6 +68,14 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
     memo.ending, memo.stream_ending = log.ending, stream.ending
     memo.seq = max(log.last_seq, stream.last_seq)
     return wrong
+
+
+def _is_whole(unit: list[Record]) -> bool:
+    """Whether all its lines count. One of another program's is by itself, whatever it calls a unit."""
+    match unit[0].get("unit"):
+        case [int(), int(n)]:
+            return len(unit) == n
+    return True
 
 
 def _gather(value: SessionValue, clues: Clues, record: Record) -> None:
