@@ -34,9 +34,11 @@ PYTEST := CLEW_HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
+# The list is whole, so nothing is resolved: an older pip takes `coverage[toml]`, which is another name than the pinned `coverage`,
+# for unpinned as soon as there is a newer version of it.
 $(READY): requirements/dev.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
