@@ -67,11 +67,20 @@ def prepare(
         connection.execute("PRAGMA secure_delete = ON")
         if not writer:
             connection.execute("PRAGMA query_only = ON")
+            keep_scratch_in_memory(connection)
         connection.create_function("contains_text", 2, _contains_text, deterministic=True)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def keep_scratch_in_memory(connection: sqlite3.Connection) -> None:
+    """What a statement puts aside while it runs, such as the turns on a path, is no file with a journal of its own.
+
+    A writer is told so once its tables are what they should be: an index that is made anew may sort more than fits.
+    """
+    connection.execute("PRAGMA temp_store = MEMORY")
 
 
 def look(path: Path) -> sqlite3.Connection:

@@ -36,7 +36,15 @@ from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.acknowledged import Acknowledged
 from clew.store.sql.sqlite.commit_journal import CommitJournal
-from clew.store.sql.sqlite.connection import SqliteStatements, empty_log, has_fts5, is_broken, is_busy, translate
+from clew.store.sql.sqlite.connection import (
+    SqliteStatements,
+    empty_log,
+    has_fts5,
+    is_broken,
+    is_busy,
+    keep_scratch_in_memory,
+    translate,
+)
 from clew.store.sql.sqlite.looked import Looked
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.search_index import SearchIndex
@@ -125,6 +133,7 @@ class Writer:
         connection.execute("PRAGMA journal_size_limit = 67108864")
         # What outgrows it, such as a long branch, is written to the log before it commits and read back from there.
         connection.execute("PRAGMA cache_size = -16384")
+        keep_scratch_in_memory(connection)
         self._watch = Watch(connection, path, lock)
         self._look(None)
         self._thread = threading.Thread(target=self._run, name=f"clew-writer {path.name}", daemon=True)
