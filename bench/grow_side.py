@@ -7,11 +7,12 @@ what people look at and where they go, then the next prompt, then the same sessi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -161,6 +162,27 @@ async def _prompt(engine: Engine, session_id: str, model: _Brief, clock: _Clock,
     clock.ms[f"prompt to its first chunk, {name}"] = median(first[1:])
 
 
+@contextlib.asynccontextmanager
+async def _standing(clock: _Clock, during: str) -> AsyncIterator[None]:
+    """How long at most the event loop went round for nobody else meanwhile."""
+    longest, last = 0.0, time.perf_counter()
+
+    async def beat() -> None:
+        nonlocal longest, last
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield
+        await asyncio.sleep(0.005)
+    finally:
+        beating.cancel()
+    clock.ms[f"the loop stood still, {during}"] = longest * 1000
+
+
 async def measure_session(path: Path, turns: int, times: int, session_id: str | None = None) -> dict[str, Any]:
     """``session_id``: one of so many turns that is in the store already."""
     session_id = session_id or await fill_session(path, turns)
@@ -171,8 +193,12 @@ async def measure_session(path: Path, turns: int, times: int, session_id: str | 
     async with open_long(path, model) as engine:
         await _prompt(engine, session_id, model, clock, "nothing compacted", times)
     async with open_long(path, model) as engine:
+        async with _standing(clock, "first prompt, nothing compacted"):
+            async for _ in engine.run(session_id, "go on"):
+                pass
         begin = time.perf_counter()
-        await engine.compact(session_id)
+        async with _standing(clock, "compact, the summary for nothing"):
+            await engine.compact(session_id)
         clock.ms["compact, the summary for nothing"] = (time.perf_counter() - begin) * 1000
     async with open_long(path, model) as engine:
         await _prompt(engine, session_id, model, clock, "compacted", times)

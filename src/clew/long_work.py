@@ -14,17 +14,21 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["AT_ONCE", "giving_way", "let_go", "run_long"]
+__all__ = ["AT_ONCE", "FEW", "giving_way", "go_through", "holding", "let_go", "run_for_prompt", "run_long"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 AT_ONCE: Final = 2
-"""So many pieces of long work go on at once in a loop; the others wait, and take no thread for it."""
+"""So many pieces of long work go on at once in a loop, and as many for prompts; the others wait, and take no thread
+for it."""
+
+FEW: Final = 400
+"""So many messages are gone through in a few milliseconds, for which nobody needs a thread."""
 
 _SLICE_S: Final = 0.0002
 _MANY: Final = 1_000
@@ -36,7 +40,9 @@ _under_way = 0
 _usual = sys.getswitchinterval()
 _collected = gc.get_threshold()
 _since = 0.0
-_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+_Places = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
+_usual_places: _Places = WeakKeyDictionary()
+_prompts_places: _Places = WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -63,11 +69,34 @@ def giving_way() -> Iterator[None]:
                 gc.set_threshold(*_collected)
 
 
+@contextlib.contextmanager
+def holding(messages: Sized) -> Iterator[None]:
+    """:func:`giving_way`, around what holds so many messages, where they are many."""
+    with giving_way() if len(messages) > FEW else contextlib.nullcontext():
+        yield
+
+
 async def run_long(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Call it off the loop, with others of its kind before it if there are any."""
+    return await _run_in(_usual_places, functools.partial(call, *args, **kwargs))
+
+
+async def run_for_prompt(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for what a prompt or a summary waits for: it never stands behind somebody's export."""
+    return await _run_in(_prompts_places, functools.partial(call, *args, **kwargs))
+
+
+async def go_through(messages: Sized, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Work over all of these for a prompt or a summary: on the spot where they are few."""
+    if len(messages) <= FEW:
+        return call(*args, **kwargs)
+    return await run_for_prompt(call, *args, **kwargs)
+
+
+async def _run_in(places: _Places, call: Callable[[], T]) -> T:
     # In the loop's own threads, which end with it: a process that forks later has none left.
-    async with _rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
-        return await asyncio.to_thread(_run, functools.partial(call, *args, **kwargs))
+    async with places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
+        return await asyncio.to_thread(_run, call)
 
 
 def let_go(*held: Iterable[object]) -> None:

@@ -8,7 +8,7 @@ their blob, which is a digest itself, so a request is digested before their byte
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from clew.fit import fit_json
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.transcript.message import Message
 
-__all__ = ["decode_tools", "encode_tools", "request_digest", "request_digest_like", "tools_digest"]
+__all__ = ["decode_tools", "digest_messages", "encode_tools", "request_digest", "request_digest_like", "tools_digest"]
 
 _USUAL: Final = 1 << 16
 """Tools that are no longer than this in all have a digest that is remembered."""
@@ -51,8 +51,12 @@ def request_digest(request: ModelRequest, tools: str | None = None) -> str:
     That of a message is over its role and its parts, and worked out once: most of a request was sent before. ``tools``
     are those of the request, where they are encoded already.
     """
-    digests = [message.memo.get("digest") or _message_digest(message) for message in request.messages]
-    return _digest({**_frame(request, tools), "messages": digests})
+    return _digest({**_frame(request, tools), "messages": digest_messages(request.messages)})
+
+
+def digest_messages(messages: Iterable[Message]) -> list[str]:
+    """The digest of each message, noted in it."""
+    return [message.memo.get("digest") or _message_digest(message) for message in messages]
 
 
 def request_digest_like(request: ModelRequest, recorded: str | None) -> str:

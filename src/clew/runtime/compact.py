@@ -19,8 +19,9 @@ from clew.compaction.record import to_part
 from clew.errors import ClewError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
 from clew.live.base import Event
+from clew.long_work import giving_way, go_through, holding, let_go
 from clew.runtime.context import load_idle_context, session_policy
-from clew.runtime.files import with_files
+from clew.runtime.files import holds_files, with_files
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions, Occupancy
 from clew.runtime.race import race
@@ -62,7 +63,7 @@ class Compactor:
     async def compact(self, context: Context, plan: plans.Plan, *, epoch: int, open_turn: Turn | None) -> Compacted:
         """Raises ``CompactionError`` when there is no summary to be had, ``HookRefused`` when a hook minds."""
         turn_id = open_turn.id if open_turn else None
-        with self._host.telemetry.compaction(self._session.id) as doing:
+        with self._host.telemetry.compaction(self._session.id) as doing, holding(context.messages):
             plan = await self._host.hooks.change("before_compaction", plan, self._session, turn_id)
             written, warning = await self._summary(context, plan, open_turn)
             failpoint("compact.before_commit")
@@ -77,7 +78,14 @@ class Compactor:
         self, context: Context, plan: plans.Plan, open_turn: Turn | None
     ) -> tuple[plans.WrittenSummary, str | None]:
         """The summary and, where it is not what was hoped for, why."""
-        task = plans.plan_summary(context, plan, self._session.workspace_root)
+
+        def tell() -> plans.SummaryTask:
+            task = plans.plan_summary(context, plan, self._session.workspace_root)
+            for message in task.messages:
+                holds_files(message)
+            return task
+
+        task = await go_through(plan.cut.summarised, tell)
         turn_id = open_turn.id if open_turn is not None else None
         model, policy = context.frame.model, context.policy
         summariser = Summariser(self._host, self._session, model, policy, self._waiting, turn_id=turn_id)
@@ -107,7 +115,7 @@ class Compactor:
         host, session_id = self._host, plan.session_id
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id))
         marker_id = host.mint.message()
-        data = plans.compaction_data_of(context, plan, written, warning, marker_id)
+        data = await go_through(context.messages, plans.compaction_data_of, context, plan, written, warning, marker_id)
         part = PartRow(host.mint.part(), 0, to_part(data), now, now)
         reach = await load_covered(host.store, session_id, open_turn, data.tail_start_id, now)
         marker = MessageRow(marker_id, session_id, "assistant", now, now, {"synthetic": True, "summary": True}, (part,))
@@ -121,7 +129,17 @@ class Compactor:
             settled_at=now,
             data=plans.turn_data(data, plan.cut),
         )
-        unit = plan_marker(reach.tree, reach.tails, turn, marker, data.tail_start_id, epoch=epoch, open_turn=open_turn)
+        unit = await go_through(
+            plan.cut.summarised,
+            plan_marker,
+            reach.tree,
+            reach.tails,
+            turn,
+            marker,
+            data.tail_start_id,
+            epoch=epoch,
+            open_turn=open_turn,
+        )
         if isinstance(await host.store.commit(unit), u.Refused):
             raise SessionBusy("the session moved on while it was summarised", session_id=session_id)
         return Compacted(
@@ -214,10 +232,20 @@ async def compact_idle(
         sessions.show(session.id, occupancy.status(message))
 
     async def compact() -> Compacted:
-        context = await load_idle_context(host, session)
         plan = None
-        if context.fires or not auto:
-            plan = plans.plan_compaction(context, session.id, open_turn_id=None, inside=False, auto=auto, focus=focus)
+        with giving_way():
+            context = await load_idle_context(host, session)
+            if context.fires or not auto:
+                plan = await go_through(
+                    context.messages,
+                    plans.plan_compaction,
+                    context,
+                    session.id,
+                    open_turn_id=None,
+                    inside=False,
+                    auto=auto,
+                    focus=focus,
+                )
         if plan is None:
             return Compacted(compacted=False, tokens_before=context.size.used, tokens_after=context.size.used)
         await tell(plan.doing)
@@ -226,6 +254,7 @@ async def compact_idle(
             epoch = (await host.store.load_state(session.id)).epoch
         done = await Compactor(host, session, tell).compact(context, plan, epoch=epoch, open_turn=None)
         sessions.show_changed(session.id)
+        let_go(context.line, context.messages)
         return done
 
     work = await race(compact(), occupancy.signal.on_abort, grace_s=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +14,9 @@ from clew.compaction.context import Context, ContextReport, RequestFrame, report
 from clew.compaction.policy import Policy, policy_for
 from clew.config import CompactionConfig, Config, PruningConfig
 from clew.errors import InvalidInput, RowUndecodable
-from clew.long_work import giving_way, run_long
+from clew.long_work import FEW, giving_way, run_for_prompt, run_long
+from clew.providers.evidence import digest_messages
+from clew.runtime.files import holds_files
 from clew.runtime.host import Host
 from clew.runtime.setting import Setting, resolve
 from clew.store.base import LineSlice, Moment, Store, get_session
@@ -32,6 +34,7 @@ __all__ = [
     "load_counted",
     "load_idle_context",
     "load_report",
+    "looked_over",
     "measured_context",
     "session_policy",
 ]
@@ -78,7 +81,8 @@ def frame_of(setting: Setting) -> RequestFrame:
 async def load_context(host: Host, setting: Setting) -> Context:
     """The context of a session as it is stored."""
     counted = await load_counted(host.store, setting.session.id) or CountedLine(LineSlice((), True), ())
-    return measured_context(frame_of(setting), session_policy(host.config, setting.session), counted)
+    frame, policy = frame_of(setting), session_policy(host.config, setting.session)
+    return await looked_over(counted.line, lambda: measured_context(frame, policy, counted))
 
 
 async def load_idle_context(host: Host, session: Session, model: str | Model | dict[str, Any] | None = None) -> Context:
@@ -189,6 +193,25 @@ async def _load_steps(moment: Moment, turn: Turn, entry: LineTurn | None) -> tup
     if known is None:
         known = entry.memo["steps"] = tuple(await moment.load_steps(turn.id))
     return known
+
+
+async def looked_over(line: LineSlice, make: Callable[[], Context]) -> Context:
+    """Make the context of a line. Of a long one that nobody has looked at yet that is beside the loop, with all that
+    the next request has to know of each message and that is noted there: as long as it takes, others would wait."""
+    turns = line.turns
+    # A line is read as a whole, but its ends may say otherwise: a marker is never sent, and the last turn is often new.
+    if len(turns) <= FEW // 2 or "sent" in turns[len(turns) // 2].memo:
+        return make()
+
+    def look_over() -> Context:
+        context = make()
+        _ = context.size
+        digest_messages(context.messages)
+        for message in context.messages:
+            holds_files(message)
+        return context
+
+    return await run_for_prompt(look_over)
 
 
 def measured_context(

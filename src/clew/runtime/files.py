@@ -36,7 +36,7 @@ from clew.transcript.part import (
     url_of,
 )
 
-__all__ = ["Content", "content_of", "with_files", "without_older_files"]
+__all__ = ["Content", "content_of", "holds_files", "with_files", "without_older_files"]
 
 log = logging.getLogger("clew.files")
 
@@ -111,17 +111,17 @@ async def with_files(
     ``info`` None, for what is written about them or looked up in them: only a user's texts, others stay as they are.
     """
     asked = list(messages)
-    if not any(map(_holds_files, asked)):
+    if not any(map(holds_files, asked)):
         # As in most sessions, and a long one has many messages.
         return asked
     given: list[Message] = []
     for message in asked:
-        if message.role == "user" and _holds_files(message):
+        if message.role == "user" and holds_files(message):
             parts = [
                 await _given(store, part, info, owner) if kind_of(part) == "file" else part for part in message.parts
             ]
             message = msgspec.structs.replace(message, parts=parts)
-        elif info is not None and _holds_files(message):
+        elif info is not None and holds_files(message):
             parts = [
                 part if giver_of(part) is None else _as_file(part, await _given(store, part, info, owner))
                 for part in message.parts
@@ -140,7 +140,8 @@ def _as_file(part: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     return stub_file(part, text)
 
 
-def _holds_files(message: Message) -> bool:
+def holds_files(message: Message) -> bool:
+    """Noted in the message: a line that is kept is sent with every step."""
     known: bool | None = message.memo.get("files")
     if known is None:
         known = message.memo["files"] = any(kind_of(part) == "file" for part in message.parts)

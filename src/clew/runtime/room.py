@@ -14,8 +14,9 @@ from clew.compaction.budget import Count, Measured, Size, count_of
 from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
+from clew.long_work import go_through
 from clew.runtime.compact import Compactor
-from clew.runtime.context import CountedLine, frame_of, load_counted, measured_context, session_policy
+from clew.runtime.context import CountedLine, frame_of, load_counted, looked_over, measured_context, session_policy
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.progress import Progress
@@ -137,7 +138,10 @@ class Room:
         if self._measured is None:
             self._counted = self._counted or await self._load()
             self._line = self._counted.line
-            context = measured_context(self._frame, self._policy, self._counted, live)
+            counted = self._counted
+            context = await looked_over(
+                counted.line, lambda: measured_context(self._frame, self._policy, counted, live)
+            )
             self._counts = context.counts
             return context
         if self._line is None:
@@ -147,8 +151,14 @@ class Room:
         split, measured = compaction.split if compaction else None, self._measured
         if split is not None and split.message_id == measured.message_id:
             measured = Measured(measured.message_id, max(measured.parts - split.from_part, 0), measured.tokens)
-        turns, pruned, counts = self._line.turns, self._line.pruned, self._counts
-        return Context(self._frame, self._policy, turns, pruned, live=live, measured=measured, counts=counts)
+        line, counts = self._line, self._counts
+
+        def make() -> Context:
+            return Context(
+                self._frame, self._policy, line.turns, line.pruned, live=live, measured=measured, counts=counts
+            )
+
+        return await looked_over(line, make)
 
     async def _load(self) -> CountedLine:
         counted = await load_counted(self._host.store, self.setting.session.id, self._line)
@@ -159,7 +169,8 @@ class Room:
     async def _prune(self, context: Context, flush: Flush | None, *, aggressive: bool = False) -> Context:
         if not (self._policy.prune_tool_outputs if aggressive else self._policy.prunes):
             return context
-        planned = context.plan_prune(self._host.clock.now_ms(), aggressive=aggressive)
+        now = self._host.clock.now_ms()
+        planned = await go_through(context.messages, context.plan_prune, now, aggressive=aggressive)
         if not planned:
             return context
         if flush is not None:
@@ -171,7 +182,9 @@ class Room:
     async def _compact(
         self, context: Context, live: Message | None, *, inside: bool, flush: Flush | None, limit: int | None = None
     ) -> Context:
-        plan = plan_compaction(
+        plan = await go_through(
+            context.messages,
+            plan_compaction,
             context,
             self.setting.session.id,
             open_turn_id=self._turn.id,

@@ -20,6 +20,7 @@ from clew.compaction.record import Strategy
 from clew.compaction.serialise import chunks_of, history_text
 from clew.compaction.summary import request_text
 from clew.errors import ClewError, CompactionError
+from clew.long_work import go_through
 from clew.providers.base import ModelRequest, ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.runtime.host import Host
@@ -112,11 +113,11 @@ class Summariser:
         """Chunk after chunk into one summary, each call taking the last one's text along. None: chunks gain nothing."""
         overhead = estimate_tokens(len(_asked("", task))) + task.summary_tokens
         # Two chunks at least: as one it was too much already.
-        whole = estimate_tokens(len(history_text(task.messages)))
+        whole = estimate_tokens(len(await go_through(task.messages, history_text, task.messages)))
         room = min(self._room(task) - overhead, -(-whole // 2))
         text = task.previous
         while room > task.summary_tokens // 4:
-            chunks = chunks_of(task.messages, room)
+            chunks = await go_through(task.messages, chunks_of, task.messages, room)
             if len(chunks) > _MOST_CHUNKS:
                 return None
             try:
@@ -138,7 +139,7 @@ class Summariser:
 
     async def _once(self, task: SummaryTask, *, sized: bool = True) -> str:
         """One summary, tried again where that may help: after a failure in passing, and once when it was no good."""
-        text = _asked(history_text(task.messages), task)
+        text = _asked(await go_through(task.messages, history_text, task.messages), task)
         if sized and estimate_tokens(len(text)) > self._room(task):
             raise SummaryFailed("the history is larger than the summariser's window", too_large=True)
         if text in self._refused:

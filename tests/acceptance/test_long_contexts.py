@@ -1,0 +1,117 @@
+"""A long conversation is sized and summarised beside the event loop: nobody else waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from clew import long_work
+from clew.compaction import plan as plans
+from clew.long_work import AT_ONCE, FEW, go_through, run_for_prompt, run_long
+from clew.runtime import compact, context, room, summarise
+
+from .compacting import Compacting, Playing, answer, bulk, opened
+
+
+def call_short(monkeypatch: pytest.MonkeyPatch, messages: int) -> None:
+    """So many messages are a short conversation."""
+    for module in (long_work, context):
+        monkeypatch.setattr(module, "FEW", messages)
+
+
+def note_threads(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, told: list[tuple[str, bool]]) -> None:
+    """Note of each call by that name whether it was made on the event loop."""
+    call: Callable[..., Any] = getattr(where, name)
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        told.append((name, threading.current_thread() is threading.main_thread()))
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(where, name, noted)
+
+
+async def talk(s: Compacting, turns: int) -> None:
+    for n in range(turns):
+        assert isinstance(s.model, Playing)
+        s.model.add(answer(bulk(f"reply{n}", 400)))
+        assert (await s.say(f"prompt {n}")).status == "completed"
+
+
+async def test_a_long_line_is_sized_beside_the_loop_once_and_then_on_the_spot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes first after it was read waits for it; what is noted in its messages then serves every prompt."""
+    async with opened(tmp_path, url=f"sqlite:///{tmp_path}/clew.db") as s:
+        await s.begin()
+        await talk(s, 6)
+    call_short(monkeypatch, 4)
+    told: list[tuple[str, bool]] = []
+    note_threads(monkeypatch, room, "measured_context", told)
+    async with opened(tmp_path, url=f"sqlite:///{tmp_path}/clew.db") as s:
+        await s.begin()
+        sized: list[set[tuple[str, bool]]] = []
+        for _ in range(2):
+            await talk(s, 1)
+            sized.append({*told})
+            told.clear()
+        assert sized == [{("measured_context", False)}, {("measured_context", True)}]
+
+
+async def test_a_summary_of_a_long_conversation_is_worked_out_beside_the_loop_and_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that goes through every message: where to cut, what is told and its text, what is noted, who is hidden."""
+    told: list[tuple[str, bool]] = []
+    names = {
+        "plan_compaction": plans,
+        "plan_summary": plans,
+        "compaction_data_of": plans,
+        "plan_marker": compact,
+        "history_text": summarise,
+    }
+    for name, where in names.items():
+        note_threads(monkeypatch, where, name, told)
+    outcomes: list[Any] = []
+    for messages in (4, FEW):
+        call_short(monkeypatch, messages)
+        (tmp_path / str(messages)).mkdir()
+        async with opened(tmp_path / str(messages)) as s:
+            await s.begin()
+            await talk(s, 8)
+            told.clear()
+            done = await s.engine.compact(s.id)
+            assert {*told} == {(name, messages == FEW) for name in names}
+            asked = s.summariser.requests[0].messages[0].parts
+            outcomes.append((msgspec.structs.replace(done, message_id=None), asked, await s.view()))
+            await s.is_sound()
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][0].compacted
+
+
+async def test_what_a_prompt_needs_waits_behind_no_export() -> None:
+    """As much long work as there may be at once is held; for prompts there are places of their own."""
+    inside, go_on = threading.Semaphore(0), threading.Event()
+
+    def hold() -> None:
+        inside.release()
+        assert go_on.wait(60)
+
+    held = [asyncio.create_task(run_long(hold)) for _ in range(AT_ONCE + 1)]
+    for _ in range(AT_ONCE):
+        assert await asyncio.to_thread(inside.acquire, timeout=60)
+    assert await run_for_prompt(lambda: "done") == "done"
+    assert not any(task.done() for task in held)
+    go_on.set()
+    await asyncio.gather(*held)
+
+
+async def test_few_messages_are_gone_through_on_the_spot() -> None:
+    """A hand-over would take longer."""
+    there = [await go_through(range(n), threading.current_thread) for n in (FEW, FEW + 1)]
+    assert [thread is threading.main_thread() for thread in there] == [True, False]
