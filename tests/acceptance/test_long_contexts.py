@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from clew import long_work
+from clew.compaction import budget
 from clew.compaction import plan as plans
 from clew.long_work import AT_ONCE, FEW, go_through, run_for_prompt, run_long
 from clew.runtime import compact, context, room, summarise
@@ -115,3 +116,34 @@ async def test_few_messages_are_gone_through_on_the_spot() -> None:
     """A hand-over would take longer."""
     there = [await go_through(range(n), threading.current_thread) for n in (FEW, FEW + 1)]
     assert [thread is threading.main_thread() for thread in there] == [True, False]
+
+
+async def test_a_short_conversation_is_sized_while_a_long_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither waits for the other: the one in its thread, the other on the loop."""
+    url = f"sqlite:///{tmp_path}/clew.db"
+    async with opened(tmp_path, url=url) as s:
+        await s.begin()
+        await talk(s, 6)
+    call_short(monkeypatch, 4)
+    inside, go_on, size_request = threading.Semaphore(0), threading.Event(), budget.size_request
+    let_go: list[bool] = []
+
+    def held(**told: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            inside.release()
+            let_go.append(go_on.wait(20))
+        return size_request(**told)
+
+    monkeypatch.setattr(budget, "size_request", held)
+    async with opened(tmp_path, url=url) as s:
+        await s.begin()
+        long = asyncio.create_task(s.say("go on"))
+        assert await asyncio.to_thread(inside.acquire, timeout=60)
+        short = await s.engine.create_session(model="test/model")
+        assert (await (await s.engine.submit(short.id, "hello")).wait()).status == "completed"
+        assert not long.done()
+        go_on.set()
+        assert (await long).status == "completed"
+    assert let_go and all(let_go)

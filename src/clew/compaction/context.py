@@ -5,7 +5,6 @@ Made from a line that was read; sized anew whenever something changes. Nothing h
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -95,6 +94,7 @@ class Context:
         self.counts: tuple[b.Count, ...] = tuple(counts)
         self.ruler: b.Ruler = b.learn(self.counts, frame.model.provider_id, frame.files)
         self._measured = measured
+        self._size: b.Size | None = None
 
     # What is sent
 
@@ -190,11 +190,17 @@ class Context:
         seen = {message_id: held for message_id, held in by_message.items() if _saw_this(self, held, dropped)}
         measured = b.find_measured(self.messages, seen, self.frame.model, since=since, dropped=dropped)
         self._measured = measured
-        self.__dict__.pop("size", None)
+        self._size = None
 
-    @functools.cached_property
+    @property
     def size(self) -> b.Size:
         """Worked out when it is first asked for, and again only after it was measured."""
+        # Not a cached property, all of which wait for one another on Python 3.11: a long one is sized beside the loop.
+        if self._size is None:
+            self._size = self._sized()
+        return self._size
+
+    def _sized(self) -> b.Size:
         size = b.size_request(
             system_chars=self.frame.system_chars,
             tools_chars=self.frame.tools_chars,
