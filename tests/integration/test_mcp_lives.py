@@ -110,7 +110,7 @@ async def test_a_folder_alone_starts_no_program(tmp_path: Path) -> None:
             assert not mark.exists()
             await ask(client, await client.session(workspace_root=str(project), agent=agent), "go")
             seen[agent] = [one.name for one in model.requests[-1].tools if one.name.startswith("mcp__")]
-    assert {agent: len(names) for agent, names in seen.items()} == {"theirs": 16, "none": 0, "plain": 1, "mine": 17}
+    assert {agent: len(names) for agent, names in seen.items()} == {"theirs": 17, "none": 0, "plain": 1, "mine": 18}
     assert mark.exists()
     assert seen["mine"][0] == "mcp__own"
 
@@ -207,7 +207,7 @@ def test_the_command_lists_servers_starts_them_and_shows_no_secret(run: Run) -> 
     assert (code, [line.split()[:2] for line in out.splitlines()]) == (0, [["far", "off"], ["rude", "idle"]])
     code, out, _ = run("mcp-servers", "rude", "--start", "--json")
     [server] = json.loads(out)["servers"]
-    assert (code, server["state"], len(server["tools"])) == (0, "ready", 16)
+    assert (code, server["state"], len(server["tools"])) == (0, "ready", 17)
     code, out, _ = run("mcp-servers", "rude", "--start")
     assert "It can echo." in out
     assert server["digest"] in out
