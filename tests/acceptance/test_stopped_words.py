@@ -184,6 +184,40 @@ async def test_a_subagent_that_the_user_aborted_is_not_said_to_be_its_parents_do
 
 
 @pytest.mark.rule("SR-9")
+@pytest.mark.parametrize("stopped", ["parent", "child"])
+async def test_a_call_whose_subagent_was_stopped_still_names_its_session(open_scenario: Open, stopped: str) -> None:
+    """As soon as it had told of it: with the call that is stored, not only while it was shown."""
+    script = [call("task", {"prompt": "think"}), [say("hm "), wait(Gate())], say("I see.")]
+    async with open_scenario(script) as s:
+        await s.begin()
+        await allow(s, "task")
+        submission = await s.send("delegate")
+        async with asyncio.timeout(30):
+            async for chunk in s.engine.attach(s.id):
+                if "steps" in chunk.get("output", {}):
+                    break
+        (child,) = (await s.engine.list_sessions(kind="subagent")).sessions
+        assert await s.engine.abort(s.id if stopped == "parent" else child.id)
+        await submission.wait()
+        await ended(s.engine)
+        if stopped == "parent":
+            await s.prompt("and now?")
+        [part] = [part for one in await s.engine.messages(s.id) for part in one.parts if part["type"] == "tool-task"]
+        about = part.pop("resultProviderMetadata")
+        told = part.pop("errorText").partition("\n")[0]
+        who = BY_USER if stopped == "parent" else "the subagent did not finish: aborted by the user"
+        assert told == who
+        assert about == {"clew": {"session_id": child.id, "steps": 1}}
+        assert part == {
+            "type": "tool-task",
+            "toolCallId": part["toolCallId"],
+            "state": "output-error",
+            "input": {"prompt": "think"},
+        }
+        assert await s.check() == []
+
+
+@pytest.mark.rule("SR-9")
 async def test_a_subagent_whose_host_was_killed_says_so(open_scenario: Open, tmp_path: Path) -> None:
     """So does the call that it worked for; nobody had aborted anything."""
     gate = Gate()

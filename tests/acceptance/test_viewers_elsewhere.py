@@ -19,7 +19,7 @@ from clew.runtime import stream_elsewhere
 from clew.runtime.stream_sight import see_stream
 from clew.store.base import Store
 from clew.testing.scenario import reduced
-from clew.testing.scripted import Gate, ScriptedModel, call, chunks, wait
+from clew.testing.scripted import Gate, ScriptedModel, call, chunks, cut_after, say, wait
 from clew.transcript import chunk as c
 from tests.acceptance.elsewhere import Pace, Viewer, cluster, see, sentences
 from tests.rounds import rounds
@@ -93,6 +93,36 @@ class Leaky(RedisLive):
     def hear_word(self, session_id: str, word: Word) -> None:
         if self._chance.random() < 0.8:
             super().hear_word(session_id, word)
+
+
+class Deaf(RedisLive):
+    """Is told nothing of what is said elsewhere."""
+
+    def hear_word(self, session_id: str, word: Word) -> None:
+        pass
+
+
+async def test_a_message_that_was_cut_ends_elsewhere_as_where_it_ran(tmp_path: Path, valkey: Valkey) -> None:
+    """Its step did not end, also for somebody who has it from the store; the turn is in its next message by then."""
+    begun, over = Gate(), Gate()
+    script = [[say("half of it"), wait(begun), cut_after(0)], [wait(over), say("whole")]]
+    async with cluster(f"sqlite:///{tmp_path}/x.db", lambda: Deaf(valkey.url()), ScriptedModel(script)) as (
+        here,
+        there,
+    ):
+        session = await here.create_session()
+        submission = await here.submit(session.id, "go", attended=False)
+        await begun.reached.wait()
+        viewers = [Viewer(engine, session.id) for engine in (here, there)]
+        async with asyncio.timeout(60):
+            for viewer in viewers:
+                await viewer.began.wait()
+            begun.set()
+            told = [[chunk["type"] for chunk in await viewer.shown] for viewer in viewers]
+            over.set()
+            await submission.wait()
+        [beside, elsewhere] = [[kind for kind in one if kind != "message-metadata"] for one in told]
+        assert beside == elsewhere == ["start", "start-step", "text-start", "text-delta", "text-end", "finish"]
 
 
 @pytest.mark.slow

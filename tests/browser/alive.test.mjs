@@ -67,6 +67,30 @@ test("a subagent shows what it says and took in the call that started it, and le
   await page.getByRole("article", { name: "Assistant" }).getByText("find the thread").waitFor();
 });
 
+test("a subagent that was stopped is still led to by the call that started it", async () => {
+  const server = await sharedServer();
+  const id = await newSession(server, "Stopped subagent", "demo/tools:slow");
+  await server.call("PUT", `/api/sessions/${id}/permissions`, { rules: [{ permission: "task", pattern: "*", action: "allow" }] });
+  const page = await openSession(server, id);
+  // So long that it ends only when it is told to.
+  await say(page, `!task ${Array.from({ length: 6000 }, (_, number) => `word${number}`).join(" ")}`);
+  const child = page.getByRole("group", { name: "Subagent" });
+  await child.getByText(/word2\d/).waitFor();
+  await server.call("POST", `/api/sessions/${id}/abort`);
+  await settled(server, id);
+  // The next turn gives the call its end.
+  await say(page, "next");
+  await settled(server, id);
+  await page.reload();
+  await page.getByRole("article", { name: "Assistant" }).getByText("next").waitFor();
+  const [call] = (await messagesOf(server, id)).flatMap(({ parts }) => parts).filter(({ type }) => type === "tool-task");
+  assert.equal(call.state, "output-error");
+  const { sessions } = await server.call("GET", `/api/sessions?parent=${id}&kind=subagent`);
+  await child.getByText(/^1 step$/).waitFor();
+  await child.getByRole("link", { name: "Open the subagent’s session" }).click();
+  await until(async () => (await page.evaluate(() => location.hash)) === `#/s/${sessions[0].id}`, "not opened");
+});
+
 const HELD_SUMMARY = `
 import asyncio
 from pathlib import Path

@@ -36,7 +36,7 @@ def text(words: str, **more: Any) -> dict[str, Any]:
 
 def listed() -> list[dict[str, Any]]:
     names = ["echo", "hang", "die", "flood", "drown", "lie", "sample", "env", "change", "stammer", "nonsense"]
-    names += ["progress", "fail", "picture", "touch", "blob"]
+    names += ["progress", "fail", "picture", "touch", "blob", "odd"]
     tools: list[dict[str, Any]] = [
         {"name": name, "description": f"It can {name}.", "inputSchema": OBJECT, "annotations": {"readOnlyHint": True}}
         for name in names
@@ -106,6 +106,15 @@ def call(request: Any, name: str, args: dict[str, Any]) -> dict[str, Any] | None
             return text("said it")
         case "blob":
             return {"content": [{"type": "resource", "resource": {"uri": "x:\x1b[31my", "blob": "aGVsbG8="}}]}
+        case "odd":
+            odd = [
+                {"type": "hologram\u202e", "data": "x"},
+                {"type": "image", "mimeType": "image/png"},
+                {"text": "?"},
+                5,
+            ]
+            link = {"type": "resource_link", "uri": "x:y", "name": "more", "description": 5}
+            return {"content": [*text("before")["content"], *odd, link, *text("after")["content"]]}
         case "nonsense":
             return {"content": 5}
         case "progress":

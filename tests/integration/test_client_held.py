@@ -56,6 +56,41 @@ async def test_an_unattended_turn_that_goes_on_after_a_cut_is_followed_to_its_en
         assert (seen[-1]["finishReason"], outcome.status) == ("stop", "completed")
 
 
+@pytest.mark.parametrize("attended", [True, False])
+async def test_a_message_that_was_cut_ends_once_for_whoever_joins_again(attended: bool) -> None:
+    """It said that it broke off, and its step did not end: what its turn went on with is all that is new."""
+    cut, over = Gate(), Gate()
+    script = [[say("half of it"), wait(cut), cut_after(0)], [wait(over), say("whole")]]
+    async with scripted(*script) as (engine, port), AsyncClient(f"http://127.0.0.1:{port}", token=TOKEN) as client:
+        session = await client.create_session()
+        turn = await client.start(session.id, "go", attended=attended)
+        first, seen = list[str](), list[str]()
+        async for chunk in turn:
+            cut.set()
+            seen.append(_kind(chunk))
+            if chunk["type"] == "finish" and not first:
+                first = [kind for kind in seen if "delta" not in kind]
+                over.set()
+                if not attended:
+                    # It is joined again where the whole turn is over.
+                    await turn.wait()
+        failure = ["error"] if attended else []
+        assert first == ["start", "start-step", "text-start", "text-end", *failure, "finish error"]
+        if attended:
+            await (await engine.continue_turn(session.id)).wait()
+            seen += [_kind(chunk) async for chunk in turn]
+        second = ["start", "start-step", "text-start", "text-end", "finish-step", "finish stop"]
+        told = ("message-metadata", "text-delta")
+        assert [kind for kind in seen if kind not in told] == [*first, *second]
+        # Somebody who has seen nothing of it is told the same, but for why it failed, which it went on from.
+        whole = [_kind(chunk) async for chunk in engine.attach(session.id, message_id=turn.message_id)]
+        assert [kind for kind in whole if kind not in told] == [kind for kind in (*first, *second) if kind != "error"]
+
+
+def _kind(chunk: dict[str, Any]) -> str:
+    return " ".join(filter(None, (chunk["type"], chunk.get("finishReason"))))
+
+
 async def test_a_status_is_told_once_however_often_its_connection_is_cut() -> None:
     gate = Gate()
     async with (

@@ -18,7 +18,7 @@ from tests.integration.http_client import reduced, types
 from tests.integration.test_client import said, scripted, without_deltas
 from tests.integration.test_operations import TOKEN, serving
 from tests.rounds import rounds
-from tests.unit.test_client_seen import connections
+from tests.unit.test_client_seen import ENDED_AGAIN, connections
 
 pytestmark = [pytest.mark.node, pytest.mark.rule("EM-5")]
 
@@ -36,7 +36,7 @@ async def run_node(*words: str, given: bytes = b"") -> Any:
 
 async def test_both_clients_leave_out_the_same() -> None:
     """Random streams that are cut and joined again: chunk by chunk what the Python client gives out."""
-    came = [connections(seed)[0] for seed in range(rounds(300))]
+    came = [ENDED_AGAIN, *(connections(seed)[0] for seed in range(rounds(300)))]
     for given, held in zip(came, await run_node("seen", given=json.dumps(came).encode()), strict=True):
         seen = Seen()
         for number, chunks in enumerate(given):

@@ -17,6 +17,7 @@ from clew.errors import ClewError, RowUndecodable, SchemaTooNew, StoreUnavailabl
 from clew.ids import Mint
 from clew.store.base import Whole
 from clew.store.files import folder
+from clew.store.files.codec import format_note
 from clew.store.files.opening import FilesOptions, open_files
 from clew.store.files.store import FileStore
 from clew.store.unit import (
@@ -150,6 +151,35 @@ async def test_a_flipped_bit_is_never_taken_for_what_was_written(
         assert rewritten <= ({path} if path.name == "metadata.json" else set()), at
         path.write_bytes(whole[path])
     record_property("figure", f"flipped bits, {kind}: {FLIPS} of {sum(map(len, whole.values())) * 8}, 0 without a word")
+
+
+@both
+@pytest.mark.parametrize("version", [None, 1, 2])
+@pytest.mark.rule("ST-14", "FS-5")
+async def test_no_flipped_bit_makes_a_folder_one_of_another_version(
+    kind: Kind, version: int | None, tmp_path: Path
+) -> None:
+    """Any bit of what it says of itself: it is refused with what to do, and nothing of it is changed. Notes of older
+    versions have no check; from none of those a bit leads to another one that there was."""
+    root = tmp_path / "store"
+    await (await open_files(kind, root)).close()
+    note = root / "clew" / "format.json"
+    if version is not None:
+        note.write_bytes(b'{"format":"%s","version":%d}\n' % (kind.encode(), version))
+    whole = files(root)
+    for bit in range(len(whole[note]) * 8):
+        harmed = bytearray(whole[note])
+        harmed[bit // 8] ^= 1 << bit % 8
+        note.write_bytes(harmed)
+        for read_only in (True, False):
+            with pytest.raises((StoreUnavailable, SchemaTooNew)) as refused:
+                await open_files(kind, root, FilesOptions(read_only=read_only))
+            assert isinstance(refused.value, StoreUnavailable) or version is not None, bit
+            assert ("bring it back from a backup" in str(refused.value)) == (refused.type is StoreUnavailable), bit
+        assert files(root) == {**whole, note: bytes(harmed)}, bit
+    note.write_bytes(whole[note])
+    await (await open_files(kind, root)).close()
+    assert note.read_bytes() == format_note(kind)
 
 
 async def look(kind: Kind, root: Path, truths: dict[str, Any], beside: dict[str, Any], *, read_only: bool) -> None:

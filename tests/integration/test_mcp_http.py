@@ -210,6 +210,18 @@ async def test_one_long_answer_in_a_stream_is_one_however_often_it_says_data() -
         assert (await outcome(f"http://127.0.0.1:{port}/mcp")).startswith("data: data: ")
 
 
+async def test_a_kind_of_content_that_is_not_known_costs_that_piece() -> None:
+    """Also of an answer that says that it failed, and whatever the server says to clew itself."""
+    content = [{"type": "text", "text": "so it is"}, {"type": "hologram", "data": "x"}]
+    read = "so it is\n[left out: content of the kind hologram, which clew does not know]"
+    said = {"content": content, "_meta": {"clew/content": [{"type": "text", "text": "not this"}]}}
+    async with listening(lambda request: answer(request, **{"tools/call": said})) as (port, _):
+        assert await outcome(f"http://127.0.0.1:{port}/mcp") == read
+    failed = {**said, "isError": True}
+    async with listening(lambda request: answer(request, **{"tools/call": failed})) as (port, _):
+        assert await outcome(f"http://127.0.0.1:{port}/mcp") == f"error: {read}"
+
+
 async def test_an_answer_that_is_too_large_or_compressed_is_not_taken() -> None:
     """Neither in one piece nor blown up from a small one."""
 

@@ -110,7 +110,7 @@ async def test_a_folder_alone_starts_no_program(tmp_path: Path) -> None:
             assert not mark.exists()
             await ask(client, await client.session(workspace_root=str(project), agent=agent), "go")
             seen[agent] = [one.name for one in model.requests[-1].tools if one.name.startswith("mcp__")]
-    assert {agent: len(names) for agent, names in seen.items()} == {"theirs": 16, "none": 0, "plain": 1, "mine": 17}
+    assert {agent: len(names) for agent, names in seen.items()} == {"theirs": 17, "none": 0, "plain": 1, "mine": 18}
     assert mark.exists()
     assert seen["mine"][0] == "mcp__own"
 
@@ -129,15 +129,48 @@ async def test_where_nobody_is_there_to_ask_only_what_was_taken_already_is_there
             await client.engine.set_permissions(session_id, [rule])
 
 
-async def test_a_rule_that_denies_a_server_hides_it_whatever_the_config_trusts() -> None:
-    """No model is told of what it may not use."""
-    model = ScriptedModel([say("x")])
-    rules = [clew.Rule("mcp__rude", "*", "deny")]
-    async with served(
-        providers=FakeProviders(model), mcp_servers={"rude": rude_server(trust=True)}, rules=rules
-    ) as client:
-        await ask(client, await client.session(), "go")
-        assert offered(model) == []
+@pytest.mark.parametrize(
+    ("rule", "started", "tools"),
+    [
+        (clew.Rule("mcp__rude", "*", "deny"), False, []),
+        (clew.Rule("mcp__rude__*", "*", "deny"), False, []),
+        (clew.Rule("mcp__*", "*", "deny", pinned=True), False, []),
+        (clew.Rule("mcp__rude__echo", "*", "deny"), True, ["mcp__rude__echo"]),
+        (clew.Rule("mcp__rude__*", "*fragile*", "deny"), True, ["mcp__rude__echo"]),
+        (clew.Rule("mcp__other__*", "*", "deny"), True, ["mcp__rude__echo"]),
+    ],
+)
+async def test_a_server_that_the_rules_deny_throughout_is_not_started(
+    rule: clew.Rule, started: bool, tools: list[str], tmp_path: Path
+) -> None:
+    """Whatever the config trusts, no model is told of it; a rule that leaves something of it starts it."""
+    model, notes = ScriptedModel([say("x"), say("y")]), tmp_path / "notes"
+    servers = {"rude": rude_server(f"notes={notes}", trust=True)}
+    async with served(providers=FakeProviders(model), mcp_servers=servers, rules=[rule]) as client:
+        session_id = await client.session()
+        await ask(client, session_id, "go")
+        assert (offered(model), notes.exists()) == (tools, started)
+        assert await states(client) == {"rude": ("ready", 1, "user") if started else ("idle", 0, "user")}
+        # A person's own rule is nearer than the host's, unless that is pinned.
+        allow = {"permission": "mcp__rude*", "pattern": "*", "action": "allow"}
+        await client.engine.set_permissions(session_id, [allow])
+        await ask(client, session_id, "go")
+        assert offered(model) == ([] if rule.pinned else ["mcp__rude__echo"])
+
+
+async def test_a_server_of_which_an_agent_names_only_what_is_denied_is_not_started(tmp_path: Path) -> None:
+    """By name, and by how names begin; with one tool that is not denied it is there."""
+    user, notes = tmp_path / "config", tmp_path / "notes"
+    (user / "agents").mkdir(parents=True)
+    for name, tools in {"shut": "mcp__rude__die, mcp__rude__fl*", "open": "mcp__rude__die, mcp__rude__echo"}.items():
+        (user / "agents" / f"{name}.md").write_text(f"---\ndescription: x\ntools: [read, {tools}]\n---\nx\n")
+    model = ScriptedModel([say("x"), say("y")])
+    servers = {"rude": rude_server(f"notes={notes}", trust=True)}
+    rules = [clew.Rule(f"mcp__rude__{name}", "*", "deny") for name in ("die", "f*")]
+    async with served(providers=FakeProviders(model), mcp_servers=servers, rules=rules, config_dir=user) as client:
+        for agent, expected in {"shut": ([], False), "open": (["mcp__rude__echo"], True)}.items():
+            await ask(client, await client.session(agent=agent), "go")
+            assert (offered(model), notes.exists()) == expected, agent
 
 
 async def test_a_session_that_only_reads_starts_no_server(tmp_path: Path) -> None:
@@ -207,7 +240,7 @@ def test_the_command_lists_servers_starts_them_and_shows_no_secret(run: Run) -> 
     assert (code, [line.split()[:2] for line in out.splitlines()]) == (0, [["far", "off"], ["rude", "idle"]])
     code, out, _ = run("mcp-servers", "rude", "--start", "--json")
     [server] = json.loads(out)["servers"]
-    assert (code, server["state"], len(server["tools"])) == (0, "ready", 16)
+    assert (code, server["state"], len(server["tools"])) == (0, "ready", 17)
     code, out, _ = run("mcp-servers", "rude", "--start")
     assert "It can echo." in out
     assert server["digest"] in out

@@ -55,6 +55,21 @@ async def test_whatever_a_server_answers_is_an_output_or_an_error_of_its_call() 
         assert (server.state, server.runs, server.error) == ("ready", 1, None)
 
 
+async def test_content_that_nobody_can_read_costs_that_piece_and_a_word_stands_in_its_place() -> None:
+    """A kind of a later protocol, one that lacks what it is, and what is no content at all; the rest is there."""
+    async with talking(call("mcp__rude__odd", {}), say("done")) as client:
+        [made] = await ask(client, await client.session(), "go")
+    assert told(made).splitlines() == [
+        "before",
+        "[left out: content of the kind hologram\\u202e, which clew does not know]",
+        "[left out: content of the kind image that is not as it should be]",
+        "[left out: content that does not say of what kind it is]",
+        "[left out: content that does not say of what kind it is]",
+        "[more: x:y]",
+        "after",
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "why"),

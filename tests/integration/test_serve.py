@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,54 @@ async def test_no_client_can_keep_a_server_that_is_told_to_end(tmp_path: Path, s
                     pass
             code, _, _ = await server.end(signal.SIGTERM)
         assert code == (0 if signals == 1 else 128 + signal.SIGTERM)
+
+
+HELD = """
+import asyncio, time
+import clew
+from clew.testing.scripted import FakeProviders, ScriptedModel, call
+
+@clew.tool
+async def hold() -> str:
+    "Do what does not let go."
+    print("held", flush=True)
+    await asyncio.to_thread(time.sleep, 3600)
+    return "over"
+
+def open_engine(store, **options):
+    rules = [clew.Rule("hold", "*", "allow")]
+    providers = FakeProviders(ScriptedModel([call("hold", {})]))
+    return clew.open(store, providers=providers, tools=[hold], rules=rules, **options)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("locked", [False, True])
+async def test_an_end_is_clean_once_all_is_settled_and_one_that_cut_something_off_says_so(
+    tmp_path: Path, locked: bool
+) -> None:
+    """A thread that does not let go holds nothing of anybody's; a turn that the store does not take is cut off."""
+    (tmp_path / "held.py").write_text(HELD)
+    async with serving(tmp_path, "--app", "held:open_engine") as server:
+        client = server.client
+        session_id = await client.session()
+        await client.prompt(session_id, "go")
+        assert server.process.stdout is not None
+        assert await server.process.stdout.readline() == b"held\n"
+        with contextlib.closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+            if locked:
+                other.execute("BEGIN IMMEDIATE")
+            server.process.send_signal(signal.SIGTERM)
+            _, err = await server.process.communicate()
+    told = b"not all had ended in time and was cut off" in err
+    assert (server.process.returncode, told) == ((1, True) if locked else (0, False))
+    async with serving(tmp_path) as server:
+        [_, stored] = await server.client.messages(session_id)
+        turn = (await server.client.get(f"/api/turns/{stored['metadata']['turn_id']}")).json()
+        how = turn["data"]["error"]["code"] if locked else turn["data"]["stopped"]
+        assert (turn["status"], how) == (
+            ("failed", "interrupted") if locked else ("aborted", "the host is shutting down")
+        )
 
 
 async def flood(port: int) -> None:

@@ -22,7 +22,7 @@ from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import from_stream
-from clew.transcript.part import output_text
+from clew.transcript.part import child_data, output_text
 from tests.rig.child import Child, Orders, StreamOf
 
 __all__ = ["DatabaseWitness", "FileWitness", "Witness", "dump", "life"]
@@ -225,7 +225,9 @@ def _ended(part: dict[str, Any]) -> dict[str, Any]:
     words = UNRUN if part["state"] == "input-streaming" else RESTART
     given = output_text(part) if so_far else None
     words = f"{words}\n\nbefore that it gave:\n{given}" if given else words
-    return {"input": {}, **kept, "state": "output-error", "errorText": words}
+    child = child_data(part.get("output")) if so_far else {}
+    about = {"resultProviderMetadata": {"clew": child}} if child else {}
+    return {"input": {}, **kept, **about, "state": "output-error", "errorText": words}
 
 
 def dump(path: Path) -> str:

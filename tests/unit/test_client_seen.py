@@ -62,3 +62,40 @@ def test_a_stream_cut_anywhere_is_shown_once_and_whole(seeds: range) -> None:
                 for chunk in seen.take(given):
                     client.apply(c.parse_chunk(chunk))
         assert told(client) == told(stored), seed
+
+
+ENDED_AGAIN: list[list[dict[str, Any]]] = [
+    [
+        {"type": "start", "messageId": "m1"},
+        {"type": "start-step"},
+        {"type": "text-start", "id": "t1"},
+        {"type": "text-delta", "id": "t1", "delta": "half"},
+        {"type": "error", "errorText": "the connection was lost"},
+        {"type": "finish", "finishReason": "error"},
+    ],
+    [
+        {"type": "start", "messageId": "m1"},
+        {"type": "start-step"},
+        {"type": "text-start", "id": "r1"},
+        {"type": "text-delta", "id": "r1", "delta": "half"},
+        {"type": "finish-step"},
+        {"type": "finish", "finishReason": "tool-calls"},
+        {"type": "start", "messageId": "m2"},
+        {"type": "abort"},
+    ],
+    [
+        {"type": "start", "messageId": "m2"},
+        {"type": "finish", "finishReason": "error"},
+    ],
+]
+"""Connections of a server that says of a message that was cut, or aborted, how its turn went on from it."""
+
+
+def test_a_message_that_has_ended_does_not_end_again() -> None:
+    """Neither by another word for its end, nor by the end of the step that it was cut in."""
+    seen = Seen()
+    told = list[list[dict[str, Any]]]()
+    for chunks in ENDED_AGAIN:
+        seen.join_again()
+        told.append([fresh for chunk in chunks for fresh in seen.take(chunk)])
+    assert told == [ENDED_AGAIN[0], ENDED_AGAIN[1][-2:], []]

@@ -172,9 +172,12 @@ async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequenc
 
 
 async def _earlier(row: MessageRow, held: LineTurn, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
-    """A message that its turn went on from."""
-    added = {"turn_id": held.turn.id, "user_message_id": user_message_id}
-    yield list(replay(_message(row, held.turn.id, added), finish="tool-calls"))
+    """A message that its turn went on from, ended as it was: a step that was cut did not end."""
+    value = _message(row, held.turn.id, {"turn_id": held.turn.id, "user_message_id": user_message_id})
+    if row.id in held.turn.unsent:
+        yield [*replay(value), c.Finish(finish_reason="error")]
+    else:
+        yield list(replay(value, finish="tool-calls"))
 
 
 def _message(row: MessageRow, turn_id: str, added: Mapping[str, Any]) -> dict[str, Any]:

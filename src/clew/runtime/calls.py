@@ -38,7 +38,7 @@ from clew.tools.base import (
 from clew.tools.output import to_output
 from clew.transcript import chunk as c
 from clew.transcript.gate import clean_value
-from clew.transcript.part import OWN
+from clew.transcript.part import OWN, child_data
 from clew.transcript.rule import Target
 
 __all__ = [
@@ -268,6 +268,9 @@ class Caller:
         finally:
             live.end()
             timer.cancel()
+        if isinstance(result, c.ToolOutputError):
+            # However it failed, its subagent's session is there to be looked at.
+            about = child_data(live.newest)
         took = round(clock.monotonic_ms() - began)
         if call.id in self._long:
             self._tell(call, None)

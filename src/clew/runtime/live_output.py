@@ -37,12 +37,13 @@ class LiveOutput:
         self._loop = asyncio.get_running_loop()
         self._began = clock.monotonic_ms()
         self._due = self._began + _FIRST_MS
-        self._newest: Any = None
+        self.newest: Any = None
+        """What was reported last, shown or not."""
         self._waits = self._ended = False
         self._timer: Timer | None = None
 
     def report(self, value: Any) -> None:
-        self._newest = value
+        self.newest = value
         if not self._waits and not self._ended:
             # One call into the loop for each report that is shown, however many there are.
             self._waits = True
@@ -65,7 +66,7 @@ class LiveOutput:
         now = self._clock.monotonic_ms()
         self._due = now + max(_LEAST_MS, _SHARE * (now - self._began))
         try:
-            encoded = msgspec.json.encode(self._newest)
+            encoded = msgspec.json.encode(self.newest)
             # What is too long is not read back: this is done on the event loop.
             value: Any = {"text": "(what it gives so far is too long to be shown)"}
             if len(encoded) <= _MAX_BYTES:

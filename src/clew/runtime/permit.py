@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from clew.fit import fit
+from clew.permissions.blanket import denies_all
 from clew.permissions.evaluate import Decision, evaluate, strictest
 from clew.runtime.places import OwnPlaces, glob_finder, leads_to
 from clew.store.base import Moment, Store, get_session
@@ -67,6 +68,15 @@ class RulesInForce(msgspec.Struct, frozen=True):
         if self.parent is None:
             return decision
         return strictest(decision, self.parent.decide(targets, tool, own), attended=self.attended)
+
+    def denies_all(self, permission: str, begins: str) -> bool:
+        """Whether the rules deny every plain target of the permission whose value begins so, known before there is
+        one (:mod:`clew.permissions.blanket`)."""
+        manifest = (*self.own, *self.manifest)
+        session, project, mode = self.session, self.project, self.mode
+        if denies_all(permission, begins, manifest=manifest, session=session, project=project, mode=mode):
+            return True
+        return self.parent is not None and self.parent.denies_all(permission, begins)
 
 
 class Permit(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from clew.agents.manifest import Agent
 from clew.providers.evidence import encode_tools
 from clew.runtime.host import Host
 from clew.runtime.permit import RulesInForce
@@ -62,9 +63,9 @@ async def serve_tools(host: Host, setting: Setting, state: dict[str, Any]) -> Se
     if not names and len(own) == len(setting.tools):
         return setting
     rules = _asking(await setting.permit.load()) if names else None
-    if rules is not None and _only_reads(rules):
-        # None of its tools would be there: a program is not started for that.
-        names = ()
+    if rules is not None:
+        # Where none of its tools could be used a program is not started.
+        names = tuple(name for name in names if not (_only_reads(rules) or _is_denied(name, rules, setting.agent)))
     found: dict[str, Tool] = {}
     for served in await host.servers.serve(place, names):
         door = served.door
@@ -102,6 +103,19 @@ def _is_served(host: Host, name: str) -> bool:
 def _only_reads(rules: RulesInForce) -> bool:
     """What a server says of its tools is not believed, so none of them is one that reads."""
     return rules.mode == "read_only" or (rules.parent is not None and _only_reads(rules.parent))
+
+
+def _is_denied(server: str, rules: RulesInForce, agent: Agent) -> bool:
+    """Whether the rules deny all there could be of a server, whatever it says: its definitions, or every call of every
+    tool that the agent would have of it."""
+    door = f"{PREFIX}{server}"
+    if rules.denies_all(door, "sha256:"):
+        return True
+    named = agent.tools if agent.mcp_servers is None else None
+    tools = [one for one in named or () if one.startswith(f"{door}__")]
+    if named is None or any(f"{door}__".startswith(one.removesuffix("*")) for one in named if one.endswith("*")):
+        tools = [f"{door}__*"]
+    return bool(tools) and all(rules.denies_all(tool, "{") for tool in tools)
 
 
 def _asking(rules: RulesInForce) -> RulesInForce:

@@ -240,10 +240,12 @@ class _Followed:
             cut = self._message_id in sight.turn.unsent
             last: list[c.Chunk] = [c.Finish(finish_reason="error" if cut else "tool-calls")]
         else:
-            last = ending_of(sight.turn)
+            cut, last = False, ending_of(sight.turn)
         if not self._mirror.began:
             return [c.Start(self._message_id or c.UNSET, sight.metadata), *last]
-        return [c.FinishStep(), *last] if self._mirror.in_step and isinstance(last[0], c.Finish) else last
+        # A step that was cut did not end, here as where it ran.
+        ends_step = self._mirror.in_step and isinstance(last[0], c.Finish) and not cut
+        return [c.FinishStep(), *last] if ends_step else last
 
     def _show(self, chunks: list[c.Chunk]) -> None:
         if chunks:

@@ -20,6 +20,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from clew.ids import SessionIdForm, is_session_id
+
 Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"
@@ -32,6 +34,7 @@ OWN: Final = "clew"
 """Whose ``providerMetadata`` is clew's own."""
 MOST_GIVEN_TEXT: Final = 30_000
 """Characters of a text file that a call gave which a model is sent."""
+_CHILD: Final = "session_id"
 _NOTED: Final = ("size", "width", "height", "pages")
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?", re.ASCII)
@@ -243,8 +246,18 @@ def close_call(part: Part, reason: str) -> dict[str, Any]:
     reason = f"{reason}\n\nbefore that it gave:\n{given}" if given else reason
     if approval_of(part).get("approved") is True:
         left["approval"] = part["approval"]
+    if child := child_data(output_of(part)):
+        left["resultProviderMetadata"] = {OWN: child}
     left.setdefault("input", {})
     return {**left, "state": "output-error", "errorText": reason}
+
+
+def child_data(report: object) -> dict[str, Any]:
+    """Of what a call has told of its subagent, what people still want to know when it has no result: which session that
+    is, and what it took. Nothing where it has told of none."""
+    if not isinstance(report, Mapping) or not is_session_id(report.get(_CHILD), SessionIdForm.SHARED):
+        return {}
+    return {key: report[key] for key in (_CHILD, "steps", "tokens", "cost_usd") if key in report}
 
 
 def halve(part: Part, least: int) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ __all__ = ["Seen"]
 Chunk = dict[str, Any]
 
 _ENDINGS: Final = frozenset({"finish", "abort", "error"})
+_LAST: Final = frozenset({"finish", "abort"})
 _GOES_ON: Final = frozenset({"tool-calls", "error"})
 """How a message ends that its turn may go on from: after a cut by itself, where nobody is there to say so."""
 _OF_CALL: Final = ("providerExecuted", "toolMetadata")
@@ -127,12 +128,17 @@ class _Message:
             self._endings.clear()
         return fresh if self._joined_again else [chunk]
 
+    @property
+    def _has_ended(self) -> bool:
+        """Nothing ends it a second time. Of an error alone the end is still to come."""
+        return not self._endings.isdisjoint(_LAST)
+
     def _take(self, chunk: Chunk) -> list[Chunk]:
         kind: str = chunk["type"]
         if kind == "start":
             return self._start(chunk)
         if kind in _ENDINGS:
-            return [] if kind in self._endings else [chunk]
+            return [] if kind in self._endings or self._has_ended else [chunk]
         if kind == "message-metadata":
             return [chunk] if self._merge(chunk) else []
         if kind.startswith(("text-", "reasoning-")):
@@ -230,7 +236,8 @@ class _Message:
             # Nothing that was open in a step goes on after it.
             for text in (*self._texts["text"], *self._texts["reasoning"]):
                 text.open = False
-            return [chunk]
+            # A step that was cut ended with its message.
+            return [] if self._has_ended else [chunk]
         step = self._pass.count("step")
         if step <= self._counts.get("step", 0):
             return []

@@ -6,6 +6,7 @@
 /** How a message ends that its turn may go on from: after a cut by itself, where nobody is there to say so. */
 const GOES_ON = ['tool-calls', 'error'];
 const ENDINGS = new Set(['finish', 'abort', 'error']);
+const LAST = ['finish', 'abort'];
 const OF_CALL = ['providerExecuted', 'toolMetadata'];
 const CALL_ENDS = new Set(['tool-output-error', 'tool-output-denied', 'tool-input-error']);
 /** How far one connection is. */
@@ -71,6 +72,10 @@ class Message {
     get asks() {
         return [...this.calls.values()].some((call) => !call.ended);
     }
+    /** Nothing ends it a second time. Of an error alone the end is still to come. */
+    get hasEnded() {
+        return LAST.some((kind) => this.endings.has(kind));
+    }
     joinAgain() {
         this.joinedAgain = true;
         this.pass = new Pass();
@@ -89,7 +94,7 @@ class Message {
         if (kind === 'start')
             return this.start(chunk);
         if (ENDINGS.has(kind))
-            return this.endings.has(kind) ? [] : [chunk];
+            return this.endings.has(kind) || this.hasEnded ? [] : [chunk];
         if (kind === 'message-metadata')
             return Object.keys(this.merge(chunk)).length ? [chunk] : [];
         const text = /^(text|reasoning)-(start|delta|end)$/.exec(kind);
@@ -217,7 +222,8 @@ class Message {
             // Nothing that was open in a step goes on after it.
             for (const text of [...this.texts.text, ...this.texts.reasoning])
                 text.open = false;
-            return [chunk];
+            // A step that was cut ended with its message.
+            return this.hasEnded ? [] : [chunk];
         }
         const step = this.pass.count('step');
         if (step <= (this.counts.get('step') ?? 0))

@@ -29,6 +29,7 @@ interface Call {
 /** How a message ends that its turn may go on from: after a cut by itself, where nobody is there to say so. */
 const GOES_ON = ['tool-calls', 'error'];
 const ENDINGS = new Set(['finish', 'abort', 'error']);
+const LAST = ['finish', 'abort'];
 const OF_CALL = ['providerExecuted', 'toolMetadata'];
 const CALL_ENDS = new Set(['tool-output-error', 'tool-output-denied', 'tool-input-error']);
 
@@ -104,6 +105,11 @@ class Message {
     return [...this.calls.values()].some((call) => !call.ended);
   }
 
+  /** Nothing ends it a second time. Of an error alone the end is still to come. */
+  private get hasEnded(): boolean {
+    return LAST.some((kind) => this.endings.has(kind));
+  }
+
   joinAgain(): void {
     this.joinedAgain = true;
     this.pass = new Pass();
@@ -120,7 +126,7 @@ class Message {
   private unseen(chunk: Chunk): Chunk[] {
     const kind = chunk.type;
     if (kind === 'start') return this.start(chunk);
-    if (ENDINGS.has(kind)) return this.endings.has(kind) ? [] : [chunk];
+    if (ENDINGS.has(kind)) return this.endings.has(kind) || this.hasEnded ? [] : [chunk];
     if (kind === 'message-metadata') return Object.keys(this.merge(chunk)).length ? [chunk] : [];
     const text = /^(text|reasoning)-(start|delta|end)$/.exec(kind);
     if (text) return this.text(chunk, text[1]!, text[2]!);
@@ -234,7 +240,8 @@ class Message {
       this.finished.add(step);
       // Nothing that was open in a step goes on after it.
       for (const text of [...this.texts.text!, ...this.texts.reasoning!]) text.open = false;
-      return [chunk];
+      // A step that was cut ended with its message.
+      return this.hasEnded ? [] : [chunk];
     }
     const step = this.pass.count('step');
     if (step <= (this.counts.get('step') ?? 0)) return [];

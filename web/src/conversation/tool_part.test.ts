@@ -95,4 +95,7 @@ test('a subagent is known by the session its output names', () => {
   expect(subagentOf(part('output-available', { output: { session_id: 'ses_1' } }))).toBe('ses_1');
   expect(subagentOf(part('output-available', { output: { session_id: '../x' } }))).toBe(null);
   expect(subagentOf(part('output-available', { output: 'text' }))).toBe(null);
+  const stopped = part('output-error', { errorText: 'aborted', resultProviderMetadata: { clew: { session_id: 'ses_1', steps: 2 } } });
+  expect([subagentOf(stopped), subagentProgress(stopped)]).toEqual(['ses_1', { steps: 2, tokens: undefined, cost: undefined }]);
+  expect(subagentOf(part('output-error', { errorText: 'aborted' }))).toBe(null);
 });

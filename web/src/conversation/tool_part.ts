@@ -184,9 +184,9 @@ export function soFar(part: ToolPart): string | null {
   return text?.trimEnd() || null;
 }
 
-/** The session a subagent worked in. */
+/** The session a subagent worked in; of a call that was stopped, or failed, what is kept of it says so. */
 export function subagentOf(part: ToolPart): string | null {
-  const output = part.output as { session_id?: unknown } | null | undefined;
+  const output = (part.state === 'output-error' ? part.resultProviderMetadata?.clew : part.output) as { session_id?: unknown } | null | undefined;
   const named = output && typeof output === 'object' ? output.session_id : undefined;
   return typeof named === 'string' && /^[\w-]+$/.test(named) ? named : null;
 }

@@ -11,6 +11,7 @@ import orjson
 
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
+from clew.store.files.crc import with_check
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.session import Session
 
@@ -121,5 +122,5 @@ class Codec(ABC):
 
 
 def format_note(kind: str) -> bytes:
-    """What a folder says of itself."""
-    return orjson.dumps({"format": kind, "version": FORMAT_VERSION}) + b"\n"
+    """What a folder says of itself, with a check: by one bit it could be of another version."""
+    return with_check(orjson.dumps({"format": kind, "version": FORMAT_VERSION})) + b"\n"

@@ -17,6 +17,7 @@ from clew.store.base import Store
 from clew.store.file_lock import find_file
 from clew.store.files import folder
 from clew.store.files.codec import FORMAT_VERSION, Codec, format_note
+from clew.store.files.crc import verdict
 from clew.store.files.json_file import JsonCodec
 from clew.store.files.jsonl import JsonlCodec
 from clew.store.files.search_copy import OpenCopy
@@ -98,12 +99,26 @@ def _check_format(kind: str, path: Path) -> None:
             f"{path / 'sessions'} is gone, and clew/format.json beside it says that there was a store; "
             f"bring it back, or remove {path} to begin a new one"
         )
-    try:
-        known = orjson.loads(data)
-        found, version = known["format"], known["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreUnavailable(f"{path} does not say what it holds: clew/format.json does not read") from error
+    found, version = _read_note(path, data)
     if found != kind:
         raise StoreUnavailable(f"{path} holds a {found}: store; open it as {found}:{path}")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if version > FORMAT_VERSION:
         raise SchemaTooNew(f"{path} was written by a newer clew (format {version} of {FORMAT_VERSION}); upgrade clew")
+
+
+def _read_note(path: Path, data: bytes) -> tuple[str, int]:
+    """The kind and the version that a folder says it has. Nothing is taken from a note that is not what was written:
+    whatever is done to a folder goes by it."""
+    try:
+        known = orjson.loads(data)
+        # Older notes have no check, and nothing but these two; one that has lost its check still has more.
+        is_whole = known.keys() == {"format", "version"} or verdict(data.removesuffix(b"\n")) == "whole"
+        found, version = known["format"], known["version"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        is_whole, found, version = False, None, None
+    if not is_whole or found not in _CODECS or type(version) is not int or version < 1:
+        raise StoreUnavailable(
+            f"{path} does not say what it holds: clew/format.json is not what was written; "
+            "bring it back from a backup, or remove it if the last clew that wrote to this store was of this version"
+        )
+    return found, version

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,9 @@ from clew.tools.output import fit_text, to_output
 from clew.unseen import escape_unseen
 
 __all__ = ["read_result"]
+
+_KINDS: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
+_MAX_KIND: Final = 64
 
 
 async def read_result(result: Mapping[str, Any], definition: Definition, context: ToolContext) -> ToolOutput:
@@ -39,27 +42,32 @@ async def read_result(result: Mapping[str, Any], definition: Definition, context
     return msgspec.structs.replace(whole, files=tuple(files))
 
 
-def _shown(block: Mapping[str, Any], keep: Callable[[File], None]) -> str:
-    """One piece of content. What is no text is kept as a file, and its name stands in its place."""
-    resource = block.get("resource") or {}
-    match block.get("type"):
-        case "text":
-            return str(block.get("text", ""))
-        case "image" | "audio" as kind:
-            return _file(block.get("data"), block.get("mimeType"), kind, keep)
-        case "resource" if "text" in resource:
-            return f"[{resource.get('uri')}]\n{resource['text']}"
-        case "resource":
-            return _file(resource.get("blob"), resource.get("mimeType"), str(resource.get("uri")), keep)
-        case "resource_link":
-            told = (block.get("name"), block.get("uri"), block.get("description"))
-            return f"[{': '.join(str(one) for one in told if one)}]"
-    return f"[something of the type {block.get('type')!r}, which is not shown]"
+def _shown(block: Any, keep: Callable[[File], None]) -> str:
+    """One piece of content. What is no text is kept as a file, and its name stands in its place; what nobody here can
+    read is left out, and a word stands in its place."""
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image" | "audio" as kind, "data": str(data)}:
+            return _file(data, block.get("mimeType"), kind, keep)
+        case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
+            return f"[{uri}]\n{text}"
+        case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)} as resource}:
+            return _file(data, resource.get("mimeType"), uri, keep)
+        case {"type": "resource_link", "uri": str(uri)}:
+            told = (block.get("name"), uri, block.get("description"))
+            return f"[{': '.join(one for one in told if isinstance(one, str) and one)}]"
+        case {"type": str(kind)} if kind in _KINDS:
+            return f"[left out: content of the kind {kind} that is not as it should be]"
+        case {"type": str(kind)}:
+            return f"[left out: content of the kind {escape_unseen(kind[:_MAX_KIND])}, which clew does not know]"
+    return "[left out: content that does not say of what kind it is]"
 
 
-def _file(data: Any, media_type: str | None, name: str, keep: Callable[[File], None]) -> str:
+def _file(data: str, media_type: object, name: str, keep: Callable[[File], None]) -> str:
+    named = media_type if isinstance(media_type, str) else None
     try:
-        file = File(base64.b64decode(str(data), validate=True), media_type=media_type, name=escape_unseen(name))
+        file = File(base64.b64decode(data, validate=True), media_type=named, name=escape_unseen(name))
     except (binascii.Error, ValueError):
         return f"[{name}: bytes that do not read as such]"
     keep(file)

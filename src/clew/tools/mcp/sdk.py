@@ -23,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from clew._version import __version__
 from clew.errors import ToolFailed
 from clew.mcp_server import McpServer
+from clew.tools.mcp.content import carried, take_content
 from clew.tools.mcp.http import open_http
 from clew.tools.mcp.stdio import open_stdio
 from clew.tools.mcp.wire import Wire
@@ -58,7 +59,7 @@ async def connect(
         transport = open_stdio(Program(argv=argv, cwd=folder, env=env, timeout_ms=0), wire)
     # Neither sampling nor elicitation nor roots are offered: a server that asks for them all the same is told no.
     me = types.Implementation(name="clew", version=__version__)
-    async with Client(transport, message_handler=on_message, client_info=me, cache=None) as client:
+    async with Client(carried(transport), message_handler=on_message, client_info=me, cache=None) as client:
         yield client
 
 
@@ -97,8 +98,7 @@ async def ask(client: Client, tool: str, args: Mapping[str, Any], report: Callab
         raise Lost from error
     if isinstance(answer, types.InputRequiredResult):
         raise ToolFailed("the server asks for more than the call's arguments, which nobody here gives it")
-    said: dict[str, Any] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return said
+    return take_content(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
 
 
 async def listen(client: Client, uris: Sequence[str], heard: Callable[[str | None], None]) -> None:
