@@ -166,7 +166,8 @@ class Conversations(Protocol):
         ...
 
     async def load_client_messages(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
-        """By the client's own id, inside its session only; oldest first (an edit may use an id again)."""
+        """By the client's own id, inside its session only; oldest first (an edit may use an id again). Answers have
+        none, whatever their metadata say."""
         ...
 
     async def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:

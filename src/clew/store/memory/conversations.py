@@ -100,7 +100,8 @@ class MemoryConversations(MemoryTables):
 
     async def load_client_messages(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
         rows = await self.load_messages(session_id)
-        return tuple(row for row in rows if row.client_message_id == client_message_id)
+        found = (row for row in rows if row.role != "assistant")
+        return tuple(row for row in found if row.client_message_id == client_message_id)
 
     async def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:
         return (await self._read(session_id)).open_calls()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from clew.errors import ClewError
@@ -68,10 +69,13 @@ async def test_a_session_knows_whether_it_ever_held_a_file(store: Store, scribe:
 
 
 async def test_a_message_is_found_in_its_own_session_only(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """By clew's id and by the client's own; an id that an edit used again gives both, oldest first."""
+    """By clew's id and by the client's own, which no answer has; one that was used again gives both, oldest first."""
     one = user_row(scribe.mint, scribe.session_id, "a", 5, {"client_message_id": "u1"})
     two = user_row(scribe.mint, scribe.session_id, "b", 6, {"client_message_id": "u1"})
-    await scribe.commit(*settled(one), *settled(two))
+    said = msgspec.structs.replace(
+        user_row(scribe.mint, scribe.session_id, "c", 7, {"client_message_id": "u1"}), role="assistant"
+    )
+    await scribe.commit(*settled(one), *settled(two), *settled(said))
     assert await store.find_message(other.session_id, one.id) is None
     assert await store.load_client_messages(other.session_id, "u1") == ()
     assert await store.load_client_messages(scribe.session_id, "u1") == (one, two)

@@ -329,6 +329,7 @@ SELECT {message_columns} FROM chat_messages m WHERE m.id = :id AND m.session_id 
 -- name: load_client_messages
 SELECT {message_columns} FROM chat_messages m
 WHERE m.session_id = :session_id
+AND role <> 'assistant'
 AND (metadata_json ->> 'client_message_id') IS NOT NULL
 AND (metadata_json ->> 'client_message_id') = :client_message_id
 ORDER BY m.created_at, m.id

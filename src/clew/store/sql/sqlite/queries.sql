@@ -327,6 +327,7 @@ SELECT {message_columns} FROM chat_messages m WHERE m.id = :id AND m.session_id 
 -- name: load_client_messages
 SELECT {message_columns} FROM chat_messages m INDEXED BY chat_messages_by_client_id
 WHERE m.session_id = :session_id
+AND role <> 'assistant'
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.client_message_id'), NULL) IS NOT NULL
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.client_message_id'), NULL) = :client_message_id
 ORDER BY m.created_at, m.id

@@ -196,7 +196,8 @@ CREATE INDEX chat_sessions_unlisted ON chat_sessions (updated_at, id)
 
 CREATE INDEX chat_messages_by_client_id ON chat_messages (
     session_id, iif(json_valid(metadata_json), json_extract(metadata_json, '$.client_message_id'), NULL)
-) WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.client_message_id'), NULL) IS NOT NULL;
+) WHERE role <> 'assistant'
+AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.client_message_id'), NULL) IS NOT NULL;
 
 CREATE INDEX chat_parts_open_calls ON chat_parts (session_id, message_id, "index")
     WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded');
