@@ -210,10 +210,12 @@ def test_a_chunk_cannot_be_changed() -> None:
 
 @given(st.integers(0, 10**9))
 def test_rows_come_back_from_the_journal_as_they_went_in(seed: int) -> None:
-    """Any stream, with places, in one JSON array; its chunks stand in it as they do on the wire."""
+    """Any stream, with places, in one JSON array; in full its chunks stand in it as they do on the wire."""
     chunks = random_stream(seed)
     rows: list[c.JournalRow] = [("m1", n, None if n % 7 == 0 else n, chunk) for n, chunk in enumerate(chunks, start=1)]
     encoded = encode_rows(rows)
     assert decode_rows(encoded) == rows
     assert decode_rows(encoded.decode()) == rows
-    assert [row[3] for row in msgspec.json.decode(encoded)] == [chunk_dict(chunk) for chunk in chunks]
+    in_full = encode_rows(rows, in_full=True)
+    assert [row[3] for row in msgspec.json.decode(in_full)] == [chunk_dict(chunk) for chunk in chunks]
+    assert decode_rows(in_full) == rows

@@ -1010,6 +1010,9 @@ WHERE k.message_id IN (SELECT j.message_id FROM stream_journal j
 -- name: load_marks_of_session
 {marks_of_rows} WHERE j.session_id = :id)
 
+-- name: messages_ending
+SELECT id FROM chat_messages WHERE right(id, 8) IN (SELECT value FROM json_array_elements_text(:ends::json))
+
 
 -- Kept once, named from many places
 

@@ -977,6 +977,9 @@ SELECT message_id, session_id, folded_through, crc FROM journal_marks
 -- name: load_marks_of_session
 SELECT message_id, session_id, folded_through, crc FROM journal_marks WHERE session_id = :id
 
+-- name: messages_ending
+SELECT id FROM chat_messages WHERE substr(id, -8) IN (SELECT value FROM json_each(:ends))
+
 
 -- Kept once, named from many places
 
