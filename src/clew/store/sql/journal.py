@@ -83,11 +83,11 @@ def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: Endi
     names = streams_by_name(known.values())
     tails = {mark.message_id: Tail([], mark.folded_through) for mark in known.values()}
     # What a damaged mark may have called its stream: nothing is put to that, but it tells how far the stream went.
-    perhaps: dict[str | None, str] = {}
+    perhaps: dict[str, str] = {}
     for id_, mark in known.items():
         if not mark.is_sound:
             tails[id_].damage = "its mark in the journal is damaged: what came after its stored parts is lost"
-            perhaps[short_name(id_)] = id_
+            perhaps |= {id_: id_, short_name(id_) or id_: id_}
     strays: dict[str, int] = {}
     for line in lines:
         try:

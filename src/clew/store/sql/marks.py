@@ -62,12 +62,8 @@ class Mark(NamedTuple):
 
 
 def streams_by_name(marks: Iterable[Mark]) -> dict[str, str]:
-    """The streams that have a mark, by what rows may call them. A whole id is a name that nothing has to say."""
-    names: dict[str, str] = {}
-    for mark in marks:
-        names[mark.message_id] = mark.message_id
-        names[mark.name or mark.message_id] = mark.message_id
-    return names
+    """The streams that have a sound mark, by what rows call them."""
+    return {name: mark.message_id for mark in marks if (name := mark.name) is not None}
 
 
 def messages_of(strays: Collection[str], marks: Mapping[str, Mark], ending: Ending) -> dict[str, list[str]]:

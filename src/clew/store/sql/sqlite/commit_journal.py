@@ -88,7 +88,7 @@ class CommitJournal:
         self._struck = True
         streams, numbers = self._book.forget(session_id)
         self.tails.forget(streams)
-        names = {self._book.name(message_id) for message_id in streams}.union(streams)
+        names = {self._book.name(message_id) for message_id in streams}
         for n in numbers:
             if self._book.strike(n, streams):
                 self._rewrite(n, names)
@@ -100,7 +100,7 @@ class CommitJournal:
             self._sql.run("delete_mark", {"message_id": message_id})
 
     def _rewrite(self, n: int, without: Collection[str]) -> None:
-        """Strike the chunks of some streams, by what rows may call them, from a row that others still need."""
+        """Strike the chunks of some streams, by what rows call them, from a row that others still need."""
         row = self._sql.first("get_journal_row", {"n": n})
         if row is None:
             raise InternalError("a journal row is missing", n=n)
