@@ -284,9 +284,9 @@ class JournalBook:
         """The row that commit ``n`` adds: its text, and the marks of the streams that are new to the journal."""
         if not self._accepted:
             return None
-        names = {message_id: self.name(message_id) for message_id in self._accepted}
+        names = self._name_of
         rows: list[JournalRow] = [
-            (names[message_id], entry.n, entry.part, entry.chunk)
+            (names.get(message_id) or self.name(message_id), *entry)
             for message_id, entries in self._accepted.items()
             for entry in entries
         ]
