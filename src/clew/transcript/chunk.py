@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec import UnsetType as UnsetType
 
 from clew.errors import IllegalChunk
-from clew.fit import fit
+from clew.fit import fit, fit_json
 
 Object: TypeAlias = dict[str, Any]
 ProviderMetadata: TypeAlias = dict[str, Object]
@@ -244,7 +244,7 @@ _KEYS: Final[dict[type[Chunk], frozenset[str]]] = {
 }
 _encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
 _decode: Final[Callable[[bytes | str | msgspec.Raw], Any]] = msgspec.json.Decoder().decode
-_split: Final = msgspec.json.Decoder(list[EncodedRow]).decode
+_ROWS: Final = list[EncodedRow]
 _decode_id: Final = msgspec.json.Decoder(str).decode
 
 
@@ -348,7 +348,8 @@ def _short_row(stream: str, n: int, index: int | None, chunk: Chunk) -> tuple[An
 
 def split_rows(data: bytes | str) -> list[EncodedRow]:
     """The same rows with their chunks as they stand there: most readers want those of one message only."""
-    return _split(data)
+    rows: list[EncodedRow] = fit_json(data, _ROWS)
+    return rows
 
 
 def parse_row(row: EncodedRow) -> Chunk:
