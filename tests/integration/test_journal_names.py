@@ -275,6 +275,8 @@ async def test_a_stream_whose_mark_is_lost_is_found_by_its_end_and_says_so(path:
         "message_id = substr(message_id, 1, 29) || '-'",
         "message_id = substr(message_id, 1, 29) || char(unicode(substr(message_id, 30)) + 1)",
         "folded_through = folded_through + 1",
+        "folded_through = 'x'",
+        "message_id = CAST(message_id AS BLOB)",
         "crc = crc + 1",
     ],
 )

@@ -13,7 +13,7 @@ from clew.store.sql import lines, rows, triggers
 from clew.store.sql.adopt import untaken_sessions
 from clew.store.sql.journal import decode_entries
 from clew.store.sql.log import to_fact
-from clew.store.sql.marks import Mark, messages_of, streams_by_name
+from clew.store.sql.marks import messages_of, streams_by_name, to_mark
 from clew.store.sql.messages import MessageReader, messages_ending
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_store
 from clew.transcript.spend import NANO, UsageGroup, UsageQuery, UsageSums
@@ -94,7 +94,7 @@ def look_over(sql: Statements, looks: Iterable[Look], broken: type[Exception]) -
 
 def _journal(sql: Statements) -> Iterator[Damage]:
     """Every row reads, every stream in the journal has a mark, and every mark a stream."""
-    marks = {row[0]: Mark(*row) for row in sql.rows("load_marks", {})}
+    marks = {mark.message_id: mark for mark in map(to_mark, sql.rows("load_marks", {}))}
     held: set[str] = set()
     broken = 0
     for n, data, crc in sql.rows("load_journal", {"id": None}):

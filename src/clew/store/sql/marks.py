@@ -7,13 +7,13 @@ one stream whose mark says so, and never to one that only ends the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from clew.ids import is_message_id
 
-__all__ = ["Ending", "Mark", "ending_of", "mark_crc", "messages_of", "short_name", "streams_by_name"]
+__all__ = ["Ending", "Mark", "ending_of", "mark_crc", "messages_of", "short_name", "streams_by_name", "to_mark"]
 
 _SIGN: Final = "~"
 """What a short name begins with. No id has it."""
@@ -59,6 +59,14 @@ class Mark(NamedTuple):
     @property
     def is_sound(self) -> bool:
         return self.name is not None
+
+
+def to_mark(row: Sequence[Any]) -> Mark:
+    """A mark from its row; one that holds something else than it should is a damaged one."""
+    message_id, session_id, folded_through, crc = row
+    if isinstance(message_id, str) and isinstance(folded_through, int):
+        return Mark(message_id, session_id, folded_through, crc)
+    return Mark(str(message_id), str(session_id), 0, -1)
 
 
 def streams_by_name(marks: Iterable[Mark]) -> dict[str, str]:

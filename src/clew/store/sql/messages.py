@@ -18,7 +18,7 @@ from clew.errors import IllegalChunk, RowUndecodable
 from clew.store.base import PendingStream, QueuedMessage
 from clew.store.sql import rows
 from clew.store.sql.journal import JournalLine, Tail, read_tails
-from clew.store.sql.marks import Mark
+from clew.store.sql.marks import to_mark
 from clew.store.sql.statements import Statements
 from clew.store.tail import UNSTORED, with_tail
 from clew.transcript.damage import (
@@ -185,9 +185,9 @@ class MessageReader:
     def tails(self, session_id: str | None) -> dict[str, Tail]:
         """What the journal holds above the marks, by message, of one session or of all."""
         if session_id is None:
-            marks = [Mark(*row) for row in self._sql.rows("load_marks", {})]
+            marks = [to_mark(row) for row in self._sql.rows("load_marks", {})]
             return read_tails(self._journal(None), marks, lambda ends: messages_ending(self._sql, ends))
-        marks = [Mark(*row) for row in self._sql.rows("load_marks_of_session", {"id": session_id})]
+        marks = [to_mark(row) for row in self._sql.rows("load_marks_of_session", {"id": session_id})]
         found: dict[str, Tail] = {}
         commit = self._sql.first("get_commits", {}) if marks and self._sql.tails is not None else None
         if commit is not None and self._sql.tails is not None:

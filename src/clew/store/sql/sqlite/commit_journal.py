@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from clew.errors import InternalError, RowUndecodable
 from clew.store.sql.journal import JournalBook, decode_entries, row_crc
-from clew.store.sql.marks import Mark, mark_crc
+from clew.store.sql.marks import mark_crc, to_mark
 from clew.store.sql.messages import messages_ending
 from clew.store.sql.statements import Statements
 from clew.store.sql.tails import Tails
@@ -31,7 +31,7 @@ class CommitJournal:
 
     def reset(self) -> None:
         self.tails.clear()
-        marks = {row[0]: Mark(*row) for row in self._sql.rows("load_marks", {})}
+        marks = {mark.message_id: mark for mark in map(to_mark, self._sql.rows("load_marks", {}))}
         lines = ((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {}))
         self._book.load(lines, marks, lambda ends: messages_ending(self._sql, ends))
         self._struck = False
