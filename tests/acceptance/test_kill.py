@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from clew.store.sql.marks import short_name
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.transcript.chunk import decode_rows
@@ -270,7 +271,8 @@ def journal(path: Path) -> list[dict[str, int]]:
     """Each journal row as the number of the last chunk it holds, by message."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         rows = connection.execute("SELECT data FROM stream_journal ORDER BY n").fetchall()
-    return [{message_id: n for message_id, n, _, _ in decode_rows(data)} for (data,) in rows]
+        called = {short_name(id_): id_ for (id_,) in connection.execute("SELECT message_id FROM journal_marks")}
+    return [{called[name]: n for name, n, _, _ in decode_rows(data)} for (data,) in rows]
 
 
 def marks(path: Path) -> dict[str, int]:

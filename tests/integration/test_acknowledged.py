@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -198,9 +199,7 @@ async def test_a_damaged_row_of_the_journal_costs_only_what_it_held(path: Path) 
         rows = connection.execute("SELECT n, data FROM stream_journal ORDER BY n").fetchall()
         n, data = rows[len(rows) // 2]
         # Still JSON, and still a chunk: only the checksum tells.
-        changed = (
-            data.replace('"delta":"', '"delta":"X', 1) if '"delta":"' in data else data.replace("thread", "threat")
-        )
+        changed = re.sub(r'"(?=(,"[a-z-]+")?\])', 'X"', data, count=1)
         assert changed != data
         connection.execute("UPDATE stream_journal SET data = ? WHERE n = ?", (changed, n))
     async with sqlite_store(path) as store:

@@ -13,6 +13,7 @@ from clew.errors import ClewError, RowUndecodable, StoreError, StoreUnavailable
 from clew.history.check import Problem, check
 from clew.ids import Mint
 from clew.store.base import SessionQuery
+from clew.store.sql.marks import short_name
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
@@ -160,7 +161,7 @@ async def test_a_damaged_journal_row_says_nothing_of_a_message_that_has_ended(pa
         growing.abandon()
     with raw(path) as connection:
         held = connection.execute("SELECT n, data FROM stream_journal").fetchall()
-        last = max(n for n, data in held if recorder.message.id in data)
+        last = max(n for n, data in held if str(short_name(recorder.message.id)) in data)
         connection.execute("UPDATE stream_journal SET data = 'garbage' WHERE n = ?", [last])
     async with engine_on(path) as engine:
         told = {problem.id for problem in await check(engine.store)}

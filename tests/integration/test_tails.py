@@ -17,7 +17,8 @@ from clew.runtime.recorder import Recorder
 from clew.store import unit as u
 from clew.store.base import PendingStream
 from clew.store.sql import journal, tails
-from clew.store.sql.journal import Mark, Tail, mark_crc
+from clew.store.sql.journal import Tail
+from clew.store.sql.marks import Mark, mark_crc
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.tails import Tails
@@ -57,18 +58,18 @@ class Decoded:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = self.chunks = 0
-        split, parse = c.split_rows, c.parse_encoded
+        split, parse = c.split_rows, c.parse_row
 
-        def split_rows(data: bytes | str) -> list[tuple[str, int, int | None, object]]:
+        def split_rows(data: bytes | str) -> list[c.EncodedRow]:
             self.rows += 1
-            return split(data)  # type: ignore[return-value]
+            return split(data)
 
-        def parse_encoded(data: bytes) -> c.Chunk:
+        def parse_row(row: c.EncodedRow) -> c.Chunk:
             self.chunks += 1
-            return parse(data)
+            return parse(row)
 
         monkeypatch.setattr(journal, "split_rows", split_rows)
-        monkeypatch.setattr(journal, "parse_encoded", parse_encoded)
+        monkeypatch.setattr(journal, "parse_row", parse_row)
 
 
 @pytest.mark.parametrize("others", [0, 3, 30])
@@ -222,7 +223,7 @@ def test_rows_go_from_the_first_on_also_those_that_were_finished_before_a_restar
     assert book.done() == ([], [])
     again = journal.JournalBook()
     lines = [(n, c.encode_rows([("slow" if n == 1 else "msg", n, 0, c.TextDelta("t1", "x"))]), None) for n in (1, 2, 3)]
-    again.load(lines, {"msg": mark(3), "slow": Mark("slow", "ses", 0, mark_crc("slow", 0))})
+    again.load(lines, {"msg": mark(3), "slow": Mark("slow", "ses", 0, mark_crc("slow", 0))}, lambda ends: ())
     for one in (book, again):
         one.fold("slow", 1)
         ranges, unmarked = one.done()

@@ -210,10 +210,55 @@ def test_a_chunk_cannot_be_changed() -> None:
 
 @given(st.integers(0, 10**9))
 def test_rows_come_back_from_the_journal_as_they_went_in(seed: int) -> None:
-    """Any stream, with places, in one JSON array; its chunks stand in it as they do on the wire."""
+    """Any stream, with places, in one JSON array; in full its chunks stand in it as they do on the wire."""
     chunks = random_stream(seed)
     rows: list[c.JournalRow] = [("m1", n, None if n % 7 == 0 else n, chunk) for n, chunk in enumerate(chunks, start=1)]
     encoded = encode_rows(rows)
     assert decode_rows(encoded) == rows
     assert decode_rows(encoded.decode()) == rows
-    assert [row[3] for row in msgspec.json.decode(encoded)] == [chunk_dict(chunk) for chunk in chunks]
+    in_full = encode_rows(rows, in_full=True)
+    assert [row[3] for row in msgspec.json.decode(in_full)] == [chunk_dict(chunk) for chunk in chunks]
+    assert decode_rows(in_full) == rows
+
+
+def test_plain_words_stand_in_a_row_without_the_names_of_their_fields() -> None:
+    """What says more than its words stands there as it does on the wire."""
+    chunks: list[c.Chunk] = [
+        c.TextDelta("t1", "so "),
+        c.ReasoningDelta("r1", "hm"),
+        c.ToolInputDelta("call_1", '{"at'),
+        c.TextDelta("t1", "", provider_metadata={"p": {"k": 1}}),
+        c.ReasoningDelta("r1", "", provider_metadata={}),
+        c.ToolInputDelta("call_1", "", extra={"more": None}),
+        c.TextEnd("t1"),
+    ]
+    rows: list[c.JournalRow] = [("m", n, 0, chunk) for n, chunk in enumerate(chunks, 1)]
+    assert msgspec.json.decode(encode_rows(rows)) == [
+        ["m", 1, 0, "t1", "so "],
+        ["m", 2, 0, "r1", "hm", "reasoning"],
+        ["m", 3, 0, "call_1", '{"at', "tool-input"],
+        ["m", 4, 0, {"type": "text-delta", "id": "t1", "delta": "", "providerMetadata": {"p": {"k": 1}}}],
+        ["m", 5, 0, {"type": "reasoning-delta", "id": "r1", "delta": "", "providerMetadata": {}}],
+        ["m", 6, 0, {"type": "tool-input-delta", "toolCallId": "call_1", "inputTextDelta": "", "more": None}],
+        ["m", 7, 0, {"type": "text-end", "id": "t1"}],
+    ]
+    assert decode_rows(encode_rows(rows)) == rows
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ["m", 1, 0],
+        ["m", 1, 0, "t1"],
+        ["m", 1, 0, 7, "words"],
+        ["m", 1, 0, "t1", 7],
+        ["m", 1, 0, "t1", "words", "another"],
+        ["m", 1, 0, "t1", "words", "reasoning", 1],
+        ["m", "1", 0, "t1", "words"],
+        [7, 1, 0, "t1", "words"],
+    ],
+)
+def test_what_is_no_row_is_refused(entry: list[Any]) -> None:
+    """A row that reads as something else than what was written would be put together wrongly."""
+    with pytest.raises((msgspec.DecodeError, IllegalChunk)):
+        decode_rows(msgspec.json.encode([entry]))

@@ -20,6 +20,7 @@ from clew.dispatch.events import Events
 from clew.dispatch.schedules import Schedules
 from clew.dispatch.webhooks import Webhooks
 from clew.fronts.http.problem import status_of
+from clew.ids import Mint
 from clew.live.base import EventType
 from clew.providers.demo import DEMO_MODELS
 from clew.runtime.hooks import CHANGING, OBSERVING
@@ -327,6 +328,27 @@ async def test_the_reader_in_the_text_sees_what_is_only_in_the_journal(tmp_path:
         await recorder.close(*opened.settling())
         assert names["read_parts"](str(path), mid) == recorder.fold.parts
     assert journalled > 3
+
+
+async def test_the_reader_in_the_text_tells_streams_apart_whose_ids_end_the_same(tmp_path: Path) -> None:
+    """One of them goes by its end, the other by its whole id."""
+    [source] = blocks(DOCS / "storage-format.md", "python")
+    names: dict[str, Any] = {}
+    exec(source, names)
+    path = tmp_path / "store.db"
+    async with clew.open(f"sqlite:///{path}", clock=(clock := FakeClock())) as engine:
+        mint = Mint(clock, lambda limit: 7)
+        streams = []
+        for said in ("one", "two"):
+            opened = await (await Scribe.create(engine.store, clock=clock, mint=mint)).prompt("go")
+            recorder = opened.recorder()
+            for chunk in text(said, open=True):
+                recorder.write(chunk)
+            await recorder.flush()
+            streams.append((opened, recorder))
+        for opened, recorder in streams:
+            assert names["read_parts"](str(path), recorder.message.id) == recorder.fold.parts
+            await recorder.close(*opened.settling())
 
 
 def test_every_hop_of_the_walks_is_in_the_code() -> None:

@@ -9,7 +9,7 @@ from clew.store import unit as u
 from clew.transcript.session import Session, SessionState
 from clew.triggers.schedule import Schedule
 
-__all__ = ["Waiting", "refusal"]
+__all__ = ["Waiting", "holds_epoch", "refusal"]
 
 Waiting: TypeAlias = tuple[bool, int, str | None]
 """A message in the queue: whether it interrupts, since when it waits, and its seal."""
@@ -22,6 +22,15 @@ _OF_STATE: Final[Mapping[type[u.Guard], Callable[[Any, SessionState], u.Refused 
     u.OpenTurnIs: lambda guard, state: None if state.open_turn_id == guard.turn_id else u.Refused("turn_not_open"),
 }
 """Guards that go by the state of the session alone, as most do. Found by their type, which is sooner than a match."""
+
+
+def holds_epoch(unit: u.Unit, state: SessionState | None) -> bool:
+    """Whether nothing but its epoch guards a unit, and that holds: it is not refused. So it is with all units of
+    streams, of which there are many, and this is told sooner than all that :func:`refusal` may ask is brought along."""
+    if len(unit.guards) != 1 or state is None or not unit.writes or unit.session_id == u.STORE_WIDE:
+        return False
+    (only,) = unit.guards
+    return type(only) is u.EpochIs and state.epoch == only.epoch and type(unit.writes[0]) is not u.InsertSession
 
 
 def refusal(
@@ -38,11 +47,6 @@ def refusal(
 ) -> u.Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
     creates = bool(unit.writes) and type(unit.writes[0]) is u.InsertSession
-    if len(unit.guards) == 1 and state is not None and not creates:
-        (only,) = unit.guards
-        if type(only) is u.EpochIs and unit.session_id != u.STORE_WIDE:
-            # As all units of streams have it, of which there are many.
-            return None if state.epoch == only.epoch else u.Refused("stale_epoch")
     for guard in () if _OF_STATE.keys() >= set(map(type, unit.guards)) else unit.guards:
         match guard:
             case u.EventIsNew() if has_event(guard):

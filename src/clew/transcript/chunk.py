@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec import UnsetType as UnsetType
 
 from clew.errors import IllegalChunk
-from clew.fit import fit
+from clew.fit import fit, fit_json
 
 Object: TypeAlias = dict[str, Any]
 ProviderMetadata: TypeAlias = dict[str, Object]
@@ -207,7 +207,20 @@ _Closing: TypeAlias = MessageMetadata | Finish | Abort | Error
 Chunk: TypeAlias = _Opening | _Text | ToolChunk | _Single | _Closing
 
 JournalRow: TypeAlias = tuple[str, int, int | None, Chunk]
-"""(message id, n within the message, index of the part or None, chunk): what a journal row holds many of."""
+"""(stream, n within the message, index of the part or None, chunk): what a journal row holds many of."""
+
+
+class EncodedRow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """The same as it is written. Nearly every chunk is some words, so those go without the names of their fields:
+    ``what`` is then the id, and ``kind`` says what they are words of where that is no text."""
+
+    stream: str
+    n: int
+    part: int | None
+    what: msgspec.Raw
+    delta: str | UnsetType = UNSET
+    kind: Literal["reasoning", "tool-input"] | UnsetType = UNSET
+
 
 _CLASSES: Final[tuple[type[Chunk], ...]] = get_args(Chunk)
 DELTAS: Final = (TextDelta, ReasoningDelta, ToolInputDelta)
@@ -231,7 +244,8 @@ _KEYS: Final[dict[type[Chunk], frozenset[str]]] = {
 }
 _encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
 _decode: Final[Callable[[bytes | str | msgspec.Raw], Any]] = msgspec.json.Decoder().decode
-_split: Final = msgspec.json.Decoder(list[tuple[str, int, int | None, msgspec.Raw]]).decode
+_ROWS: Final = list[EncodedRow]
+_decode_id: Final = msgspec.json.Decoder(str).decode
 
 
 def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
@@ -314,14 +328,38 @@ def encode_chunk(chunk: Chunk) -> bytes:
     return _encode(wire(chunk))
 
 
-def encode_rows(rows: Iterable[JournalRow]) -> bytes:
-    """Many chunks with their places, as one JSON array of arrays."""
-    return _encode([(message_id, n, index, wire(chunk)) for message_id, n, index, chunk in rows])
+def encode_rows(rows: Iterable[JournalRow], *, in_full: bool = False) -> bytes:
+    """Many chunks with their places, as one JSON array of arrays. ``in_full``: as every version of clew reads them."""
+    if in_full:
+        return _encode([(stream, n, index, wire(chunk)) for stream, n, index, chunk in rows])
+    return _encode([_short_row(*row) for row in rows])
 
 
-def split_rows(data: bytes | str) -> list[tuple[str, int, int | None, msgspec.Raw]]:
+def _short_row(stream: str, n: int, index: int | None, chunk: Chunk) -> tuple[Any, ...]:
+    if chunk.extra is UNSET:
+        if type(chunk) is TextDelta and chunk.provider_metadata is UNSET:
+            return stream, n, index, chunk.id, chunk.delta
+        if type(chunk) is ReasoningDelta and chunk.provider_metadata is UNSET:
+            return stream, n, index, chunk.id, chunk.delta, "reasoning"
+        if type(chunk) is ToolInputDelta:
+            return stream, n, index, chunk.tool_call_id, chunk.input_text_delta, "tool-input"
+    return stream, n, index, wire(chunk)
+
+
+def split_rows(data: bytes | str) -> list[EncodedRow]:
     """The same rows with their chunks as they stand there: most readers want those of one message only."""
-    return _split(data)
+    rows: list[EncodedRow] = fit_json(data, _ROWS)
+    return rows
+
+
+def parse_row(row: EncodedRow) -> Chunk:
+    """The chunk of a row."""
+    if row.delta is UNSET:
+        return parse_encoded(row.what)
+    id_ = _decode_id(row.what)
+    if row.kind is UNSET:
+        return TextDelta(id_, row.delta)
+    return ReasoningDelta(id_, row.delta) if row.kind == "reasoning" else ToolInputDelta(id_, row.delta)
 
 
 def parse_encoded(data: bytes | msgspec.Raw) -> Chunk:
@@ -331,4 +369,4 @@ def parse_encoded(data: bytes | msgspec.Raw) -> Chunk:
 
 def decode_rows(data: bytes | str) -> list[JournalRow]:
     """The way back from :func:`encode_rows`."""
-    return [(message_id, n, index, parse_chunk(obj)) for message_id, n, index, obj in _decode(data)]
+    return [(row.stream, row.n, row.part, parse_row(row)) for row in split_rows(data)]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from clew.errors import InternalError
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.guards import Waiting, refusal
+from clew.store.guards import Waiting, holds_epoch, refusal
 from clew.store.sql import rows, triggers
 from clew.store.sql.copying import copy_line
 from clew.store.sql.pending import Pending
@@ -129,18 +129,8 @@ class UnitWriter:
         self._states.update(states)
 
     def apply(self, unit: u.Unit) -> u.Outcome:
-        refused = refusal(
-            unit,
-            self._state(unit.session_id),
-            lambda id_: self._find_queued(unit.session_id, id_),
-            self._has_event,
-            self._is_alive,
-            self._find_schedule,
-            lambda id_: self._count_sent(unit.session_id, id_),
-            lambda guard: triggers.load_routed(self._sql, guard.kind, guard.name, guard.owner),
-            lambda project: self._load_rules(unit.session_id, project),
-            lambda name, owner: triggers.find_named(self._sql, name, owner),
-        )
+        state = self._state(unit.session_id)
+        refused = None if holds_epoch(unit, state) else self._refusal(unit, state)
         if refused is not None:
             return refused
         self._wrote = self._wrote or bool(unit.writes)
@@ -151,6 +141,20 @@ class UnitWriter:
         if self._log is not None:
             self._log.note(unit)
         return u.Committed()
+
+    def _refusal(self, unit: u.Unit, state: SessionState | None) -> u.Refused | None:
+        return refusal(
+            unit,
+            state,
+            lambda id_: self._find_queued(unit.session_id, id_),
+            self._has_event,
+            self._is_alive,
+            self._find_schedule,
+            lambda id_: self._count_sent(unit.session_id, id_),
+            lambda guard: triggers.load_routed(self._sql, guard.kind, guard.name, guard.owner),
+            lambda project: self._load_rules(unit.session_id, project),
+            lambda name, owner: triggers.find_named(self._sql, name, owner),
+        )
 
     def adopt(self, session_id: str, writes: Iterable[u.Write], *, is_new: bool) -> None:
         """Carry out the writes by which a session takes in what another program wrote; the log is told all of it."""

@@ -11,9 +11,10 @@ from clew.store.base import Damage, Whole
 from clew.store.facts import Fact
 from clew.store.sql import lines, rows, triggers
 from clew.store.sql.adopt import untaken_sessions
-from clew.store.sql.journal import Mark, decode_entries
+from clew.store.sql.journal import decode_entries
 from clew.store.sql.log import to_fact
-from clew.store.sql.messages import MessageReader
+from clew.store.sql.marks import messages_of, streams_by_name, to_mark
+from clew.store.sql.messages import MessageReader, messages_ending
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_store
 from clew.transcript.spend import NANO, UsageGroup, UsageQuery, UsageSums
 
@@ -93,7 +94,7 @@ def look_over(sql: Statements, looks: Iterable[Look], broken: type[Exception]) -
 
 def _journal(sql: Statements) -> Iterator[Damage]:
     """Every row reads, every stream in the journal has a mark, and every mark a stream."""
-    marks = {row[0]: Mark(*row) for row in sql.rows("load_marks", {})}
+    marks = {mark.message_id: mark for mark in map(to_mark, sql.rows("load_marks", {}))}
     held: set[str] = set()
     broken = 0
     for n, data, crc in sql.rows("load_journal", {"id": None}):
@@ -102,12 +103,16 @@ def _journal(sql: Statements) -> Iterator[Damage]:
         except RowUndecodable as error:
             broken += 1
             yield Damage(str(error))
-    for message_id in sorted(held - marks.keys()):
+    names = streams_by_name(marks.values())
+    strays = messages_of(held - names.keys(), marks, lambda ends: messages_ending(sql, ends))
+    # A name that is of no message any more is told as it stands.
+    for message_id in sorted({id_ for name, ids in strays.items() for id_ in ids or [name]} - marks.keys()):
         yield Damage("the journal holds a stream that has no mark", id=message_id)
+    streams = {names[name] for name in held & names.keys()}
     for message_id, mark in sorted(marks.items()):
         if not mark.is_sound:
             yield Damage("its mark in the journal is damaged", mark.session_id, message_id)
-        elif message_id not in held and not broken:
+        elif message_id not in streams and not broken:
             yield Damage("a mark names a stream that the journal does not hold", id=message_id)
 
 

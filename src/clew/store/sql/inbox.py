@@ -31,8 +31,9 @@ IDLE_S: Final = 0.25
 REST: Final = 4.0
 """From one taking to the next, in times of what the last one took: a quarter of the time the writer writes."""
 IN_TICKS: Final = 4
-"""Units that come with one hand-over: where there are as many, they come in ticks, and the writer rests for two of its
-gaps. In less than a tick nothing comes that could go along."""
+"""Units that come with one hand-over: where there are as many, they come in ticks."""
+GAPS_IN_TICKS: Final = 2
+"""So many of its gaps the writer rests then: in less than a tick nothing comes that could go along."""
 
 Work: TypeAlias = Callable[[Any], Any]
 """What is done with the search index that the writer keeps."""
@@ -155,7 +156,7 @@ class Inbox:
     def take(self, group: list[Item], looks: list[Look]) -> bool:
         """Wait for something, then take all that waits. True when this was the last time."""
         took_s = time.monotonic() - self._taken_at
-        self._rest_s = self._gap_s * 2 if self._in_ticks else min(self._gap_s, took_s * REST)
+        self._rest_s = self._gap_s * GAPS_IN_TICKS if self._in_ticks else min(self._gap_s, took_s * REST)
         try:
             item = self._queue.get(timeout=IDLE_S)
         except queue.Empty:

@@ -1,7 +1,8 @@
 """The journal's bookkeeping: which rows hold which streams, how far each stream is folded, and which rows may go.
 
 One journal row is written per commit, with the chunks of every stream that were accepted in it. The book is kept
-by the writer, in memory, beside the rows; when a transaction is rolled back it is read again from them.
+by the writer, in memory, beside the rows; when a transaction is rolled back it is read again from them. What rows call
+a stream is the business of :mod:`clew.store.sql.marks`.
 """
 
 from __future__ import annotations
@@ -10,35 +11,23 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 import msgspec
 
 from clew.errors import IllegalChunk, RowUndecodable
+from clew.store.sql.marks import Ending, Mark, mark_crc, messages_of, short_name, streams_by_name
 from clew.store.unit import JournalEntry
-from clew.transcript.chunk import JournalRow, encode_rows, parse_encoded, split_rows
+from clew.transcript.chunk import EncodedRow, JournalRow, encode_rows, parse_row, split_rows
 
 log = logging.getLogger("clew.store")
 
-__all__ = ["JournalBook", "JournalLine", "Mark", "Tail", "decode_entries", "mark_crc", "read_tails", "row_crc"]
+__all__ = ["JournalBook", "JournalLine", "Tail", "decode_entries", "read_tails", "row_crc"]
 
 
 JournalLine = tuple[int, bytes, int | None]
 """A row as it is stored: its number, its text, its checksum; rows of older files have none."""
-
-
-class Mark(NamedTuple):
-    """How far the parts hold a stream, as it is stored."""
-
-    message_id: str
-    session_id: str
-    folded_through: int
-    crc: int | None
-
-    @property
-    def is_sound(self) -> bool:
-        return self.crc is None or self.crc == mark_crc(self.message_id, self.folded_through)
 
 
 class Tail(msgspec.Struct):
@@ -57,65 +46,67 @@ def row_crc(n: int, data: bytes) -> int:
     return crc32(data, n & 0xFFFFFFFF)
 
 
-def mark_crc(message_id: str, folded_through: int) -> int:
-    return crc32(f"{message_id} {folded_through}".encode())
-
-
-_Encoded = tuple[int, int | None, msgspec.Raw]
-"""An entry whose chunk nobody has asked for yet."""
-
-
-def _split(line: JournalLine) -> dict[str, list[_Encoded]]:
-    """A journal row as its streams' entries, by message, their chunks not decoded."""
+def _split(line: JournalLine) -> dict[str, list[EncodedRow]]:
+    """A journal row as its streams' entries, by what it calls them, their chunks not decoded."""
     n, data, crc = line
-    streams: dict[str, list[_Encoded]] = {}
+    streams: dict[str, list[EncodedRow]] = {}
     try:
         if crc is not None and crc != row_crc(n, data):
             raise RowUndecodable("its checksum does not match")
-        for message_id, number, index, chunk in split_rows(data):
-            streams.setdefault(message_id, []).append((number, index, chunk))
+        for row in split_rows(data):
+            streams.setdefault(row.stream, []).append(row)
     except (msgspec.DecodeError, RowUndecodable, TypeError, ValueError) as error:
         raise RowUndecodable(f"row {n} of the journal is not readable: {error}", row=n) from error
     return streams
 
 
-def _entries(n: int, encoded: Iterable[_Encoded]) -> list[JournalEntry]:
+def _entries(n: int, encoded: Iterable[EncodedRow]) -> list[JournalEntry]:
     try:
-        return [JournalEntry(number, index, parse_encoded(chunk)) for number, index, chunk in encoded]
+        return [JournalEntry(row.n, row.part, parse_row(row)) for row in encoded]
     except (msgspec.DecodeError, IllegalChunk, TypeError, ValueError) as error:
         raise RowUndecodable(f"row {n} of the journal is not readable: {error}", row=n) from error
 
 
 def decode_entries(line: JournalLine) -> dict[str, list[JournalEntry]]:
-    """A journal row as its streams' chunks, by message."""
-    return {message_id: _entries(line[0], encoded) for message_id, encoded in _split(line).items()}
+    """A journal row as its streams' chunks, by what it calls them."""
+    return {name: _entries(line[0], encoded) for name, encoded in _split(line).items()}
 
 
-def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], *, strays: bool = False) -> dict[str, Tail]:
-    """What the journal holds of the streams that have a mark; with ``strays`` those that have none, too.
+def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: Ending | None = None) -> dict[str, Tail]:
+    """What the journal holds of the streams that have a mark; with ``ending`` of those that have none, too.
 
     A row that does not read costs what it held: a stream ends before the first number that is missing. Which streams
     were in it nobody knows, so every one that was not heard of again may have lost its end there. Chunks of other
     streams are passed over as they stand.
     """
     known = {mark.message_id: mark for mark in marks}
+    names = streams_by_name(known.values())
     tails = {mark.message_id: Tail([], mark.folded_through) for mark in known.values()}
+    # What a damaged mark may have called its stream: nothing is put to that, but it tells how far the stream went.
+    perhaps: dict[str, str] = {}
     for id_, mark in known.items():
         if not mark.is_sound:
             tails[id_].damage = "its mark in the journal is damaged: what came after its stored parts is lost"
+            perhaps |= {id_: id_, short_name(id_) or id_: id_}
+    strays: dict[str, int] = {}
     for line in lines:
         try:
             streams = _split(line)
-            found = {id_: _entries(line[0], streams[id_]) for id_ in streams.keys() & known.keys()}
+            found = {name: _entries(line[0], streams[name]) for name in streams.keys() & names.keys()}
         except RowUndecodable:
             for tail in tails.values():
                 tail.damage = tail.damage or _MAYBE
             continue
-        for message_id, entries in found.items():
-            _extend(tails[message_id], known[message_id], entries)
-        for message_id in streams.keys() - known.keys() if strays else ():
-            tail = tails.setdefault(message_id, Tail([], 0, "its mark in the journal is lost, and its end with it"))
-            tail.last = max(tail.last, streams[message_id][-1][0])
+        for name, entries in found.items():
+            _extend(tails[names[name]], known[names[name]], entries)
+        for name in streams.keys() - names.keys():
+            strays[name] = max(strays.get(name, 0), streams[name][-1].n)
+    for name in strays.keys() & perhaps.keys():
+        tails[perhaps[name]].last = max(tails[perhaps[name]].last, strays[name])
+    for name, message_ids in messages_of(strays, known, ending).items() if ending is not None else ():
+        for id_ in message_ids:
+            tail = tails.setdefault(id_, Tail([], 0, "its mark in the journal is lost, and its end with it"))
+            tail.last = max(tail.last, strays[name])
     return {id_: tail for id_, tail in tails.items() if tail.entries or tail.damage}
 
 
@@ -158,25 +149,42 @@ class JournalBook:
         self._finished: set[int] = set()
         self._rows_of: dict[str, deque[int]] = {}
         self._session_of: dict[str, str] = {}
+        self._name_of: dict[str, str] = {}
+        self._taken: set[str] = set()
+        """Names that rows hold, or marks: none is given to another stream."""
         self._accepted: dict[str, list[JournalEntry]] = {}
         self._accepted_session: dict[str, str] = {}
         self._passed: dict[str, int] = {}
 
-    def load(self, lines: Iterable[JournalLine], marks: Mapping[str, Mark]) -> None:
+    def load(self, lines: Iterable[JournalLine], marks: Mapping[str, Mark], ending: Ending) -> None:
         """Start over from the stored rows and marks."""
         self.__init__()  # type: ignore[misc]
         sessions = {id_: mark.session_id for id_, mark in marks.items()}
-        for line in lines:
-            try:
-                last = {message_id: encoded[-1][0] for message_id, encoded in _split(line).items()}
-            except RowUndecodable as error:
+        names = {name: [id_] for name, id_ in streams_by_name(marks.values()).items()}
+        held = [(line[0], self._last_of(line)) for line in lines]
+        strays = {name for _, last in held for name in last or () if name not in names}
+        for name, ids in messages_of(strays, marks, ending).items():
+            # One that is of no message any more is known by itself.
+            names[name] = ids or [name]
+        self._taken.update(names)
+        self._name_of = {ids[0]: name for name, ids in names.items() if len(ids) == 1}
+        for n, by_name in held:
+            if by_name is None:
                 # It goes once every stream that may have been in it was folded, which recovery does.
-                log.error("%s", error)
                 last = dict.fromkeys(marks, 0)
                 waiting = dict(last)
             else:
+                last = {id_: top for name, top in by_name.items() for id_ in names[name]}
                 waiting = {id_: top for id_, top in last.items() if id_ not in marks or top > marks[id_].folded_through}
-            self._add(line[0], tuple(last), waiting, {id_: sessions[id_] for id_ in last if id_ in sessions})
+            self._add(n, tuple(last), waiting, {id_: sessions[id_] for id_ in last if id_ in sessions})
+
+    def _last_of(self, line: JournalLine) -> dict[str, int] | None:
+        """The last number of each stream in a row, by what it is called there; None: the row does not read."""
+        try:
+            return {name: encoded[-1].n for name, encoded in _split(line).items()}
+        except RowUndecodable as error:
+            log.error("%s", error)
+            return None
 
     def _add(self, n: int, members: tuple[str, ...], waiting: dict[str, int], sessions: Mapping[str, str]) -> None:
         self._rows[n] = _Row(members, waiting)
@@ -191,6 +199,16 @@ class JournalBook:
     def knows(self, message_id: str) -> bool:
         """Whether a row holds chunks of this stream, so that its message was looked up before."""
         return message_id in self._rows_of
+
+    def name(self, message_id: str) -> str:
+        """What rows call this stream."""
+        name = self._name_of.get(message_id)
+        if name is None:
+            short = short_name(message_id)
+            name = message_id if short is None or short in self._taken else short
+            self._name_of[message_id] = name
+            self._taken.add(name)
+        return name
 
     def accept(self, session_id: str, message_id: str, entries: Sequence[JournalEntry]) -> None:
         """Chunks of a unit whose guards hold: they go into this commit's row."""
@@ -242,6 +260,7 @@ class JournalBook:
             return False
         del self._rows_of[message_id]
         self._session_of.pop(message_id, None)
+        self._taken.discard(self._name_of.pop(message_id, message_id))
         return True
 
     # Before the commit
@@ -265,14 +284,15 @@ class JournalBook:
         """The row that commit ``n`` adds: its text, and the marks of the streams that are new to the journal."""
         if not self._accepted:
             return None
+        names = self._name_of
         rows: list[JournalRow] = [
-            (message_id, entry.n, entry.part, entry.chunk)
+            (names.get(message_id) or self.name(message_id), *entry)
             for message_id, entries in self._accepted.items()
             for entry in entries
         ]
         # Everything before the first chunk that is journalled stands in the parts.
         begins = {id_: entries[0].n - 1 for id_, entries in self._accepted.items() if id_ not in self._rows_of}
-        new = [Mark(id_, self._accepted_session[id_], at, mark_crc(id_, at)) for id_, at in begins.items()]
+        new = [Mark(id_, self._accepted_session[id_], at, mark_crc(id_, at, names[id_])) for id_, at in begins.items()]
         waiting = {message_id: entries[-1].n for message_id, entries in self._accepted.items()}
         self._add(n, tuple(waiting), waiting, self._accepted_session)
         return encode_rows(rows), new

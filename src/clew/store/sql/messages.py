@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from clew.errors import IllegalChunk, RowUndecodable
 from clew.store.base import PendingStream, QueuedMessage
 from clew.store.sql import rows
-from clew.store.sql.journal import JournalLine, Mark, Tail, read_tails
+from clew.store.sql.journal import JournalLine, Tail, read_tails
+from clew.store.sql.marks import to_mark
 from clew.store.sql.statements import Statements
 from clew.store.tail import UNSTORED, with_tail
 from clew.transcript.damage import (
@@ -32,7 +33,7 @@ from clew.transcript.damage import (
 )
 from clew.transcript.message import MessageRow, PartRow, Role
 
-__all__ = ["ROLES", "MessageReader", "stand_in"]
+__all__ = ["ROLES", "MessageReader", "messages_ending", "stand_in"]
 
 ROLES: Final = frozenset(get_args(Role))
 
@@ -184,9 +185,9 @@ class MessageReader:
     def tails(self, session_id: str | None) -> dict[str, Tail]:
         """What the journal holds above the marks, by message, of one session or of all."""
         if session_id is None:
-            marks = [Mark(*row) for row in self._sql.rows("load_marks", {})]
-            return read_tails(self._journal(None), marks, strays=True)
-        marks = [Mark(*row) for row in self._sql.rows("load_marks_of_session", {"id": session_id})]
+            marks = [to_mark(row) for row in self._sql.rows("load_marks", {})]
+            return read_tails(self._journal(None), marks, lambda ends: messages_ending(self._sql, ends))
+        marks = [to_mark(row) for row in self._sql.rows("load_marks_of_session", {"id": session_id})]
         found: dict[str, Tail] = {}
         commit = self._sql.first("get_commits", {}) if marks and self._sql.tails is not None else None
         if commit is not None and self._sql.tails is not None:
@@ -213,6 +214,11 @@ class MessageReader:
                 damage = tail.damage if found[message_id][rows.MESSAGE_SEAL] is None else None
                 pending.append(PendingStream(message.session_id, message, tuple(tail.entries), tail.last, damage))
         return tuple(pending)
+
+
+def messages_ending(sql: Statements, ends: Collection[str]) -> Iterator[str]:
+    """The ids that end so, of all messages. It goes through all of them, and is asked only where a mark is lost."""
+    return (row[0] for row in sql.rows("messages_ending", {"ends": rows.encode(sorted(ends))}))
 
 
 def stand_in(message_id: str, session_id: str, role: Role, at: int, reason: str) -> MessageRow:

@@ -1011,6 +1011,10 @@ WHERE k.message_id IN (SELECT j.message_id FROM stream_journal j
 -- name: load_marks_of_session
 {marks_of_rows} WHERE j.session_id = :id)
 
+-- name: messages_ending
+-- What a user says is never streamed.
+SELECT id FROM chat_messages WHERE role <> 'user' AND right(id, 8) IN (SELECT value FROM json_array_elements_text(:ends::json))
+
 
 -- Kept once, named from many places
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.store.sql.journal import mark_crc, row_crc
+from clew.store.sql.journal import row_crc
+from clew.store.sql.marks import mark_crc
 from clew.store.sql.statements import Statements
 from clew.store.unit import JournalEntry
 from clew.transcript.chunk import encode_rows
@@ -44,7 +45,8 @@ class StreamJournal:
             held = self._folded.get(message_id, (session_id, 0))[1]
             left = [(message_id, entry.n, entry.part, entry.chunk) for entry in entries if entry.n > held]
             if left:
-                before, n, data = left[0][1] - 1, left[-1][1], encode_rows(left)
+                # In full: an older clew may serve the same database, and take the session over.
+                before, n, data = left[0][1] - 1, left[-1][1], encode_rows(left, in_full=True)
                 row = {"message_id": message_id, "session_id": session_id, "n": n, "data": data.decode()}
                 crcs = {"crc": row_crc(n, data), "before": before, "mark_crc": mark_crc(message_id, before)}
                 self._sql.run("append_chunks", {**row, **crcs})

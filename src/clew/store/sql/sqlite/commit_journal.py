@@ -5,10 +5,12 @@ What the rows hold is remembered, by the one writer, in its book; commits are nu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from clew.errors import InternalError, RowUndecodable
-from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
+from clew.store.sql.journal import JournalBook, decode_entries, row_crc
+from clew.store.sql.marks import mark_crc, to_mark
+from clew.store.sql.messages import messages_ending
 from clew.store.sql.statements import Statements
 from clew.store.sql.tails import Tails
 from clew.store.unit import JournalEntry
@@ -29,8 +31,9 @@ class CommitJournal:
 
     def reset(self) -> None:
         self.tails.clear()
-        marks = {row[0]: Mark(*row) for row in self._sql.rows("load_marks", {})}
-        self._book.load(((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {})), marks)
+        marks = {mark.message_id: mark for mark in map(to_mark, self._sql.rows("load_marks", {}))}
+        lines = ((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {}))
+        self._book.load(lines, marks, lambda ends: messages_ending(self._sql, ends))
         self._struck = False
         found = self._sql.first("get_commits", {})
         if found is None:
@@ -45,8 +48,8 @@ class CommitJournal:
 
     def fold(self, session_id: str, message_id: str, through: int) -> None:
         if self._book.fold(message_id, through):
-            mark = {"message_id": message_id, "folded_through": through}
-            self._sql.run("set_mark", {**mark, "crc": mark_crc(message_id, through)})
+            crc = mark_crc(message_id, through, self._book.name(message_id))
+            self._sql.run("set_mark", {"message_id": message_id, "folded_through": through, "crc": crc})
 
     def flush(self) -> None:
         pass
@@ -85,9 +88,10 @@ class CommitJournal:
         self._struck = True
         streams, numbers = self._book.forget(session_id)
         self.tails.forget(streams)
+        names = {self._book.name(message_id) for message_id in streams}
         for n in numbers:
             if self._book.strike(n, streams):
-                self._rewrite(n, streams)
+                self._rewrite(n, names)
             else:
                 self._sql.run("delete_journal_rows", {"first": n, "last": n})
                 for message_id in self._book.remove(n):
@@ -95,20 +99,19 @@ class CommitJournal:
         for message_id in streams:
             self._sql.run("delete_mark", {"message_id": message_id})
 
-    def _rewrite(self, n: int, without: Iterable[str]) -> None:
-        """Strike the chunks of some streams from a row that others still need."""
+    def _rewrite(self, n: int, without: Collection[str]) -> None:
+        """Strike the chunks of some streams, by what rows call them, from a row that others still need."""
         row = self._sql.first("get_journal_row", {"n": n})
         if row is None:
             raise InternalError("a journal row is missing", n=n)
-        gone = set(without)
         try:
             streams = decode_entries((row[0], row[1], row[2]))
         except RowUndecodable:
             return  # it goes as a whole, once the others were folded
         left = [
-            (message_id, entry.n, entry.part, entry.chunk)
-            for message_id, entries in streams.items()
-            if message_id not in gone
+            (name, entry.n, entry.part, entry.chunk)
+            for name, entries in streams.items()
+            if name not in without
             for entry in entries
         ]
         data = encode_rows(left)

@@ -978,6 +978,10 @@ SELECT message_id, session_id, folded_through, crc FROM journal_marks
 -- name: load_marks_of_session
 SELECT message_id, session_id, folded_through, crc FROM journal_marks WHERE session_id = :id
 
+-- name: messages_ending
+-- What a user says is never streamed.
+SELECT id FROM chat_messages WHERE role <> 'user' AND substr(id, -8) IN (SELECT value FROM json_each(:ends))
+
 
 -- Kept once, named from many places
 
