@@ -296,6 +296,19 @@ async def test_a_damaged_mark_leads_to_its_message_whatever_of_it_was_hit(path: 
 
 
 @pytest.mark.rule("ST-14")
+async def test_a_mark_that_lost_its_checksum_leads_to_its_message_too(path: Path) -> None:
+    """Older versions left none, and called streams by whole ids: one that goes by its end may have lost it."""
+    streams = await streaming(path, "one ", "two ", mint=alike(FakeClock()))
+    with raw(path) as connection:
+        connection.execute("UPDATE journal_marks SET crc = NULL")
+    async with sqlite_store(path) as store:
+        assert await told(store, streams) == [([], DAMAGED), (["two and on"], None)]
+        named = [(one.what, one.id) for one in await check(store)]
+        assert named == [(DAMAGED, streams[0][1].message.id)]
+    assert rows_of(path) == []
+
+
+@pytest.mark.rule("ST-14")
 async def test_a_name_that_was_changed_into_that_of_another_stream_puts_nothing_there(path: Path) -> None:
     """The checksum of the row tells, whose ever the name is now."""
     streams = await streaming(path, "one ", "two ")

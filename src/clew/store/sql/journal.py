@@ -86,7 +86,7 @@ def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: Endi
     perhaps: dict[str, str] = {}
     for id_, mark in known.items():
         if not mark.is_sound:
-            tails[id_].damage = "its mark in the journal is damaged: what came after its stored parts is lost"
+            tails[id_].damage = _DAMAGED_MARK
             perhaps |= {id_: id_, short_name(id_) or id_: id_}
     strays: dict[str, int] = {}
     for line in lines:
@@ -106,10 +106,13 @@ def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: Endi
     for name, message_ids in messages_of(strays, known, ending).items() if ending is not None else ():
         for id_ in message_ids:
             tail = tails.setdefault(id_, Tail([], 0, "its mark in the journal is lost, and its end with it"))
-            tail.last = max(tail.last, strays[name])
+            if not tail.entries:  # else it goes by its whole id, and the stray is another one's
+                tail.last = max(tail.last, strays[name])
+                tail.damage = tail.damage or _DAMAGED_MARK
     return {id_: tail for id_, tail in tails.items() if tail.entries or tail.damage}
 
 
+_DAMAGED_MARK: Final = "its mark in the journal is damaged: what came after its stored parts is lost"
 _MAYBE: Final = "a row of the journal is not readable: it may have lost its end"
 _GAP: Final = "a row of the journal is not readable: it has lost its end"
 

@@ -77,12 +77,14 @@ def streams_by_name(marks: Iterable[Mark]) -> dict[str, str]:
 def messages_of(strays: Collection[str], marks: Mapping[str, Mark], ending: Ending) -> dict[str, list[str]]:
     """The messages that each of these names may be of, when no sound mark says whose it is.
 
-    One that has a sound mark goes by the name that this says, so a stray is of another one.
+    One that has a sound mark goes by the name that this says, so a stray is of another one; but a mark without a
+    checksum, as older versions left them, says nothing of a name that was not there then.
     """
     found: dict[str, list[str]] = {name: [name] if ending_of(name) is None else [] for name in strays}
     ends = {end for name in strays if (end := ending_of(name)) is not None}
     for message_id in ending(ends) if ends else ():
         name = short_name(message_id)
-        if name in found and not (message_id in marks and marks[message_id].is_sound):
+        mark = marks.get(message_id)
+        if name in found and (mark is None or mark.crc is None or not mark.is_sound):
             found[name].append(message_id)
     return found
