@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import gc
 import sys
@@ -94,9 +95,19 @@ async def go_through(messages: Sized, call: Callable[P, T], /, *args: P.args, **
 
 
 async def _run_in(places: _Places, call: Callable[[], T]) -> T:
+    loop = asyncio.get_running_loop()
+    place = places.setdefault(loop, asyncio.Semaphore(AT_ONCE))
+    await place.acquire()
     # In the loop's own threads, which end with it: a process that forks later has none left.
-    async with places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
-        return await asyncio.to_thread(_run, call)
+    told = contextvars.copy_context()
+    try:
+        work = loop.run_in_executor(None, told.run, _run, call)
+    except BaseException:
+        place.release()
+        raise
+    # Whoever is aborted leaves a thread that works on: the place is free when that has ended.
+    work.add_done_callback(lambda _: place.release())
+    return await asyncio.shield(work)
 
 
 def let_go(*held: Iterable[object]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ from clew import long_work
 from clew.compaction import budget
 from clew.compaction import plan as plans
 from clew.long_work import AT_ONCE, FEW, go_through, run_for_prompt, run_long
+from clew.providers.base import ModelRequest
 from clew.runtime import compact, context, room, summarise
+from clew.testing.scripted import say
 
-from .compacting import Compacting, Playing, answer, bulk, opened
+from .compacting import Compacting, Playing, answer, bulk, opened, summary
 
 
 def call_short(monkeypatch: pytest.MonkeyPatch, messages: int) -> None:
@@ -110,6 +114,46 @@ async def test_what_a_prompt_needs_waits_behind_no_export() -> None:
     assert not any(task.done() for task in held)
     go_on.set()
     await asyncio.gather(*held)
+
+
+async def test_whoever_is_aborted_leaves_no_place_free_that_is_not() -> None:
+    """Threads cannot be stopped: as long as they work on, nobody else takes one more of them."""
+    inside, go_on = threading.Semaphore(0), threading.Event()
+
+    def hold() -> None:
+        inside.release()
+        assert go_on.wait(60)
+
+    held = [asyncio.create_task(run_for_prompt(hold)) for _ in range(AT_ONCE)]
+    for _ in held:
+        assert await asyncio.to_thread(inside.acquire, timeout=60)
+    for task in held:
+        task.cancel()
+    assert [type(one) for one in await asyncio.gather(*held, return_exceptions=True)] == [CancelledError] * AT_ONCE
+    waits = asyncio.create_task(run_for_prompt(lambda: "done"))
+    place = long_work._prompts_places[asyncio.get_running_loop()]
+    assert place.locked()
+    go_on.set()
+    assert await waits == "done"
+    assert not place.locked()
+
+
+async def test_a_summary_that_takes_long_keeps_nothing_from_being_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is held is gone through for garbage as ever while a model is asked, however much it is."""
+    usual, told = gc.get_threshold(), list[tuple[int, int, int]]()
+    call_short(monkeypatch, 4)
+
+    def summarised(request: ModelRequest) -> Any:
+        told.append(gc.get_threshold())
+        return say(summary("the goal"))
+
+    async with opened(tmp_path, summaries=Playing(otherwise=summarised)) as s:
+        await s.begin()
+        await talk(s, 8)
+        assert (await s.engine.compact(s.id)).compacted
+    assert (told, gc.get_threshold()) == ([usual], usual)
 
 
 async def test_few_messages_are_gone_through_on_the_spot() -> None:

@@ -63,11 +63,13 @@ class Compactor:
     async def compact(self, context: Context, plan: plans.Plan, *, epoch: int, open_turn: Turn | None) -> Compacted:
         """Raises ``CompactionError`` when there is no summary to be had, ``HookRefused`` when a hook minds."""
         turn_id = open_turn.id if open_turn else None
-        with self._host.telemetry.compaction(self._session.id) as doing, holding(context.messages):
+        with self._host.telemetry.compaction(self._session.id) as doing:
             plan = await self._host.hooks.change("before_compaction", plan, self._session, turn_id)
             written, warning = await self._summary(context, plan, open_turn)
             failpoint("compact.before_commit")
-            done = await self._commit(context, plan, written, warning, epoch, open_turn)
+            # Not around the summary: as long as a model takes for that, garbage must be collected.
+            with holding(context.messages):
+                done = await self._commit(context, plan, written, warning, epoch, open_turn)
             doing.ended = done.strategy or "none"
         data = {"session_id": plan.session_id, **msgspec.to_builtins(done), "auto": plan.auto}
         self._host.live.publish(Event("context_compacted", data))

@@ -10,7 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from clew import errors
@@ -67,7 +67,7 @@ def prepare(
         connection.execute("PRAGMA secure_delete = ON")
         if not writer:
             connection.execute("PRAGMA query_only = ON")
-            keep_scratch_in_memory(connection)
+            keep_scratch(connection, "MEMORY")
         connection.create_function("contains_text", 2, _contains_text, deterministic=True)
     except BaseException:
         connection.close()
@@ -75,12 +75,15 @@ def prepare(
     return connection
 
 
-def keep_scratch_in_memory(connection: sqlite3.Connection) -> None:
-    """What a statement puts aside while it runs, such as the turns on a path, is no file with a journal of its own.
+Scratch: TypeAlias = Literal["MEMORY", "FILE"]
 
-    A writer is told so once its tables are what they should be: an index that is made anew may sort more than fits.
+
+def keep_scratch(connection: sqlite3.Connection, where: Scratch) -> None:
+    """Where a statement puts aside what it needs while it runs, such as the turns on a path, or the pages as they were.
+
+    In memory that is quicker, and as large as what is taken away or sorted: a file is for what may be all of a store.
     """
-    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"PRAGMA temp_store = {where}")
 
 
 def look(path: Path) -> sqlite3.Connection:
