@@ -33,11 +33,11 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     return {**env, "CLEW_STORE": f"sqlite:///{tmp_path}/store.db", **own, **more}
 
 
-async def start(tmp_path: Path, *words: str, **env: str) -> Process:
+async def start(tmp_path: Path, *words: str, stderr: int = PIPE, **env: str) -> Process:
     env = environment(tmp_path, **env)
     nothing = asyncio.subprocess.DEVNULL
     return await asyncio.create_subprocess_exec(
-        CLEW, *words, env=env, cwd=tmp_path, stdin=nothing, stdout=PIPE, stderr=PIPE
+        CLEW, *words, env=env, cwd=tmp_path, stdin=nothing, stdout=PIPE, stderr=stderr
     )
 
 
@@ -66,9 +66,9 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path: Path, *words: str, **env: str) -> AsyncIterator[Server]:
+async def serving(tmp_path: Path, *words: str, stderr: int = PIPE, **env: str) -> AsyncIterator[Server]:
     """Whatever happens, the process is gone afterwards."""
-    process = await start(tmp_path, "serve", "--port", "0", *words, **env)
+    process = await start(tmp_path, "serve", "--port", "0", *words, stderr=stderr, **env)
     try:
         assert process.stdout is not None
         line = await process.stdout.readline()

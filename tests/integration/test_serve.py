@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
+import os
 import signal
 import sqlite3
 from pathlib import Path
@@ -282,6 +284,26 @@ async def test_an_end_is_clean_once_all_is_settled_and_one_that_cut_something_of
         assert (turn["status"], how) == (
             ("failed", "interrupted") if locked else ("aborted", "the host is shutting down")
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [0, 100])
+async def test_a_log_that_nobody_reads_keeps_no_server_from_its_end(tmp_path: Path, room: int) -> None:
+    """Whether its first word after the signal finds no room, or one that comes while what runs is settled."""
+    (tmp_path / "held.py").write_text(HELD)
+    reads, writes = os.pipe()
+    with os.fdopen(reads, "rb", buffering=0) as read, os.fdopen(writes, "wb", buffering=0) as written:
+        async with serving(tmp_path, "--app", "held:open_engine", stderr=writes) as server:
+            session_id = await server.client.session()
+            await server.client.prompt(session_id, "go")
+            assert server.process.stdout is not None
+            assert await server.process.stdout.readline() == b"held\n"
+            said = b""
+            while (said.count(b" request "), said.count(b" turn_started ")) != (2, 1):
+                said += await asyncio.to_thread(read.read, 65536)
+            written.write(b"x" * (fcntl.fcntl(writes, fcntl.F_GETPIPE_SZ) - room))
+            server.process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(server.process.wait(), 20) == 1
 
 
 async def flood(port: int) -> None:

@@ -70,6 +70,9 @@ _LONGEST_DRAIN_S: Final = 86_400.0
 _DRAIN_S: Final = 2
 _AFTER_TURN_S: Final = 1.0
 """What is done after a turn gets that long: whoever ends a server waits for it."""
+_SAYING_S: Final = 0.2
+"""How long the last word of a server that is cut off may take to be written."""
+_CUT_OFF: Final = "not all had ended in time and was cut off; what that left open is settled at the next start"
 _MOST_FILES: Final = 65_536
 
 
@@ -146,9 +149,14 @@ class _Stop:
 
     def give_up(self) -> None:
         """The time is over. A thread or a task of somebody else's that does not let go costs nobody anything."""
-        if not self.is_settled:
-            log.error("not all had ended in time and was cut off; what that left open is settled at the next start")
-        os._exit(0 if self.is_settled else 1)
+        try:
+            if not self.is_settled:
+                # Whoever writes to a log that nobody reads waits for ever, and everybody behind them: this does not.
+                saying = threading.Thread(target=log.error, args=(_CUT_OFF,), daemon=True)
+                saying.start()
+                saying.join(_SAYING_S)
+        finally:
+            os._exit(0 if self.is_settled else 1)
 
 
 async def _serve(
@@ -315,11 +323,12 @@ def _stop_signal() -> Iterator[_Stop]:
     def on_signal(number: int) -> None:
         if stop.asked.is_set():
             os._exit(128 + number)
-        log.info("ending")
         stop.asked.set()
+        # Before a word is said: one that nobody takes would hold it up for ever.
         clock = threading.Timer(stop.patience_s + _DEADLINE_S, stop.give_up)
         clock.daemon = True
         clock.start()
+        log.info("ending")
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
