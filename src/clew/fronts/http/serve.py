@@ -4,7 +4,7 @@ On the first signal it stops accepting, every run is aborted and settled with th
 streams end, and the process is gone within five seconds whatever a tool or a client does; on the second it is gone at
 once. What was acknowledged is in the store either way, and a turn that could not be settled in time is settled as
 interrupted when the store is opened again. The exit code says which it was: 0 once all is settled and the store closed,
-whatever else kept the process, 1 where something was cut off.
+whatever else kept the process, 1 where something was cut off or the store did not take how a turn ended.
 """
 
 from __future__ import annotations
@@ -141,11 +141,13 @@ class _Stop:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.patience_s = 0.0
+        self.unsettled: tuple[str, ...] = ()
+        """The turns that have ended and that the store did not let settle."""
         self.is_settled = False
         """Every run has settled and the store is closed."""
 
     def settle(self, error: type[BaseException] | None, *_: object) -> None:
-        self.is_settled = error is None
+        self.is_settled = error is None and not self.unsettled
 
     def give_up(self) -> None:
         """The time is over. A thread or a task of somebody else's that does not let go costs nobody anything."""
@@ -223,10 +225,10 @@ async def _serve(
         server.should_exit = True
         streams.close()
         # The engine ends first: its runs settle, and whoever watches one is shown how.
-        await engine.close(_AFTER_TURN_S)
+        stop.unsettled = await engine.close(_AFTER_TURN_S)
     telling.cancel()
     await serving
-    return 0
+    return 0 if stop.is_settled else 1
 
 
 def _addresses(listener: socket.socket) -> tuple[str, Container[str]]:
