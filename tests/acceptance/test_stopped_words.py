@@ -218,6 +218,33 @@ async def test_a_call_whose_subagent_was_stopped_still_names_its_session(open_sc
 
 
 @pytest.mark.rule("SR-9")
+@pytest.mark.parametrize("spawns", [False, True])
+async def test_what_a_failed_tool_had_reported_itself_is_no_link_to_a_subagent(
+    open_scenario: Open, spawns: bool
+) -> None:
+    """Only a subagent that the call has started is one, whatever the tool said before or after it."""
+
+    @clew.tool
+    async def shop(context: clew.ToolContext) -> str:
+        """Buy."""
+        if spawns:
+            await context.spawn_child("think", None)
+        context.report({"session_id": "my-shop-session", "tokens": 3})
+        raise clew.ToolFailed("sold out")
+
+    script = [call("shop", {}), *([say("hm")] if spawns else []), say("I see.")]
+    async with open_scenario(script, tools=[shop]) as s:
+        await s.begin()
+        await allow(s, "shop")
+        await s.prompt("buy")
+        [part] = [part for one in await s.engine.messages(s.id) for part in one.parts if part["type"] == "tool-shop"]
+        children = [one.id for one in (await s.engine.list_sessions(kind="subagent")).sessions]
+        about = part.get("resultProviderMetadata", {}).get("clew", {})
+        assert (part["errorText"], len(children)) == ("sold out", int(spawns))
+        assert [about["session_id"]] == children if spawns else about == {}
+
+
+@pytest.mark.rule("SR-9")
 async def test_a_subagent_whose_host_was_killed_says_so(open_scenario: Open, tmp_path: Path) -> None:
     """So does the call that it worked for; nobody had aborted anything."""
     gate = Gate()

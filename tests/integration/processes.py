@@ -34,10 +34,14 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 async def start(tmp_path: Path, *words: str, **env: str) -> Process:
+    return await start_logging_to(PIPE, tmp_path, *words, **env)
+
+
+async def start_logging_to(stderr: int, tmp_path: Path, *words: str, **env: str) -> Process:
     env = environment(tmp_path, **env)
     nothing = asyncio.subprocess.DEVNULL
     return await asyncio.create_subprocess_exec(
-        CLEW, *words, env=env, cwd=tmp_path, stdin=nothing, stdout=PIPE, stderr=PIPE
+        CLEW, *words, env=env, cwd=tmp_path, stdin=nothing, stdout=PIPE, stderr=stderr
     )
 
 
@@ -68,7 +72,14 @@ class Server:
 @contextlib.asynccontextmanager
 async def serving(tmp_path: Path, *words: str, **env: str) -> AsyncIterator[Server]:
     """Whatever happens, the process is gone afterwards."""
-    process = await start(tmp_path, "serve", "--port", "0", *words, **env)
+    async with serving_logging_to(PIPE, tmp_path, *words, **env) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def serving_logging_to(stderr: int, tmp_path: Path, *words: str, **env: str) -> AsyncIterator[Server]:
+    """:func:`serving`, with a log that goes elsewhere."""
+    process = await start_logging_to(stderr, tmp_path, "serve", "--port", "0", *words, **env)
     try:
         assert process.stdout is not None
         line = await process.stdout.readline()

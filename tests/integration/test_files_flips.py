@@ -182,6 +182,24 @@ async def test_no_flipped_bit_makes_a_folder_one_of_another_version(
     assert note.read_bytes() == format_note(kind)
 
 
+@both
+@pytest.mark.parametrize("end", [b"", b"\r\n", b"\n\n", b" \t\n"])
+async def test_how_the_line_ends_that_a_folder_says_of_itself_harms_nothing(
+    kind: Kind, end: bytes, tmp_path: Path
+) -> None:
+    """As where a program has copied the folder and changed its line ends: it is read, and written as it was."""
+    root = tmp_path / "store"
+    await (await open_files(kind, root)).close()
+    note = root / "clew" / "format.json"
+    copied = format_note(kind).removesuffix(b"\n") + end
+    note.write_bytes(copied)
+    found = []
+    for read_only in (True, False):
+        await (await open_files(kind, root, FilesOptions(read_only=read_only))).close()
+        found.append(note.read_bytes())
+    assert found == [copied, format_note(kind)]
+
+
 async def look(kind: Kind, root: Path, truths: dict[str, Any], beside: dict[str, Any], *, read_only: bool) -> None:
     store = await open_files(kind, root, FilesOptions(read_only=read_only))
     try:

@@ -235,7 +235,7 @@ async def test_a_turn_that_ends_while_the_engine_closes_is_named_only_if_it_ende
     ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Work that belongs to a turn which has ended is still done; for one that was cut off nothing is begun."""
-    gate, closing = Gate(), list[asyncio.Task[None]]()
+    gate, closing = Gate(), list[asyncio.Task[tuple[str, ...]]]()
     told = Outbound.settle
     titler, fake = providers([[wait(gate), say("1")]], [say("A name")])
     url = f"sqlite:///{tmp_path}/s.db"

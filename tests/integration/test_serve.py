@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
+import os
 import signal
 import sqlite3
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.http_client import bare, chat_body, reduced, texts, types
-from tests.integration.processes import SLOW, SSE, command, serving, text_of, words_of
+from tests.integration.processes import SLOW, SSE, command, serving, serving_logging_to, text_of, words_of
 
 pytestmark = pytest.mark.service
 
@@ -282,6 +284,45 @@ async def test_an_end_is_clean_once_all_is_settled_and_one_that_cut_something_of
         assert (turn["status"], how) == (
             ("failed", "interrupted") if locked else ("aborted", "the host is shutting down")
         )
+
+
+async def test_an_end_is_not_clean_where_the_store_did_not_take_how_a_turn_ended(tmp_path: Path) -> None:
+    """The exit code and the log say so at once; brought back, the store has the turn settled by the next start."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with client.open("POST", "/api/chat", chat_body(session_id, "500 words", model=SLOW)) as chat:
+            start = (await words_of(chat.frames(), 3))[0]
+            (tmp_path / "store.db").rename(tmp_path / "elsewhere")
+            server.process.send_signal(signal.SIGTERM)
+            _, err = await server.process.communicate()
+    turn_id = start["messageMetadata"]["turn_id"]
+    told = f"turn {turn_id} has ended and could not be settled; it is settled at the next start"
+    assert (server.process.returncode, err.decode().count(told)) == (1, 1)
+    (tmp_path / "elsewhere").rename(tmp_path / "store.db")
+    async with serving(tmp_path) as server:
+        turn = (await server.client.get(f"/api/turns/{turn_id}")).json()
+        assert (turn["status"], turn["data"]["error"]["code"]) == ("failed", "interrupted")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [0, 100])
+async def test_a_log_that_nobody_reads_keeps_no_server_from_its_end(tmp_path: Path, room: int) -> None:
+    """Whether its first word after the signal finds no room, or one that comes while what runs is settled."""
+    (tmp_path / "held.py").write_text(HELD)
+    reads, writes = os.pipe()
+    with os.fdopen(reads, "rb", buffering=0) as read, os.fdopen(writes, "wb", buffering=0) as written:
+        async with serving_logging_to(writes, tmp_path, "--app", "held:open_engine") as server:
+            session_id = await server.client.session()
+            await server.client.prompt(session_id, "go")
+            assert server.process.stdout is not None
+            assert await server.process.stdout.readline() == b"held\n"
+            said = b""
+            while (said.count(b" request "), said.count(b" turn_started ")) != (2, 1):
+                said += await asyncio.to_thread(read.read, 65536)
+            written.write(b"x" * (fcntl.fcntl(writes, fcntl.F_GETPIPE_SZ) - room))
+            server.process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(server.process.wait(), 20) == 1
 
 
 async def flood(port: int) -> None:

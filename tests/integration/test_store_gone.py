@@ -12,15 +12,16 @@ from typing import Any, Literal
 import pytest
 
 import clew
-from clew.errors import StoreClosed, StoreGone
+from clew.errors import StoreClosed, StoreError, StoreGone
 from clew.fronts.cli.app import run_command
 from clew.history.check import check
+from clew.runtime.recorder import Recorder
 from clew.store.base import Store
 from clew.store.files.opening import open_files
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
-from clew.testing.scripted import say
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
 from clew.transcript.metadata import local_place
 from tests.integration.http_client import served
 from tests.integration.sqlite_files import engine_on, path, raw, sqlite_store
@@ -256,3 +257,43 @@ async def test_http_says_that_the_store_is_gone(kind: str, tmp_path: Path) -> No
             # Nothing was forgotten: where the folder is brought back, all of it is there.
             (tmp_path / "elsewhere").rename(tmp_path / "store")
             assert await client.messages(session_id) == said
+
+
+def running(*steps: Any) -> dict[str, Any]:
+    return {"providers": FakeProviders(ScriptedModel([*steps]))}
+
+
+@pytest.mark.parametrize("when", ["at the close", "before it"])
+async def test_an_engine_that_closes_tells_which_turns_the_store_did_not_let_settle(tmp_path: Path, when: str) -> None:
+    """Once, and also of a run that had ended by then."""
+    gate = Gate()
+    async with engine_on(tmp_path / "store", **running([say("some words "), wait(gate), say("more")])) as engine:
+        session = await engine.create_session(model="test/model")
+        submission = await engine.submit(session.id, "go")
+        await gate.reached.wait()
+        moved(tmp_path / "store")
+        if when == "before it":
+            gate.set()
+            outcome = await submission.wait()
+            assert (outcome.status, (outcome.error or {})["code"]) == ("failed", "store_gone")
+        assert [await engine.close(), await engine.close()] == [(submission.turn_id,), ()]
+
+
+async def test_a_turn_that_was_settled_since_is_not_told_as_one_that_was_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever spoke to its session next; a session that was deleted has none."""
+    script = running(say("one"), say("two"), say("three"))
+    async with engine_on(tmp_path / "store", **script) as engine:
+
+        async def refuse(*_: object, **__: object) -> None:
+            raise StoreError("the disk is full")
+
+        spoken, deleted = [await engine.create_session(model="test/model") for _ in range(2)]
+        with monkeypatch.context() as patched:
+            patched.setattr(Recorder, "close", refuse)
+            ends = [await (await engine.submit(one.id, "go")).wait() for one in (spoken, deleted)]
+        assert [(end.status, (end.error or {})["code"]) for end in ends] == [("failed", "store_error")] * 2
+        assert (await (await engine.submit(spoken.id, "again")).wait()).status == "completed"
+        await engine.delete_session(deleted.id)
+        assert await engine.close() == ()

@@ -61,6 +61,27 @@ def test_a_call_is_closed_without_what_nobody_answered() -> None:
     assert p.close_call({"type": "tool-x", "toolCallId": "c"}, "gone")["input"] == {}
 
 
+CHILD = {"session_id": "ses_1", "steps": 2, "tokens": 30, "cost_usd": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("report", "kept"),
+    [
+        ({**CHILD, "text": "hm", "tool": "read", "doing": "a.py"}, CHILD),
+        ({"session_id": "ses_1"}, {"session_id": "ses_1"}),
+        ({**CHILD, "steps": "x" * 1000, "tokens": True}, {"session_id": "ses_1", "cost_usd": 0.5}),
+        ({**CHILD, "basket": 1}, {}),
+        ({"session_id": 7}, {}),
+        ({"steps": 2}, {}),
+        ("ses_1", {}),
+        (None, {}),
+    ],
+)
+def test_only_what_is_told_of_a_subagent_is_kept_of_a_call_without_a_result(report: Any, kept: dict[str, Any]) -> None:
+    """Its session, and numbers."""
+    assert p.child_data(report) == kept
+
+
 @pytest.mark.parametrize(
     ("part", "open_", "growing"),
     [

@@ -43,6 +43,7 @@ def deny(permission: str = ALL, pattern: str = "*", **more: Any) -> Rule:
         ({"manifest": [deny()], "session": [Rule("*", "/etc/*", "allow"), Rule("*", "x", "ask")]}, True),
         ({"manifest": [deny()], "session": [Rule("*", '{"a":*', "allow")]}, False),
         ({"manifest": [deny("mcp__x__a")]}, False),
+        ({"manifest": [deny("mcp__x__**")]}, False),
         ({"manifest": [deny(pattern='{"a":*')]}, False),
         ({"manifest": [deny(pattern="{*")]}, True),
     ],
@@ -53,16 +54,27 @@ def test_a_denial_is_a_blanket_one_only_where_nothing_gets_through(scopes: dict[
     assert denies_all(ALL, "{", **scopes) is denied
 
 
-PERMISSIONS = ["*", "mcp__*", "mcp__x*", "mcp__x__*", "mcp__x__a*", "mcp__x__a", "mcp__x__ab", "mcp__x", "mcp__y__*"]
-PATTERNS = ["*", "**", " *", "{*", "{}", '{"a":*', "*1*", "x", "/dev/fd/**", "sha256:*"]
-TARGETS = [
-    Target(f"mcp__x__{tool}", "plain", args) for tool in ("a", "ab", "b") for args in ("{}", '{"a":1}', '{"b":2}')
-]
+PERMISSIONS = ["*", "mcp__*", "mcp__x*", "mcp__x__*", "mcp__x__**", "mcp__x__a*", "mcp__x__a", "mcp__x__ab", "mcp__x"]
+PERMISSIONS += ["mcp__x**", "mcp__y__*"]
+PATTERNS = ["*", "**", " *", "{*", "{}", '{"a":*', "*1*", "x", "/dev/fd/**", "sha256:*", "sha256:a*", "sha256:ab"]
+ARGS, DIGESTS = ("{}", '{"a":1}', '{"b":2}'), ("sha256:", "sha256:ab", "sha256:b1")
 
 
+@pytest.mark.parametrize(
+    ("permission", "begins", "named", "values"),
+    [
+        (ALL, "{", ("mcp__x__a", "mcp__x__ab", "mcp__x__b", "mcp__x__"), ARGS),
+        ("mcp__x__a", "{", ("mcp__x__a",), ARGS),
+        ("mcp__x", "sha256:", ("mcp__x",), DIGESTS),
+    ],
+    ids=["kind", "tool", "door"],
+)
 @pytest.mark.parametrize("seeds", [range(n, n + rounds(1_500)) for n in (0, 100_000)])
-def test_what_is_called_denied_throughout_is_denied_whatever_is_called(seeds: range) -> None:
-    """Random rules of all scopes: the evaluation of every call agrees."""
+def test_what_is_called_denied_throughout_is_denied_whatever_is_called(
+    seeds: range, permission: str, begins: str, named: tuple[str, ...], values: tuple[str, ...]
+) -> None:
+    """Random rules of all scopes: the evaluation of every call agrees, of all tools, of one, and of the door."""
+    targets = [Target(name, "plain", value) for name in named for value in values]
     said_so = 0
     for seed in seeds:
         chance = Random(seed)
@@ -79,8 +91,8 @@ def test_what_is_called_denied_throughout_is_denied_whatever_is_called(seeds: ra
             ]
 
         scopes: dict[str, Any] = {name: drawn() for name in ("manifest", "session", "project")}
-        said = denies_all(ALL, "{", **scopes)
-        all_denied = all(evaluate([target], **scopes).action == "deny" for target in TARGETS)
+        said = denies_all(permission, begins, **scopes)
+        all_denied = all(evaluate([target], **scopes).action == "deny" for target in targets)
         assert all_denied or not said, seed
         said_so += said
     assert said_so

@@ -425,19 +425,21 @@ class Engine(Operations):
         await self.dispatcher.close()
         await self._runtime.heartbeat.drain(within_s)
 
-    async def close(self, within_s: float = 30.0) -> None:
+    async def close(self, within_s: float = 30.0) -> tuple[str, ...]:
         """End every run, settled as interrupted, and give what is done after a turn, such as a summary, time to end.
 
-        Called when the engine's context is left.
+        Called when the engine's context is left. The ids of turns that have ended and that the store did not let
+        settle; the next opening settles them. Each is told once.
         """
         from clew.tools.process.program import programs_ended
 
         await self.dispatcher.close()
-        await self._runtime.close(within_s)
+        unsettled = await self._runtime.close(within_s)
         # A run does not wait for a tool that ignores its signal. The host does: it is gone a moment later.
         await programs_ended()
         await self.host.hooks.drain()
         await self.host.providers.close()
+        return unsettled
 
 
 class ScopedEngine(Engine):

@@ -55,8 +55,10 @@ def _order(rule: Rule, at: int) -> tuple[int, int, int]:
 
 def _meets_all(rule: Rule, permission: str, begins: str) -> bool:
     """Whether no target of the kind escapes the rule."""
-    if rule.permission.endswith("*"):
-        named = permission.startswith(rule.permission[:-1])
+    # A star at a permission's end is none of its letters: a rule with more letters leaves some of the kind out.
+    wide, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
+    if wide != rule.permission:
+        named = stem.startswith(wide)
     else:
         named = rule.permission == permission
     first, *more = pieces_of(rule.pattern)

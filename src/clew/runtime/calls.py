@@ -270,7 +270,7 @@ class Caller:
             timer.cancel()
         if isinstance(result, c.ToolOutputError):
             # However it failed, its subagent's session is there to be looked at.
-            about = child_data(live.newest)
+            about = child_data(live.child)
         took = round(clock.monotonic_ms() - began)
         if call.id in self._long:
             self._tell(call, None)
@@ -345,7 +345,9 @@ class Caller:
             judged=call.granted,
             spill=self._host.spill / self.setting.session.id,
             permit=permit,
-            spawn_child=lambda prompt, agent: self._spawn_child(prompt, agent, self.setting, self._signal, live.report),
+            spawn_child=lambda prompt, agent: self._spawn_child(
+                prompt, agent, self.setting, self._signal, live.report_child
+            ),
             report=live.report,
             load_skill=load_skill,
             schedule=lambda wanted: self._schedule_turn(self.setting, wanted),

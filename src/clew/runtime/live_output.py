@@ -39,6 +39,8 @@ class LiveOutput:
         self._due = self._began + _FIRST_MS
         self.newest: Any = None
         """What was reported last, shown or not."""
+        self.child: Any = None
+        """What was reported last of a subagent that the call has started; None where it has started none."""
         self._waits = self._ended = False
         self._timer: Timer | None = None
 
@@ -48,6 +50,11 @@ class LiveOutput:
             # One call into the loop for each report that is shown, however many there are.
             self._waits = True
             self._loop.call_soon_threadsafe(self._wait)
+
+    def report_child(self, value: Any) -> None:
+        """The same, of a subagent. A tool's own word on a session is not to be taken for one."""
+        self.child = value
+        self.report(value)
 
     def end(self) -> None:
         """The call has its result: nothing more is shown."""

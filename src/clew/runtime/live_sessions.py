@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol, TypeVar
@@ -37,6 +38,7 @@ from clew.transcript.session import Session
 __all__ = ["LiveRun", "LiveSessions", "Occupancy", "RouteTaken", "RulesMoved", "ScheduleMoved", "SentMeanwhile"]
 
 T = TypeVar("T")
+log = logging.getLogger("clew.run")
 _CANCELLED_S: Final = 1.0
 """How long closing waits for work that it has cancelled."""
 
@@ -106,6 +108,7 @@ class LiveSessions:
         self.lease = host.lease
         self._runs: dict[str, LiveRun] = {}
         self._ending: set[LiveRun] = set()
+        self._unsettled: dict[str, str] = {}
         self.occupied: dict[str, Occupancy] = {}
         # A lock lives while somebody holds or awaits it, so sessions that are only named leave nothing behind.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -174,6 +177,8 @@ class LiveSessions:
 
     def add_run(self, run: LiveRun) -> None:
         self._runs[run.session_id] = run
+        # Whoever takes a session settles what was left open on it.
+        self._unsettled.pop(run.session_id, None)
 
     def remove_run(self, run: LiveRun) -> None:
         """Its turn is settled: the session is free. Closing still waits for what the run has left to do."""
@@ -181,10 +186,12 @@ class LiveSessions:
             del self._runs[run.session_id]
         self._ending.add(run)
 
-    def forget_run(self, run: LiveRun) -> None:
-        """It is over, however its end was handled."""
+    def forget_run(self, run: LiveRun, *, unsettled: str | None = None) -> None:
+        """It is over, however its end was handled. ``unsettled`` is its turn where the store did not take how."""
         self.remove_run(run)
         self._ending.discard(run)
+        if unsettled is not None:
+            self._unsettled[run.session_id] = unsettled
 
     async def occupy(self, session_id: str, message: str, *, after_turn: bool) -> Occupancy:
         """Take an idle session for something that is no run; ``release`` must follow. :class:`SessionBusy` when another
@@ -271,8 +278,11 @@ class LiveSessions:
 
     # The end
 
-    async def close(self, reason: str, within_s: float) -> None:
-        """Stop every run and wait until each has settled, and that long for what is done after a turn."""
+    async def close(self, reason: str, within_s: float) -> tuple[str, ...]:
+        """Stop every run and wait until each has settled, and that long for what is done after a turn.
+
+        The turns of runs that ended here and are open in the store still; each is told once.
+        """
         self._closing.set()
         until = time.monotonic() + within_s
         await self._end_all(reason, but_after_turn=True)
@@ -286,6 +296,27 @@ class LiveSessions:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=_CANCELLED_S)
+        return await self._take_unsettled()
+
+    async def _take_unsettled(self) -> tuple[str, ...]:
+        """What was not stored and nobody has settled since, as another replica may have, or a deletion."""
+        noted, self._unsettled = self._unsettled, {}
+        left = tuple(
+            [turn_id for session_id, turn_id in noted.items() if await self._is_left_open(session_id, turn_id)]
+        )
+        for turn_id in left:
+            log.error("turn %s has ended and could not be settled; it is settled at the next start", turn_id)
+        return left
+
+    async def _is_left_open(self, session_id: str, turn_id: str) -> bool:
+        try:
+            return (await self._host.store.load_state(session_id)).open_turn_id == turn_id
+        except SessionNotFound:
+            return False
+        except Exception as error:
+            # Not known to be settled is not settled.
+            log.warning("how session %s was left cannot be read: %s", session_id, error)
+            return True
 
     async def begin_deletion(self, session_id: str, reason: str) -> None:
         """Let nothing begin on the session any more, and end what has it."""

@@ -105,6 +105,8 @@ class Run:
         self.stream: RunStream
         self._pause: tuple[int, ProviderFailure] | None = None
         self.superseded = False
+        self.unsettled = False
+        """It has ended, and the store did not take how."""
         self._loop: Loop | None = None
         self._recording: Recorder | None = None
         # Before anything of an answer exists the turn can still be refused as if it had not been.
@@ -377,8 +379,10 @@ class Run:
             return self._outcome_of("aborted", stopped=LEASE_LOST)
         if end is None and self.signal.reason == SHUTDOWN and self._host.config.resume == "safe":
             # The turn stays open for the host that comes after this one, which goes on with it, or settles it.
-            with contextlib.suppress(Exception):
+            try:
                 await recorder.flush()
+            except Exception:
+                self.unsettled = True
             recorder.abandon()
             self.stream.keep_back(c.Abort(reason=SHUTDOWN))
             return self._outcome_of("aborted", stopped=SHUTDOWN)
@@ -460,6 +464,7 @@ class Run:
             return self._outcome_of("failed", error=problem_of(error))
         if not isinstance(error, ClewError):
             log.error("a run on %s failed in an unforeseen way", self.session_id, exc_info=error)
+        self.unsettled = True
         problem = problem_of(error)
         self.stream.keep_back(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
         return self._outcome_of("failed", error=problem)

@@ -198,7 +198,7 @@ class Runner:
         if outcome.status != "waiting":
             # Whoever waits for it must learn it, also when telling everybody failed: a parent waits for its subagent.
             self._outcomes.resolve(run.user_message_id, outcome)
-        self._sessions.forget_run(run)
+        self._sessions.forget_run(run, unsettled=run.turn.id if run.unsettled else None)
         run.finish(outcome)
         if self._sessions.is_open(run.session_id) and self._host.store.capabilities.holds_sessions:
             # Last of all: whoever looks at the session once more would have it in memory again.
@@ -208,7 +208,7 @@ class Runner:
         """Whoever gives up a loop cancels all that is in it: nobody is left waiting for the end of a run that has none.
         What is stored of its turn is settled when the store is opened again."""
         if run.give_up():
-            self._sessions.forget_run(run)
+            self._sessions.forget_run(run, unsettled=run.turn.id)
             self._outcomes.cancel(run.user_message_id)
 
     async def _leave_to_others(self, run: Run) -> None:

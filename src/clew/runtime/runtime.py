@@ -88,12 +88,14 @@ class Runtime:
             if self._host.servers is not None:
                 self._host.servers.forget(session_id)
 
-    async def close(self, within_s: float) -> None:
-        """Stop every run and wait until each has settled, and that long for the work after a turn."""
-        await self.sessions.close(SHUTDOWN, within_s)
+    async def close(self, within_s: float) -> tuple[str, ...]:
+        """Stop every run and wait until each has settled, and that long for the work after a turn. The turns that the
+        store did not let settle."""
+        unsettled = await self.sessions.close(SHUTDOWN, within_s)
         await self.streams.close()
         # Last: what is settled at the end is settled under the lease.
         await self.heartbeat.close()
         self.runner.tool_memory.close()
         if self._host.servers is not None:
             await self._host.servers.close()
+        return unsettled

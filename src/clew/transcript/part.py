@@ -35,6 +35,8 @@ OWN: Final = "clew"
 MOST_GIVEN_TEXT: Final = 30_000
 """Characters of a text file that a call gave which a model is sent."""
 _CHILD: Final = "session_id"
+_CHILD_TOLD: Final = frozenset({_CHILD, "steps", "tokens", "cost_usd", "text", "tool", "doing"})
+"""All that is told of a subagent while it works."""
 _NOTED: Final = ("size", "width", "height", "pages")
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?", re.ASCII)
@@ -254,10 +256,13 @@ def close_call(part: Part, reason: str) -> dict[str, Any]:
 
 def child_data(report: object) -> dict[str, Any]:
     """Of what a call has told of its subagent, what people still want to know when it has no result: which session that
-    is, and what it took. Nothing where it has told of none."""
-    if not isinstance(report, Mapping) or not is_session_id(report.get(_CHILD), SessionIdForm.SHARED):
+    is, and what it took. Nothing where it has told of none, or of more than is ever told of one."""
+    if not isinstance(report, Mapping) or not report.keys() <= _CHILD_TOLD:
         return {}
-    return {key: report[key] for key in (_CHILD, "steps", "tokens", "cost_usd") if key in report}
+    if not is_session_id(report.get(_CHILD), SessionIdForm.SHARED):
+        return {}
+    taken = {key: report[key] for key in ("steps", "tokens", "cost_usd") if type(report.get(key)) in (int, float)}
+    return {_CHILD: report[_CHILD], **taken}
 
 
 def halve(part: Part, least: int) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ On the first signal it stops accepting, every run is aborted and settled with th
 streams end, and the process is gone within five seconds whatever a tool or a client does; on the second it is gone at
 once. What was acknowledged is in the store either way, and a turn that could not be settled in time is settled as
 interrupted when the store is opened again. The exit code says which it was: 0 once all is settled and the store closed,
-whatever else kept the process, 1 where something was cut off.
+whatever else kept the process, 1 where something was cut off or the store did not take how a turn ended.
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ _LONGEST_DRAIN_S: Final = 86_400.0
 _DRAIN_S: Final = 2
 _AFTER_TURN_S: Final = 1.0
 """What is done after a turn gets that long: whoever ends a server waits for it."""
+_SAYING_S: Final = 0.2
+"""How long the last word of a server that is cut off may take to be written."""
+_CUT_OFF: Final = "not all had ended in time and was cut off; what that left open is settled at the next start"
 _MOST_FILES: Final = 65_536
 
 
@@ -138,17 +141,24 @@ class _Stop:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.patience_s = 0.0
+        self.unsettled: tuple[str, ...] = ()
+        """The turns that have ended and that the store did not let settle."""
         self.is_settled = False
         """Every run has settled and the store is closed."""
 
     def settle(self, error: type[BaseException] | None, *_: object) -> None:
-        self.is_settled = error is None
+        self.is_settled = error is None and not self.unsettled
 
     def give_up(self) -> None:
         """The time is over. A thread or a task of somebody else's that does not let go costs nobody anything."""
-        if not self.is_settled:
-            log.error("not all had ended in time and was cut off; what that left open is settled at the next start")
-        os._exit(0 if self.is_settled else 1)
+        try:
+            if not self.is_settled:
+                # Whoever writes to a log that nobody reads waits for ever, and everybody behind them: this does not.
+                saying = threading.Thread(target=log.error, args=(_CUT_OFF,), daemon=True)
+                saying.start()
+                saying.join(_SAYING_S)
+        finally:
+            os._exit(0 if self.is_settled else 1)
 
 
 async def _serve(
@@ -215,10 +225,10 @@ async def _serve(
         server.should_exit = True
         streams.close()
         # The engine ends first: its runs settle, and whoever watches one is shown how.
-        await engine.close(_AFTER_TURN_S)
+        stop.unsettled = await engine.close(_AFTER_TURN_S)
     telling.cancel()
     await serving
-    return 0
+    return 0 if stop.is_settled else 1
 
 
 def _addresses(listener: socket.socket) -> tuple[str, Container[str]]:
@@ -315,11 +325,12 @@ def _stop_signal() -> Iterator[_Stop]:
     def on_signal(number: int) -> None:
         if stop.asked.is_set():
             os._exit(128 + number)
-        log.info("ending")
         stop.asked.set()
+        # Before a word is said: one that nobody takes would hold it up for ever.
         clock = threading.Timer(stop.patience_s + _DEADLINE_S, stop.give_up)
         clock.daemon = True
         clock.start()
+        log.info("ending")
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

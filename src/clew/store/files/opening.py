@@ -112,7 +112,8 @@ def _read_note(path: Path, data: bytes) -> tuple[str, int]:
     try:
         known = orjson.loads(data)
         # Older notes have no check, and nothing but these two; one that has lost its check still has more.
-        is_whole = known.keys() == {"format", "version"} or verdict(data.removesuffix(b"\n")) == "whole"
+        # How its line ends says nothing: programs that copy folders between systems may have changed it.
+        is_whole = known.keys() == {"format", "version"} or verdict(data.rstrip(b" \t\r\n")) == "whole"
         found, version = known["format"], known["version"]
     except (ValueError, KeyError, TypeError, AttributeError):
         is_whole, found, version = False, None, None
