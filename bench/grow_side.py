@@ -192,6 +192,7 @@ async def measure_session(path: Path, turns: int, times: int, session_id: str | 
     looked = peak_mb()
     async with open_long(path, model) as engine:
         await _prompt(engine, session_id, model, clock, "nothing compacted", times)
+    settle()
     async with open_long(path, model) as engine:
         async with _standing(clock, "first prompt, nothing compacted"):
             async for _ in engine.run(session_id, "go on"):
@@ -200,6 +201,7 @@ async def measure_session(path: Path, turns: int, times: int, session_id: str | 
         async with _standing(clock, "compact, the summary for nothing"):
             await engine.compact(session_id)
         clock.ms["compact, the summary for nothing"] = (time.perf_counter() - begin) * 1000
+    settle()
     async with open_long(path, model) as engine:
         await _prompt(engine, session_id, model, clock, "compacted", times)
         await clock.time(("last page, compacted", lambda: engine.messages(session_id, limit=_PAGE)))

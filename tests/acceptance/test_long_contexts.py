@@ -18,8 +18,8 @@ from clew.compaction import budget
 from clew.compaction import plan as plans
 from clew.long_work import AT_ONCE, FEW, go_through, run_for_prompt, run_long
 from clew.providers.base import ModelRequest
-from clew.runtime import compact, context, room, summarise
-from clew.testing.scripted import say
+from clew.runtime import compact, context, room, run, summarise
+from clew.testing.scripted import fail, say
 
 from .compacting import Compacting, Playing, answer, bulk, opened, summary
 
@@ -154,6 +154,23 @@ async def test_a_summary_that_takes_long_keeps_nothing_from_being_collected(
         await talk(s, 8)
         assert (await s.engine.compact(s.id)).compacted
     assert (told, gc.get_threshold()) == ([usual], usual)
+
+
+async def test_a_run_that_is_over_holds_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it ended. What a run is made of is freed when somebody collects, and a long line is much to wait with."""
+    rooms: list[room.Room] = []
+
+    class Noted(room.Room):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            rooms.append(self)
+
+    monkeypatch.setattr(run, "Room", Noted)
+    async with opened(tmp_path, [answer("one"), fail(400), answer("three")]) as s:
+        await s.begin()
+        ended = [(await s.say(text)).status for text in ("go", "go wrong", "go on")]
+        assert ended == ["completed", "failed", "completed"]
+        assert [(one._line, one._counted, one._outset) for one in rooms] == [(None, None, None)] * 3
 
 
 async def test_few_messages_are_gone_through_on_the_spot() -> None:

@@ -14,7 +14,7 @@ from clew.compaction.budget import Count, Measured, Size, count_of
 from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
-from clew.long_work import go_through
+from clew.long_work import go_through, let_go
 from clew.runtime.compact import Compactor
 from clew.runtime.context import CountedLine, frame_of, load_counted, looked_over, measured_context, session_policy
 from clew.runtime.hooks import HookRefused
@@ -72,6 +72,14 @@ class Room:
     def renew(self) -> None:
         """Read the line again before the next request: a message of this turn has ended, or it is told something."""
         self._line = self._counted = self._outset = None
+
+    def leave(self) -> None:
+        """The run is over. The parts of a run name one another, so they are freed when garbage is collected; the line
+        must not wait for that, since it may be much."""
+        line = self._line
+        self.renew()
+        if line is not None:
+            let_go(line.turns)
 
     def note(self, usage: Usage, message_id: str, parts: int) -> None:
         """A step has ended: the provider has counted everything up to that part of the message."""

@@ -173,6 +173,8 @@ class Run:
                 outcome = await self._execute()
             except Exception as error:
                 outcome = self._lost(error, None)
+            finally:
+                self._room.leave()
             doing.ended = outcome.status
             doing.error = (outcome.error or {}).get("code")
             return outcome
