@@ -19,7 +19,17 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["AT_ONCE", "FEW", "giving_way", "go_through", "holding", "let_go", "run_for_prompt", "run_long"]
+__all__ = [
+    "AT_ONCE",
+    "FEW",
+    "giving_way",
+    "go_through",
+    "holding",
+    "is_under_way",
+    "let_go",
+    "run_for_prompt",
+    "run_long",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +78,11 @@ def giving_way() -> Iterator[None]:
             if _under_way == 0:
                 sys.setswitchinterval(_usual)
                 gc.set_threshold(*_collected)
+
+
+def is_under_way() -> bool:
+    """Whether somebody gives way now."""
+    return _under_way > 0
 
 
 @contextlib.contextmanager
