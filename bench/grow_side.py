@@ -202,8 +202,10 @@ async def measure_session(path: Path, turns: int, times: int, session_id: str | 
         async with _standing(clock, "compact, the summary for nothing"):
             await engine.compact(session_id)
         clock.ms["compact, the summary for nothing"] = (time.perf_counter() - begin) * 1000
-    while is_under_way():
+    for _ in range(1_000):
         # What was held is freed beside the loop.
+        if not is_under_way():
+            break
         await asyncio.sleep(0.01)
     settle()
     async with open_long(path, model) as engine:
