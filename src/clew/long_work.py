@@ -120,8 +120,14 @@ async def _run_in(places: _Places, call: Callable[[], T]) -> T:
     except BaseException:
         place.release()
         raise
+
+    def ended(work: asyncio.Future[T]) -> None:
+        place.release()
+        if not work.cancelled():
+            work.exception()  # of work that nobody waits for any more it is no news
+
     # Whoever is aborted leaves a thread that works on: the place is free when that has ended.
-    work.add_done_callback(lambda _: place.release())
+    work.add_done_callback(ended)
     return await asyncio.shield(work)
 
 
@@ -129,10 +135,13 @@ def let_go(*held: Iterable[object]) -> None:
     """Free these beside the loop, one after the other, once whoever calls has let go of them too: many that are freed
     together keep everybody waiting."""
     rows = [row for some in held for row in some]
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return  # it is over, and nobody waits
     if len(rows) < _MANY:
         return
-
-    loop, until_freed = asyncio.get_running_loop(), contextlib.ExitStack()
+    until_freed = contextlib.ExitStack()
     until_freed.enter_context(giving_way())
 
     def drop() -> None:

@@ -208,3 +208,30 @@ async def test_a_short_conversation_is_sized_while_a_long_one_is(
         go_on.set()
         assert (await long).status == "completed"
     assert {*let_go} == {True}
+
+
+async def test_what_fails_after_its_caller_left_is_nobodys_news() -> None:
+    """It is neither told to the loop nor kept, and the place is free."""
+    inside, go_on = threading.Semaphore(0), threading.Event()
+    told: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, about: told.append(about))
+
+    def fail_late() -> None:
+        inside.release()
+        assert go_on.wait(60)
+        raise ValueError("too late")
+
+    held = asyncio.create_task(run_for_prompt(fail_late))
+    assert await asyncio.to_thread(inside.acquire, timeout=60)
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    go_on.set()
+    assert [await run_for_prompt(str, n) for n in range(3)] == ["0", "1", "2"]
+    gc.collect()
+    assert told == []
+
+
+def test_there_is_nothing_to_free_beside_a_loop_that_is_over() -> None:
+    """As of a run whose loop was closed under it."""
+    long_work.let_go(range(2_000))

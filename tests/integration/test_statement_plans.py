@@ -13,6 +13,7 @@ from clew.store.sql.sqlite.connection import QUERIES, connect
 # Rows of what the session holds now, or all of the session because that is what is asked for.
 BY_SESSION = {
     "any_search_doc_of",
+    "delete_parts_of_session",
     "delete_session",
     "has_more_turns",
     "load_calls",

@@ -301,9 +301,13 @@ class LiveSessions:
     async def _take_unsettled(self) -> tuple[str, ...]:
         """What was not stored and nobody has settled since, as another replica may have, or a deletion."""
         noted, self._unsettled = self._unsettled, {}
-        left = tuple(
-            [turn_id for session_id, turn_id in noted.items() if await self._is_left_open(session_id, turn_id)]
-        )
+        asked = {one[1]: asyncio.ensure_future(self._is_left_open(*one)) for one in noted.items()}
+        if asked:
+            # A store that let nothing be written may answer nothing either; then it is not known, and not settled.
+            await asyncio.wait(asked.values(), timeout=_CANCELLED_S)
+        left = tuple(turn_id for turn_id, open_ in asked.items() if not open_.done() or open_.result())
+        for open_ in asked.values():
+            open_.cancel()
         for turn_id in left:
             log.error("turn %s has ended and could not be settled; it is settled at the next start", turn_id)
         return left

@@ -134,6 +134,10 @@ UPDATE chat_sessions SET {booked} WHERE id = :id
 -- sent
 UPDATE chat_sessions SET {booked}, updated_at = greatest(updated_at, :updated_at) WHERE id = :id
 
+-- name: delete_parts_of_session
+-- They go with the session here: the server keeps what it needs to undo a statement by itself.
+DELETE FROM chat_parts WHERE false AND session_id = :id
+
 -- name: delete_session
 -- sent
 DELETE FROM chat_sessions WHERE id = :id

@@ -10,7 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from clew import errors
@@ -67,7 +67,7 @@ def prepare(
         connection.execute("PRAGMA secure_delete = ON")
         if not writer:
             connection.execute("PRAGMA query_only = ON")
-            keep_scratch(connection, "MEMORY")
+            keep_scratch_in_memory(connection)
         connection.create_function("contains_text", 2, _contains_text, deterministic=True)
     except BaseException:
         connection.close()
@@ -75,15 +75,14 @@ def prepare(
     return connection
 
 
-Scratch: TypeAlias = Literal["MEMORY", "FILE"]
+def keep_scratch_in_memory(connection: sqlite3.Connection) -> None:
+    """What a statement puts aside while it runs, the turns on a path or the pages as they were, goes into no file.
 
-
-def keep_scratch(connection: sqlite3.Connection, where: Scratch) -> None:
-    """Where a statement puts aside what it needs while it runs, such as the turns on a path, or the pages as they were.
-
-    In memory that is quicker, and as large as what is taken away or sorted: a file is for what may be all of a store.
+    That is quicker, and a file in the system's folder would hold what was deleted, as it was, on a disk that nobody
+    chose. So a statement that takes much away is run for a portion at a time. A writer is told so once its tables
+    are what they should be: an index that is made anew may sort more than fits.
     """
-    connection.execute(f"PRAGMA temp_store = {where}")
+    connection.execute("PRAGMA temp_store = MEMORY")
 
 
 def look(path: Path) -> sqlite3.Connection:

@@ -128,6 +128,10 @@ UPDATE chat_sessions SET {booked} WHERE id = :id
 -- name: book_session_later
 UPDATE chat_sessions SET {booked}, updated_at = max(updated_at, :updated_at) WHERE id = :id
 
+-- name: delete_parts_of_session
+-- A portion of them: what a statement has changed is put aside until it has ended.
+DELETE FROM chat_parts WHERE rowid IN (SELECT rowid FROM chat_parts WHERE session_id = :id LIMIT 500)
+
 -- name: delete_session
 DELETE FROM chat_sessions WHERE id = :id
 

@@ -37,13 +37,12 @@ from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.acknowledged import Acknowledged
 from clew.store.sql.sqlite.commit_journal import CommitJournal
 from clew.store.sql.sqlite.connection import (
-    Scratch,
     SqliteStatements,
     empty_log,
     has_fts5,
     is_broken,
     is_busy,
-    keep_scratch,
+    keep_scratch_in_memory,
     translate,
 )
 from clew.store.sql.sqlite.looked import Looked
@@ -52,7 +51,6 @@ from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
 from clew.store.unit import (
     Committed,
-    DeleteSession,
     HeadIs,
     InsertSession,
     MoveHead,
@@ -125,7 +123,6 @@ class Writer:
         self._units.reset()
         self._options = options
         self._sync: Sync = "process"
-        self._scratch: Scratch = "FILE"
         self._inbox = Inbox(options.window_ms, options.gap_ms)
         self._looked = Looked(self._statements, path)
         self._adopter = Adopter(self._statements, self._units, mint, self._looked.is_as_noted)
@@ -146,6 +143,7 @@ class Writer:
         connection.execute("PRAGMA journal_size_limit = 67108864")
         # What outgrows it, such as a long branch, is written to the log before it commits and read back from there.
         connection.execute("PRAGMA cache_size = -16384")
+        keep_scratch_in_memory(connection)
         self._watch = Watch(connection, path, lock)
         self._look(None)
         self._thread = threading.Thread(target=self._run, name=f"clew-writer {path.name}", daemon=True)
@@ -339,11 +337,6 @@ class Writer:
         if power != (self._sync == "power"):
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if power else 'NORMAL'}")
             self._sync = "power" if power else "process"
-        # To delete a session puts aside all that it held.
-        deletes = any(unit.writes and type(unit.writes[-1]) is DeleteSession for unit in units)
-        if deletes == (self._scratch == "MEMORY"):
-            self._scratch = "FILE" if deletes else "MEMORY"
-            keep_scratch(self._connection, self._scratch)
         self._watch.before()
         self._begin()
         self._meet_others()
