@@ -358,9 +358,9 @@ class UnitWriter:
 
     def _delete_session(self, session_id: str) -> None:
         self._index.forget_session(session_id)
-        self._sql.run("delete_unnamed_blobs", {"id": session_id})
-        while self._sql.run("delete_parts_of_session", {"id": session_id}):
-            pass
+        for portion in ("delete_unnamed_blobs", "delete_parts_of_session"):
+            while self._sql.run(portion, {"id": session_id}):
+                pass
         self._sql.run("delete_session", {"id": session_id})
         self._sql.run("delete_unnamed_prompts", {})
         self._sql.run("delete_facts_of_prompts", {})

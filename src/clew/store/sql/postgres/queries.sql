@@ -1059,7 +1059,6 @@ ON CONFLICT (session_id, sha256) DO NOTHING
 SELECT 1 FROM blobs WHERE sha256 = :sha256
 
 -- name: delete_unnamed_blobs
--- sent
 DELETE FROM blobs
 WHERE sha256 IN (SELECT sha256 FROM blob_links WHERE session_id = :id)
 AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = blobs.sha256 AND l.session_id <> :id)

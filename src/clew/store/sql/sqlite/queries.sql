@@ -1024,9 +1024,11 @@ ON CONFLICT (session_id, sha256) DO NOTHING
 SELECT 1 FROM blobs WHERE sha256 = :sha256
 
 -- name: delete_unnamed_blobs
-DELETE FROM blobs
-WHERE sha256 IN (SELECT sha256 FROM blob_links WHERE session_id = :id)
-AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = blobs.sha256 AND l.session_id <> :id)
+-- A few of them at a time, which may be large.
+DELETE FROM blobs WHERE sha256 IN (
+    SELECT b.sha256 FROM blob_links o CROSS JOIN blobs b ON b.sha256 = o.sha256 WHERE o.session_id = :id
+    AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = b.sha256 AND l.session_id <> :id) LIMIT 4
+)
 
 -- name: find_blob
 SELECT sha256, media_type, data FROM blobs WHERE sha256 = :sha256
