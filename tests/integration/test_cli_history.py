@@ -298,7 +298,10 @@ def test_compact_says_what_it_gained(say: Say) -> None:
     shown = say("show", session_id, "--model-view")
     assert (shown[0], "the numbers" in shown[1] or "<summary>" in shown[1]) == (0, True)
     assert shown == say("show", session_id, "--view", "model")
-    assert "[summary]" in say("show", session_id)[1]
+    code, visible, told = say("show", session_id)
+    assert (code, "[summary]" in visible) == (0, True)
+    assert told == f"Old turns are shown as their summary; all of them: clew show {session_id} --view all\n"
+    assert say("show", session_id, "--view", "all")[2] == ""
     assert say("compact", session_id)[1].startswith("nothing to summarise: ")
     done = json.loads(say("compact", session_id, "--json")[1])
     assert (done["compacted"], done.keys()) == (

@@ -104,11 +104,11 @@ def plan_undo(tree: Tree) -> HeadMove:
     """The rewind that un-rewind undoes: the newest not yet undone, while nothing was added to where it led."""
     last = newest_rewind(reversed(tree.moves))
     if last is None:
-        raise NothingToUndo("there is no rewind to undo; the reflog lists where the conversation has been")
+        raise NothingToUndo("there is no rewind to undo; the reflog (clew reflog) lists where the session has been")
     if has_grown(tree, last):
         raise NewerTurns(
             "the conversation went on after the newest rewind that was not undone; every place it has been at is in "
-            "the reflog: go to a turn of it instead",
+            "the reflog (clew reflog): go to a turn of it instead (clew goto)",
             turn_id=last.from_turn_id,
         )
     return last

@@ -50,7 +50,12 @@ async def show_(
     /,
     *,
     store: Store = None,
-    view: str | None = None,
+    view: Annotated[
+        str | None,
+        option(
+            "visible (the conversation, old turns as their summary), all (what was rewound or summarised too), model."
+        ),
+    ] = None,
     model_view: Annotated[bool, flag("What the next call would send; short for --view model.")] = False,
     ids: Annotated[bool, flag("Each message's id above what it says.")] = False,
     json: Json = False,
@@ -67,6 +72,8 @@ async def show_(
     if json:
         print_json({"messages": messages})
         return
+    if chosen == "visible" and any(p.data_of(part, p.COMPACTION_PART) for one in messages for part in one.parts):
+        print(f"Old turns are shown as their summary; all of them: clew show {session} --view all", file=sys.stderr)
     for message in messages:
         if ids:
             print(message.id)
