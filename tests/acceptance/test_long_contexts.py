@@ -226,6 +226,7 @@ async def test_what_fails_after_its_caller_left_is_nobodys_news() -> None:
     assert await asyncio.to_thread(inside.acquire, timeout=60)
     held.cancel()
     await asyncio.gather(held, return_exceptions=True)
+    del held  # it is told of when nobody can ask for it any more
     go_on.set()
     assert [await run_for_prompt(str, n) for n in range(3)] == ["0", "1", "2"]
     gc.collect()
