@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from tests.rig.budget import Budget
 
-CAMPAIGNS: Final = ("kill", "power", "flip", "fuzz", "phases", "share", "chaos", "soak")
+CAMPAIGNS: Final = ("kill", "power", "flip", "fuzz", "phases", "share", "shell", "chaos", "soak")
 _TOLD: Final = 20
 
 

@@ -218,7 +218,11 @@ def test_a_redirect_is_never_carried_by_its_command(head: str, output: str) -> N
     assert decide(head + output) != "allow"
 
 
-@given(st.lists(st.sampled_from(HARMLESS), min_size=1, max_size=4))
+# `npm test` may change any file, so a redirect behind it is asked about.
+READING = [line for line in HARMLESS if "npm" not in line]
+
+
+@given(st.lists(st.sampled_from(READING), min_size=1, max_size=4))
 def test_harmless_lines_stay_allowed_one_below_the_other(lines: list[str]) -> None:
     """Newlines between whole lines change nothing: what is safe alone is not asked about together."""
     assert decide("\n".join(lines)) == "allow"

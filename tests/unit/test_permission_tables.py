@@ -27,6 +27,7 @@ class Row(msgspec.Struct, forbid_unknown_fields=True):
     writes: str = ""
     loads: str = ""
     sends: str = ""
+    sets: str = ""
     values: dict[str, str] = {}
     value_danger: Danger = "runs"
     first: str = ""
@@ -100,7 +101,7 @@ def test_every_name_in_the_tables_leads_somewhere_and_every_pattern_is_used() ->
     for pattern in patterns.values():
         re.compile(pattern)
     for row in rows:
-        written = f"{row.harmless} {row.runs} {row.writes} {row.loads} {row.sends}".split()
+        written = f"{row.harmless} {row.runs} {row.writes} {row.loads} {row.sends} {row.sets}".split()
         assert [word for word in written if not OPTION.fullmatch(word)] == []
 
 

@@ -10,12 +10,14 @@ import os.path
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clew.permissions import builtins, commands
 from clew.permissions.evaluate import evaluate
 from clew.transcript.rule import Rule, Target
 from tests.rounds import rounds
@@ -32,6 +34,16 @@ enable -n . : [ alias bg bind break builtin caller cd command compgen complete c
   unset
 enable -n enable
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs_that_only_print() -> Iterator[None]:
+    """The two programs of the rules count as ones that take any argument, as `cat` and `grep` do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "DYNAMIC", builtins.DYNAMIC | {"aa", "bb"})
+        yield
+
+
 RULES = [Rule("bash", "aa*", "allow"), Rule("bash", "bb *", "allow"), Rule("read", "./**", "allow")]
 
 SEEDS = [

@@ -14,6 +14,7 @@ of a shell line
 ``tokens``          what are its words and operators, by bash's own rules
 ``shell``           which simple commands and redirects is it made of; a grammar is asked too, and both must agree
 ``commands``        what does a rule see of each command, and how far may one cover it
+``builtins``        which builtins of bash are there, and which arguments do they evaluate
 ``wrappers``        which other commands does it run (``sudo``, ``xargs``, ``bash -c``)
 ``options``         what do its arguments make it do, by the tables of ``programs``
 ``command_paths``   to which paths may its words lead, for the pinned rules that close a place

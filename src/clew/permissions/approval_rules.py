@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from clew.permissions import globs, hosts, paths
+from clew.permissions.builtins import LITERAL
 from clew.permissions.commands import Command, Parts, is_interpreter, take_apart
 from clew.permissions.programs.catalog import find_program
 from clew.permissions.rules import MAX_PATTERN_CHARS
@@ -120,7 +121,7 @@ def _command_widths(name: str, command: Command) -> list[_Width]:
     exact = _Width(name, globs.escape(command.text), f"exactly `{command.text}`")
     words = command.text.split(" ")
     # Of a command whose arguments decide what it is, only the exact one is offered; who wants more writes a rule.
-    if command.cover != "any" or any(one in words[0] for one in "'\"="):
+    if command.cover != "any" or words[0] in LITERAL or any(one in words[0] for one in "'\"="):
         return [exact]
     second = words[1] if len(words) > 1 else ""
     if is_interpreter(words[0]):
@@ -147,6 +148,9 @@ def _written_out(line: str) -> Parts | None:
         return None
     if any(command.cover == "none" or UNKNOWN in command.text for command in parts.commands):
         return None
-    if any(not redirect.known or (parts.moves and not redirect.path.startswith("/")) for redirect in parts.redirects):
+    if any(
+        not redirect.known or not redirect.steady or (parts.moves and not redirect.path.startswith("/"))
+        for redirect in parts.redirects
+    ):
         return None
     return parts

@@ -49,7 +49,7 @@ def denies_all(
 
 
 def _order(rule: Rule, at: int) -> tuple[int, int, int]:
-    rank = 2 if not rule.permission.endswith("*") else 1 if rule.permission != "*" else 0
+    rank = 2 if rule.is_general or not rule.permission.endswith("*") else 1 if rule.permission != "*" else 0
     return rank, literal_count(rule.pattern), at
 
 
@@ -57,7 +57,9 @@ def _meets_all(rule: Rule, permission: str, begins: str) -> bool:
     """Whether no target of the kind escapes the rule."""
     # A star at a permission's end is none of its letters: a rule with more letters leaves some of the kind out.
     wide, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
-    if wide != rule.permission:
+    if rule.is_general:
+        named = True
+    elif wide != rule.permission:
         named = stem.startswith(wide)
     else:
         named = rule.permission == permission
@@ -69,7 +71,9 @@ def _meets_all(rule: Rule, permission: str, begins: str) -> bool:
 def _may_meet(rule: Rule, permission: str, begins: str) -> bool:
     named, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
     is_wide, is_kind = named != rule.permission, stem != permission
-    if not (named == stem or (is_wide and stem.startswith(named)) or (is_kind and named.startswith(stem))):
+    if not (
+        rule.is_general or named == stem or (is_wide and stem.startswith(named)) or (is_kind and named.startswith(stem))
+    ):
         return False
     first, *more = pieces_of(rule.pattern)
     return is_everything(rule.pattern) or first.startswith(begins) or (bool(more) and begins.startswith(first))

@@ -10,7 +10,7 @@ once it runs is not seen here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Final
@@ -32,11 +32,31 @@ _PIECE: Final = re.compile(r"[^\s'\"(){}<>;|&,=:@\0]+")
 _GLOB: Final = re.compile(r"[*?\[]")
 # Their arguments are text or numbers: one that is not known cannot make them open a file.
 _TEXTUAL: Final = word_set(
-    """: [ [[ basename break continue declare dirname echo exit export expr false kill let local printf pwd readonly
-    return seq set shift sleep test true type typeset unset wait which"""
+    ": basename break continue dirname echo exit expr false kill pwd return seq shift sleep true type which"
 )
 _ELSEWHERE: Final = ("-C", "--dir", "--chdir", "--cwd", "--work-tree", "--git-dir", "--prefix", "-execdir")
 _MOVERS: Final = word_set("cd popd pushd")
+# Options with which a program reads through the links it finds in a folder: letters, then long ones.
+_FOLLOWING: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep"), ("R", ("--dereference-recursive",))),
+    **dict.fromkeys(("rg", "ripgrep"), ("L", ("--follow",))),
+    **dict.fromkeys(("tar", "bsdtar", "gtar"), ("hL", ("--dereference",))),
+    "ack": ("", ("--follow",)),
+    "ag": ("f", ("--follow",)),
+    "cp": ("L", ("--dereference",)),
+    "diff": ("r", ("--recursive",)),
+    "rsync": ("Lk", ("--copy-links", "--copy-dirlinks", "--copy-unsafe-links")),
+    "scp": ("r", ()),
+    "zip": ("rR", ("--recurse-paths", "--recurse-patterns")),
+}
+# Beginnings of a word that names a file with further arguments or file names in it.
+_INDIRECT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(word_set("addr2line ar as c++filt ld nm objcopy objdump ranlib readelf size strings strip"), "@"),
+    **dict.fromkeys(word_set("7z 7za 7zr 7zz java javac"), "@"),
+    **dict.fromkeys(word_set("xz unxz xzcat lzma unlzma lzcat"), "--files"),
+    # These read the names from their input.
+    **dict.fromkeys(word_set("cpio pax"), ""),
+}
 # Standing for the command's own input and output, whoever has them open on this side.
 _STREAMS: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|stdin|stdout|stderr|fd/[012])")
 _HANDLES: Final = re.compile(r"/dev/(?:stdin|stdout|stderr|fd(?:/[0-9]+)?)")
@@ -136,6 +156,9 @@ class CommandPaths:
             if word.rooted and not word.home and word.value == UNKNOWN:
                 # The handle of a substitution, whose commands are judged by themselves.
                 continue
+            if word is self._words[0] and word.value in ("[", "[["):
+                # The builtin, not a glob.
+                continue
             value = _expanded(word, self._file_system.home)
             if UNKNOWN in value:
                 candidates.unknown = candidates.unknown or self._program not in _TEXTUAL
@@ -144,6 +167,11 @@ class CommandPaths:
             self._add_inside(candidates, value)
         for text in self._texts:
             self._add_inside(candidates, text)
+        indirect = _INDIRECT.get(self._program)
+        if indirect is not None and any(word.value.startswith(indirect) for word in self._words[1:]):
+            candidates.unknown = True
+        if self._follows_links():
+            self._add_links(candidates)
         if self._program == "cd" and _destination(self._words) is None:
             # It goes home.
             candidates.unknown = candidates.unknown or self._file_system.home is None
@@ -171,6 +199,34 @@ class CommandPaths:
             if elsewhere and ".." in (parts := text.split("/")):
                 last = len(parts) - parts[::-1].index("..")
                 candidates.add(tuple(name for name in parts[last:] if name not in ("", ".")), climbs=True)
+
+    def _follows_links(self) -> bool:
+        """Return whether the command reads through links below the folders it is given."""
+        letters, long = _FOLLOWING.get(self._program, ("", ()))
+        options = [word.value for word in self._words[1:] if word.value.startswith("-")]
+        # The letters of `tar` need no dash.
+        options += [f"-{word.value}" for word in self._words[1:2] if "tar" in self._program]
+        return any(
+            any(one.startswith(option.partition("=")[0]) for one in long)
+            if option.startswith("--")
+            else not set(option).isdisjoint(letters)
+            for option in options
+        )
+
+    def _add_links(self, candidates: _Candidates) -> None:
+        """Add where the links in those folders lead. Only the program knows which word is a folder, and where it starts
+        without one: each word may be a folder, and the working folder always counts."""
+        roots = dict.fromkeys(self._folders)
+        for word in self._words[1:]:
+            roots |= dict.fromkeys(paths.normal(f"{folder}/{word.value}") for folder in self._folders)
+            roots |= dict.fromkeys([paths.normal(word.value)] if word.value.startswith("/") else [])
+        for root in roots:
+            found = None if self._file_system.finds is None else self._file_system.finds(f"{root.rstrip('/')}/**")
+            if found is None:
+                candidates.unknown = True
+                return
+            for one in found:
+                self._add_path(candidates, one, glob=False)
 
     def _add_path(self, candidates: _Candidates, path: str, glob: bool) -> None:
         self._budget.left -= 1
@@ -207,10 +263,7 @@ class CommandPaths:
             yield from self._file_system.aliases(real)
 
     def _add_inside(self, candidates: _Candidates, text: str) -> None:
-        """Paths written out in the text of a program, an address or a here-document.
-
-        Where they lead is looked up only for those with a step up, which a link would make another one.
-        """
+        """Add the paths written out in the text of a program, an address or a here-document."""
         for piece in dict.fromkeys(_PIECE.findall(text)):
             piece = _home(piece, self._file_system.home)
             slash = piece.find("/")
@@ -218,11 +271,15 @@ class CommandPaths:
                 if self._workspace is not None and not _GLOB.search(piece):
                     candidates.add((*self._workspace, piece))
                 continue
-            if ".." in piece:
-                begin = piece[slash:] if slash > 0 else piece
-                for path in (begin, f"{self._file_system.workspace or ''}/{piece}"):
-                    for real in self._real(path):
-                        candidates.add(paths.names_of(real))
+            begin = piece[slash:] if slash > 0 else piece
+            folders = self._folders or (self._file_system.workspace or "",)
+            for path in dict.fromkeys((begin, *(f"{folder}/{piece}" for folder in folders))):
+                self._budget.left -= 1
+                if self._budget.left < 0:
+                    candidates.unknown = True
+                    return
+                for real in self._real(path):
+                    candidates.add(paths.names_of(real))
             if slash > 0:
                 candidates.add(paths.names_of(paths.normal(piece[slash:])), globs=bool(_GLOB.search(piece, slash)))
             if slash == 0:

@@ -13,12 +13,14 @@ from typing import Final, Literal
 
 import msgspec
 
+from clew.permissions.builtins import CHANGING, DYNAMIC, STATEFUL, evaluates, is_builtin
 from clew.permissions.options import examine
+from clew.permissions.programs.catalog import find_program
 from clew.permissions.shell import Redirect, SimpleCommand, read_line
 from clew.permissions.tokens import UNKNOWN, Token, Unreadable, word_set
 from clew.permissions.wrappers import SHELLS, ClosedWrapper, look_inside
 
-__all__ = ["Command", "Cover", "Parts", "is_interpreter", "take_apart"]
+__all__ = ["Command", "Cover", "Parts", "is_interpreter", "only_reads", "take_apart"]
 
 _MAX_NESTING: Final = 5
 
@@ -26,18 +28,7 @@ Cover = Literal["any", "named", "exact", "none"]
 """Which rules can allow a command: any that matches, only one that writes out its program and what is dangerous behind
 it, only one without a star, or none."""
 
-# Builtins that change what later commands are or do, and words that bash treats as commands of that kind. With those
-# of the first set it is their arguments that say what: `export LD_PRELOAD=…`, `alias git=…`, `set -a`.
-_CHANGING: Final = word_set(
-    """alias bind complete compopt declare enable export fc getopts hash history let local mapfile read readarray
-    readonly set shopt typeset unalias unset"""
-)
-_STATEFUL: Final = _CHANGING | word_set(
-    ". builtin caller command compgen dirs disown eval exec logout popd pushd shift source suspend trap ulimit umask"
-)
-# Options of builtins whose operand is evaluated, and builtins that take the name of an element for a variable.
-_COMPARING: Final = {"[[": word_set("-eq -ne -lt -le -gt -ge -v -R"), "[": word_set("-v -R"), "test": word_set("-v -R")}
-_SUBSCRIPTED: Final = word_set("declare getopts let local mapfile read readarray typeset unset")
+_GIT_READS: Final = word_set("blame diff grep log ls-files ls-tree rev-list rev-parse shortlog show status")
 # Interpreters, with the letters of the options that hand them their program on the command line.
 _INTERPRETERS: Final = (
     (re.compile(r"(?:python|pypy)[0-9.]*"), "cm"),
@@ -63,7 +54,8 @@ class Command(msgspec.Struct, frozen=True):
     """One command. ``head`` is what a rule must write out when the cover is ``named``; ``why`` explains the cover.
 
     ``head_words`` says how many words the head has, the variables before the program not counted. ``words`` are those
-    of the command itself, ``texts`` the variables set for it and what it is fed.
+    of the command itself, ``texts`` the variables set for it and what it is fed. ``places`` are the paths that must
+    lead into the workspace for a rule with a star to cover it.
     """
 
     text: str
@@ -74,6 +66,7 @@ class Command(msgspec.Struct, frozen=True):
     head_words: int = 1
     words: tuple[Token, ...] = ()
     texts: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -103,7 +96,19 @@ def take_apart(line: str, depth: int = 0) -> Parts:
                 commands += part.commands
                 redirects += part.redirects
                 moves = moves or part.moves
+    # A command that changes files may put a link where a redirect of the same line is opened afterwards.
+    if redirects and not (read.single and redirects == list(read.redirects)) and not all(map(only_reads, commands)):
+        redirects = [msgspec.structs.replace(one, steady=False) for one in redirects]
     return Parts(tuple(commands), tuple(redirects), moves)
+
+
+def only_reads(command: Command) -> bool:
+    """Return whether the command is known to change no file, by itself or through what it starts."""
+    # Where `cd` leads is checked elsewhere (``moves``).
+    if command.cover != "any":
+        return False
+    program, second = (*(word.value for word in command.words[:2]), "")[:2]
+    return program in DYNAMIC or program == "cd" or (program == "git" and second in _GIT_READS)
 
 
 def is_interpreter(program: str) -> bool:
@@ -116,7 +121,7 @@ def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
     """The command itself, then what it runs."""
     if depth > _MAX_NESTING:
         raise Unreadable("commands are nested too deeply")
-    cover, why, head_words = _cover(simple)
+    cover, why, head_words, places = _cover(simple)
     try:
         inside = look_inside(simple)
     except ClosedWrapper as closed:
@@ -127,7 +132,7 @@ def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
     # judged by itself as well.
     if inside is not None and cover == "any":
         cover, why = "named", "it runs another command"
-    yield _command(simple, cover, why, head_words)
+    yield _command(simple, cover, why, head_words, places)
     if inside is None:
         return
     for inner in inside.commands:
@@ -143,17 +148,19 @@ def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
         yield msgspec.structs.replace(part, redirects=tuple(redirects))
 
 
-def _cover(simple: SimpleCommand) -> tuple[Cover, str, int]:
-    """Which rules can cover a command, why, and how many of its words such a rule must write out."""
+def _cover(simple: SimpleCommand) -> tuple[Cover, str, int, tuple[str, ...]]:
+    """Return which rules can cover a command, why, how many of its words they must write out, and its places."""
     cover, why = _cover_by_form(simple)
     if cover in ("none", "exact") or not simple.words:
-        return cover, why, 1
-    danger = examine(simple.words)
-    if danger is None:
-        return cover, why, 1
-    if danger.head_words is None:
-        return "none", danger.why, 1
-    return "named", danger.why, danger.head_words
+        return cover, why, 1, ()
+    examined = examine(simple.words)
+    if examined is None:
+        return cover, why, 1, ()
+    if examined.head_words is None:
+        return "none", examined.why, 1, ()
+    if examined.head_words:
+        cover, why = "named", examined.why
+    return cover, why, examined.head_words or 1, examined.places
 
 
 def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
@@ -166,8 +173,8 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
     if UNKNOWN in program.value or (program.glob and program.value not in ("[", "[[")):
         return "none", "its program is not written out"
     arguments = [word.value for word in simple.words[1:]]
-    if _evaluates(program.value, arguments):
-        return "none", "it may run code that is hidden in an expression"
+    if evaluates(program.value, arguments):
+        return "none", "an argument may run code or set a variable"
     if _is_fed(name, arguments):
         written = simple.inputs and not any(UNKNOWN in text for text in simple.inputs)
         return ("exact", "it runs the text it is fed") if written else ("none", "it runs what it is fed")
@@ -177,27 +184,36 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
     odd = next((word.odd for word in simple.words if word.odd), "")
     if odd:
         return "exact", f"it uses {odd}"
-    if program.value in _CHANGING and len(simple.words) > 1:
+    if _hides(simple):
+        return "none", "an argument is known only to the running shell, and its program may evaluate it"
+    if program.value in CHANGING and len(simple.words) > 1:
         return "exact", "it changes what later commands are or do"
     # `LD_PRELOAD=x.so git status` is another command than `git status`, which a rule for the latter must not cover.
     if simple.assignments:
         return "named", "it sets a variable"
-    if program.value in _STATEFUL:
+    if program.value in STATEFUL:
         return "named", "it changes what later commands are or do"
     if name in SHELLS:
         return "named", "it is a shell"
     return "any", ""
 
 
-def _evaluates(program: str, arguments: list[str]) -> bool:
-    """Builtins that evaluate an argument as an expression, in which a substitution can hide: `test -v 'a[$(rm x)]'`."""
-    if program in _COMPARING:
-        return any(argument in _COMPARING[program] for argument in arguments)
-    if program == "printf":
-        return any(argument.startswith("-v") for argument in arguments)
-    if program == "wait":
-        return any(argument.startswith("-") and "p" in argument for argument in arguments)
-    return program in _SUBSCRIPTED and any("[" in argument for argument in arguments)
+def _hides(simple: SimpleCommand) -> bool:
+    """Return whether an argument is known only to the running shell and the program may do more than print it.
+
+    A program with a table says itself where such an argument is harmless.
+    """
+    program = simple.words[0].value
+    name = program.rpartition("/")[2]
+    if program in DYNAMIC or (not is_builtin(program) and (name in DYNAMIC or find_program(name) is not None)):
+        return False
+    # A path whose beginning is certain cannot become an option or an operator, however the files are called.
+    return any(
+        word.several
+        or (UNKNOWN in word.value and not word.rooted)
+        or (word.glob and word.value != "[" and (is_builtin(program) or word.value[0] in "-*?["))
+        for word in simple.words[1:]
+    )
 
 
 def _is_fed(name: str, arguments: list[str]) -> bool:
@@ -222,13 +238,15 @@ def _is_fed(name: str, arguments: list[str]) -> bool:
     return True
 
 
-def _command(simple: SimpleCommand, cover: Cover, why: str, head_words: int = 1) -> Command:
+def _command(
+    simple: SimpleCommand, cover: Cover, why: str, head_words: int = 1, places: tuple[str, ...] = ()
+) -> Command:
     inputs = "".join(f" << {_quoted(text)}" for text in simple.inputs)
     words = [_shown(word) for word in (*simple.assignments, *simple.words)]
     head = " ".join(words[: len(simple.assignments) + head_words])
     text = " ".join(words) + inputs
     texts = (*(word.value for word in simple.assignments), *simple.inputs)
-    return Command(text, _loose(simple, text), head, cover, why, head_words, simple.words, texts)
+    return Command(text, _loose(simple, text), head, cover, why, head_words, simple.words, texts, places)
 
 
 def _loose(simple: SimpleCommand, text: str) -> tuple[str, ...]:

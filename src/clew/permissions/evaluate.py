@@ -134,7 +134,7 @@ def strictest(first: Decision, *others: Decision, attended: bool = True) -> Deci
     decision = max((first, *others), key=lambda decision: _STRICTNESS[decision.action])
     if attended or decision.action != "ask":
         return decision
-    reason = f"nobody is there to ask, and {decision.reason}"
+    reason = f"this run is unattended, and {decision.reason}"
     return msgspec.structs.replace(decision, action="deny", reason=reason)
 
 
@@ -178,6 +178,9 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
         winner = max((one for one in matched if one.scope == matched[0].scope), key=lambda one: one.order)
     considered = tuple(Considered(one.rule, one.scope, _why_not(one, winner)) for one in matched if one is not winner)
     named = f"the {'pinned ' * winner.pinned}{winner.scope} rule `{winner.rule.permission} {winner.rule.pattern}`"
+    if winner.rule.is_general:
+        named += f" names no tool that is known here, so it applies to every tool, and {_SAYS[winner.action]}"
+        return Judgement(subject.target, winner.action, winner.rule, winner.scope, named, considered)
     if winner.certainty is Certainty.MAYBE:
         closed = subject.command is not None and subject.command.cover == "none" and subject.command.why
         reason = f"{named} may be meant by it: {closed or 'a part of it is known only to the running shell'}"

@@ -15,7 +15,8 @@ class FileSystem(msgspec.Struct, frozen=True):
     ``workspace`` is the resolved root. ``resolve`` turns a path into one without links. ``home`` is what a tilde
     stands for in a shell. ``aliases`` are the names by which rules know the file that a path leads to, where it has
     others: a second hard link, a folder that is mounted twice. ``finds`` gives the paths that a glob of a shell finds
-    behind links and under second names; None when there is too much to look at.
+    behind links and under second names, with ``**`` for every depth and folders only behind a slash at the end; None
+    when there is too much to look at.
     """
 
     workspace: str | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,10 +17,10 @@ import msgspec
 from clew.permissions import globs, hosts, paths
 from clew.permissions.certainty import Certainty
 from clew.permissions.command_paths import CommandPaths, LookupBudget, working_folders
-from clew.permissions.commands import Command, take_apart
+from clew.permissions.commands import Command, only_reads, take_apart
 from clew.permissions.file_system import FileSystem
 from clew.permissions.shell import Redirect
-from clew.permissions.tokens import UNKNOWN, Unreadable
+from clew.permissions.tokens import UNKNOWN, Unreadable, word_set
 from clew.transcript.rule import Rule, Target
 
 __all__ = ["FileSystem", "Subject", "literals", "match", "permission_rank", "show_unknown", "subjects_of"]
@@ -29,6 +29,39 @@ __all__ = ["FileSystem", "Subject", "literals", "match", "permission_rank", "sho
 _HOME_SET: Final = re.compile(r"(?<![$\w{])HOME\b")
 # With these `cd` goes to folders that its word does not name.
 _ADRIFT: Final = re.compile(r"CDPATH|cdable_vars")
+# Programs that write the file a word names.
+_WRITERS: Final = word_set("cp dd install ln mkdir mv rm rmdir rsync shred tar tee touch truncate unzip")
+# They may add links and run nothing of the workspace; a program that does could read any file by itself.
+_LINKING: Final = _WRITERS | word_set("bsdtar cpio gtar patch")
+# They unpack files, also through the folders that links of the workspace lead to: their letters and long options.
+_UNPACKING: Final[Mapping[str, tuple[str, str]]] = {
+    **dict.fromkeys(("tar", "bsdtar", "gtar"), ("x", "--ext --get")),
+    "cpio": ("ip", "--extract --pass-through"),
+    **dict.fromkeys(("7z", "7za", "7zr", "7zz", "unzip"), ("", "")),
+}
+_GIT_LINKING: Final = word_set(
+    """am apply bisect checkout checkout-index cherry-pick clone merge mv pull read-tree rebase reset restore revert
+    sparse-checkout stash submodule switch worktree"""
+)
+# Their operands are no files, or they run what the workspace holds.
+_NOT_READING: Final = word_set(
+    """: bun cargo cd cmake docker echo exit false gh go gradle kill make mvn node npm npx pip pnpm poetry pwd pytest
+    python python3 ruff sleep tox true tsc uv yarn"""
+)
+# Options of git that read a file wherever it is.
+_GIT_FILES: Final = (
+    "-F",
+    "-f",
+    "-O",
+    "-S",
+    "-X",
+    "--no-i",
+    "--fi",
+    "--con",
+    "--pathspec-",
+    "--ignore-rev",
+    "--exclude",
+)
 _WORD_START: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?=\S)")
 
 
@@ -67,16 +100,91 @@ def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
     if _ADRIFT.search(target.value):
         folders = None
     budget = LookupBudget()
+    changing = sum(not only_reads(command) for command in parts.commands)
+    linking = sum(map(_makes_links, parts.commands))
+    # `find -execdir` starts its command in a folder that is not known.
+    moved = folders is None or any(word.value == "-execdir" for one in parts.commands for word in one.words)
+
+    def links_elsewhere(command: Command) -> bool:
+        """Return whether another command of the line may put a link where this one opens a file."""
+        return linking > _makes_links(command)
+
+    def may_be_led(command: Command) -> bool:
+        changed = changing > (not only_reads(command))
+        return (changed and _program(command) in _WRITERS) or (links_elsewhere(command) and _reads_files(command))
+
+    commands = [
+        _held_inside(command, None if moved else folders, known, steady=not links_elsewhere(command))
+        for command in parts.commands
+    ]
     subjects = [
         Subject(
             msgspec.structs.replace(target, value=show_unknown(command.text)),
             command,
-            command_paths=CommandPaths(command.words, command.texts, folders, known, budget),
+            command_paths=CommandPaths(
+                command.words, command.texts, None if may_be_led(command) else folders, known, budget
+            ),
         )
-        for command in parts.commands
+        for command in commands
     ]
     subjects += [_opened(redirect, file_system, moves=parts.moves) for redirect in parts.redirects]
     return tuple(subjects)
+
+
+def _program(command: Command) -> str:
+    return command.words[0].value.rpartition("/")[2] if command.words else ""
+
+
+def _makes_links(command: Command) -> bool:
+    program = _program(command)
+    return program in _LINKING or (program == "git" and any(word.value in _GIT_LINKING for word in command.words[1:]))
+
+
+def _reads_files(command: Command) -> bool:
+    """Return whether the command may read a file that one of its words names."""
+    program = _program(command)
+    if program == "git":
+        return any(word.value.startswith(_GIT_FILES) for word in command.words[1:])
+    return program not in _NOT_READING and any(not word.value.startswith("-") for word in command.words[1:])
+
+
+def _held_inside(command: Command, folders: Sequence[str] | None, file_system: FileSystem, *, steady: bool) -> Command:
+    """Return the command, covered only by an exact rule where a path it writes may lead out of the workspace."""
+    root, why = file_system.workspace, ""
+    if command.cover not in ("any", "named") or root is None:
+        return command
+    # Each folder of `tar -C` begins at the one before it.
+    if "tar" in _program(command) and len(command.places) > 2:
+        why = "the folder it writes to depends on several options"
+    if _unpacks(command) and file_system.finds is not None and file_system.resolve is not None:
+        for folder in folders or (root,):
+            found = file_system.finds(f"{folder.rstrip('/')}/**/")
+            led = None if found is None else list(map(file_system.resolve, found))
+            if led is None or not all(paths.path_matches("./**", one, root) for one in led):
+                why = "it may unpack through a link that leads out of the workspace"
+    for place in command.places:
+        if folders is None or not (steady or _program(command) in _NOT_READING):
+            why = f"where `{show_unknown(place)}` leads may change before the command opens it"
+        elif file_system.resolve is not None:
+            led = [file_system.resolve(posixpath.join(folder, place)) for folder in folders]
+            if not all(paths.path_matches("./**", one, root) for one in led):
+                why = f"`{show_unknown(place)}` leads out of the workspace"
+    return msgspec.structs.replace(command, cover="exact", why=why) if why else command
+
+
+def _unpacks(command: Command) -> bool:
+    """Return whether the command writes files by the names in an archive."""
+    letters, long = _UNPACKING.get(_program(command), (None, ""))
+    if letters is None:
+        return False
+    words = [word.value for word in command.words[1:]]
+    # The letters of `tar` need no dash.
+    bundles = [word for word in words if word.startswith("-") and not word.startswith("--")] + words[:1]
+    return (
+        not letters
+        or any(not set(letters).isdisjoint(bundle) for bundle in bundles)
+        or any(word.startswith("--") and any(one.startswith(word[:5]) for one in long.split()) for word in words)
+    )
 
 
 def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> Subject:
@@ -89,6 +197,8 @@ def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> Subj
         problem = "there is no workspace that a redirect could be relative to"
     elif relative and moves:
         problem = "the folder changes before a redirect is opened"
+    elif not redirect.steady:
+        problem = "another command of the line may change where a redirect leads"
     elif file_system.resolve is None:
         problem = "the file of a redirect was not resolved"
     if relative and file_system.workspace is not None:
@@ -111,7 +221,12 @@ def show_unknown(text: str) -> str:
 
 
 def permission_rank(rule: Rule, target: Target) -> int:
-    """How specifically the rule names the target's permission: 2 by name, 1 by its beginning, 0 by ``*``, -1 not."""
+    """Return how specifically a rule names the target's permission: 2 by name, 1 by its beginning, 0 by ``*``, -1 not.
+
+    A rule whose permission is unknown ranks as one that names this very tool.
+    """
+    if rule.is_general:
+        return 2
     if rule.permission == target.permission:
         return 2
     if rule.permission == "*":

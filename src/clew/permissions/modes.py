@@ -10,15 +10,49 @@ from clew.transcript.rule import Mode, Rule
 __all__ = ["is_reading", "mode_rules"]
 
 _EDITING: Final = ("write", "edit")
-# What lies there is run by others, or tells clew what to do: an edit of it is more than an edit. In any letter case:
-# some file systems find it by all of them.
-_NOT_TEXT: Final = (
-    "./**/.[gG][iI][tT]/**",
-    "./**/.[cC][lL][eE][wW]/**",
-    "./**/.[cC][lL][aA][uU][dD][eE]/**",
-    "./**/.[oO][pP][eE][nN][cC][oO][dD][eE]/**",
-    "./**/[oO][pP][eE][nN][cC][oO][dD][eE].[jJ][sS][oO][nN]*",
+# Programs run these files, or read from them what to run, without a person asking for it: an edit has further effects.
+# A build file that runs only when a person builds is not among them.
+_RUN_LATER: Final = (
+    # git: its own folder, and what makes any folder a bare repository, whose config and hooks git would use.
+    *(".git/**", "*.git/**", "HEAD", "config", "objects/**", "refs/**", "packed-refs", ".gitmodules"),
+    # Other version control: hooks and settings in its own folder.
+    *(".hg/**", ".jj/**", ".svn/**", ".bzr/**"),
+    # Managers of git hooks.
+    *(".husky/**", ".githooks/**", ".pre-commit-config.y*ml", "lefthook*.y*ml", ".lefthook*.y*ml", ".lefthook/**"),
+    *(".hooks/**", ".simple-git-hooks.*", ".overcommit.y*ml"),
+    # Agents: clew and others that find tools, hooks and rules here.
+    *(".clew/**", ".claude/**", ".opencode/**", "opencode.json*", ".mcp.json", ".cursor/**", ".codex/**", ".gemini/**"),
+    *(".windsurf/**", ".continue/**", ".roo/**", ".kiro/**", ".aider*"),
+    # Shells and version managers that read a file when a folder is entered or a shell starts.
+    *(".envrc", ".mise*.toml", "mise*.toml", ".bashrc", ".bash_*", ".profile", ".zsh*", ".zprofile", ".zlogin"),
+    *(".inputrc", ".config/**", ".local/**", ".ssh/**", ".direnv/**", ".autoenv*", ".*shrc", ".login", ".logout"),
+    # What other programs of a home folder read when they start, where the workspace is one.
+    *(".rvmrc", ".gitconfig", ".hgrc", ".xprofile", ".xinitrc", ".xsession*", ".tmux.conf", ".screenrc", ".gnupg/**"),
+    *(".emacs", ".emacs.d/**", ".vim/**", ".nvim/**", ".curlrc", ".wgetrc", ".psqlrc", ".sqliterc", ".ghci"),
+    *(".gdbearlyinit", ".ocamlinit", ".iex.exs", "Library/LaunchAgents/**"),
+    # Programs found before others of the same name, and code that an interpreter loads by itself.
+    *(".venv/**", "venv/**", "env/bin/**", "node_modules/.bin/**", "*.pth", "sitecustomize.py", "usercustomize.py"),
+    *(".tox/**", ".nox/**", "vendor/bin/**", ".pnp.*js", ".Rprofile", ".pdbrc*", ".irbrc", ".pryrc", ".pythonrc*"),
+    # Package managers: registries, scripts and plugins.
+    *(".npmrc", ".yarnrc*", ".yarn/**", ".pnpmfile.*js", ".cargo/**", ".pypirc", "pip.conf", ".bazelrc"),
+    *(".mvn/**", ".gradle/**", "gradle/wrapper/**", ".bundle/**", ".terraform/**", ".terraformrc", ".gemrc"),
+    # Editors and debuggers: tasks, settings that name programs, scripts that run on opening.
+    *(".vscode/**", ".idea/**", ".zed/**", ".devcontainer/**", ".devcontainer.json", "*.code-workspace"),
+    *(".gitpod.y*ml", ".codesandbox/**", ".fleet/**"),
+    *(".vimrc", ".lvimrc", ".nvimrc", ".exrc", ".nvim.lua", ".dir-locals.el", ".gdbinit", ".lldbinit"),
+    # Automation that runs with the next push.
+    *(".github/workflows/**", ".github/actions/**", ".gitlab-ci.y*ml", ".circleci/**", "Jenkinsfile"),
+    *("azure-pipelines.y*ml", ".travis.y*ml", ".woodpecker*/**", ".buildkite/**", ".forgejo/**", ".gitea/**"),
+    *(".drone.y*ml", ".cirrus.y*ml", ".semaphore/**", "bitbucket-pipelines.y*ml", "appveyor.y*ml", ".appveyor.y*ml"),
 )
+
+
+def _in_any_case(pattern: str) -> str:
+    """Return the pattern for every letter case: some file systems ignore case."""
+    return "".join(f"[{one.lower()}{one.upper()}]" if one.isalpha() else one for one in pattern)
+
+
+_NOT_TEXT: Final = tuple(f"./**/{_in_any_case(pattern)}" for pattern in _RUN_LATER)
 _ACCEPT_EDITS: Final = tuple(
     rule
     for permission in _EDITING

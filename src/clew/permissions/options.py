@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from clew.permissions.programs.catalog import Option, Program, find_program
+from clew.permissions.programs.catalog import Option, Program, find_program, is_place
 from clew.permissions.programs.scripts import is_plain_script
 from clew.permissions.tokens import UNKNOWN, Token
 
-__all__ = ["Danger", "examine"]
+__all__ = ["Examined", "examine"]
 
 _GLOB: Final = re.compile(r"[*?\[\0]")
 _NUMBER: Final = re.compile(r"-[0-9]+")
@@ -26,19 +26,21 @@ _DOTTED: Final = re.compile(r"(?:^|/)(?:\.(?!/)|\[)|^[*?]")
 _OPTION_LIKE: Final = re.compile(r"-[^0-9.]")
 
 
-class Danger(msgspec.Struct, frozen=True):
-    """``head_words`` is how many words a rule must write out to cover it; None where no rule can."""
+class Examined(msgspec.Struct, frozen=True):
+    """``head_words`` is how many words a rule must write out to cover the command: none where nothing in it is
+    dangerous; None where no rule can. ``places`` are harmless only where they lead into the workspace."""
 
     head_words: int | None
     why: str
+    places: tuple[str, ...] = ()
 
 
 class _NotKnown(Exception):
     """An argument that only the running shell knows; the text says which."""
 
 
-def examine(words: Sequence[Token]) -> Danger | None:
-    """What stands in the way of a rule for the program of ``words``, or None if nothing does."""
+def examine(words: Sequence[Token]) -> Examined | None:
+    """Return what a rule for the program of ``words`` must write out; None for a program without a table."""
     found = find_program(words[0].value.rpartition("/")[2])
     if found is None:
         return None
@@ -46,8 +48,8 @@ def examine(words: Sequence[Token]) -> Danger | None:
     try:
         reading.read()
     except _NotKnown as error:
-        return Danger(None, str(error))
-    return Danger(reading.head_words, reading.why) if reading.head_words else None
+        return Examined(None, str(error))
+    return Examined(reading.head_words, reading.why, tuple(reading.places))
 
 
 def _beginning(word: Token) -> str:
@@ -76,6 +78,8 @@ class _Reading:
         self.first_operand = 0
         self.command_end = 1
         self.has_script = False
+        self.scripts: list[str] = []
+        self.places: list[str] = []
         self.quiet = False
 
     def read(self) -> None:
@@ -202,9 +206,15 @@ class _Reading:
         self.quiet = self.quiet or name in self.table.quiet
         if self.table.script and name in ("-e", "-f", "--expression", "--file", "--source"):
             self.has_script = True
-            if name in ("-e", "--expression", "--source") and known and is_plain_script(self.table.script, value):
-                return
-        if not option.danger or (option.plain is not None and known and option.plain.fullmatch(value)):
+            if name in ("-e", "--expression", "--source") and known:
+                # What one piece begins another may end: `-e 'print 1,' -e '2 | "cmd"'`.
+                self.scripts.append(value)
+                if is_plain_script(self.table.script, "\n".join(self.scripts)):
+                    return
+        if option.plain is not None and known and option.plain.fullmatch(value):
+            self._place(option.plain, value)
+            return
+        if not option.danger:
             return
         if not known:
             raise _NotKnown(f"`{name}` can make `{self.name}` {option.danger}, and its value is not written out")
@@ -313,6 +323,11 @@ class _Reading:
             raise self._hidden(word)
         if not (pattern.match(text) if self.table.open_end else pattern.fullmatch(text)):
             self.danger(self.at, f"`{text}` can make `{self.name}` {self.table.operand_danger}")
+        self._place(pattern, text)
+
+    def _place(self, pattern: re.Pattern[str], text: str) -> None:
+        if is_place(pattern) and text != "-":
+            self.places.append(text)
 
     def _passed(self) -> None:
         """What is handed on to a script. Its options are not known here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -12,7 +12,7 @@ from clew.errors import InvalidInput
 from clew.fit import fit
 from clew.permissions.paths import exact_path
 from clew.transcript.gate import check_text
-from clew.transcript.rule import Rule
+from clew.transcript.rule import Rule, is_known, unknown_permission
 
 __all__ = [
     "MAX_PATTERN_CHARS",
@@ -20,6 +20,7 @@ __all__ = [
     "READING",
     "SPEAKING",
     "base_rules",
+    "check_known",
     "host_rules",
     "own_rules",
     "parse_rules",
@@ -83,9 +84,18 @@ def base_rules() -> tuple[Rule, ...]:
     return tuple(Rule(permission, "*", "allow", "manifest") for permission in SPEAKING)
 
 
-def host_rules(given: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Rules of the program that opened the store, for every agent it has; it may pin them, as a manifest may."""
+def check_known(rules: Iterable[Rule], names: Collection[str], servers: Collection[str] | None = None) -> None:
+    """Raise ``InvalidInput`` with what can be named for a rule that names something else."""
+    for rule in rules:
+        if not is_known(rule.permission, names, servers):
+            raise InvalidInput(unknown_permission(rule.permission, names, servers))
+
+
+def host_rules(given: Iterable[Rule], names: Collection[str]) -> tuple[Rule, ...]:
+    """Return the rules of the program that opened the store, for every agent it has; it may pin them, as a manifest
+    may. ``names`` are those of the tools."""
     rules = tuple(given)
+    check_known(rules, names)
     parse_rules(
         [{"permission": one.permission, "pattern": one.pattern, "action": one.action} for one in rules], "session"
     )

@@ -63,11 +63,13 @@ _HARMLESS: Final = word_set("/dev/null /dev/stdin /dev/stdout /dev/stderr")
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """A file that a line opens. ``path`` is as written; it holds :data:`UNKNOWN` where only the shell knows."""
+    """A file that a line opens. ``path`` is as written; it holds :data:`UNKNOWN` where only the shell knows. It is not
+    ``steady`` where another command of the line may put a link in its place first."""
 
     permission: Literal["read", "write"]
     path: str
     known: bool
+    steady: bool = True
 
 
 class SimpleCommand(msgspec.Struct, frozen=True):
@@ -79,11 +81,13 @@ class SimpleCommand(msgspec.Struct, frozen=True):
 
 
 class ShellLine(msgspec.Struct, frozen=True):
-    """All commands and redirects of a line. ``moves`` says that the folder may change before a redirect is opened."""
+    """All commands and redirects of a line. ``moves`` says that the folder may change before a redirect is opened,
+    ``single`` that there is one command, run once: its redirects are opened before it starts."""
 
     commands: tuple[SimpleCommand, ...]
     redirects: tuple[Redirect, ...]
     moves: bool = False
+    single: bool = False
 
 
 def read_line(line: str) -> ShellLine:
@@ -112,7 +116,8 @@ def read_line(line: str) -> ShellLine:
     if not commands and not redirects:
         raise Unreadable("the line holds no command")
     moves = any(c.words and c.words[0].value in ("cd", "pushd", "popd") for c in commands)
-    return ShellLine(tuple(commands), tuple(redirects), moves)
+    loops = any(token.bare and token.value in ("for", "while", "until") for level in levels for token in level)
+    return ShellLine(tuple(commands), tuple(redirects), moves, len(commands) <= 1 and not loops)
 
 
 # ---------------------------------------------------------------- the grammar's reading
@@ -173,7 +178,7 @@ def _substitutions(node: Node, roles: dict[tuple[int, int], _Role], depth: int) 
         raise Unreadable("the line is nested too deeply")
     if node.type in _SUBSTITUTIONS:
         for child in node.children[1:-1]:
-            _collect(child, "structure", roles, depth + 1)
+            _collect(child, "command" if child.type == "variable_assignment" else "structure", roles, depth + 1)
         return
     for child in node.children:
         _substitutions(child, roles, depth + 1)
@@ -204,6 +209,9 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
         begin += 1
         if keyword.bare and keyword.value in _REFUSED:
             raise Unreadable(f"`{keyword.value}` is not judged")
+        # What is skipped here is not judged, and this would change what the commands behind it are.
+        if keyword.assigns:
+            raise Unreadable("an assignment where none is expected")
         # The variable of a loop is an assignment: `for PATH in ...` would change which programs are found.
         if (
             keyword.bare

@@ -7,6 +7,7 @@ begins, so the wrapper then counts as closed (:class:`ClosedWrapper`) and no rul
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -16,7 +17,7 @@ from clew.permissions.programs.catalog import load_wrappers
 from clew.permissions.shell import SimpleCommand
 from clew.permissions.tokens import UNKNOWN, Token, word_set
 
-__all__ = ["SHELLS", "ClosedWrapper", "InnerCommands", "look_inside"]
+__all__ = ["SHELLS", "ClosedWrapper", "InnerCommands", "look_inside", "starting_options"]
 
 
 SHELLS: Final = word_set("ash bash csh dash fish ksh mksh rbash sh tcsh yash zsh")
@@ -29,10 +30,71 @@ _SHELL_SETTINGS: Final = word_set("errexit nounset pipefail xtrace")
 _BY_ANOTHER_NAME: Final = {f"g{name}": name for name in word_set("env find nice nohup stdbuf time timeout xargs")}
 # They run commands too, in ways that are not taken apart here.
 _CLOSED: Final = word_set(
-    """at batch bwrap chroot crontab entr expect firejail flock gdb lldb ltrace nsenter parallel perf pkexec proot
-    proxychains proxychains4 rlwrap run-parts runuser script setpriv start-stop-daemon strace su systemd-run tmux
-    torify torsocks tsocks unshare valgrind xvfb-run screen inotifywait hyperfine"""
+    """abduco apt-key at autossh batch bpftrace bsd-csh busctl bwrap c_rehash capsh cgexec choom chpst chroot clush
+    concurrently corepack coresched cpan cpulimit crontab cross-env daemonize dbus-launch dbus-run-session
+    dbus-send deb-systemd-invoke debconf debconf-apt-progress debconf-communicate debuild direnv dotenv dotenvx
+    dpkg-buildpackage dpkg-preconfigure dpkg-reconfigure dtach dumb-init eatmydata editor entr env-cmd env_parallel
+    expect fakeroot-sysv fakeroot-tcp faketime firejail flock fstab-decode gcore gdb gdb-add-index gdbtui gdbus
+    git-receive-pack git-shell git-upload-archive git-upload-pack gosu gp-collect-app gpg-agent gpg-connect-agent
+    gprofng heaptrack hyperfine i386 ifne init inotifywait instmodsh invoke-rc.d jexec kcov lckdo ld.so ldd lldb
+    lli logsave ltrace luit machinectl make-first-existing-target memusage mimeopen mispipe mosh mpiexec mpirun
+    msgexec msgfilter newgrp niceload nodemon not nsenter numactl open openvt pager parallel parset pdb3 pdsh pee
+    perf perlbug perldoc perlthanks pg_virtualenv pgbench pinentry pkexec prename prlimit proot prove proxychains
+    proxychains4 pssh py-spy pydoc pydoc3 red rename rlwrap run-one run-parts runcon runuser s6-setuidgid sbatch
+    scalar screen script scriptlive sem sensible-browser sensible-editor sensible-pager service setlock setpriv sg
+    slogin socat softlimit sotruss srun ssh-agent ssh-argv0 ssh-copy-id sshpass start-stop-daemon strace su su-exec
+    switch_root systemd systemd-cat systemd-inhibit systemd-nspawn systemd-run systemd-socket-activate
+    systemd-stdio-bridge telinit timelimit tini tmux torify torsocks tsocks uclampset uname26 unshare update-rc.d
+    valgrind valgrind.bin vidir vipe visudo watchexec x-terminal-emulator x86_64 xdg-email xdg-open xterm xvfb-run
+    zrun"""
 )
+# The loader runs the program it is given.
+_LOADER: Final = re.compile(
+    r"ld(?:-linux[\w-]*|-musl[\w-]*|64|-[0-9.]+)?\.so(?:\.[0-9.]+)?|(?:i[3-6]86|linux|ppc)(?:32|64)?"
+)
+_COMPILER: Final = re.compile(
+    r"(?:[\w-]+-)?(?:gcc(?:-ar|-nm|-ranlib)?|g\+\+|cc|c\+\+|cpp|clang(?:\+\+)?|c89|c99|gfortran|gold|lto-dump"
+    r"|ld(?:\.bfd|\.gold|\.lld)?)(?:-[0-9.]+)?"
+)
+# One machine's build of a program, and the version behind its name.
+_BUILD: Final = re.compile(r"^(?:x86_64|i686|aarch64|arm)-linux-gnu\w*-(?=\w)|(?<=[a-z]3)\.[0-9]+$|(?<=[a-z])-[0-9]+$")
+_GPG_STARTS: Final = (
+    *("--agent-program", "--dirmngr-program", "--keyboxd-program", "--photo-viewer", "--options", "--homedir"),
+    *("--load-extension", "--exec-path", "--gpg", "--tar", "--launch", "--daemon", "--server"),
+)
+_COMPILER_STARTS: Final = (
+    *("-wrapper", "-B", "-specs", "--specs", "-fplugin", "-iplugindir", "-fuse-ld", "-Wl,", "-X", "@", "-plugin"),
+    *("--plugin", "-load", "-cc1", "--config", "--ld-path", "-ccc-", "--gcc-toolchain", "--prefix"),
+)
+# Options of programs without a table that start another program or load code.
+_STARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(word_set("dirmngr gpg gpg-wks-server gpg-zip gpg2 gpgcompose gpgconf gpgsm gpgtar"), _GPG_STARTS),
+    **dict.fromkeys(word_set("gpic groff neqn nroff pic troff"), ("-U", "-F", "-X")),
+    "ar": ("--plugin", "-M"),
+    "cpio": ("--rsh-command", "-F", "-I", "-O", "--file"),
+    "diff3": ("--diff-program",),
+    "dpkg": ("--pre-invoke", "--post-invoke", "--status-logger", "--root", "--admindir", "-i", "--install", "--unpack",
+        "--configure"),
+    "dpkg-architecture": ("-c", "--command"),
+    "install": ("--strip-program", "-s", "--strip"),
+    "ip": ("-b", "-batch", "--batch", "netns", "vrf", "-force"),
+    "man": ("-P", "--pager", "-H", "--html", "-C", "--config-file", "-X", "--gxditview", "-T", "--troff-device",
+        "-t", "--troff", "-l", "--local-file", "-K"),
+    "json_pp": ("-f", "--f"),
+    "mt": ("--rsh-command",),
+    "nc": ("-e", "-c"),
+    "nm": ("--plugin",),
+    "ranlib": ("--plugin",),
+    "openssl": ("-engine", "-provider", "engine", "-config"),
+    "patch": ("-e", "--ed", "-o", "--output", "-d", "--directory", "-g", "--get"),
+    "ssh-add": ("-s", "-e", "-S"),
+    "scp": ("-S", "-o", "-F", "-J"),
+    "sdiff": ("--diff-program",),
+    "sftp": ("-S", "-o", "-F", "-b", "-D", "-s", "-J"),
+    "ssh-keygen": ("-D", "-w"),
+    "tcpdump": ("-z",),
+    "wget": ("--use-askpass", "-e", "--execute"),
+}  # fmt: skip
 
 
 class ClosedWrapper(Exception):
@@ -65,9 +127,28 @@ def look_inside(command: SimpleCommand) -> InnerCommands | None:
             if options.keys() & wrapper.quiet
             else _inner(words, command.inputs, assigns=wrapper.assigns)
         )
-    if name in _CLOSED:
+    if name in _CLOSED or _BUILD.sub("", name) in _CLOSED or _LOADER.fullmatch(name):
         raise ClosedWrapper(f"`{name}` runs other commands in ways that are not taken apart")
+    starts = starting_options(name)
+    for word in command.words[1:]:
+        if any(_may_be(word.value, option) for option in starts):
+            raise ClosedWrapper(f"`{word.value}` makes `{name}` start another program")
     return None
+
+
+def starting_options(name: str) -> tuple[str, ...]:
+    """Return the options that make a program without a table start another one or load code."""
+    return _COMPILER_STARTS if _COMPILER.fullmatch(name) else _STARTS.get(_BUILD.sub("", name), ())
+
+
+def _may_be(text: str, option: str) -> bool:
+    """Return whether ``text`` is the option, with a value or other letters after it, or one of its abbreviations."""
+    if text.startswith("--"):
+        name = text.partition("=")[0]
+        return (len(name) > 2 and option.startswith(name)) or text.startswith(option)
+    if len(option) == 2 and option.startswith("-"):
+        return text.startswith("-") and option[1] in text
+    return text.startswith(option)
 
 
 def _behind_options(command: SimpleCommand, name: str) -> tuple[Sequence[Token], dict[str, str]]:
@@ -115,8 +196,9 @@ def _inner(words: Sequence[Token], inputs: tuple[str, ...], *, assigns: bool) ->
     at = 0
     while assigns and at < len(words) and "=" in words[at].value and not words[at].value.startswith("="):
         at += 1
-    if at == len(words):
+    if not words:
         return InnerCommands()
+    # Also without a program: behind the keyword `time` bash sets the variable for what follows.
     return InnerCommands((SimpleCommand(tuple(words[:at]), tuple(words[at:]), inputs),))
 
 

@@ -15,14 +15,15 @@ from typing import Any, Literal
 import msgspec
 
 from clew.errors import InvalidInput, RuleNotFound
-from clew.permissions.rules import MAX_RULES, parse_rules
+from clew.permissions.rules import MAX_RULES, check_known, parse_rules
 from clew.runtime.answers import Answers
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions, RulesMoved
 from clew.runtime.permit import stored_rules
 from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, PatchSession, PutProjectRules, RulesAre, Unit
-from clew.transcript.rule import Rule
+from clew.tools.served import Place
+from clew.transcript.rule import Rule, mark_unknown
 from clew.transcript.session import Session, project_of
 
 __all__ = ["KeptRule", "RuleBook", "RuleScope"]
@@ -30,8 +31,9 @@ __all__ = ["KeptRule", "RuleBook", "RuleScope"]
 RuleScope = Literal["session", "project", "agent"]
 
 
-class KeptRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule with its id and whose it is: ``of`` a session's id, a project's folder, an agent's name."""
+class KeptRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A rule with its id and whose it is: ``of`` a session's id, a project's folder, an agent's name. ``unknown``: it
+    names no known tool, and applies to every tool if it denies or asks."""
 
     id: str
     scope: RuleScope
@@ -39,8 +41,9 @@ class KeptRule(msgspec.Struct, frozen=True, kw_only=True):
     permission: str
     pattern: str
     action: Literal["allow", "deny", "ask"]
-    added_at: int | None = None
-    pinned: bool = False
+    added_at: int | None
+    pinned: bool
+    unknown: bool = False
 
 
 class RuleBook:
@@ -52,23 +55,34 @@ class RuleBook:
         self._answers = answers
 
     async def of_session(self, session: Session) -> list[KeptRule]:
-        return _kept(stored_rules(session.permissions, "session"), "session", session.id)
+        return _kept(stored_rules(session.permissions, "session", self._host.permission_names), "session", session.id)
 
     async def of_project(self, folder: str, owner: str | None = None) -> list[KeptRule]:
         stored = await self._host.store.load_project_rules(project_of(owner, folder))
-        return _kept(stored_rules(stored, "project"), "project", folder)
+        return _kept(stored_rules(stored, "project", self._host.permission_names), "project", folder)
 
-    async def of_agent(self, name: str, workspace: str | None) -> list[KeptRule]:
-        """An agent's own, and those every agent has. Clew's places are closed to all of them besides."""
+    async def of_agent(self, name: str, workspace: str | None, *, stored: bool = False) -> list[KeptRule]:
+        """Return an agent's own rules and those of every agent. All agents are also kept out of clew's places.
+
+        An agent that a session names, ``stored``, may be unknown here: then it is the default agent.
+        """
         catalog = await asyncio.to_thread(self._host.agents, None if workspace is None else Path(workspace))
-        agent = catalog.get(name)
-        return _kept((*self._host.base_rules, *agent.rules), "agent", agent.name)
+        agent = catalog.first_known(name, self._host.choices.default_agent) if stored else catalog.get(name)
+        rules = mark_unknown((*self._host.base_rules, *agent.rules), self._host.permission_names)
+        return _kept(rules, "agent", agent.name)
 
     async def replace(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> None:
         """Give the session these rules in the place of its own."""
         parsed = parse_rules(rules, "session", added_at=self._host.clock.now_ms())
         async with self._sessions.lock(session_id):
-            await get_session(self._host.store, session_id)
+            session = await get_session(self._host.store, session_id)
+            # A client that changes one rule sends all of them back.
+            held = {
+                (rule.permission, rule.pattern, rule.action)
+                for rule in stored_rules(session.permissions, "session", ())
+            }
+            new_rules = [rule for rule in parsed if (rule.permission, rule.pattern, rule.action) not in held]
+            await self._check(new_rules, session.workspace_root, session)
             new = PatchSession(permissions=tuple(_as_stored(rule) for rule in parsed))
             await self._sessions.commit(Unit(session_id, (new,), sync="power"))
         await self._judge_session(session_id)
@@ -79,6 +93,8 @@ class RuleBook:
         """Add one rule, the newest of its list. One that is there already is moved there. A project's rules are its
         ``owner``'s."""
         [parsed] = parse_rules([rule], scope, added_at=self._host.clock.now_ms())
+        session = await get_session(self._host.store, of) if scope == "session" else None
+        await self._check([parsed], of if session is None else session.workspace_root, session)
         [new] = _kept((parsed,), scope, of)
         await self._change(scope, of, new.id, _as_stored(parsed), owner)
         return new
@@ -88,6 +104,18 @@ class RuleBook:
     ) -> None:
         """Take a rule away."""
         await self._change(scope, of, rule_id, None, owner)
+
+    async def _check(self, rules: Sequence[Rule], folder: str | None, session: Session | None) -> None:
+        """Refuse a rule that names no tool and no MCP server of the host, the session or an agent in the folder."""
+        workspace = None if folder is None else Path(folder)
+        servers: set[str] = set()
+        if self._host.servers is not None:
+            id_, owner = ("", None) if session is None else (session.id, session.owner)
+            place = Place(session_id=id_, owner=owner, workspace=workspace)
+            servers |= {one.name for one in self._host.servers.states(place)}
+        catalog = await asyncio.to_thread(self._host.agents, workspace)
+        servers |= {name for agent in catalog.list() for name in agent.mcp_servers or ()}
+        check_known(rules, self._host.permission_names, servers)
 
     async def _change(
         self,
@@ -135,7 +163,7 @@ def _changed(
     rule_id: str,
     new: dict[str, Any] | None,
 ) -> tuple[dict[str, Any], ...]:
-    ids = [one.id for one in _kept(stored_rules(held, scope), scope, of)]
+    ids = [one.id for one in _kept(stored_rules(held, scope, ()), scope, of)]
     if new is None and rule_id not in ids:
         raise RuleNotFound(f"there is no rule {rule_id} here; list them to see which there are", rule_id=rule_id)
     rules = [rule for id_, rule in zip(ids, held, strict=True) if id_ != rule_id]
@@ -161,6 +189,7 @@ def _kept(rules: Sequence[Rule], scope: RuleScope, of: str) -> list[KeptRule]:
             action=rule.action,
             added_at=rule.added_at,
             pinned=rule.pinned,
+            unknown=rule.unknown,
         )
         for rule in rules
     ]

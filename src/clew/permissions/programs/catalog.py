@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-__all__ = ["Option", "Program", "Wrapper", "find_program", "load_programs", "load_wrappers"]
+__all__ = ["Option", "Program", "Wrapper", "find_program", "is_place", "load_programs", "load_wrappers"]
 
 _DANGERS: Final = {
     "runs": "run another program or code",
@@ -98,6 +98,16 @@ def find_program(name: str) -> tuple[str, Program] | None:
     name = name.lower()
     programs = load_programs()
     return programs.get(name) or programs.get(_VERSION.sub("", name))
+
+
+def is_place(pattern: re.Pattern[str]) -> bool:
+    """Return whether a value that matches the pattern is harmless only as a path in the workspace."""
+    return pattern.pattern in _place_patterns()
+
+
+@cache
+def _place_patterns() -> frozenset[str]:
+    return frozenset(_read_tables()["patterns"][name] for name in ("near", "near-tests"))
 
 
 @cache
