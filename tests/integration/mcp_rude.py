@@ -138,6 +138,14 @@ def call(request: Any, name: str, args: dict[str, Any]) -> dict[str, Any] | None
     return {"content": []}
 
 
+def stuck(manner: str) -> bool:
+    """Whether this is where the first process of this manner gets stuck."""
+    if manner not in MANNERS or NOTES is None or NOTES.read_text().split("\n").count("started") > 1:
+        return False
+    note(manner)
+    return True
+
+
 def main() -> None:
     note("started")
     note(f"pid {os.getpid()}")
@@ -168,6 +176,12 @@ def main() -> None:
                 answer = {"tools": [{"name": f"t{n}", "inputSchema": OBJECT} for n in range(200)]}
             case "tools/list" if "long" in MANNERS:
                 answer = {"tools": [{"name": "t", "description": "x" * 300_000, "inputSchema": OBJECT}]}
+            case "tools/list" if changed and stuck("sticks-listing"):
+                time.sleep(3600)
+            case "tools/call" if stuck("sticks"):
+                time.sleep(3600)
+            case "tools/call" if stuck("deaf"):
+                answer = None
             case "tools/list":
                 answer = {"tools": listed()}
             case "resources/subscribe" if "secretive" in MANNERS:

@@ -58,7 +58,7 @@ async def test_each_owner_has_a_server_of_their_own(tmp_path: Path) -> None:
     """What one owner's calls leave in a server's memory no other owner's calls find."""
     notes = tmp_path / "notes"
     model = ScriptedModel([step for _ in range(3) for step in (call("mcp__rude__echo", {}), say("x"))])
-    servers = {"rude": rude_server(f"notes={notes}", trust=True)}
+    servers = {"rude": rude_server(f"notes={notes}", trust=True, owners=True)}
     async with served(providers=FakeProviders(model), mcp_servers=servers, rules=[ALLOW]) as client:
         for owner in ("ann", "ben", "ann"):
             scoped = client.engine.scoped(owner)
@@ -66,6 +66,23 @@ async def test_each_owner_has_a_server_of_their_own(tmp_path: Path) -> None:
             assert (await (await scoped.submit(session.id, "go")).wait()).status == "completed"
     lines = notes.read_text().splitlines()
     assert (lines.count("started"), lines.count("echo")) == (2, 3)
+
+
+@pytest.mark.rule("OW-1")
+async def test_a_program_that_is_not_meant_for_owners_is_started_for_none(tmp_path: Path) -> None:
+    """It would run as the server's user: its tools are not there, trusted or not, and it is none of their servers."""
+    notes = tmp_path / "notes"
+    model = ScriptedModel([call("mcp__rude__echo", {}), say("x"), call("mcp__rude__echo", {}), say("x")])
+    servers = {"rude": rude_server(f"notes={notes}", trust=True)}
+    async with served(providers=FakeProviders(model), mcp_servers=servers, rules=[ALLOW]) as client:
+        theirs = await client.engine.scoped("ann").create_session()
+        await (await client.engine.scoped("ann").submit(theirs.id, "go")).wait()
+        assert [one.name for one in model.requests[0].tools if one.name.startswith("mcp__")] == []
+        assert await client.engine.mcp_servers(session_id=theirs.id) == ()
+        assert not notes.exists()
+        own = await client.engine.create_session()
+        await (await client.engine.submit(own.id, "go")).wait()
+    assert "echo" in notes.read_text().splitlines()
 
 
 async def test_what_a_server_answers_is_cut_as_any_output_is() -> None:

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+import clew
 from clew.testing.scripted import call, say
 from tests.integration.http_client import served
 from tests.integration.mcp_peers import ask, told
 
 pytestmark = [pytest.mark.rule("MC-1"), pytest.mark.slow]
+ALLOW = clew.Rule("mcp__*", "*", "allow")
 Handler = Callable[[dict[str, Any]], tuple[int, dict[str, str], bytes]]
 TOOLS = [{"name": "big", "description": "It answers.", "inputSchema": {"type": "object"}}]
 
@@ -265,3 +267,44 @@ async def test_a_name_that_leads_to_this_machine_is_refused_and_a_key_does_not_g
         said = await outcome("http://outward.test/mcp", headers={"authorization": "Bearer x"})
         assert "would go to outward.test in the clear; use https" in said
         assert seen == []
+
+
+async def test_a_server_that_stops_answering_is_connected_to_again_with_the_next_call() -> None:
+    """Its session is left without waiting for a good-bye; the next one works."""
+    kinds: list[str] = []
+    called, forever = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower():
+                size = int(head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
+                request = json.loads(await reader.readexactly(size)) if size else {"method": head.split()[0]}
+                kinds.append(request["method"])
+                begins = request["method"] in ("server/discover", "initialize")
+                if not begins and "tools/call" in kinds and kinds.count("initialize") == 1:
+                    called.set()
+                    await forever.wait()
+                status, more, data = (405, {}, b"") if request["method"] == "get" else answer(request)
+                lines = [f"{key}: {value}" for key, value in {**more, "mcp-session-id": "x"}.items()]
+                writer.write(
+                    "\r\n".join([f"HTTP/1.1 {status} x", f"content-length: {len(data)}", *lines, "", ""]).encode()
+                )
+                writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    servers = {"far": {"url": url, "trust": True, "timeout_s": 4.0}}
+    script = [call("mcp__far__big", {}), call("mcp__far__big", {}), say("done")]
+    try:
+        async with asyncio.timeout(30), served(*script, mcp_servers=servers, rules=[ALLOW]) as client:
+            session_id = await client.session()
+            await client.prompt(session_id, "go")
+            await called.wait()
+            await client.post(f"/api/sessions/{session_id}/abort")
+            await client.idle(session_id)
+            made = [told(one) for one in await ask(client, session_id, "go on")]
+    finally:
+        forever.set()
+        server.close()
+    assert (made, kinds.count("initialize")) == (["so it is"], 2)

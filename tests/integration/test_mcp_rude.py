@@ -20,6 +20,10 @@ pytestmark = pytest.mark.rule("MC-1")
 ALLOW = clew.Rule("mcp__rude__*", "*", "allow")
 
 
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
 @contextlib.asynccontextmanager
 async def talking(*script: Any, rules: tuple[clew.Rule, ...] = (ALLOW,), **server: Any) -> AsyncIterator[AsgiClient]:
     """A rude server, whose definitions are trusted and whose calls are allowed unless a test says otherwise."""
@@ -113,6 +117,53 @@ async def test_a_call_that_hangs_ends_with_its_time_or_an_abort_and_the_server_i
         await noted(tmp_path / "more", "notifications/cancelled 4")
         [server] = client.engine.host.servers.states(_nowhere())  # type: ignore[union-attr]
         assert (server.state, server.runs) == ("ready", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("manner", "names", "outcomes"),
+    [
+        ("sticks", ("echo", "echo"), ("late", "{}")),
+        # Alive, and answers everything but calls: two in a row are enough.
+        ("deaf", ("echo", "echo", "echo"), ("late", "late", "{}")),
+        ("sticks-listing", ("change", "echo", "echo"), ("changed", "untold", "{}")),
+    ],
+)
+async def test_a_server_that_hangs_is_started_again_with_the_next_call(
+    manner: str, names: tuple[str, ...], outcomes: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The call that met it fails in its time, and the first process is gone when the second one starts."""
+    # A server that answers has a quarter of that time to show it, also on a loaded machine.
+    notes, timeout_s = tmp_path / "notes", 4 if manner == "deaf" else 1
+    errors = {
+        "late": f"error: mcp__rude__echo did not end within {timeout_s} s and was stopped; its effects are unknown",
+        "untold": "error: there is no tool 'mcp__rude__echo' here; there are: mcp__rude",
+    }
+    script = [call(f"mcp__rude__{name}", {}) for name in names]
+    async with talking(
+        *script, say("done"), manners=(manner, f"notes={notes}"), timeout_s=timeout_s, start_s=2
+    ) as client:
+        made = await ask(client, await client.session(), "go")
+        # Without its definitions no tool of it is offered at that step.
+        said = [told(one).partition(", question")[0] for one in made]
+        assert said == [errors.get(one, one) for one in outcomes]
+        pids = [int(line.split()[1]) for line in notes.read_text().splitlines() if line.startswith("pid ")]
+        assert [is_alive(pid) for pid in pids] == [False, True]
+
+
+@pytest.mark.slow
+async def test_a_server_is_asked_after_an_aborted_call_and_started_again_if_it_does_not_answer(tmp_path: Path) -> None:
+    """A person who stops a call that hangs does not have to stop the next one."""
+    notes = tmp_path / "notes"
+    script = [call("mcp__rude__echo", {}), call("mcp__rude__echo", {}), say("done")]
+    async with talking(*script, manners=("sticks", f"notes={notes}"), timeout_s=4) as client:
+        session_id = await client.session()
+        await client.prompt(session_id, "go")
+        await noted(notes, "sticks")
+        await client.post(f"/api/sessions/{session_id}/abort")
+        await client.idle(session_id)
+        assert [told(one) for one in await ask(client, session_id, "go on")] == ["{}"]
+    assert notes.read_text().split("\n").count("started") == 2
 
 
 @pytest.mark.slow
@@ -255,7 +306,7 @@ async def test_a_server_sees_its_own_variables_and_none_of_clews(monkeypatch: py
     seen = json.loads(told(part))
     assert (seen["OWN"], seen["AUTH"]) == ("1", "Bearer t0ken")
     assert set(seen) <= {"OWN", "AUTH", "PATH", "HOME", "LANG", "TMPDIR", "USER", "TERM"} | {
-        name for name in seen if name.startswith(("LC_", "__"))
+        name for name in seen if name.startswith(("LC_", "__", "GIT_CONFIG_"))
     }
 
 

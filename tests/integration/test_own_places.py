@@ -113,6 +113,8 @@ CERTAIN = [
     "cat /tmp/../proc/self/cwd/../../.config/clew/token",
     "cat here/../../.config/clew/token",
     "cat < here/../../.config/clew/token",
+    "x=token; cat shortcut/clew/$x",
+    "cat {data}/spill/*/bash-1.txt",
 ]
 PERHAPS = [
     "cat ~/.config/cle*/token",
@@ -122,7 +124,6 @@ PERHAPS = [
     "cat $HOME/$x",
     "cat src/$x",
     "cat $(rev <<< nekot)",
-    "x=token; cat shortcut/clew/$x",
     "HOME=/; cat ~/.config/clew/token",
     "cat ~root/x",
     "cat ~+/x",
@@ -141,7 +142,6 @@ PERHAPS = [
     "cat s*.db",
     "cat /dev/fd/9",
     "cat /home/**/token {real}/**/token",
-    "cat {data}/spill/*/bash-1.txt",
     "ls src | xargs cat",
 ]
 HONEST = [

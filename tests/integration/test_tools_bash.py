@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -142,6 +143,9 @@ async def test_the_environment_is_a_short_list_without_secrets(
         "SHLVL",
         "_",
         "OLDPWD",
+        "GIT_CONFIG_COUNT",
+        "GIT_CONFIG_KEY_0",
+        "GIT_CONFIG_VALUE_0",
     }
     assert "TERM=dumb\n" in told
     assert "LC_CTYPE=C.UTF-8\n" in told
@@ -149,8 +153,21 @@ async def test_the_environment_is_a_short_list_without_secrets(
 
 def test_the_environment_always_has_a_path() -> None:
     """A host without one still finds programs."""
-    assert environment({}) == {"PATH": os.defpath, "TERM": "dumb"}
-    assert environment({"PATH": "/x", "TERM": "xterm", "LC_TOKEN": "x"}) == {"PATH": "/x", "TERM": "dumb"}
+    git = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit"}
+    assert environment({}) == {"PATH": os.defpath, "TERM": "dumb", **git}
+    assert environment({"PATH": "/x", "TERM": "xterm", "LC_TOKEN": "x"}) == {"PATH": "/x", "TERM": "dumb", **git}
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+async def test_git_takes_no_folder_for_a_repository_because_of_its_files(workspace: Path) -> None:
+    """A bare repository that an edit could have made would name programs for git to run."""
+    await run("git init -q --bare sub", workspace)
+    config = f"[core]\n\tbare = false\n\tworktree = {workspace}\n\tfsmonitor = touch {workspace}/ran\n"
+    (workspace / "sub/config").write_text(config)
+    for line in ("git status", "cd objects && git log", "bash -c 'git status'"):
+        assert "cannot use bare repository" in await run(f"cd sub && {line}", workspace)
+    assert "explicit" in await run("git config --get safe.bareRepository", workspace)
+    assert not (workspace / "ran").exists()
 
 
 async def test_a_command_that_takes_too_long_is_ended_and_its_output_told(workspace: Path) -> None:

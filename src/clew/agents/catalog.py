@@ -21,6 +21,7 @@ from clew.agents.manifest import Agent, is_agent_name, parse_manifest
 from clew.agents.restraint import restrain
 from clew.contained import Kept, Unreadable, list_contained, read_contained, shown
 from clew.errors import InternalError, InvalidInput
+from clew.transcript.rule import is_known, unknown_permission
 
 __all__ = ["MAX_MANIFESTS", "MAX_MANIFEST_BYTES", "AgentCatalog", "builtin_agents"]
 
@@ -53,16 +54,17 @@ class AgentCatalog:
         self.notices = notices
 
     @classmethod
-    def load(cls, user_dir: Path | None, workspace: Path | None) -> AgentCatalog:
+    def load(cls, user_dir: Path | None, workspace: Path | None, names: frozenset[str] | None = None) -> AgentCatalog:
         """Every manifest: ``<user_dir>/agents/*.md``, then ``<workspace>/.clew/agents/*.md`` and what other programs
         have there. Blocking.
 
         ``user_dir`` is clew's folder among the user's settings. Read only when something of it has changed.
+        Their rules may name only tools in ``names``; None accepts any.
         """
-        return _kept.get((user_dir, workspace), lambda: cls._read(user_dir, workspace))
+        return _kept.get((user_dir, workspace, names), lambda: cls._read(user_dir, workspace, names))
 
     @classmethod
-    def of(cls, given: Sequence[Agent], tools: Container[str]) -> AgentCatalog:
+    def of(cls, given: Sequence[Agent], tools: Container[str], names: frozenset[str] | None = None) -> AgentCatalog:
         """The agents of a program that brings its own, and clew's own workers. Raises ``InvalidInput``."""
         agents = {name: agent for name, agent in builtin_agents().items() if agent.mode == "internal"}
         if len({agent.name for agent in given}) < len(given):
@@ -78,6 +80,9 @@ class AgentCatalog:
                 if name not in tools and "*" not in name and not name.startswith("mcp__")
             ]:
                 raise InvalidInput(f"the agent {agent.name} names tools that are not there: {', '.join(missing)}")
+            for rule in agent.rules:
+                if names is not None and not is_known(rule.permission, names):
+                    raise InvalidInput(f"the agent {agent.name}: {unknown_permission(rule.permission, names)}")
             rules = tuple(msgspec.structs.replace(rule, source="manifest") for rule in agent.rules)
             own = msgspec.structs.replace(agent, rules=rules, source="user", path=f"the agent {agent.name}")
             notices: list[str] = []
@@ -87,17 +92,17 @@ class AgentCatalog:
         return cls(agents)
 
     @classmethod
-    def _read(cls, user_dir: Path | None, workspace: Path | None) -> AgentCatalog:
+    def _read(cls, user_dir: Path | None, workspace: Path | None, names: frozenset[str] | None = None) -> AgentCatalog:
         agents = dict(builtin_agents())
         notices: list[str] = []
         if user_dir is not None:
-            own = functools.partial(parse_manifest, source="user")
+            own = functools.partial(parse_manifest, source="user", names=names)
             found = _read_folder(user_dir / "agents", user_dir / "agents", own, notices.append)
             agents |= {agent.name: agent for agent in found if _may_be_internal(agent, notices.append)}
         if workspace is not None:
             # What clew allows an agent of any project by itself: what its own assistant may do unasked.
             granted = tuple(rule for rule in builtin_agents()["assistant"].rules if rule.action == "allow")
-            for agent in _read_project(workspace, notices.append):
+            for agent in _read_project(workspace, notices.append, names):
                 if agent.name in agents:
                     owner = {"user": "the user", "builtin": "clew"}.get(agents[agent.name].source, "the project")
                     notices.append(f"{agent.path}: ignored; {owner} has an agent of that name already")
@@ -113,6 +118,11 @@ class AgentCatalog:
             known = ", ".join(sorted(agent.name for agent in self.list()))
             raise InvalidInput(f"there is no agent {name!r}; known are: {known}", agent=name)
         return agent
+
+    def first_known(self, *names: str | None) -> Agent:
+        """Return the first of these agents that exists here; raise when not even the last one does."""
+        known = (name for name in names[:-1] if name in self._agents and self._agents[name].mode != "internal")
+        return self.get(next(known, str(names[-1])))
 
     def get_internal(self, name: str) -> Agent:
         """One of clew's own workers: ``title`` or ``summary``."""
@@ -148,18 +158,18 @@ def _may_be_internal(agent: Agent, notice: Callable[[str], None]) -> bool:
     return False
 
 
-def _read_project(workspace: Path, notice: Callable[[str], None]) -> Iterator[Agent]:
+def _read_project(workspace: Path, notice: Callable[[str], None], names: frozenset[str] | None) -> Iterator[Agent]:
     """The agents a project brings: clew's, then those it has for other programs."""
-    own = functools.partial(parse_manifest, source="project")
+    own = functools.partial(parse_manifest, source="project", names=names)
     yield from _read_folder(workspace / ".clew" / "agents", workspace, own, notice)
-    foreign = functools.partial(parse_foreign, notice=notice)
+    foreign = functools.partial(parse_foreign, notice=notice, names=names)
     yield from _read_folder(workspace / ".claude" / "agents", workspace, foreign, notice)
     files: list[OpencodeFile] = []
     for name in ("opencode.json", "opencode.jsonc"):
         file = workspace / name
         try:
             if (text := _read_text(file, workspace)) is not None:
-                files.append(OpencodeFile(text, path=shown(file), notice=notice))
+                files.append(OpencodeFile(text, path=shown(file), notice=notice, names=names))
         except (Unreadable, InvalidInput) as error:
             # What it refuses all agents is not known.
             said = f"{shown(file)}: it {error}" if isinstance(error, Unreadable) else str(error)

@@ -9,7 +9,7 @@ which tools exist, is not known here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
@@ -18,7 +18,7 @@ from clew.errors import InvalidInput
 from clew.fit import fit
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter
 from clew.mcp_server import McpServer, read_server
-from clew.transcript.rule import Rule
+from clew.transcript.rule import Rule, is_known, unknown_permission
 from clew.transcript.session import read_model
 
 __all__ = [
@@ -112,10 +112,13 @@ def is_agent_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def parse_manifest(text: str, *, name: str, source: AgentSource, path: str) -> Agent:
-    """The agent a manifest describes. ``name`` is the file's; raises ``InvalidInput`` with file and line."""
+def parse_manifest(
+    text: str, *, name: str, source: AgentSource, path: str, names: Collection[str] | None = None
+) -> Agent:
+    """Return the agent a manifest describes. ``name`` is the file's; its rules may name only tools in ``names``, any
+    where that is None. Raise ``InvalidInput`` with file and line."""
     front = parse_front_matter(text, path)
-    fields = _Fields(front.fields, path)
+    fields = _Fields(front.fields, path, names)
     fields.text("name", name.__eq__, f"the name must be the file's, {name}")
     if not is_agent_name(name):
         raise fail(path, 1, "the file must be named with lower case letters, digits and dashes, at most 64")
@@ -147,9 +150,10 @@ def parse_manifest(text: str, *, name: str, source: AgentSource, path: str) -> A
 class _Fields:
     """The fields of a manifest, each read as what it must be."""
 
-    def __init__(self, fields: Mapping[str, Field], path: str) -> None:
+    def __init__(self, fields: Mapping[str, Field], path: str, names: Collection[str] | None) -> None:
         self._fields = fields
         self._path = path
+        self._names = names
         for key, field in fields.items():
             if key not in _KEYS:
                 raise fail(path, field.line, f"{key} is not a key of a manifest; these are: {', '.join(_KEYS)}")
@@ -234,6 +238,9 @@ class _Fields:
         missing = [key for key in _RULE if key not in texts and key != "pinned"]
         if missing:
             raise fail(self._path, line, f"the rule has no {' and no '.join(missing)}")
+        if self._names is not None and not is_known(texts["permission"], self._names):
+            what = unknown_permission(texts["permission"], self._names)
+            raise fail(self._path, lines.get("permission", line), what)
         pinned = texts.pop("pinned", "false") == "true"
         return fit({**texts, "source": "manifest", "pinned": pinned}, Rule)
 

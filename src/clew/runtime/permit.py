@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -17,9 +17,10 @@ import msgspec
 from clew.fit import fit
 from clew.permissions.blanket import denies_all
 from clew.permissions.evaluate import Decision, evaluate, strictest
+from clew.runtime.confinement import Confinement
 from clew.runtime.places import OwnPlaces, glob_finder, leads_to
 from clew.store.base import Moment, Store, get_session
-from clew.transcript.rule import Mode, Rule, Target
+from clew.transcript.rule import Mode, Rule, Target, mark_unknown
 from clew.transcript.session import Session
 
 __all__ = ["Permit", "RulesInForce", "stored_rules"]
@@ -33,8 +34,8 @@ _SHORT: Final = 4_096
 class RulesInForce(msgspec.Struct, frozen=True):
     """The rules as they were when a call was made. Deciding reads no rule; where paths of a shell line lead is.
 
-    ``own`` keeps the session out of clew's own places. Those of a parent are not weighed for its subagent, which has
-    a spill folder of its own.
+    ``own`` keeps the session out of clew's own places, ``confined`` an owner's session in its workspace. Those of a
+    parent are not checked for its subagent, which has a spill folder of its own and the same workspace.
     """
 
     own: tuple[Rule, ...]
@@ -46,10 +47,13 @@ class RulesInForce(msgspec.Struct, frozen=True):
     workspace: Path | None
     attended: bool
     parent: RulesInForce | None
+    confined: Confinement | None = None
 
     def decide(
         self, targets: Sequence[Target], tool: str | None = None, own: tuple[Rule, ...] | None = None
     ) -> Decision:
+        if own is None and self.confined is not None and (refused := self.confined.refuse(targets)) is not None:
+            return refused
         own = self.own if own is None else own
         decision = evaluate(
             targets,
@@ -80,10 +84,11 @@ class RulesInForce(msgspec.Struct, frozen=True):
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """Decides for one session, with the rules as they are stored now."""
+    """Decides for one session, with the rules as they are stored now. ``names`` are those of all tools."""
 
     store: Store
     session_id: str
+    names: Collection[str]
     manifest: tuple[Rule, ...]
     workspace: Path | None
     places: OwnPlaces
@@ -127,12 +132,13 @@ class Permit(msgspec.Struct, frozen=True):
             own,
             aliases,
             self.manifest,
-            stored_rules(stored.session.permissions, "session"),
-            stored_rules(stored.project, "project"),
+            stored_rules(stored.session.permissions, "session", self.names),
+            stored_rules(stored.project, "project", self.names),
             mode,
             self.workspace,
             self.attended,
             parent,
+            None if stored.session.owner is None else self.places.confine(self.session_id, self.workspace),
         )
 
 
@@ -144,12 +150,15 @@ class _Stored(msgspec.Struct, frozen=True):
     parent: _Stored | None
 
 
-def stored_rules(values: Sequence[dict[str, object]], source: Literal["session", "project"]) -> tuple[Rule, ...]:
-    """Rules as stored. One that no longer reads may have been a denial, so in its place everything is asked about."""
+def stored_rules(
+    values: Sequence[dict[str, object]], source: Literal["session", "project"], names: Collection[str]
+) -> tuple[Rule, ...]:
+    """Return rules as stored. An unreadable one may have been a denial, so everything is asked about in its place; one
+    that names none of ``names`` is marked as unknown."""
     rules: list[Rule] = []
     for value in values:
         try:
             rules.append(fit({**value, "source": source, "pinned": False}, Rule))
         except msgspec.ValidationError:
             rules.append(Rule("*", "*", "ask", source))
-    return tuple(rules)
+    return mark_unknown(rules, names)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from clew.permissions.rules import own_rules
+from clew.runtime.confinement import Confinement
 from clew.transcript.rule import Rule
 
 __all__ = ["OwnPlaces", "glob_finder", "leads_to"]
@@ -48,6 +49,10 @@ class OwnPlaces:
         spill, files = _spellings([self._spill]), self.files
         folders = tuple(dict.fromkeys((*_spellings(self._folders), *spill)))
         return _rules_for(folders, files, spill, session_id), self._aliases(folders, files)
+
+    def confine(self, session_id: str, workspace: Path | None) -> Confinement:
+        """Return the check that confines an owner's session to its workspace and its own long outputs."""
+        return Confinement(workspace, self._spill / session_id)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -120,6 +125,7 @@ def leads_to(path: str) -> str:
 def glob_finder() -> Callable[[str], Sequence[str] | None]:
     """A function that gives the paths a shell's glob finds behind links and under second names: names do not show
     where those lead. It finds rather too much. None when there is too much to look at; one for each decision.
+    ``**`` is every depth below a folder, no link followed; with a slash at its end the pattern finds folders only.
     """
     room = _MAX_ENTRIES
 
@@ -130,6 +136,18 @@ def glob_finder() -> Callable[[str], Sequence[str] | None]:
             # Brackets mean more in a shell than here, so they stand for anything.
             glob = name.partition("[")[0] + "*" if "[" in name else name
             following: list[tuple[str, bool]] = []
+            if name == "**":
+                below = [folder for folder, _ in reached]
+                for folder in below:
+                    for entry in _entries(folder or "/"):
+                        room -= 1
+                        if room < 0:
+                            return None
+                        following.append((entry.path, entry.is_symlink()))
+                        if entry.is_dir(follow_symlinks=False):
+                            below.append(entry.path)
+                reached = following
+                continue
             for folder, linked in reached:
                 if glob == name and not ("*" in name or "?" in name):
                     following.append((f"{folder}/{name}", linked or os.path.islink(f"{folder}/{name}")))
@@ -141,7 +159,8 @@ def glob_finder() -> Callable[[str], Sequence[str] | None]:
                     if fnmatchcase(entry.name, glob):
                         following.append((entry.path, linked or entry.is_symlink()))
             reached = following
-        return [path for path, linked in reached if linked or _linked_file(path)]
+        found = [path for path, linked in reached if linked or _linked_file(path)]
+        return [path for path in found if os.path.isdir(path)] if pattern.endswith("/") else found
 
     return finds
 

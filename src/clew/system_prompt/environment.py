@@ -26,10 +26,12 @@ def collect_environment(
     model: Model,
     workspace: Path | None = None,
     media: bool = False,
+    use_git: bool = True,
     zone: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Environment:
-    """Where and when a turn runs. Blocking, because of git. ``zone`` is an IANA name; the machine's unless given."""
+    """Return where and when a turn runs. Blocking, because of git, which runs only with ``use_git``. ``zone`` is an
+    IANA name; the machine's unless given."""
     date, zone_name = date_and_zone(clock.now_ms(), zone, environ)
     return Environment(
         platform=f"{platform.system()} {platform.machine()}".strip(),
@@ -38,7 +40,7 @@ def collect_environment(
         model=str(model),
         variant=model.variant,
         workspace=str(workspace) if workspace is not None else None,
-        git=find_git_state(workspace, environ=environ) if workspace is not None else None,
+        git=find_git_state(workspace, environ=environ) if workspace is not None and use_git else None,
         media=media,
     )
 

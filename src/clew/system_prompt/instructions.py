@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from clew.contained import ContainedText, Kept, Unreadable, note, read_contained, shown
+from clew.contained import ContainedText, Kept, Unreadable, note, read_contained, resolve_folder, shown
 from clew.system_prompt.inputs import Instruction
 from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES
 
@@ -39,9 +39,10 @@ class _Project(msgspec.Struct, frozen=True):
 
 
 def load_instructions(workspace: Path, *, home: Path | None = None) -> Instructions:
-    """The instruction files of a workspace, read when one has changed. Blocking. ``home`` is the user's."""
+    """Return the instruction files of a workspace, read when one has changed. Blocking. ``home`` is the user's,
+    or another folder above which nothing is read."""
     home = home or _home()
-    real_home = Path(os.path.realpath(home)) if home else None
+    real_home = _resolve(home) if home else None
     return _kept.get((workspace, real_home), lambda: _load(workspace, real_home))
 
 
@@ -84,6 +85,13 @@ def _read(path: Path, inside: Path) -> ContainedText | None:
     return found
 
 
+def _resolve(folder: Path) -> Path:
+    try:
+        return resolve_folder(folder)
+    except (OSError, Unreadable):
+        return folder
+
+
 def _home() -> Path | None:
     try:
         return Path.home()
@@ -94,7 +102,7 @@ def _home() -> Path | None:
 def _find_project(workspace: Path, real_home: Path | None) -> _Project:
     note(workspace)
     try:
-        start = Path(os.path.realpath(workspace, strict=True))
+        start = resolve_folder(workspace)
         if not start.is_dir():
             return _Project((), None)
     except (OSError, ValueError):

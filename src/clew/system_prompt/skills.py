@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from clew.contained import Kept, Unreadable, list_contained, read_contained, shown
+from clew.contained import Kept, Unreadable, list_contained, read_contained, resolved, shown
 from clew.errors import InvalidInput
 from clew.front_matter import Scalar, parse_front_matter, split_front_matter
 from clew.system_prompt.inputs import Skill, SkillSource
@@ -81,7 +81,8 @@ class SkillCatalog:
             raise InvalidInput(f"there is no skill {one_line(name, 80)!r}; known are: {known}", skill=name[:80])
         skill, place = found
         try:
-            file = read_contained(place.file, place.inside, MAX_SKILL_BYTES)
+            with resolved(place.inside):
+                file = read_contained(place.file, place.inside, MAX_SKILL_BYTES)
         except Unreadable as error:
             raise InvalidInput(f"the skill {name} {error}", skill=name) from error
         if file is None:

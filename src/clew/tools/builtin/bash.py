@@ -19,8 +19,10 @@ from msgspec import Meta
 from clew.errors import ToolFailed
 from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext, ToolOutput
 from clew.tools.decorator import FunctionTool, tool
+from clew.tools.files.hard_links import files_named_outside
 from clew.tools.output import Spool
 from clew.tools.process.environment import environment
+from clew.tools.process.owner_sandbox import find_owner_sandbox
 from clew.tools.process.program import Ending, Program, run_program
 from clew.tools.process.sandbox import Sandbox
 from clew.tools.thread import run_in_thread
@@ -42,7 +44,10 @@ running in the background is ended with it."""
 
 
 def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]] = tuple) -> FunctionTool:
-    """The tool; with a ``sandbox`` every command runs in one, out of reach of the ``closed`` places."""
+    """Return the tool; with a ``sandbox`` every command runs in one, out of reach of the ``closed`` places.
+
+    Those of an owner's session run in a sandbox of their own under every setting, or not at all.
+    """
 
     # The watchdog comes after the tool's own limit and its grace times, which leave all dead and the output told.
     @tool(
@@ -67,16 +72,26 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
         # "--" ends the options: a line that begins with a dash is a command, too.
         argv = [shell, "--noprofile", "--norc", "-c", "--", command]
         program = Program(argv=argv, cwd=context.workspace, env=environment(os.environ), timeout_ms=timeout_ms)
-        if sandbox is None:
+        if sandbox is None and context.owner is None:
             return await _run(program, context)
         scratch = Path(await run_in_thread(tempfile.mkdtemp, prefix="clew-"))
         try:
-            fenced = await run_in_thread(sandbox.around, program, scratch, closed(), (context.spill,))
+            fenced = await run_in_thread(_fence, program, sandbox, scratch, closed(), context)
             return await _run(fenced, context)
         finally:
             await run_in_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     return bash
+
+
+def _fence(
+    program: Program, sandbox: Sandbox | None, scratch: Path, closed: Sequence[str], context: ToolContext
+) -> Program:
+    if context.owner is not None:
+        # Writing to a file that has a name outside would change it there.
+        hidden = files_named_outside(program.cwd)
+        return find_owner_sandbox().around(program, scratch, closed, (context.spill,), hidden)
+    return program if sandbox is None else sandbox.around(program, scratch, closed, (context.spill,))
 
 
 async def _run(program: Program, context: ToolContext) -> ToolOutput:

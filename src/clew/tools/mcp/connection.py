@@ -10,9 +10,9 @@ import asyncio
 import importlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from clew.clock import Clock, Timer
 from clew.errors import ToolFailed
@@ -30,8 +30,12 @@ IDLE_MS: Final = 30 * 60 * 1000
 _PAUSE_MS: Final = 1_000
 _LONGEST_PAUSE_MS: Final = 60_000
 _ENDING_S: Final = 5.0
+_PROBE_S: Final = 5.0
+_MAX_OVERDUE: Final = 2
+"""Calls in a row that may run out of time before a server that answers other requests is started again."""
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
 
+T = TypeVar("T")
 Report = Callable[[Any], None]
 
 
@@ -73,6 +77,8 @@ class Connection:
         self._listing = asyncio.Lock()
         self._closed = False
         self._busy = 0
+        self._probing: asyncio.Task[None] | None = None
+        self._overdue = 0
         self._listeners: list[Listener] = []
         self._listens_to_others = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
@@ -108,6 +114,8 @@ class Connection:
         ``ToolFailed``."""
         if anew:
             self._stale, self._not_before = self._client is not None, 0.0
+        if self._probing is not None:
+            await asyncio.wait({self._probing})
         while self._task is not None and self._stop.is_set():
             await asyncio.wait({self._task})
         self.begin()
@@ -122,11 +130,36 @@ class Connection:
             raise ToolFailed(self._failure())
         return self.known
 
+    async def _end_if_hung(self) -> None:
+        """End a server that left a call unanswered and does not list its tools; the next call starts it again, like one
+        that broke. A server that does list them may only have a slow tool, unless several calls in a row time out."""
+        try:
+            if self._client is not None and (self._overdue < _MAX_OVERDUE or self._busy):
+                await _unless_left(self._sdk.list_tools(self._client), min(_PROBE_S, self.server.timeout_s / 4))
+                return
+        except TimeoutError:
+            pass
+        except Exception:
+            # An error is an answer; and what broke the connection has ended it.
+            return
+        await self._abandon("it does not answer")
+
+    async def _abandon(self, why: str) -> None:
+        """End the server without a closing request, which it would have to answer."""
+        task = self._task
+        self._overdue = 0
+        self._wire.close(why)
+        if task is not None:
+            await asyncio.wait({task}, timeout=_ENDING_S)
+            task.cancel()
+
     async def _renew(self, client: Client) -> None:
         self._stale = False
         try:
-            async with asyncio.timeout(self.server.start_s):
-                self.known = await self._list(client)
+            self.known = await _unless_left(self._list(client), self.server.start_s)
+        except TimeoutError:
+            await self._abandon(f"it did not list its tools within {self.server.start_s:g} s")
+            raise ToolFailed(self._failure()) from None
         except BaseException as error:
             self._stale = True
             if not isinstance(error, Exception):
@@ -142,8 +175,14 @@ class Connection:
         if client is None or task is None:
             raise ToolFailed(self._failure())
         self._busy += 1
+        asked = self._clock.monotonic_ms()
         try:
-            answer: dict[str, Any] = await self._sdk.ask(client, tool, args, report)
+            answer: dict[str, Any] = await _unless_left(self._sdk.ask(client, tool, args, report))
+        except asyncio.CancelledError:
+            self._overdue += self._clock.monotonic_ms() - asked >= self.server.timeout_s * 1000
+            if self._probing is None or self._probing.done():
+                self._probing = asyncio.get_running_loop().create_task(self._end_if_hung())
+            raise
         except self._sdk.Lost as lost:
             # How it ended is known once it is over.
             self._wire.close(str(lost.__cause__))
@@ -152,7 +191,7 @@ class Connection:
         finally:
             self._busy -= 1
             self._touch()
-        self._breaks = 0
+        self._breaks = self._overdue = 0
         return answer
 
     def listen(self, uri: str, heard: Callable[[], None], told: Callable[[str | None], None]) -> Listener:
@@ -180,6 +219,8 @@ class Connection:
             self._keeping.cancel()
         if self._idle is not None:
             self._idle.cancel()
+        if self._probing is not None:
+            self._probing.cancel()
         self._stop.set()
         if self._task is not None:
             if self.state == "starting":
@@ -313,6 +354,21 @@ class Connection:
     async def _list(self, client: Client) -> Definitions:
         listed = await self._sdk.list_tools(client)
         return await run_in_thread(read_definitions, self.name, listed)
+
+
+async def _unless_left(asked: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    """Return the answer of a server; leave immediately when it is late or the caller is cancelled. The request is
+    cancelled in the background: a server that hangs may not read the cancellation either."""
+    asking = asyncio.get_running_loop().create_task(asked)
+    try:
+        await asyncio.wait({asking}, timeout=timeout_s)
+        if not asking.done():
+            raise TimeoutError
+        return asking.result()
+    finally:
+        if not asking.done():
+            asking.cancel()
+            asking.add_done_callback(lambda left: left.cancelled() or left.exception())
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:

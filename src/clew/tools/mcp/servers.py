@@ -42,7 +42,8 @@ class McpServers:
         return tuple(name for name, server, _ in self._of(place) if server.enabled)
 
     def _of(self, place: Place) -> Iterator[tuple[str, McpServer, Source]]:
-        """A session's own go before its agent's, and these before the host's."""
+        """Yield a session's own before its agent's, and these before the host's. An owner gets no program among them
+        that is not marked for owners: it would run as the server's user."""
         found: dict[str, tuple[McpServer, Source]] = {
             name: (server, "user")
             for name, server in self._servers.items()
@@ -54,7 +55,8 @@ class McpServers:
         for name, server in self._given.get(place.session_id, {}).items():
             found[name] = server, "session"
         for name, (server, source) in sorted(found.items()):
-            yield name, server, source
+            if place.owner is None or server.command is None or server.owners:
+                yield name, server, source
 
     async def serve(self, place: Place, names: tuple[str, ...]) -> tuple[Served, ...]:
         found = [self._connection(place, name, server) for name, server, _ in self._of(place) if name in names]

@@ -10,10 +10,12 @@ from typing import Final
 __all__ = ["environment"]
 
 _KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
+# git must not take a folder for a repository because of the files in it: its config would name programs to run.
+_GIT: Final = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit"}
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVATE", re.IGNORECASE)
 
 
 def environment(host: Mapping[str, str]) -> dict[str, str]:
     """The variables of such a program, made from the host's."""
     kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith("LC_")}
-    return {"PATH": os.defpath, **{k: v for k, v in kept.items() if not _SECRET.search(k)}, "TERM": "dumb"}
+    return {"PATH": os.defpath, **{k: v for k, v in kept.items() if not _SECRET.search(k)}, "TERM": "dumb", **_GIT}

@@ -24,6 +24,8 @@ _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 _DROP_CAPABILITY = 24
 # To trace processes, to administer, to measure: each lets root look into a process that Landlock keeps from others.
 _LOOKING_INTO = (19, 21, 38)
+# Capabilities that an owner's program keeps under root: those to write in a workspace that belongs to another user.
+_OF_ROOT_INSIDE = (0, 1, 3, 4)
 
 # Rights over files, by their bits; which of them a kernel knows depends on its ABI.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
@@ -41,6 +43,11 @@ LEAST_ABI = 3
 _MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
 _IO_URING_SETUP = 425
 _LOCAL_FAMILIES = (1, 16)
+# Landlock knows nothing of them. Limits and scheduling of another process: prlimit64, sched_setaffinity,
+# sched_setscheduler, sched_setparam, sched_setattr, allowed for oneself; and setpriority, ioprio_set, and the keys of
+# the kernel's keyring (keyctl, add_key, request_key), which are the server's, too.
+_OF_ONESELF = {"x86_64": (302, 203, 144, 142, 314), "aarch64": (261, 122, 119, 118, 274)}
+_REFUSED = {"x86_64": (141, 251, 250, 248, 249), "aarch64": (140, 30, 219, 217, 218)}
 
 
 def landlock_abi() -> int:
@@ -56,7 +63,10 @@ def can_filter_sockets() -> bool:
 
 
 def restrict(fence: Mapping[str, Any]) -> None:
-    """Fence this process in: ``write``, ``read``, ``devices`` and ``list`` are paths, ``network`` leaves it one."""
+    """Fence this process in: ``write``, ``read``, ``devices`` and ``list`` are paths, ``network`` leaves it one.
+
+    ``apart`` is for an owner's program: other processes, and the rights of root, are out of reach as well.
+    """
     abi = landlock_abi()
     if abi < LEAST_ABI:
         raise OSError(f"the kernel's Landlock is of version {abi}, and {LEAST_ABI} is needed")
@@ -84,7 +94,8 @@ def restrict(fence: Mapping[str, Any]) -> None:
             finally:
                 os.close(handle)
     # Who is not root has none of these to lose, and is refused.
-    for capability in _LOOKING_INTO:
+    dropped = [one for one in range(64) if one not in _OF_ROOT_INSIDE] if fence["apart"] else _LOOKING_INTO
+    for capability in dropped:
         ctypes.CDLL(None).prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
     if ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError("the kernel did not promise that privileges stay as they are")
@@ -92,7 +103,7 @@ def restrict(fence: Mapping[str, Any]) -> None:
     _call(_RESTRICT_SELF, ctypes.c_int(ruleset), 0)
     os.close(ruleset)
     if not fence["network"] and can_filter_sockets():
-        _filter_sockets()
+        _filter_calls(apart=fence["apart"])
 
 
 def _call(number: int, *arguments: object) -> int:
@@ -104,25 +115,24 @@ def _call(number: int, *arguments: object) -> int:
     return result
 
 
-def _filter_sockets() -> None:
-    """No socket but a local one: Landlock knows TCP alone. The queue through which sockets could be had goes, too."""
-    machine, socket = _MACHINES[os.uname().machine]
+def _filter_calls(*, apart: bool) -> None:
+    """No socket but a local one: Landlock knows TCP alone. The queue through which sockets could be had goes, too.
+
+    With ``apart`` no call that changes another process, either.
+    """
+    name = os.uname().machine
+    machine, socket = _MACHINES[name]
     load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
-    refuse, allow = 0x00050000 | 13, 0x7FFF0000
-    # Each step: what to do, its value, and how many steps are left out when it holds and when it does not.
-    steps = [
-        (load, 4, 0, 0),
-        (equal, machine, 0, 8),
-        (load, 0, 0, 0),
-        (at_least, 0x40000000, 6, 0),
-        (equal, _IO_URING_SETUP, 5, 0),
-        (equal, socket, 0, 3),
-        (load, 16, 0, 0),
-        (equal, _LOCAL_FAMILIES[0], 1, 0),
-        (equal, _LOCAL_FAMILIES[1], 0, 1),
-        (answer, allow, 0, 0),
-        (answer, refuse, 0, 0),
-    ]
+    refuse, allow = (answer, 0x00050000 | 13, 0, 0), (answer, 0x7FFF0000, 0, 0)
+    # Each step: what to do, its value, and how many steps are left out when it holds and when it does not. What is
+    # loaded: the architecture, the number of the call, its first argument.
+    steps = [(load, 4, 0, 0), (equal, machine, 1, 0), refuse, (load, 0, 0, 0), (at_least, 0x40000000, 0, 1), refuse]
+    for number in (_IO_URING_SETUP, *(_REFUSED[name] if apart else ())):
+        steps += [(equal, number, 0, 1), refuse]
+    for number in _OF_ONESELF[name] if apart else ():
+        steps += [(equal, number, 0, 4), (load, 16, 0, 0), (equal, 0, 0, 1), allow, refuse]
+    steps += [(equal, socket, 0, 4), (load, 16, 0, 0), (equal, _LOCAL_FAMILIES[0], 2, 0)]
+    steps += [(equal, _LOCAL_FAMILIES[1], 1, 0), refuse, allow]
     program = b"".join(struct.pack("HBBI", code, yes, no, value) for code, value, yes, no in steps)
     held = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(held))

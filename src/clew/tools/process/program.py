@@ -28,7 +28,7 @@ from clew.errors import ToolFailed
 from clew.tools.base import Signal
 from clew.tools.thread import run_in_thread
 
-__all__ = ["Ending", "Program", "pack", "programs_ended", "run_program", "start_warden"]
+__all__ = ["Ending", "Program", "pack", "programs_ended", "run_blocking", "run_program", "start_warden"]
 
 # Imported, not run as a file: so it is compiled once and not each time.
 _WARDEN: Final = "import sys; sys.path.append(sys.argv[1]); import warden; warden.main()"
@@ -79,7 +79,7 @@ _stopping: set[asyncio.Future[Ending]] = set()
 async def run_program(program: Program, sink: Callable[[bytes], None], signal: Signal) -> Ending:
     """Run it to its end. ``sink`` is called in another thread. A cancelled wait ends the program first, too."""
     stop = threading.Event()
-    running = asyncio.ensure_future(run_in_thread(_run, program, sink, stop))
+    running = asyncio.ensure_future(run_in_thread(run_blocking, program, sink, stop))
     aborted = asyncio.ensure_future(signal.wait())
     try:
         await asyncio.wait({running, aborted}, return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +150,8 @@ def start_warden(
         raise ToolFailed(f"the program could not be started: {error}") from error
 
 
-def _run(program: Program, sink: Callable[[bytes], None], stop: threading.Event) -> Ending:
+def run_blocking(program: Program, sink: Callable[[bytes], None], stop: threading.Event) -> Ending:
+    """Run it to its end, in this thread. Raises ``ToolFailed`` where it cannot be started."""
     handles: list[int] = []
     try:
         for _ in range(3):

@@ -81,6 +81,7 @@ class Sandbox(msgspec.Struct, frozen=True):
             # Names can be listed everywhere; a folder that cannot be listed breaks many a program.
             "list": ["/"],
             "network": self.mode == "files",
+            "apart": "",
         }
         return msgspec.structs.replace(program, env=env, fence=fence)
 

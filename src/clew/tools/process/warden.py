@@ -208,6 +208,10 @@ def become(job: dict[str, Any], tell: int) -> None:
     if job["fence"] is not None:
         import landlock  # type: ignore[import-not-found, unused-ignore]
 
+        if job["fence"]["apart"]:
+            import private_root  # type: ignore[import-not-found, unused-ignore]
+
+            private_root.enter(job["fence"]["apart"], job["cwd"], job["fence"])
         landlock.restrict(job["fence"])
     if job["script"] is not None:
         os.close(tell)
