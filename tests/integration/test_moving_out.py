@@ -17,7 +17,10 @@ from tests.integration.test_moving_in import taken
 
 __all__ = ["run"]
 
-NAMES = frozenset({"uuid", "parentUuid", "logicalParentUuid", "id", "parentId"})
+NAMES = frozenset(
+    {"uuid", "parentUuid", "logicalParentUuid", "leafUuid", "messageId", "preservedSegment", "preservedMessages"}
+    | {"id", "ids", "parentId", "targetId", "fromId"}
+)
 
 
 def come_back(run: Run, tmp_path: Path, program: str, session: str) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from clew.errors import Invalid
 from clew.ids import SessionIdForm
+from clew.interop.programs.claude_code_file import format_claude_code
+from clew.interop.programs.pi_file import format_pi
 from clew.interop.programs.planting import Soil, plant
 from clew.interop.programs.readers import READERS, read_foreign
 from clew.interop.soundness import check_portable
@@ -57,13 +59,16 @@ DOCUMENT = {
 
 
 def takes(program: Any, data: bytes) -> None:
-    """Refused in words, or a session that any store would take."""
+    """Refused in words, or a session that any store would take and that is exported again."""
     try:
         found = read_foreign(program, data)
     except Invalid:
         return
     for foreign in found:
-        check_portable(plant(foreign, SOIL))
+        portable = plant(foreign, SOIL)
+        check_portable(portable)
+        assert format_claude_code(portable)
+        assert format_pi(portable)
 
 
 def spoilt(value: Any, chance: random.Random) -> Any:

@@ -8,7 +8,7 @@ cannot be said in clew's rules is made wider, and where that is not possible the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +26,7 @@ from clew.contained import shown
 from clew.errors import InvalidInput
 from clew.fit import fit
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter, split_front_matter
-from clew.transcript.rule import Rule
+from clew.transcript.rule import Rule, is_known
 from clew.transcript.session import read_model
 
 __all__ = ["OpencodeFile", "parse_foreign"]
@@ -53,6 +53,17 @@ _TOOLS: Final = {
     "write": "write",
 }
 """What a tool is called here, by its name elsewhere in small letters. Any other name is kept as it is."""
+_ELSEWHERE: Final = frozenset(
+    (
+        "artifact", "batch", "bashoutput", "codesearch", "croncreate", "crondelete", "cronlist",
+        "enterplanmode", "enterworktree", "exitplanmode", "exitworktree", "invalid", "killbash",
+        "killshell", "listmcpresourcestool", "lsp", "monitor", "notebookedit", "notebookread",
+        "plan_enter", "plan_exit", "powershell", "readmcpresourcetool", "schedulewakeup", "sendmessage",
+        "slashcommand", "taskcreate", "taskget", "tasklist", "taskoutput", "taskstop", "taskupdate",
+        "teamcreate", "teamdelete", "toolsearch", "websearch", "workflow",
+    )
+)  # fmt: skip
+"""Tools of those programs that clew does not have, in small letters."""
 _FREER_MODES: Final = ("acceptEdits", "auto", "bypassPermissions", "dontAsk")
 _MODES: Final[Mapping[str, AgentMode]] = {"primary": "primary", "subagent": "subagent", "all": "subagent"}
 _USED: Final = frozenset(
@@ -75,8 +86,11 @@ _ANY_SERVER: Final = "mcp__*"
 _FILE: Final = re.compile(r"\{file:([^{}]+)\}")
 
 
-def parse_foreign(text: str, *, name: str, path: str, notice: Callable[[str], None]) -> Agent | None:
-    """The agent of a Markdown file; None for one that is switched off. ``name`` is the file's.
+def parse_foreign(
+    text: str, *, name: str, path: str, notice: Callable[[str], None], names: Collection[str] | None = None
+) -> Agent | None:
+    """Return the agent of a Markdown file; None for one that is switched off. ``name`` is the file's, ``names`` are
+    those of the tools here; None accepts any.
 
     Raises ``InvalidInput`` with file and line.
     """
@@ -89,7 +103,7 @@ def parse_foreign(text: str, *, name: str, path: str, notice: Callable[[str], No
             front = parse_front_matter(f"---\n{_LINE.sub(_quoted, head)}\n---\n{body}", path)
         except InvalidInput:
             raise error from None
-    return _Foreign(front.fields, path, notice).agent(name, front.body)
+    return _Foreign(front.fields, path, notice, names).agent(name, front.body)
 
 
 def _quoted(line: re.Match[str]) -> str:
@@ -102,8 +116,10 @@ def _quoted(line: re.Match[str]) -> str:
 class OpencodeFile:
     """An ``opencode.json``, comments and last commas allowed. Raises ``InvalidInput`` where it is none."""
 
-    def __init__(self, text: str, *, path: str, notice: Callable[[str], None]) -> None:
-        self._path, self._notice = path, notice
+    def __init__(
+        self, text: str, *, path: str, notice: Callable[[str], None], names: Collection[str] | None = None
+    ) -> None:
+        self._path, self._notice, self._names = path, notice, names
         plain = _LAST_COMMA.sub(r"\1", _NOT_DATA.sub(r"\1", text))
         try:
             told = msgspec.json.decode(plain)
@@ -114,7 +130,7 @@ class OpencodeFile:
         self._agents = agents
         # What it says of all agents: of that only what narrows is of use.
         shared = _fields({key: told.get(key) for key in ("tools", "permission")}, path)
-        self._offered, rules = _Foreign(shared, path, notice).permissions()
+        self._offered, rules = _Foreign(shared, path, notice, names).permissions()
         self._rules = tuple(rule for rule in rules if rule.action != "allow")
 
     def narrow(self, agent: Agent) -> Agent:
@@ -139,7 +155,7 @@ class OpencodeFile:
                         raise InvalidInput(f"{where}: its prompt {error}") from error
                 elif "{env:" in prompt or "{file:" in prompt:
                     raise InvalidInput(f"{where} has a prompt that is put together; only a whole {{file:…}} is read")
-                if agent := _Foreign(_fields(one, where), where, self._notice).agent(name, prompt.strip()):
+                if agent := _Foreign(_fields(one, where), where, self._notice, self._names).agent(name, prompt.strip()):
                     yield agent
             except InvalidInput as error:
                 self._notice(f"{error}; the agent is ignored")
@@ -171,8 +187,15 @@ def _value(value: Any) -> Value:
 class _Foreign:
     """The fields of one agent, each read as far as clew has the like of it."""
 
-    def __init__(self, fields: Mapping[str, Field], path: str, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, Field],
+        path: str,
+        notice: Callable[[str], None],
+        names: Collection[str] | None,
+    ) -> None:
         self._fields = fields
+        self._names = names
         self._path = path
         self._tell = notice
 
@@ -262,7 +285,7 @@ class _Foreign:
         rules: list[Rule] = []
         offered = self._tools(rules)
         if "disallowedTools" in self._fields:
-            rules += (_refuse(tool) for tool in self._named("disallowedTools"))
+            rules += (_refuse(tool) for tool in self._known(self._named("disallowedTools")))
         if "permission" in self._fields:
             offered = _both(offered, self._permission(rules))
         mode = self._text("permissionMode")
@@ -287,7 +310,7 @@ class _Foreign:
             return None if "*" in named else named
         flags = dict(self._switches(field.value))
         if flags.pop("*", True):
-            rules += (_refuse(tool) for name, on in flags.items() if not on for tool in _gated(name))
+            rules += (_refuse(tool) for name, on in flags.items() if not on for tool in self._known(_gated(name)))
             return None
         switched_on = (name for name, on in flags.items() if on)
         tools = (tool for name in switched_on for tool in ((_tool(name),) if name.lower() in _TOOLS else _meant(name)))
@@ -349,9 +372,26 @@ class _Foreign:
             if name in ("doom_loop", "external_directory"):
                 self._passed_over(f"permission {name}", "clew always asks there")
                 continue
-            for tool in _gated(name):
+            for tool in self._meant_by(name):
                 rules += _rules_of(tool, cases)
         return None if offered is None else tuple(dict.fromkeys(offered))
+
+    def _known(self, tools: Iterable[str]) -> list[str]:
+        """Return the tools that clew or an MCP server may have: one that does not exist needs no refusal."""
+        return [tool for tool in tools if self._names is None or is_known(tool, self._names)]
+
+    def _meant_by(self, name: str) -> tuple[str, ...]:
+        """Return the tools a permission is about; an unknown one is kept, and its rules apply to every tool."""
+        tools = _gated(name)
+        # A server's tool has no dot in its name there.
+        known = self._known(tools if "." not in name else (_tool(name),))
+        if known:
+            return tuple(known)
+        if name.lower() in _ELSEWHERE:
+            self._passed_over(f"permission {name}", "clew has no such tool")
+            return ()
+        self._notice(f"permission {name} names no known tool; what it denies or asks about applies to every tool")
+        return tools[:1]
 
     def _cases(self, name: str, value: Value) -> list[tuple[str, str]]:
         """Pattern and action, in order, from the last word on everything."""

@@ -62,8 +62,12 @@ def format_session(
     redact: bool = True,
     secrets: Sequence[str] = (),
     hidden: bool = False,
+    signers: Sequence[str] = ("anthropic",),
 ) -> bytes:
-    """The session in that format. ``secrets`` are values to take out beside those that are known by their pattern."""
+    """Return the session in that format. ``secrets`` are values to redact besides those known by their pattern;
+    ``signers`` are the providers whose signed thoughts Anthropic's API accepts."""
     if redact:
         portable = redact_session(portable, secrets)
+    if format == "claude-code":
+        return format_claude_code(portable, signers)
     return FORMATS[format].write(portable, hidden)

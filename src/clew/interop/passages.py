@@ -119,7 +119,7 @@ def piece_of(data: dict[str, Any]) -> Piece | None:
     summary = (p.data_of(data, p.COMPACTION_PART) or {}).get("summary")
     if isinstance(summary, str):
         return Piece("summary", summary)
-    if kind in (p.STEP_START, p.KEPT_PART):
+    if kind in p.UNSEEN:
         return None
     return Piece("other", title=kind, blocks=(Block("", shown_json(data), "json"),))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from clew.errors import InvalidInput, UnsupportedValue
 from clew.fit import fit
 from clew.interop.soundness import check_portable
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.packed import PackedRows
 from clew.transcript.portable import AT_HOME, EXPORTER, Blob, PortableSession, Prompt, Queued, tree_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
@@ -41,6 +43,9 @@ _KINDS: Final = {
     "queued": "queue",
 }
 """The kinds of record that may come many times, each with its field of the session."""
+_LISTS: Final = frozenset(_KINDS.values())
+_RAW_VALUES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_RAW_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _HEADER: Final = ("exporter", "exported_at", "redacted")
 _STAYS: Final[Mapping[Any, frozenset[str]]] = AT_HOME
 Record = TypeVar("Record")
@@ -122,7 +127,7 @@ def parse_session(data: bytes, *, max_bytes: int = MAX_FILE_BYTES) -> PortableSe
         raise InvalidInput(
             "this is not a clew session: only exports as json or jsonl can be imported; md and html are for reading"
         )
-    portable = _parse_lines(data.split(b"\n")) if _is_jsonl(data) else _parse_object(data)
+    portable = _parse_lines(data) if _is_jsonl(data) else _parse_object(data)
     check_portable(portable)
     return msgspec.structs.replace(portable, turns=tuple(tree_of(portable).turns.values()))
 
@@ -143,24 +148,69 @@ class _Header(msgspec.Struct, frozen=True):
     records: int | None = None
 
 
+class _Items(msgspec.Struct, frozen=True):
+    """The records of a list, each read when it is asked for: all of them take several times as much as the file."""
+
+    field: str
+    held: Sequence[Any]
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        for place, one in enumerate(self.held):
+            where = f"{self.field}[{place}]"
+            yield where, _decode(one, where) if isinstance(one, msgspec.Raw) else one
+
+
+class _Lines(msgspec.Struct, frozen=True):
+    """The same for lines: ``places`` holds the number of each, where it begins and where it ends."""
+
+    data: bytes
+    places: array[int]
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        numbers = iter(self.places)
+        for number, begin, end in zip(numbers, numbers, numbers, strict=True):
+            where = f"line {number}"
+            yield where, _decode(self.data[begin:end], where)
+
+
 def _parse_object(data: bytes) -> PortableSession:
-    value = _decode(data, "the file")
+    value = _read_raw(data)
+    if value is None:
+        value = _decode(data, "the file")
     header = _read_header(value, "the file must be an object", "the file")
-    records: dict[str, list[tuple[str, Any]]] = {}
+    records: dict[str, Iterable[tuple[str, Any]]] = {}
     for field in _KINDS.values():
         held = value.get(field, [])
         if not isinstance(held, list):
             raise InvalidInput(f"{field} does not read as a clew session: it is no list", where=field)
-        records[field] = [(f"{field}[{place}]", one) for place, one in enumerate(held)]
+        records[field] = _Items(field, held)
     return _assemble(header, ("session", value.get("session")), records)
 
 
-def _parse_lines(lines: Iterable[bytes]) -> PortableSession:
+def _read_raw(data: bytes) -> dict[str, Any] | None:
+    """The object with the records in its lists as they stand in the file; None where anything in it does not read."""
+    try:
+        raw = _RAW_VALUES.decode(data)
+        lists = {field: _RAW_ITEMS.decode(raw.pop(field)) for field in _LISTS & raw.keys()}
+        for held in lists.values():
+            for one in held:
+                msgspec.json.decode(one)
+        return {name: msgspec.json.decode(one) for name, one in raw.items()} | lists
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return None
+
+
+def _parse_lines(data: bytes) -> PortableSession:
     header: _Header | None = None
     session: tuple[str, Any] | None = None
-    records: dict[str, list[tuple[str, Any]]] = {field: [] for field in _KINDS.values()}
-    count = 0
-    for number, line in enumerate(lines, start=1):
+    records = {field: _Lines(data, array("Q")) for field in _KINDS.values()}
+    count = number = 0
+    end = -1
+    while end < len(data):
+        number, begin = number + 1, end + 1
+        end = data.find(b"\n", begin)
+        end = len(data) if end < 0 else end
+        line = data[begin:end]
         if not line.strip():
             continue
         where = f"line {number}"
@@ -173,7 +223,7 @@ def _parse_lines(lines: Iterable[bytes]) -> PortableSession:
         if kind == "session" and session is None:
             session = where, value
         elif isinstance(kind, str) and kind in _KINDS:
-            records[_KINDS[kind]].append((where, value))
+            records[_KINDS[kind]].places.extend((number, begin, end))
         else:
             raise InvalidInput(f"{where} is of a kind that is not known here: {str(kind)[:40]!r}", where=where)
     if header is None or session is None:
@@ -194,7 +244,7 @@ def _read_header(value: Any, what: str, where: str) -> _Header:
 
 
 def _assemble(
-    header: _Header, session: tuple[str, Any], records: Mapping[str, Sequence[tuple[str, Any]]]
+    header: _Header, session: tuple[str, Any], records: Mapping[str, Iterable[tuple[str, Any]]]
 ) -> PortableSession:
     """The rows, with what a file leaves out worked out again. Whether they hold together is not looked at here."""
     row = _read(session[1], Session, session[0])
@@ -205,8 +255,8 @@ def _assemble(
             raise InvalidInput(f"{where} does not read as a clew session: it has no kind, or no status", where=where)
         turns.append(_read(value, Turn, where, session_id=row.id))
         links[turns[-1].id] = _read(value.get("messages", []), tuple[str, ...], where)
-    messages: list[MessageRow] = []
-    for where, value in records["messages"]:
+
+    def message(where: str, value: Any) -> MessageRow:
         given = _read(value, dict[str, Any], where)
         held = _read(given.pop("parts", []), list[dict[str, Any]], where)
         if any(part.get("id") == "" for part in held):
@@ -216,8 +266,10 @@ def _assemble(
             _read({**part, "id": ""} if part.get("id", 0) is None else part, PartRow, where, index=index)
             for index, part in enumerate(held)
         )
-        message = _read({"metadata": {}, **given}, MessageRow, where, session_id=row.id)
-        messages.append(msgspec.structs.replace(message, parts=parts))
+        read = _read({"metadata": {}, **given}, MessageRow, where, session_id=row.id)
+        return msgspec.structs.replace(read, parts=parts)
+
+    messages = PackedRows(message(where, value) for where, value in records["messages"])
     moves: list[HeadMove] = []
     for seq, (where, value) in enumerate(records["moves"], start=1):
         at = moves[-1].to_turn_id if moves else None
@@ -229,7 +281,7 @@ def _assemble(
         session=row,
         turns=tuple(turns),
         links=links,
-        messages=tuple(messages),
+        messages=messages,
         moves=tuple(moves),
         steps=tuple(_read(value, Step, where) for where, value in records["steps"]),
         prunes=tuple(_read(value, Pruned, where) for where, value in records["prunes"]),

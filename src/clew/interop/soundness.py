@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -19,12 +19,18 @@ from clew.errors import InvalidId, InvalidInput
 from clew.ids import SessionIdForm
 from clew.interop.known_keys import MessageKeys, StepKeys, TurnKeys, check_keys, check_part, check_tools
 from clew.transcript.gate import check_text, check_value
-from clew.transcript.message import MessageRow
-from clew.transcript.metadata import broken_off_usd, usage_of
+from clew.transcript.message import MessageRow, Role
+from clew.transcript.metadata import (
+    MAX_TITLE,
+    OWN_MESSAGE_KEYS,
+    OWN_SESSION_KEYS,
+    broken_off_usd,
+    check_stored_metadata,
+    usage_of,
+)
 from clew.transcript.part import output_text
 from clew.transcript.portable import PortableSession
 from clew.transcript.session import Session
-from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
 from clew.transcript.usage import Usage
 
@@ -34,7 +40,6 @@ _MAX_TOKENS: Final = 1 << 40
 """More than any call used; sums of counts below it fit in 64 bits."""
 _MAX_COST: Final = 1e12
 _MAX_TIME: Final = 1 << 53
-_MAX_TITLE: Final = 500
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+*-]{1,100}", re.ASCII | re.IGNORECASE)
 # A session of a file that is shared has messages that other programs named.
 _MESSAGE_ID: Final = functools.partial(ids.check_shared_id, "message")
@@ -50,7 +55,7 @@ def check_portable(portable: PortableSession) -> None:
     _check_session(portable.session)
     messages = _named("messages", portable.messages, _MESSAGE_ID)
     turns = _named("turns", portable.turns, ids.check_turn_id)
-    _named("parts", [part for row in portable.messages for part in row.parts if part.id], _PART_ID)
+    _named("parts", (part for row in portable.messages for part in row.parts if part.id), _PART_ID)
     for field in ("turns", "messages", "steps", "moves", "prunes", "queue"):
         for place, record in enumerate(getattr(portable, field)):
             _check_times(record, f"{field}[{place}]")
@@ -58,9 +63,10 @@ def check_portable(portable: PortableSession) -> None:
         _check_message(row, portable.session.id)
     _check_turns(portable, messages)
     _check_head(portable, turns)
-    _check_places(portable, messages)
-    _check_steps(portable, messages, turns)
-    _check_prunes(portable, messages)
+    roles = {row.id: row.role for row in portable.messages}
+    _check_places(portable, roles)
+    _check_steps(portable, roles, turns)
+    _check_prunes(portable)
     _check_kept(portable)
 
 
@@ -80,14 +86,14 @@ def _check_session_id(value: str, where: str) -> None:
         raise _refuse(where, f"{value[:60]!r} is not a session id")
 
 
-def _named(where: str, records: Iterable[Any], check: Callable[[object], str]) -> dict[str, Any]:
-    """The records by id, each id whole and there once."""
-    found: dict[str, Any] = {}
+def _named(where: str, records: Iterable[Any], check: Callable[[object], str]) -> dict[str, int]:
+    """The place of each record by its id, which is whole and there once."""
+    found: dict[str, int] = {}
     for place, record in enumerate(records):
         id_ = _check_id(check, record.id, f"{where}[{place}].id")
         if id_ in found:
             raise _refuse(f"{where}[{place}].id", f"{id_} is there twice")
-        found[id_] = record
+        found[id_] = place
     return found
 
 
@@ -114,18 +120,18 @@ def _check_session(session: Session) -> None:
     check_text(session.agent, "session.agent")
     check_text(session.workspace_root or "", "session.workspace_root")
     check_value(msgspec.to_builtins(session.model), "session.model")
-    check_value(session.metadata, "session.metadata")
+    check_stored_metadata(session.metadata, OWN_SESSION_KEYS, "session.metadata")
     for key in ("title", "label"):
         value = session.metadata.get(key)
-        if value is not None and not (isinstance(value, str) and len(value) <= _MAX_TITLE):
-            raise _refuse(f"session.metadata.{key}", f"must be text of at most {_MAX_TITLE} characters")
+        if value is not None and not (isinstance(value, str) and len(value) <= MAX_TITLE):
+            raise _refuse(f"session.metadata.{key}", f"must be text of at most {MAX_TITLE} characters")
 
 
 def _check_message(row: MessageRow, session_id: str) -> None:
     where = f"message {row.id}"
     if row.session_id != session_id:
         raise _refuse(where, "it is of another session")
-    check_value(row.metadata, f"{where}: metadata")
+    check_stored_metadata(row.metadata, OWN_MESSAGE_KEYS, f"{where}: metadata")
     check_keys(row.metadata, MessageKeys, f"{where}: metadata")
     _check_usage(usage_of(row.metadata), where)
     if not 0 <= broken_off_usd(row.metadata) <= _MAX_COST:
@@ -139,7 +145,7 @@ def _check_message(row: MessageRow, session_id: str) -> None:
         check_part(part.data, f"{where}: part {index}")
 
 
-def _check_turns(portable: PortableSession, messages: dict[str, MessageRow]) -> None:
+def _check_turns(portable: PortableSession, messages: Container[str]) -> None:
     """Each turn below one that came before it in the file: a tree without cycles."""
     known: set[str] = set()
     every = {turn.id for turn in portable.turns}
@@ -163,7 +169,7 @@ def _check_turns(portable: PortableSession, messages: dict[str, MessageRow]) -> 
         known.add(turn.id)
 
 
-def _check_head(portable: PortableSession, turns: dict[str, Turn]) -> None:
+def _check_head(portable: PortableSession, turns: Container[str]) -> None:
     """The head is where its moves end, and what is open hangs under it."""
     at: str | None = None
     for place, move in enumerate(portable.moves):
@@ -181,35 +187,35 @@ def _check_head(portable: PortableSession, turns: dict[str, Turn]) -> None:
             raise _refuse(f"turn {turn.id}", "it is open and does not hang under the head")
 
 
-def _check_places(portable: PortableSession, messages: dict[str, MessageRow]) -> None:
+def _check_places(portable: PortableSession, roles: Mapping[str, Role]) -> None:
     """Every message is in a turn, in the queue, or was cancelled."""
     held = {message_id for turn in portable.turns for message_id in portable.links.get(turn.id, ())}
     queued: set[str] = set()
     for place, entry in enumerate(portable.queue):
         where = f"queue[{place}]"
-        row = messages.get(entry.message_id)
-        if row is None or row.role != "user":
-            raise _refuse(where, f"there is no user message {entry.message_id[:60]!r}")
-        if row.id in held or row.id in queued:
-            raise _refuse(where, f"message {row.id} is in a turn already, or queued twice")
-        queued.add(row.id)
+        id_ = entry.message_id
+        if roles.get(id_) != "user":
+            raise _refuse(where, f"there is no user message {id_[:60]!r}")
+        if id_ in held or id_ in queued:
+            raise _refuse(where, f"message {id_} is in a turn already, or queued twice")
+        queued.add(id_)
     for row in portable.messages:
         if row.id not in held and row.id not in queued and not row.is_cancelled:
             raise _refuse(f"message {row.id}", "it is in no turn, not in the queue, and was not cancelled")
 
 
-def _check_steps(portable: PortableSession, messages: dict[str, MessageRow], turns: dict[str, Turn]) -> None:
+def _check_steps(portable: PortableSession, roles: Mapping[str, Role], turns: Container[str]) -> None:
     seen: set[tuple[str, int]] = set()
     turn_of: dict[str, str] = {}
     for place, step in enumerate(portable.steps):
         where = f"steps[{place}]"
-        row = messages.get(step.message_id)
+        id_ = step.message_id
         if step.turn_id not in turns:
             raise _refuse(where, f"there is no turn {step.turn_id[:60]!r}")
-        if row is None or row.role != "assistant" or row.id not in portable.links.get(step.turn_id, ()):
-            raise _refuse(where, f"its turn holds no assistant message {step.message_id[:60]!r}")
-        if turn_of.setdefault(row.id, step.turn_id) != step.turn_id:
-            raise _refuse(where, f"message {row.id} has steps of another turn already")
+        if roles.get(id_) != "assistant" or id_ not in portable.links.get(step.turn_id, ()):
+            raise _refuse(where, f"its turn holds no assistant message {id_[:60]!r}")
+        if turn_of.setdefault(id_, step.turn_id) != step.turn_id:
+            raise _refuse(where, f"message {id_} has steps of another turn already")
         if (step.turn_id, step.index) in seen or not 0 <= step.index < _MAX_TOKENS:
             raise _refuse(where, f"step {step.index} of turn {step.turn_id} is there twice, or is no number of a step")
         seen.add((step.turn_id, step.index))
@@ -227,7 +233,9 @@ def _check_usage(usage: Usage, where: str) -> None:
         raise _refuse(where, "its usage is not a count of tokens")
 
 
-def _check_prunes(portable: PortableSession, messages: dict[str, MessageRow]) -> None:
+def _check_prunes(portable: PortableSession) -> None:
+    pruned = {one.message_id for one in portable.prunes}
+    messages = {row.id: row for row in portable.messages if row.id in pruned} if pruned else {}
     seen: set[tuple[int, str, int]] = set()
     newest = 0
     for place, one in enumerate(portable.prunes):

@@ -28,8 +28,9 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a session of another program. ``turns`` were added, with ``subagents`` sessions below it; ``why``
-    says what kept the rest out; ``remarks`` name what the file holds beside the conversation."""
+    """What became of a session of another program. ``turns`` counts the prompts that were added, as a listing counts
+    them, ``subagents`` the sessions below it; ``why`` says what kept the rest out; ``remarks`` name what the file holds
+    besides the conversation."""
 
     session_id: str
     title: str | None

@@ -7,7 +7,7 @@ gave back is on lines of the user's. Lines of subagents are marked as sidechains
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from clew.interop.programs.foreign import (
     Entry,
@@ -22,6 +22,8 @@ from clew.interop.programs.foreign import (
     time_of,
     used,
 )
+from clew.interop.programs.remainder import ignore, plain
+from clew.transcript.part import giver_of
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
@@ -29,22 +31,18 @@ __all__ = ["read_claude_code"]
 
 _TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle", "agent-name": "agentName", "summary": "summary"}
 """Lines that name the session, the strongest first."""
-_ENVELOPE: Final = frozenset(
-    {"parentUuid", "isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "type", "message", "uuid"}
-    | {"timestamp", "requestId", "isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage"}
-    | {"toolUseResult", "sourceToolAssistantUUID", "agentId", "slug", "entrypoint"}
+_ENVELOPE: Final = (
+    *("parentUuid", "logicalParentUuid", "isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "uuid"),
+    *("isMeta", "isVisibleInTranscriptOnly", "isApiErrorMessage"),
+    *("sourceToolAssistantUUID", "agentId", "slug", "entrypoint"),
 )
-"""Keys of a line that have a place, or say of each line what the session or its parent says."""
-_BLOCK: Final = frozenset(
-    {"type", "text", "thinking", "signature", "data", "id", "name", "input", "source", "title", "cache_control"}
-)
-_RESULT: Final = frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"})
+"""Keys that say of each line what the session or its parent says."""
 _INTERRUPTED: Final = "[Request interrupted by user"
 _PROVIDER: Final = "anthropic"
 _NO_MODEL: Final = "<synthetic>"
 
 
-def read_claude_code(data: bytes) -> list[Foreign]:
+def read_claude_code(data: bytes | BinaryIO) -> list[Foreign]:
     """The session in these lines, and behind it its subagents."""
     main = _Reader()
     sides: dict[str, _Reader] = {}
@@ -80,6 +78,8 @@ class _Reader:
         self._paid: dict[str, Entry] = {}
         self._seen: set[str] = set()
         self._leaf: str | None = None
+        self._place: dict[str, Any] = {}
+        """Where in its entry a line stands: behind so many parts, or as the result of a call."""
 
     def see(self, record: Record) -> None:
         """What every line says of its session."""
@@ -98,8 +98,10 @@ class _Reader:
         if own is not None:
             self._seen.add(own)
         message = record.get("message")
+        self._place = {}
         if kind in _TITLES and (named := text(record, _TITLES[kind])) is not None:
             self._titles[kind] = named
+            ignore(record, "leafUuid")
             if kind == "summary":
                 self._summaries.append(record)
         elif kind == "assistant" and isinstance(message, dict):
@@ -110,6 +112,10 @@ class _Reader:
             self._other(record, str(kind), own, where)
         if own is not None and self.reading.has(own):
             self._leaf = own
+        ignore(record, *_ENVELOPE)
+        ignore(message, "role", "type")
+        ignore(record.get("forkedFrom"), "messageUuid")
+        self.reading.keep_rest(record, where, self.reading.find(own), uuid=own, **self._place)
 
     def done(self, id_: str | None, parent: str | None = None) -> Foreign:
         self._titles.pop("summary", None)
@@ -139,7 +145,8 @@ class _Reader:
 
     def _answer(self, record: Record, message: Record, own: str, where: str) -> None:
         reading = self.reading
-        parts = [part for block in _blocks(message) for part in self._said(block, record, where)]
+        blocks = list(_blocks(message))
+        parts = [part for block in blocks for part in self._said(block, record, where)]
         model = text(message, "model")
         known = self._answers.get(text(message, "id") or "")
         before = reading.find(text(record, "parentUuid"))
@@ -149,6 +156,7 @@ class _Reader:
         # A line that follows its own answer is more of it; below anything else, it stands there once more.
         if known is not None and before is known:
             first = len(known.parts)
+            self._place = {"at": sum(giver_of(part) is None for part in known.parts)}
             known.parts += parts
             known.ended_at = self._at
             reading.alias(own, known)
@@ -160,6 +168,8 @@ class _Reader:
                 self._answers[name] = known
                 # One answer is paid once, wherever its lines stand.
                 self._paid.setdefault(name, known)
+        told = _usage(message.get("usage"))
+        self._place = {"at": -1} if len(parts) != len(blocks) else self._place
         if model is not None and model != _NO_MODEL:
             known.model = Model(_PROVIDER, model)
             payer = self._paid.get(text(message, "id") or "", known)
@@ -168,8 +178,7 @@ class _Reader:
                     "answers of the session it was forked from: what they used is counted there", "changed", where
                 )
             else:
-                payer.usage = used(_usage(message.get("usage"))) or payer.usage
-        self._envelope(record, where)
+                payer.usage = used(told) or payer.usage
         reading.settle(known)
         known.finish = text(message, "stop_reason") or known.finish
         if (asked := text(record, "requestId")) is not None:
@@ -177,7 +186,6 @@ class _Reader:
         if record.get("isApiErrorMessage") is True:
             said = [part["text"] for part in parts if part["type"] == "text"]
             known.stopped, known.why = "failed", "\n".join(said) or None
-        self._rest(message, record, ("id", "type", "role", "model", "content", "usage", "stop_reason"), where, known)
 
     def _user(self, record: Record, message: Record, own: str, where: str) -> None:
         reading, blocks = self.reading, list(_blocks(message))
@@ -186,6 +194,7 @@ class _Reader:
             self._compacted(record, message, own, where)
             return
         caller = reading.call_entry(results[0].get("tool_use_id")) if results else None
+        self._place = {"call_id": results[0]["tool_use_id"]} if caller is not None else {}
         for block in results:
             self._result(block, record, where)
         said = [part for block in blocks if block not in results for part in self._said(block, record, where)]
@@ -193,7 +202,6 @@ class _Reader:
             # A result is part of the answer that called: what follows it follows that.
             reading.alias(own, caller)
             reading.last = caller
-            self._envelope(record, where)
             reading.settle(caller)
             if "toolUseResult" in record:
                 self._told_of_result(record, where, caller)
@@ -204,13 +212,9 @@ class _Reader:
             before.stopped, before.why = "aborted", words[:200]
         kind: Any = "aside" if record.get("isMeta") is True or words.startswith(_INTERRUPTED) else "prompt"
         entry = self._entry(record, own, where, kind=kind if said else "note", parts=said)
-        self._envelope(record, where)
         reading.settle(entry)
         if "toolUseResult" in record:
             self._told_of_result(record, where, entry)
-
-    def _envelope(self, record: Record, where: str) -> None:
-        self.reading.hold_rest("keys of lines", record, _ENVELOPE, where, type="envelope", uuid=record.get("uuid"))
 
     def _told_of_result(self, record: Record, where: str, entry: Entry) -> None:
         kept = {"type": "toolUseResult", "uuid": record.get("uuid"), "toolUseResult": record["toolUseResult"]}
@@ -219,16 +223,20 @@ class _Reader:
     def _result(self, block: Record, record: Record, where: str) -> None:
         reading, content = self.reading, block.get("content")
         held = content if isinstance(content, list) else [{"type": "text", "text": content if content else ""}]
-        files = [part for one in held if isinstance(one, dict) for part in self._pictures(one, where)]
+        files: list[dict[str, Any]] = []
+        for one in held:
+            pictures = self._pictures(one, where) if isinstance(one, dict) else []
+            files += pictures
+            if isinstance(one, dict) and not pictures and not isinstance(one.get("text"), str):
+                reading.hold(f"blocks of kind {str(one.get('type'))[:40]}", one, where)
         texts = [one["text"] for one in held if isinstance(one, dict) and isinstance(one.get("text"), str)]
         told = reading.cut("\n".join(texts), where)
-        if files:
-            reading.remark("pictures that tools gave back: beside the call, no model is sent them", "changed", where)
         failed = block.get("is_error") is True
         came = {"state": "output-error", "errorText": told} if failed else {"state": "output-available", "output": told}
-        reading.hold_rest("keys of results", block, _RESULT, where, type="block")
         if not reading.result(block.get("tool_use_id"), came, self._at, files):
-            reading.hold("results of calls that are not in the file, or have one", {**block, "at": self._at}, where)
+            reading.hold(
+                "results of calls that are not in the file, or have one", {**plain(block), "at": self._at}, where
+            )
 
     def _said(self, block: Record, record: Record, where: str) -> Iterator[dict[str, Any]]:
         """The parts of a block of a prompt or of an answer."""
@@ -244,13 +252,11 @@ class _Reader:
                 seal = sealed(_PROVIDER, id="redacted_thinking", signature=block.get("data"))
                 yield reading.text_part("", where, "reasoning", **done, **seal)
             case "tool_use" if isinstance(block.get("id"), str):
-                yield call_part(block.get("name"), block["id"], block.get("input", {}))
+                yield call_part(block.get("name"), block["id"], plain(block.get("input", {})))
             case "image" | "document" if files := self._pictures(block, where):
                 yield from files
             case kind:
                 reading.hold(f"blocks of kind {str(kind)[:40]}", block, where)
-                return
-        reading.hold_rest("keys of blocks", block, _BLOCK, where, type="block")
 
     def _pictures(self, block: Record, where: str) -> list[dict[str, Any]]:
         source = block.get("source")
@@ -285,7 +291,7 @@ class _Reader:
                 at=self._at,
                 kind="compaction",
                 summary={"auto": noted.get("trigger") != "manual", "summarised_tokens": count(noted, "preTokens")},
-                tail=text(preserved, "headUuid"),
+                tail=text(preserved, "headUuid") or _first_preserved(noted),
             )
             self.reading.add(entry, where)
             kept = entry
@@ -296,12 +302,11 @@ class _Reader:
         what = f"{kind} {subtype}" if subtype else kind
         self.reading.keep(f"lines of kind {what[:60]}", record, where, kept)
 
-    def _rest(self, message: Record, record: Record, known: tuple[str, ...], where: str, entry: Entry) -> None:
-        """Keys of an answer that nobody here knows."""
-        rest = {key: value for key, value in message.items() if key not in (*known, "stop_sequence") and value}
-        if rest:
-            kept = {"type": "message", "uuid": record.get("uuid"), "message": rest}
-            self.reading.keep(f"keys of answers: {', '.join(sorted(rest))[:80]}", kept, where, entry)
+
+def _first_preserved(noted: Record) -> str | None:
+    preserved = noted.get("preservedMessages")
+    uuids = preserved.get("uuids") if isinstance(preserved, dict) else None
+    return uuids[0] if isinstance(uuids, list) and uuids and isinstance(uuids[0], str) else None
 
 
 def _blocks(message: Record) -> Iterator[Record]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from clew.interop.programs.retelling import (
+    Placed,
     Told,
     as_lines,
     base64_of,
     came_from,
+    ids_in,
     kept_in,
     named,
     own_id,
     results_of,
+    rewritten,
     tell,
     title_of,
+    unknown_keys_of,
 )
 from clew.transcript import part as p
 from clew.transcript.iso_time import iso
@@ -31,21 +36,31 @@ _ENDS: Final = {
     "length": "max_tokens",
     **dict.fromkeys(("tool_calls", "tool-calls", "tool_call"), "tool_use"),
 }
+_REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
+"""Characters that Anthropic's API refuses in ids and names of calls."""
+_LONGEST_NAME: Final = 128
 _INTERRUPTED: Final = "[Request interrupted by user]"
 _WITHIN: Final = frozenset({"toolUseResult", "message", "block", "envelope"})
 
 
-def format_claude_code(portable: PortableSession) -> bytes:
-    """The lines, branches included. Thoughts of other providers are left out: they could not be sent back."""
-    return as_lines(_Writer(portable).lines())
+def format_claude_code(portable: PortableSession, signers: Sequence[str] = (_PROVIDER,)) -> bytes:
+    """Return the lines, branches included. Thoughts of providers that are not among the ``signers``, those of
+    Anthropic's kind, are left out: they could not be sent back."""
+    return as_lines(_Writer(portable, signers).lines())
 
 
 class _Writer:
-    def __init__(self, portable: PortableSession) -> None:
+    def __init__(self, portable: PortableSession, signers: Sequence[str]) -> None:
         self._portable = portable
+        self._signers = signers
+        self._call_ids = _call_ids(portable)
         self._id = own_id(portable, "claude-code")
         self._blobs: Mapping[str, Blob] = {blob.sha256: blob for blob in portable.blobs}
         self._tips: dict[str, str] = {}
+        self._lines: dict[str, tuple[str | None, list[str]]] = {}
+        """What each thing follows, and the uuids of its lines."""
+        self._names: dict[str, str] = {}
+        """Uuids of the file it came from, each with the one that replaces it."""
         self._version = came_from(portable, "claude-code", "version") or _VERSION
         self._branch = came_from(portable, "claude-code", "git_branch") or ""
         came = portable.session.metadata.get("workspace_was")
@@ -54,7 +69,13 @@ class _Writer:
     def lines(self) -> Iterator[dict[str, Any]]:
         told, _ = tell(self._portable)
         for one in told:
+            uuids = [named(key) for key in _line_keys(one)]
+            for first, *more in ids_in(one.parts, "claude-code"):
+                self._names |= {first: uuids[0], **dict.fromkeys(more, uuids[-1])}
+        for one in told:
             after = self._tips.get(one.after or "")
+            own: list[str] = []
+            self._lines[one.key] = one.after, own
             for line in self._said(one):
                 if "uuid" not in line:
                     yield line
@@ -65,6 +86,7 @@ class _Writer:
                     line |= {"logicalParentUuid": after, "parentUuid": None}
                 yield line
                 after = str(line["uuid"])
+                own.append(after)
             self._tips[one.key] = after or ""
         if (title := title_of(self._portable)) is not None:
             yield {"type": "custom-title", "customTitle": title, "sessionId": self._id}
@@ -85,24 +107,27 @@ class _Writer:
         }
 
     def _said(self, one: Told) -> Iterator[dict[str, Any]]:
-        kept = kept_in(one.parts, "claude-code")
+        kept = rewritten(kept_in(one.parts, "claude-code"), self._names)
+        placed = Placed(one.parts, "claude-code", self._names)
         match one.kind:
             case "answer":
-                yield self._answer(one, kept)
-                yield from self._results(one, kept)
+                yield self._answer(one, kept, placed)
+                yield from self._results(one, kept, placed)
                 if one.is_stopped:
                     text = {"role": "user", "content": [{"type": "text", "text": _INTERRUPTED}]}
                     yield self._line("user", f"{one.key}/stopped", one.ended_at, message=text)
             case "compaction":
-                yield from self._compaction(one, kept)
+                boundary, summary = self._compaction(one, kept)
+                yield from (boundary, placed.put(summary, later=True))
             case kind:
                 content = list(self._content(one))
                 plain = len(content) == 1 and content[0]["type"] == "text"
                 said = {"role": "user", "content": content[0]["text"] if plain else content}
                 meta = kind == "aside" and not (plain and content[0]["text"].startswith(_INTERRUPTED[:-1]))
-                yield self._line("user", one.key, one.at, message=said, **({"isMeta": True} if meta else {}))
+                line = self._line("user", one.key, one.at, message=said, **({"isMeta": True} if meta else {}))
+                yield placed.put(line)
         for record in kept:
-            if record.get("type") not in _WITHIN and record.get("subtype") != "compact_boundary":
+            if str(record.get("type")) not in _WITHIN and record.get("subtype") != "compact_boundary":
                 yield {**record, "parentUuid": None} if "uuid" in record else record
 
     def _content(self, one: Told) -> Iterator[dict[str, Any]]:
@@ -120,21 +145,25 @@ class _Writer:
         block = {"type": kind, "source": {"type": "base64", "media_type": held[0], "data": held[1]}}
         return {**block, "title": p.file_name_of(part)} if kind == "document" and p.file_name_of(part) else block
 
-    def _answer(self, one: Told, kept: list[dict[str, Any]]) -> dict[str, Any]:
+    def _answer(self, one: Told, kept: list[dict[str, Any]], placed: Placed) -> dict[str, Any]:
         content: list[dict[str, Any]] = []
         for part in one.parts:
             data = part.data
             if (thought := p.text_of(data, "reasoning")) is not None:
-                own = p.provider_data(data, _PROVIDER) or {}
+                own = p.seal_of(data, self._signers) or {}
                 if own.get("id") == "redacted_thinking":
                     content.append({"type": "redacted_thinking", "data": own.get("signature")})
                 elif isinstance(own.get("signature"), str):
                     content.append({"type": "thinking", "thinking": thought, "signature": own["signature"]})
+                else:
+                    # An omitted thought still takes a position among the blocks.
+                    content.append({})
             elif (text := p.text_of(data)) is not None:
                 content.append({"type": "text", "text": text})
             elif p.is_call(data):
                 given = p.input_of(data)
-                call = {"type": "tool_use", "id": p.call_id_of(data), "name": p.tool_name(data)}
+                name = _REFUSED.sub("_", p.tool_name(data))[:_LONGEST_NAME] or "tool"
+                call = {"type": "tool_use", "id": self._call_ids[p.call_id_of(data) or ""], "name": name}
                 content.append({**call, "input": given if isinstance(given, dict) else {"input": given}})
         step = one.step
         reason = step.finish_reason if step is not None else None
@@ -156,46 +185,89 @@ class _Writer:
             "usage": usage,
         }
         for record in kept:
-            if record.get("type") == "message" and isinstance(record.get("message"), dict):
-                message |= record["message"]
+            message = {**unknown_keys_of(record), **message}
         asked = step.data.get("request_id") if step is not None else None
         more = {"requestId": asked} if isinstance(asked, str) else {}
         failed = {"isApiErrorMessage": True} if one.last and one.turn.status == "failed" else {}
-        return self._line("assistant", one.key, one.at, message=message, **more, **failed)
+        line = placed.put(self._line("assistant", one.key, one.at, message=message, **more, **failed))
+        # The usage of a line with this key is not counted on import.
+        line.pop("forkedFrom", None)
+        line["message"]["content"] = [block for block in line["message"]["content"] if "type" in block]
+        return line
 
-    def _results(self, one: Told, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _results(self, one: Told, kept: list[dict[str, Any]], placed: Placed) -> Iterator[dict[str, Any]]:
         noted = [record["toolUseResult"] for record in kept if record.get("type") == "toolUseResult"]
         results = list(results_of(one))
         for place, (part, files) in enumerate(results):
             told, pictures = p.result_text(part.data), [self._file(file.data) for file in files]
-            block: dict[str, Any] = {"tool_use_id": p.call_id_of(part.data), "type": "tool_result"}
-            block["content"] = [{"type": "text", "text": told}, *pictures] if pictures else told
+            id_ = self._call_ids[p.call_id_of(part.data) or ""]
+            block: dict[str, Any] = {"tool_use_id": id_, "type": "tool_result"}
+            # The API refuses an empty text.
+            said = [{"type": "text", "text": told}] if told.strip() else []
+            block["content"] = [*said, *pictures] if pictures else told
             if p.state_of(part.data) != "output-available":
                 block["is_error"] = True
             # One for each result, in their order, where the program noted something of each.
             more = {"toolUseResult": noted[place]} if len(noted) == len(results) else {}
             key = f"{one.key}/{p.call_id_of(part.data)}"
-            yield self._line("user", key, part.updated_at, message={"role": "user", "content": [block]}, **more)
+            line = self._line("user", key, part.updated_at, message={"role": "user", "content": [block]}, **more)
+            yield placed.put(line, p.call_id_of(part.data))
 
-    def _compaction(self, one: Told, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _compaction(self, one: Told, kept: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
         about = next((held for part in one.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
-        boundary = next((record for record in kept if record.get("subtype") == "compact_boundary"), None)
-        if boundary is None:
-            tokens = about.get("summarised_tokens", about.get("tokens_before"))
-            noted: dict[str, Any] = {
-                "trigger": "auto" if about.get("auto") is True else "manual",
-                "preTokens": tokens if isinstance(tokens, int) else 0,
-            }
-            if one.tail is not None:
-                segment = {
-                    "headUuid": named(one.tail),
-                    "tailUuid": self._tips.get(one.after or ""),
-                    "anchorUuid": named(f"{one.key}/summary"),
-                }
-                noted["preservedSegment"] = segment
-            words = {"content": "Conversation compacted", "isMeta": False, "level": "info"}
-            boundary = self._line("system", one.key, one.at, subtype="compact_boundary", **words, compactMetadata=noted)
-        yield {**boundary, "parentUuid": None}
+        kept_boundary = next((record for record in kept if record.get("subtype") == "compact_boundary"), {})
+        tokens = about.get("summarised_tokens", about.get("tokens_before"))
+        noted: dict[str, Any] = {
+            "trigger": "auto" if about.get("auto") is True else "manual",
+            "preTokens": tokens if isinstance(tokens, int) else 0,
+        }
+        if isinstance(about_kept := kept_boundary.get("compactMetadata"), dict):
+            noted |= about_kept
+        # The program finds the messages it kept by their uuids, which are those of this file.
+        before = (noted.pop(key, None) for key in ("preservedSegment", "preservedMessages"))
+        segment, messages = (value if isinstance(value, dict) else {} for value in before)
+        if (tail := self._tail(one)) is not None:
+            anchor = named(f"{one.key}/summary")
+            noted["preservedSegment"] = {**segment, "headUuid": tail[0], "anchorUuid": anchor, "tailUuid": tail[-1]}
+            noted["preservedMessages"] = {**messages, "anchorUuid": anchor, "uuids": tail, "allUuids": tail}
+        words = {"content": "Conversation compacted", "isMeta": False, "level": "info"}
+        boundary = kept_boundary or self._line("system", one.key, one.at, subtype="compact_boundary", **words)
+        boundary |= {"compactMetadata": noted, "uuid": named(one.key)}
         said = {"role": "user", "content": str(about.get("summary", ""))}
         marks = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-        yield self._line("user", f"{one.key}/summary", one.at, message=said, **marks)
+        return {**boundary, "parentUuid": None}, self._line("user", f"{one.key}/summary", one.at, message=said, **marks)
+
+    def _tail(self, one: Told) -> list[str] | None:
+        """Return the uuids of the lines that a compaction kept, oldest first."""
+        tail: list[str] = []
+        key = one.after if one.tail is not None else None
+        while key is not None:
+            before, uuids = self._lines[key]
+            tail[:0] = uuids
+            if key == one.tail:
+                return tail or None
+            key = before
+        return None
+
+
+def _call_ids(portable: PortableSession) -> dict[str, str]:
+    """Return an id for each call that the API accepts. A valid one stays; no two calls get the same."""
+    found = {p.call_id_of(part.data) or "" for row in portable.messages for part in row.parts if p.is_call(part.data)}
+    ids = {id_: id_ for id_ in found if id_ and _REFUSED.search(id_) is None}
+    taken = set(ids)
+    for id_ in sorted(found - taken):
+        plain = known = _REFUSED.sub("_", id_) or "call"
+        number = 2
+        while known in taken:
+            known, number = f"{plain}_{number}", number + 1
+        ids[id_] = known
+        taken.add(known)
+    return ids
+
+
+def _line_keys(one: Told) -> list[str]:
+    """Return the keys of the lines that one thing is written as."""
+    if one.kind == "compaction":
+        return [one.key, f"{one.key}/summary"]
+    calls = [p.call_id_of(part.data) for part, _ in results_of(one)] if one.kind == "answer" else []
+    return [one.key, *(f"{one.key}/{call_id}" for call_id in calls)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import orjson
 
@@ -26,6 +26,7 @@ from clew.interop.programs.foreign import (
     text,
     time_of,
 )
+from clew.interop.programs.remainder import ignore, plain
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
@@ -36,10 +37,7 @@ _CALLS: Final = frozenset(
 )
 _OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
 _ITEMS: Final = frozenset({"message", "reasoning", *_CALLS, *_OUTPUTS})
-_ITEM: Final = frozenset(
-    {"type", "role", "content", "name", "arguments", "input", "action", "call_id", "summary", "encrypted_content"}
-    | {"id", "status"}
-)
+_ITEM: Final = ("type", "role", "id", "status", "name")
 """Keys of an item that have a place, or say nothing once it is whole."""
 _TOLD: Final = (
     "<environment_context>",
@@ -58,7 +56,7 @@ _REPEATED: Final = frozenset({"agent_message", "agent_reasoning", "agent_reasoni
 """Events that say again what items say."""
 
 
-def read_codex(data: bytes) -> list[Foreign]:
+def read_codex(data: bytes | BinaryIO) -> list[Foreign]:
     """The session in these lines."""
     return read_lines(data, _Reader())
 
@@ -74,7 +72,7 @@ class _Reader:
         self._step: Entry | None = None
         self._provider = "openai"
         self._model: Model | None = None
-        self._spent: object = None
+        self._spent: Usage | None = None
         self._said: set[str] = set()
         self._number = 0
         self._copied = False
@@ -89,6 +87,7 @@ class _Reader:
         elif kind is None and (named := text(record, "thread_name")) is not None:
             # A line of the index that lies beside the sessions.
             self._title = named
+            ignore(record, "id", "updated_at")
         elif not isinstance(payload, dict):
             self.reading.keep(f"lines of kind {str(kind or record.get('record_type'))[:40]}", record, where)
         elif kind == "session_meta" and self._id is None:
@@ -105,6 +104,7 @@ class _Reader:
             # A fork begins with what it copied, and that with whose it was.
             self._copied = self._copied or kind == "session_meta"
             self.reading.keep(f"lines of kind {str(kind)[:40]}", record, where)
+        self.reading.keep_rest(record, where)
 
     def done(self) -> Foreign:
         meta = self._meta
@@ -113,6 +113,9 @@ class _Reader:
         below = source.get("subagent") if isinstance(source, dict) else None
         spawn = below.get("thread_spawn") if isinstance(below, dict) else None
         spawned_by = text(meta, "parent_thread_id") or text(spawn, "parent_thread_id")
+        if (base := text(meta.get("history_base"), "thread_id")) is not None and not self._copied:
+            what = f"its beginning is in the file of session {base[:60]}, which is not available"
+            self.reading.remark(what, "lost")
         if self._copied or text(meta, "forked_from_id") is not None:
             self.reading.remark(FORKED, "changed")
         return self.reading.done(
@@ -130,8 +133,6 @@ class _Reader:
     def _begins(self, meta: Record, record: Record, where: str) -> None:
         self._id, self._meta = text(meta, "id"), meta
         self._provider = text(meta, "model_provider") or self._provider
-        if isinstance(meta.get("history_base"), dict):
-            self.reading.remark("its beginning is in another file", "lost", where)
         self.reading.keep("lines of kind session_meta", record, where)
 
     def _add(self, entry: Entry, where: str) -> Entry:
@@ -150,20 +151,22 @@ class _Reader:
             self._result(item, where)
         elif kind in ("message", "reasoning") or kind in _CALLS:
             self._answer(list(self._parts(item, kind, where)), where)
-            self.reading.hold_rest("keys of items", item, _ITEM, where, type="item", call_id=item.get("call_id"))
+            ignore(item, *_ITEM)
             self.reading.settle(self._step)
         else:
             self.reading.keep(f"items of kind {kind[:40]}", item, where)
 
     def _user(self, item: Record, where: str) -> None:
         blocks = [block for block in _blocks(item) if not _FRAME.fullmatch(text(block, "text") or "")]
+        for block in _blocks(item):
+            ignore(block, "type")
         parts = [part for block in blocks for part in self._block(block, where)]
         words = "\n".join(part["text"] for part in parts if part["type"] == "text")
         if item.get("role") != "user" or words.lstrip().startswith(_TOLD):
             # Instructions and surroundings as that program puts them; clew tells its models its own.
-            self.reading.keep("what the program told the model itself", {**item, "at": self._at}, where)
+            self.reading.keep("what the program told the model itself", {**plain(item), "at": self._at}, where)
         elif parts:
-            self.reading.hold_rest("keys of items", item, _ITEM, where, type="item")
+            ignore(item, *_ITEM)
             self.reading.settle(self._add(self._new("prompt", parts=parts), where))
             self._step = None
             # The event that says it again joins the texts.
@@ -190,6 +193,8 @@ class _Reader:
                 yield from self._block(block, where, state="done")
         elif kind == "reasoning":
             told = [*_list(item, "summary"), *_list(item, "content")]
+            for one in told:
+                ignore(one, "type")
             said = "\n\n".join(
                 one["text"] for one in told if isinstance(one, dict) and isinstance(one.get("text"), str)
             )
@@ -202,7 +207,7 @@ class _Reader:
                 read = read_json(given.encode(errors="surrogatepass"))
                 given = read if isinstance(read, dict) else {"arguments": given}
             name = text(item, "name") or {"local_shell_call": "local_shell"}.get(kind, kind.removesuffix("_call"))
-            part = call_part(name, str(call_id), given if isinstance(given, dict) else {"input": given})
+            part = call_part(name, str(call_id), plain(given) if isinstance(given, dict) else {"input": plain(given)})
             if kind == "web_search_call":
                 # The provider did it itself, and what it found is in its answer.
                 part |= {"state": "output-available", "output": text(item, "status") or "completed"}
@@ -218,22 +223,24 @@ class _Reader:
             self.reading.hold(f"blocks of kind {str(kind)[:40]}", block, where)
 
     def _result(self, item: Record, where: str) -> None:
+        ignore(item, *_ITEM)
         output, failed = item.get("output", item.get("tools")), False
         if isinstance(output, dict):  # of an older version: with whether it went well
-            failed, output = output.get("success") is False, output.get("content", output)
+            failed, output = output.get("success") is False, output["content"] if "content" in output else plain(output)
         files: list[dict[str, Any]] = []
         if isinstance(output, list):
             texts = [one["text"] for one in output if isinstance(one, dict) and isinstance(one.get("text"), str)]
             found = [self.reading.url_part(one.get("image_url"), where) for one in output if isinstance(one, dict)]
             files = [part for part in found if part is not None]
-            output = "\n".join(texts) if texts or files else orjson.dumps(output).decode()
-        if files:
-            what = "pictures that tools gave back: beside the call, no model is sent them"
-            self.reading.remark(what, "changed", where)
-        told = self.reading.cut(output if isinstance(output, str) else orjson.dumps(output).decode(), where)
+            for one in output:
+                ignore(one, "type")
+            output = "\n".join(texts) if texts or files else orjson.dumps(plain(output)).decode()
+        told = self.reading.cut(output if isinstance(output, str) else orjson.dumps(plain(output)).decode(), where)
         came = {"state": "output-error", "errorText": told} if failed else {"state": "output-available", "output": told}
         if not self.reading.result(item.get("call_id"), came, self._at, files):
-            self.reading.keep("results of calls that are not in the file, or have one", {**item, "at": self._at}, where)
+            self.reading.keep(
+                "results of calls that are not in the file, or have one", {**plain(item), "at": self._at}, where
+            )
 
     def _compacted(self, payload: Record, record: Record, where: str) -> None:
         said = text(payload, "message")
@@ -254,6 +261,8 @@ class _Reader:
 
     def _event(self, event: Record, record: Record, where: str) -> None:
         kind = text(event, "type") or "unknown"
+        # Its pictures are those of the item that it repeats.
+        ignore(event, "images" if kind == "user_message" else "")
         said = text(event, "message") or text(event, "text")
         if kind == "token_count":
             self._count(event.get("info"), where)
@@ -270,22 +279,19 @@ class _Reader:
 
     def _count(self, info: object, where: str) -> None:
         """What the step used. The same sums once more are no other call."""
-        total = info.get("total_token_usage") if isinstance(info, dict) else None
+        total, last = (
+            (_used(info.get(f"{which}_token_usage")) for which in ("total", "last"))
+            if isinstance(info, dict)
+            else (None, None)
+        )
         if total is None or total == self._spent:
             return
+        self._spent = total
         if self._step is None:
-            self._spent = total
             self.reading.remark("tokens of calls without an answer, as for summaries: not counted", "lost", where)
             return
-        last, self._spent = info.get("last_token_usage") if isinstance(info, dict) else None, total
-        used = Usage.from_inclusive(
-            input_tokens=count(last, "input_tokens"),
-            output_tokens=count(last, "output_tokens"),
-            reasoning_tokens=count(last, "reasoning_output_tokens"),
-            cache_read_tokens=count(last, "cached_input_tokens"),
-            cache_write_tokens=count(last, "cache_write_input_tokens"),
-        )
-        self._step.usage = used if self._step.usage is None else self._step.usage + used
+        last = last or Usage()
+        self._step.usage = last if self._step.usage is None else self._step.usage + last
 
     def _roll_back(self, turns: int) -> None:
         """So many turns of the user's were taken back: what follows hangs where they began."""
@@ -302,6 +308,20 @@ def _blocks(item: object) -> list[Record]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _used(told: object) -> Usage | None:
+    """Return what Codex counted: of the input what the cache served, of the output the reasoning."""
+    if not isinstance(told, dict):
+        return None
+    ignore(told, "total_tokens")
+    return Usage.from_inclusive(
+        input_tokens=count(told, "input_tokens"),
+        output_tokens=count(told, "output_tokens"),
+        reasoning_tokens=count(told, "reasoning_output_tokens"),
+        cache_read_tokens=count(told, "cached_input_tokens"),
+        cache_write_tokens=count(told, "cache_write_input_tokens"),
+    )
 
 
 def _list(item: Record, key: str) -> list[Any]:

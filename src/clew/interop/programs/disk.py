@@ -6,6 +6,7 @@ Only whoever may read that home asks this: the command line, for its own user. A
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ import msgspec
 
 from clew.errors import ClewError, InvalidInput
 from clew.interop.programs.arrival import Program
-from clew.interop.programs.foreign import FILE_END, read_json, text
+from clew.interop.programs.foreign import FILE_END, count, read_json, text
 from clew.interop.programs.opencode_disk import find_opencode, read_opencode_session
 from clew.interop.programs.readers import read_foreign
 
@@ -26,6 +27,10 @@ _ASIDE: Final = frozenset({"subagents", "tool-results", "workflows"})
 
 
 _MOST_LINE: Final = 32 * 1024 * 1024
+_MOST_BASES: Final = 50
+"""Forks of forks of Codex that are followed."""
+_THREAD: Final = re.compile(r"[0-9A-Za-z-]{1,100}", re.ASCII)
+_ROLLOUTS: Final = ("sessions", "archived_sessions")
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -128,12 +133,46 @@ def read_found(found: Found) -> bytes:
     try:
         if found.program == "opencode":
             return read_opencode_session(found.path, found.id)
-        data = _unpacked(found.path.read_bytes())
         if found.program != "codex":
-            return _END.join([data, *(file.read_bytes() for file in found.beside)])
-        return _END.join([data, *_names_in(found)])
+            return _END.join(file.read_bytes() for file in (found.path, *found.beside))
+        return _END.join([_with_base(found.path), *_names_in(found)])
     except OSError as error:
         raise InvalidInput(f"{found.path} cannot be read: {error.strerror}") from error
+
+
+def _with_base(file: Path, seen: frozenset[Path] = frozenset()) -> bytes:
+    """Return a rollout of Codex; a fork that only names its base gets the history, as older forks had copied it.
+
+    After the first line, which describes the file, follow the lines of the base up to the fork.
+    """
+    data = _unpacked(file.read_bytes())
+    first, _, rest = data.partition(b"\n")
+    meta = read_json(first)
+    payload = meta.get("payload") if isinstance(meta, dict) else None
+    base = payload.get("history_base") if isinstance(payload, dict) else None
+    thread, end = text(base, "thread_id"), count(base, "end_ordinal_exclusive")
+    above = _rollout_of(thread, file) if thread is not None and end else None
+    if above is None or above in seen or len(seen) >= _MOST_BASES:
+        return data
+    lines = _with_base(above, seen | {file}).splitlines(keepends=True)
+    return b"".join([first, b"\n", *(line for line in lines if _is_before(line, end)), rest])
+
+
+def _is_before(line: bytes, end: int) -> bool:
+    record = read_json(line)
+    ordinal = record.get("ordinal") if isinstance(record, dict) else None
+    return isinstance(ordinal, int) and ordinal < end
+
+
+def _rollout_of(thread: str, file: Path) -> Path | None:
+    """Return the rollout of a session: next to this one, or in another folder of the same Codex home."""
+    if _THREAD.fullmatch(thread) is None:
+        return None
+    name = f"rollout-*-{thread}.jsonl*"
+    folder = file.absolute().parent
+    home = next((above for above in folder.parents if above.name in _ROLLOUTS), None)
+    places = [folder.glob(name), *((home.parent / one).rglob(name) for one in _ROLLOUTS if home is not None)]
+    return next((one for place in places for one in sorted(place) if one.is_file()), None)
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
+import itertools
 import json
 import re
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any, Final, Literal, Protocol
+from typing import Any, BinaryIO, Final, Literal, Protocol
 
 import msgspec
 import orjson
 
 from clew.interop.programs.arrival import Fate, Program, Remark
+from clew.interop.programs.remainder import REST, ignore, paths_of, peek, plain, rest_of, tracked
 from clew.transcript.gate import clean_value
 from clew.transcript.iso_time import milliseconds
 from clew.transcript.part import call_id_of, first_words, is_call, is_open_call, stored_file, texts_of
@@ -28,6 +31,7 @@ from clew.transcript.usage import Usage
 __all__ = [
     "FILE_END",
     "FORKED",
+    "LINE_IDS",
     "MOST_KEPT",
     "Entry",
     "Foreign",
@@ -53,6 +57,10 @@ MOST_KEPT: Final = 4 * 1024 * 1024
 """Bytes of one record that is kept as it is."""
 FILE_END: Final = b"\f"
 """A line between two files of one session, that says nothing to anybody."""
+LINE_IDS: Final = "line-ids"
+"""A kept record: the ids that the lines of an entry had, which other kept records may name."""
+WRITTEN_BACK: Final = frozenset({"claude-code", "pi"})
+"""Programs whose sessions are exported again, with ids of lines that are new."""
 FORKED: Final = "it was forked from another session: what both hold is counted in both"
 _MOST_TIME: Final = 253_402_300_799_999
 """The last moment of the year 9999."""
@@ -215,6 +223,7 @@ class Reading:
 
     def keep(self, what: str, record: Record, where: str, entry: Entry | None = None) -> None:
         """Keep a record as it is, with the entry it stands behind, and name it."""
+        record = plain(record)
         if len(orjson.dumps(record)) > MOST_KEPT:
             self.remark(f"{what}, larger than is kept", "lost", where)
             return
@@ -226,15 +235,31 @@ class Reading:
 
     def hold(self, what: str, record: Record, where: str) -> None:
         """Keep a record with an entry that is still being made; :meth:`settle` says which it came to be."""
-        self._held.append((what, record, where))
+        self._held.append((what, plain(record), where))
 
     def hold_rest(self, what: str, record: Record, known: frozenset[str], where: str, **names: Any) -> None:
         """Hold the keys that nobody here knows, and that say something."""
-        rest = {
-            key: value for key, value in record.items() if key not in known and value not in (None, "", [], {}, False)
-        }
+        ignore(record, *known)
+        rest = plain(
+            {key: value for key, value in record.items() if key not in known and value not in (None, "", [], {}, False)}
+        )
+        ignore(record, *rest)
         if rest:
             self.hold(f"{what}: {', '.join(sorted(rest))[:80]}", {**names, **rest}, where)
+
+    def keep_rest(self, record: Record, where: str, entry: Entry | None = None, **names: Any) -> None:
+        """Keep the keys of a record that were not read, in their place. A repetition of the last ones is left out."""
+        rest = rest_of(record)
+        entry = entry or self.last
+        if rest is None:
+            return
+        if "content" not in (rest.get("message") or ()):
+            names.pop("at", None)
+        kept = {"type": REST, **names, REST: rest}
+        if entry is not None and entry.kept and {**entry.kept[-1], **_names_in(kept)} == kept:
+            return
+        what = ", ".join(dict.fromkeys(paths_of(rest)))[:80]
+        self.keep(f"keys without a place: {what}", kept, where, entry)
 
     def settle(self, entry: Entry | None) -> None:
         """What was held belongs to this entry."""
@@ -290,11 +315,20 @@ class Reading:
             entries.pop()
             self.remark("a compaction at its end that has no summary", "lost")
         for entry in entries:
+            if (tail := self.find(entry.tail)) is not None:
+                entry.tail = tail.id
             if entry.kind == "compaction" and not entry.summary.get("summary"):
                 # An empty summary would stand for all that was said before.
                 entry.kind, kept = "note", entry.kept
                 for record in kept:
                     self.keep("compactions without a summary: what came before them is sent whole", record, "", entry)
+        if self.program in WRITTEN_BACK and not more.get("is_subagent"):
+            for entry in entries:
+                if entry.kind != "note":
+                    entry.kept.append({"type": LINE_IDS, "ids": [entry.id]})
+            for alias, id_ in self._said_as.items():
+                if (known := self.entries.get(id_)) is not None and known.kind != "note":
+                    known.kept[-1]["ids"].append(alias)
         if more.get("head") not in {entry.id for entry in entries}:
             more.pop("head", None)
         made = more.pop("created_at", 0) or min((entry.at for entry in entries), default=0)
@@ -310,6 +344,10 @@ class Reading:
             created_at=made,
             **more,
         )
+
+
+def _names_in(record: Record) -> Record:
+    return {key: record[key] for key in ("id", "uuid") if key in record}
 
 
 def call_part(name: object, call_id: object, given: Any, provider: str | None = None, **noted: Any) -> dict[str, Any]:
@@ -339,23 +377,29 @@ class LineReader(Protocol):
     def done(self) -> Foreign: ...
 
 
-def read_lines(data: bytes, reader: LineReader) -> list[Foreign]:
+def read_lines(data: bytes | BinaryIO, reader: LineReader) -> list[Foreign]:
     """The session in these lines."""
     for where, record in lines_of(data, reader.reading):
         reader.take(record, where)
     return [reader.done()]
 
 
-def lines_of(data: bytes, reading: Reading) -> Iterator[tuple[str, Record]]:
+def lines_of(data: bytes | BinaryIO, reading: Reading) -> Iterator[tuple[str, Record]]:
     """The records of a file of JSON lines, each with where it stands. What does not read is told and kept as text."""
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    for number, line in enumerate(lines, start=1):
+    # One at a time: all lines of a large file would be the file once more.
+    file = io.BytesIO(data) if isinstance(data, bytes) else data
+    following = file.readline().removeprefix(b"\xef\xbb\xbf")
+    for number in itertools.count(1):
+        if not following:
+            return
+        read, following = following, file.readline()
+        line = read.removesuffix(b"\n")
         if not line.strip():
             continue
         where = f"line {number}"
         reading.begins = reading.begins or line
         value = read_json(line)
-        if value is None and (number == len(lines) or lines[number] == FILE_END):
+        if value is None and (line is read or following.removesuffix(b"\n") == FILE_END):
             # It is being written, or was when a process died. Whole, it is another line.
             reading.remark("a last line that is not whole", "lost", where)
             continue
@@ -363,7 +407,7 @@ def lines_of(data: bytes, reading: Reading) -> Iterator[tuple[str, Record]]:
             cleaned, replaced = clean_value(value, _LEVELS)
             if replaced:
                 reading.remark("values that no store can keep, replaced", "changed", where)
-            yield where, cleaned
+            yield where, tracked(cleaned)
         else:
             what = "lines that are no JSON" if value is None else "lines that are no object"
             reading.keep(what, {"unread": clean_value(line.decode(errors="replace"))[0]}, where)
@@ -386,14 +430,18 @@ def read_json(data: bytes) -> Any:
 
 def text(value: object, key: str) -> str | None:
     """The text under a key of a record; None for what is not there, empty, or no text."""
-    found = value.get(key) if isinstance(value, dict) else None
+    found = peek(value, key) if isinstance(value, dict) else None
+    if isinstance(found, str):
+        ignore(value, key)
     return found if isinstance(found, str) and found else None
 
 
 def count(value: object, key: str) -> int:
     """The count under a key of a record; 0 for what is none."""
-    found = value.get(key) if isinstance(value, dict) else None
+    found = peek(value, key) if isinstance(value, dict) else None
     number = isinstance(found, int | float) and not isinstance(found, bool) and found == found
+    if number:
+        ignore(value, key)
     return int(min(max(found, 0), _MOST_TOKENS)) if number and found is not None else 0
 
 
@@ -403,8 +451,10 @@ def used(usage: Usage) -> Usage | None:
 
 
 def money(value: object, key: str) -> float:
-    found = value.get(key) if isinstance(value, dict) else None
+    found = peek(value, key) if isinstance(value, dict) else None
     number = isinstance(found, int | float) and not isinstance(found, bool)
+    if number:
+        ignore(value, key)
     return float(found) if number and found is not None and 0 <= found <= 1e9 else 0.0
 
 

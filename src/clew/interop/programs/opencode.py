@@ -26,6 +26,7 @@ from clew.interop.programs.foreign import (
     used,
 )
 from clew.interop.programs.opencode_rows import older_messages
+from clew.interop.programs.remainder import ignore, plain, tracked
 from clew.transcript.gate import clean_value
 from clew.transcript.part import notice_part
 from clew.transcript.session import Model
@@ -37,6 +38,10 @@ _INFO: Final = frozenset(
     {"id", "sessionID", "role", "time", "parentID", "modelID", "providerID", "cost", "tokens", "finish", "error"}
     | {"summary"}
 )
+_SESSION: Final = frozenset(
+    {"id", "title", "directory", "parentID", "time", "version", "projectID", "slug", "revert", "cost", "tokens"}
+)
+_OWN: Final = ("id", "sessionID", "messageID")
 _STEP: Final = frozenset({"step-start", "step-finish"})
 _CALL: Final = frozenset({"id", "sessionID", "messageID", "type", "callID", "tool", "state"})
 _STATE: Final = frozenset({"status", "input", "output", "error", "time", "attachments", "raw"})
@@ -52,7 +57,7 @@ def read_opencode(data: bytes) -> list[Foreign]:
     value, replaced = clean_value(value, 10)
     if replaced:
         reader.reading.remark("values that no store can keep, replaced", "changed")
-    info = value["info"]
+    info = tracked(value["info"])
     reader.reading.begins = orjson.dumps(info)
     messages = value.get("messages")
     for message in messages if isinstance(messages, list) else ():
@@ -60,7 +65,8 @@ def read_opencode(data: bytes) -> list[Foreign]:
         # What version 2 exports are its rows.
         newer = id_ is not None and kind is not None and "info" not in message
         for one in older_messages(id_ or "", kind or "", message) if newer else (message,):
-            reader.take(one)
+            reader.take(tracked(one))
+    reader.reading.hold_rest("keys of the document", value, frozenset({"info", "messages"}), "info", type="document")
     return [reader.done(info)]
 
 
@@ -91,6 +97,15 @@ class _Reader:
             self._assistant(info, held, own, at)
         else:
             self._user(info, held, own, at)
+        for part in held:
+            state = part.get("state")
+            ignore(part, *_OWN)
+            ignore(part.get("time"), "start", "end")
+            ignore(state.get("time") if isinstance(state, dict) else None, "start", "end")
+        ignore(info.get("time"), "created", "completed")
+        _usage(info.get("tokens"))
+        if isinstance(message, dict):
+            self.reading.keep_rest(message, own, id=own)
 
     def done(self, info: Record) -> Foreign:
         times = info.get("time") if isinstance(info.get("time"), dict) else {}
@@ -100,25 +115,17 @@ class _Reader:
             if head is None:
                 self.reading.remark("it was taken back to its beginning; here it stands at its end", "changed")
                 head = self._tip
-        known = {
-            "id",
-            "title",
-            "directory",
-            "parentID",
-            "time",
-            "version",
-            "projectID",
-            "slug",
-            "revert",
-            "cost",
-            "tokens",
-        }
-        rest = {key: value for key, value in info.items() if key not in known and value is not None}
+        ignore(info, *_SESSION)
+        ignore(times, "created", "updated", "archived")
+        _usage(info.get("tokens"))
+        rest = plain({key: value for key, value in info.items() if key not in _SESSION and value is not None})
+        ignore(info, *rest)
         first = next(iter(self.reading.entries.values()), None)
         if rest:
             self.reading.keep(
                 f"keys of the session: {', '.join(sorted(rest))[:80]}", {"type": "info", **rest}, "info", first
             )
+        self.reading.keep_rest(info, "info", first, id="info")
         return self.reading.done(
             text(info, "id"),
             title=text(info, "title"),
@@ -184,7 +191,11 @@ class _Reader:
             said = "\n".join(text(part, "text") or "" for part in held if part.get("type") == "text")
             about = {"summary": self.reading.cut(said, own), "model": str(model)}
             compaction.summary = {**compaction.summary, **about}
-            kept = {"type": "message", "info": info, "parts": [part for part in held if part.get("type") != "text"]}
+            kept = {
+                "type": "message",
+                "info": plain(info),
+                "parts": [part for part in held if part.get("type") != "text"],
+            }
             self.reading.keep("how a summary was made", kept, own, compaction)
             return
         # One that failed before it said anything says why, and what it used.
@@ -229,10 +240,10 @@ class _Reader:
 
     def _call(self, part: Record, own: str) -> dict[str, Any]:
         state = part["state"] if isinstance(part.get("state"), dict) else {}
-        made = call_part(part.get("tool"), part["callID"], state.get("input", {}))
+        made = call_part(part.get("tool"), part["callID"], plain(state.get("input", {})))
         if state.get("status") == "completed":
             output = state.get("output")
-            told = self.reading.cut(output, own) if isinstance(output, str) else output
+            told = self.reading.cut(output, own) if isinstance(output, str) else plain(output)
             return {**made, "state": "output-available", "output": told}
         if state.get("status") == "error":
             return {**made, "state": "output-error", "errorText": self.reading.cut(str(state.get("error")), own)}
@@ -245,20 +256,22 @@ class _Reader:
             state = part["state"] if isinstance(part.get("state"), dict) else {}
             for file in state.get("attachments") or () if isinstance(state.get("attachments"), list) else ():
                 made = self._file(file, own) if isinstance(file, dict) else None
-                if made is not None:
+                if made is None:
+                    self.reading.keep("pictures of calls that do not read", {"file": file}, own, entry)
+                else:
                     about = made["providerMetadata"]["clew"]
                     entry.parts.append({**made, "providerMetadata": {"clew": {**about, "result_of": part["callID"]}}})
-                    what = "pictures that tools gave back: beside the call, no model is sent them"
-                    self.reading.remark(what, "changed", own)
             rest = {key: value for key, value in part.items() if key not in _CALL and value}
             noted = {key: value for key, value in state.items() if key not in _STATE and value}
+            ignore(part, *_CALL, *rest)
+            ignore(state, *_STATE, *noted)
             if rest or noted:
                 kept = {"type": "tool", "callID": part["callID"], "state": noted, **rest}
                 self.reading.keep("what the program noted of a call", kept, own, entry)
         elif kind in _STEP and part.get("snapshot"):
             self.reading.keep("snapshots of steps", part, own, entry)
         elif kind == "text" and part.get("metadata"):
-            self.reading.keep("what a provider noted of a text", {**part, "text": None}, own, entry)
+            self.reading.keep("what a provider noted of a text", {**plain(part), "text": None}, own, entry)
         elif kind not in ("text", "reasoning", *_STEP) and not (kind == "file" and self._file(part, own)):
             self.reading.keep(f"parts of kind {str(kind)[:40]}", part, own, entry)
 
@@ -277,6 +290,7 @@ def _steps(held: list[Record]) -> Iterator[list[Record]]:
 
 def _usage(told: object) -> Usage:
     cache = told.get("cache") if isinstance(told, dict) else None
+    ignore(told, "total")
     return Usage(
         input=count(told, "input"),
         output=count(told, "output"),
@@ -286,10 +300,10 @@ def _usage(told: object) -> Usage:
     )
 
 
-def _seal_of(noted: object, provider: str) -> dict[str, Any]:
+def _seal_of(noted: Any, provider: str) -> dict[str, Any]:
     """What the AI SDK noted for a provider, in the words of clew's own."""
-    for name, about in noted.items() if isinstance(noted, dict) else ():
-        if isinstance(about, dict):
+    for name in noted if isinstance(noted, dict) else ():
+        if isinstance(about := noted[name], dict):
             secret = about.get("signature") or about.get("reasoningEncryptedContent") or about.get("redactedData")
             return sealed(name, id=about.get("itemId"), signature=secret)
     return {}

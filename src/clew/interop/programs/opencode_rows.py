@@ -18,7 +18,7 @@ _STATUS: Final = {"streaming": "pending"}
 
 def older_messages(id_: str, kind: str, data: Record) -> list[Record]:
     """The messages that a row stands for, each with ``info`` and ``parts``."""
-    rest = {key: value for key, value in data.items() if key not in ("text", "files", "content")}
+    rest = _without(data, "text", "files", "content")
     info: Record = {**rest, "id": id_, "role": "user"}
     said: Record = {"type": "text", "text": data.get("text")}
     match kind:
@@ -38,7 +38,8 @@ def older_messages(id_: str, kind: str, data: Record) -> list[Record]:
             both = "\n\n".join(words for key in ("summary", "recent") if (words := text(data, key)) is not None)
             made = {"role": "assistant", "id": f"{id_}/summary", "parentID": id_, "summary": True, **_model(data)}
             how = {key: rest[key] for key in ("cost", "tokens", "time", "native") if key in rest}
-            marker = {"type": "compaction", "auto": data.get("reason") != "manual"}
+            known = ("id", "type", "summary", "recent", "reason", "status", "model", *how)
+            marker = {**_without(rest, *known), "type": "compaction", "auto": data.get("reason") != "manual"}
             return [
                 {"info": {"id": id_, "role": "user", "time": data.get("time")}, "parts": [marker]},
                 {"info": {**how, **made}, "parts": [{"type": "text", "text": both}]},
@@ -66,7 +67,7 @@ def _part(one: Record, provider: str) -> Record:
     if one.get("type") in ("text", "reasoning"):
         native = one.get("native", one.get("state"))
         flat = isinstance(native, dict) and not any(isinstance(value, dict) for value in native.values())
-        return {**one, "metadata": {provider: native} if native and flat else native}
+        return {**_without(one, "native", "state"), "metadata": {provider: native} if native and flat else native}
     state = one.get("state")
     if one.get("type") != "tool" or not isinstance(state, dict):
         return one
@@ -74,6 +75,7 @@ def _part(one: Record, provider: str) -> Record:
     texts = [words for piece in content if (words := text(piece, "text")) is not None]
     files = [_file(piece) for piece in content if piece.get("type") == "file"]
     left = [piece for piece in content if piece.get("type") not in ("text", "file")]
+    left += [more for piece in content if piece.get("type") == "text" and (more := _without(piece, "type", "text"))]
     error = state.get("error")
     now: dict[str, Any] = {key: value for key, value in state.items() if key not in ("content", "error")}
     now |= {"status": _STATUS.get(str(state.get("status")), state.get("status")), "attachments": files}
@@ -81,6 +83,7 @@ def _part(one: Record, provider: str) -> Record:
     if isinstance(error, dict):
         told = [text(error, "message") or text(error, "type") or "", *texts]
         now["error"] = "\n".join(words for words in told if words)
+        now["error_data"] = _without(error, "message")
     given = state.get("input")
     now["input"] = given if isinstance(given, dict) else {"input": given}
     return {**one, "callID": one.get("id"), "tool": one.get("name"), "state": now}
@@ -89,8 +92,17 @@ def _part(one: Record, provider: str) -> Record:
 def _file(one: Record) -> Record:
     data, mime = text(one, "data"), text(one, "mime")
     url = text(one, "uri") or text(one, "url") or (f"data:{mime};base64,{data}" if data is not None else None)
-    rest = {key: value for key, value in one.items() if key != "data"}
-    return {**rest, "type": "file", "url": url, "mime": mime, "filename": text(one, "name")}
+    return {
+        **_without(one, "data", "uri", "name"),
+        "type": "file",
+        "url": url,
+        "mime": mime,
+        "filename": text(one, "name"),
+    }
+
+
+def _without(one: Record, *keys: str) -> Record:
+    return {key: value for key, value in one.items() if key not in keys}
 
 
 def _records(value: object) -> list[Record]:

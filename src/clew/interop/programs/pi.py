@@ -7,7 +7,7 @@ Three versions are read: 1 has no names, and each line follows the one before; 2
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from clew.interop.programs.foreign import (
     FORKED,
@@ -25,6 +25,7 @@ from clew.interop.programs.foreign import (
     time_of,
     used,
 )
+from clew.interop.programs.remainder import ignore, plain
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
@@ -33,7 +34,7 @@ __all__ = ["read_pi"]
 _ENDS: Final = {"toolUse": "tool_use", "length": "length", "stop": "stop"}
 
 
-def read_pi(data: bytes) -> list[Foreign]:
+def read_pi(data: bytes | BinaryIO) -> list[Foreign]:
     """The session in these lines."""
     return read_lines(data, _Reader())
 
@@ -52,20 +53,30 @@ class _Reader:
         if kind == "session" and not self._header:
             self._header, self._at = record, time_of(record.get("timestamp"), 0)
             self._names.append("")
-            rest = {key: value for key, value in record.items() if key not in _HEADER and value is not None}
+            ignore(record, *_HEADER)
+            rest = plain({key: value for key, value in record.items() if key not in _HEADER and value is not None})
             if rest:
                 what = f"keys of the header: {', '.join(sorted(rest))[:80]}"
                 self.reading.keep(what, {"type": "header", **rest}, where)
             return
         self._at = time_of(record.get("timestamp"), self._at)
         if count(self._header, "version") < 2 and text(record, "id") is None:
-            record = {**record, "id": f"n{len(self._names)}", "parentId": self._leaf}
+            record |= {"id": f"n{len(self._names)}", "parentId": self._leaf}
         own = text(record, "id") or where
         if self.reading.has(own):
             self.reading.remark("lines that stand there twice", "changed", where)
             return
         self._names.append(own)
-        self._leaf = self._entry(record, kind, own, where).id
+        entry = self._entry(record, kind, own, where)
+        self._leaf = entry.id
+        message = record.get("message")
+        ignore(record, "parentId")
+        place: Record = {}
+        if text(message, "role") == "toolResult" and entry.id != own:
+            place = {"call_id": text(message, "toolCallId")}
+        elif isinstance(message, dict) and isinstance(held := message.get("content"), list):
+            place = {"at": -1} if len(held) != len(entry.parts) else {}
+        self.reading.keep_rest(record, where, entry, id=own, **place)
 
     def done(self) -> Foreign:
         head = self.reading.find(self._leaf)
@@ -100,16 +111,13 @@ class _Reader:
                 "read_files": _names(details, "readFiles"),
                 "modified_files": _names(details, "modifiedFiles"),
             }
-            reading.hold_rest("keys of compactions", record, _COMPACTION, where, type="compaction-rest")
-            if isinstance(details, dict):
-                reading.hold_rest("details of compactions", details, _DETAILS, where, type="compaction-details")
             reading.settle(reading.add(made, where))
             return made
         if kind == "custom_message":
             made.kind, made.parts = "aside", list(self._content(record.get("content"), where))
             reading.settle(reading.add(made, where))
             reading.keep(
-                "messages of extensions: their type, and what they note", _without_content(record), where, made
+                "messages of extensions: their type, and what they note", _without(record, "content"), where, made
             )
             return made
         if kind == "branch_summary" and (summary := text(record, "summary")) is not None:
@@ -144,7 +152,7 @@ class _Reader:
             case "custom" | "hookMessage":
                 made.kind, made.parts = "aside", list(self._content(message.get("content"), where))
                 reading.settle(reading.add(made, where))
-                kept = {**record, "message": _without_content(message)}
+                kept = {**_without(record), "message": _without(message, "content")}
                 reading.keep("messages of extensions: their type, and what they note", kept, where, made)
                 return made
             case "bashExecution":
@@ -163,6 +171,7 @@ class _Reader:
         if isinstance(told, dict):
             kinds = ("input", "output", "cacheRead", "cacheWrite")
             given, said, read, written = (count(told, kind) for kind in kinds)
+            ignore(told, "totalTokens")
             made.usage = used(Usage(input=given, output=said, cache_read=read, cache_write=written))
             made.cost_usd = money(told.get("cost"), "total")
         made.noted = {"api": api} if (api := text(message, "api")) is not None else {}
@@ -171,11 +180,7 @@ class _Reader:
         if reason in ("aborted", "error"):
             made.stopped = "aborted" if reason == "aborted" else "failed"
             made.why = text(message, "errorMessage")
-        rest = {key: value for key, value in message.items() if key not in _ANSWER and value is not None}
         self.reading.settle(self.reading.add(made, where))
-        if rest:
-            kept = {"type": "message", "id": made.id, "message": rest}
-            self.reading.keep(f"keys of answers: {', '.join(sorted(rest))[:80]}", kept, where, made)
         return made
 
     def _result(self, made: Entry, message: Record, record: Record, where: str) -> Entry:
@@ -194,11 +199,9 @@ class _Reader:
             reading.settle(reading.add(made, where))
             reading.keep("results of calls that are not in the file, or have one", record, where, made)
             return made
-        if files:
-            reading.remark("pictures that tools gave back: beside the call, no model is sent them", "changed", where)
         reading.alias(made.id, caller)
         reading.last = caller
-        reading.hold_rest("keys of results", message, _RESULT, where, type="result", toolCallId=message["toolCallId"])
+        ignore(message, "toolName")
         reading.settle(caller)
         if message.get("details") is not None:
             kept = {"type": "toolResult", "toolCallId": message["toolCallId"], "details": message["details"]}
@@ -212,18 +215,17 @@ class _Reader:
             made.kind = "aside"
             made.parts = [self.reading.text_part(f"$ {command}\n{output}", where)]
         self.reading.add(made, where)
-        kept = {**record, "message": {key: value for key, value in message.items() if key != "output"}}
+        kept = {**_without(record), "message": _without(message, "output")}
         kept = record if made.kind == "note" else kept
         self.reading.keep("commands that the person ran", kept, where, made)
         return made
 
     def _content(self, content: object, where: str, provider: str = "", **more: Any) -> Iterator[dict[str, Any]]:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        for place, block in enumerate(blocks if isinstance(blocks, list) else ()):
+        for block in blocks if isinstance(blocks, list) else ():
             part = self._part(block, where, provider, more) if isinstance(block, dict) else None
             if part is not None:
                 yield part
-                self.reading.hold_rest("keys of blocks", block, _BLOCK, where, type="block", at=place)
             else:
                 kept = block if isinstance(block, dict) else {"block": block}
                 self.reading.hold(f"blocks of kind {str(kept.get('type'))[:40]}", kept, where)
@@ -241,27 +243,14 @@ class _Reader:
             case "toolCall" if isinstance(block.get("id"), str):
                 thought = text(block, "thoughtSignature")
                 return call_part(
-                    block.get("name"), block["id"], block.get("arguments", {}), "pi", thoughtSignature=thought
+                    block.get("name"), block["id"], plain(block.get("arguments", {})), "pi", thoughtSignature=thought
                 )
             case "image":
                 return self.reading.file_part(block.get("mimeType"), block.get("data"), where)
         return None
 
 
-_COMPACTION: Final = frozenset(
-    {"type", "id", "parentId", "timestamp", "summary", "tokensBefore", "details"}
-    | {"firstKeptEntryId", "firstKeptEntryIndex"}
-)
-_DETAILS: Final = frozenset({"readFiles", "modifiedFiles"})
-_RESULT: Final = frozenset({"role", "toolCallId", "toolName", "content", "details", "isError", "timestamp"})
 _HEADER: Final = frozenset({"type", "version", "id", "timestamp", "cwd", "parentSession", "branchedFrom"})
-_BLOCK: Final = frozenset(
-    {"type", "text", "textSignature", "thinking", "thinkingSignature", "redacted", "id", "name", "arguments"}
-    | {"thoughtSignature", "data", "mimeType"}
-)
-_ANSWER: Final = frozenset(
-    {"role", "content", "provider", "model", "usage", "stopReason", "errorMessage", "timestamp", "api"}
-)
 
 
 def _seal_of(block: Record, provider: str) -> dict[str, Any]:
@@ -279,5 +268,7 @@ def _names(details: object, key: str) -> list[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
-def _without_content(record: Record) -> Record:
-    return {key: value for key, value in record.items() if key != "content"}
+def _without(record: Record, left: str = "") -> Record:
+    """Return a record to keep, without the content that is told."""
+    ignore(record, *record)
+    return {key: value for key, value in record.items() if key != left}

@@ -9,15 +9,19 @@ from typing import Any, Final
 import orjson
 
 from clew.interop.programs.retelling import (
+    Placed,
     Told,
     as_lines,
     base64_of,
+    ids_in,
     kept_in,
     own_id,
     parent_of,
     results_of,
+    rewritten,
     tell,
     title_of,
+    unknown_keys_of,
 )
 from clew.transcript import part as p
 from clew.transcript.iso_time import iso
@@ -45,6 +49,8 @@ class _Writer:
         self._blobs: Mapping[str, Blob] = {blob.sha256: blob for blob in portable.blobs}
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
+        self._renamed: dict[str, str] = {}
+        """Ids of the file it came from, each with the one that replaces it."""
         self._tips: dict[str, str] = {}
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -97,19 +103,22 @@ class _Writer:
     def _said(self, one: Told) -> Iterator[dict[str, Any]]:
         """The lines of one thing: itself, what its calls gave back, and what was kept with it."""
         kept = kept_in(one.parts, "pi")
+        placed = Placed(one.parts, "pi", self._renamed)
         match one.kind:
             case "prompt":
-                yield self._line("message", one.key, one.at, message=self._user(one))
+                yield placed.put(self._line("message", one.key, one.at, message=self._user(one)))
             case "answer":
-                yield self._line("message", one.key, one.at, message=self._answer(one, kept))
-                yield from self._results(one, kept)
+                yield placed.put(self._line("message", one.key, one.at, message=self._answer(one, kept)))
+                yield from self._results(one, kept, placed)
             case "compaction":
-                yield self._compaction(one)
+                yield placed.put(self._compaction(one))
             case "aside":
-                yield self._aside(one, kept)
+                yield placed.put(self._aside(one, kept))
+        for first, *more in ids_in(one.parts, "pi"):
+            self._renamed |= dict.fromkeys((first, *more), self._names[one.key])
         for record in kept:
-            if "unread" in record or (record.get("type") not in _WITHIN and isinstance(record.get("id"), str)):
-                yield record
+            if "unread" in record or (str(record.get("type")) not in _WITHIN and isinstance(record.get("id"), str)):
+                yield rewritten(record, self._renamed)
 
     def _user(self, one: Told) -> dict[str, Any]:
         return {"role": "user", "content": list(self._content(one)), "timestamp": one.at}
@@ -155,8 +164,9 @@ class _Writer:
         elif one.last and one.turn.status == "failed":
             ended = {"stopReason": "error", "errorMessage": str(one.turn.error.get("message") or "it failed")}
         api = step.data.get("api") if step is not None else None
-        rest = {key: value for record in kept if record.get("type") == "message" for key, value in _message_of(record)}
+        rest = {key: value for record in kept for key, value in unknown_keys_of(record).items()}
         return {
+            **rest,
             "role": "assistant",
             "content": content,
             "api": api if isinstance(api, str) else _APIS.get(provider, "openai-completions"),
@@ -169,10 +179,9 @@ class _Writer:
             },
             **ended,
             "timestamp": one.at,
-            **rest,
         }
 
-    def _results(self, one: Told, kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _results(self, one: Told, kept: list[dict[str, Any]], placed: Placed) -> Iterator[dict[str, Any]]:
         details = {
             record.get("toolCallId"): record.get("details") for record in kept if record.get("type") == "toolResult"
         }
@@ -190,7 +199,8 @@ class _Writer:
                 "timestamp": part.updated_at,
             }
             noted = {"details": details[id_]} if id_ in details else {}
-            yield self._line("message", f"{one.key}/{id_}", part.updated_at, message={**message, **noted})
+            line = self._line("message", f"{one.key}/{id_}", part.updated_at, message={**message, **noted})
+            yield placed.put(line, id_)
 
     def _compaction(self, one: Told) -> dict[str, Any]:
         about = next((held for part in one.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
@@ -208,11 +218,13 @@ class _Writer:
 
     def _aside(self, one: Told, kept: list[dict[str, Any]]) -> dict[str, Any]:
         """A message of nobody's, as what it came as; one of clew's as an extension's."""
-        record = next((record for record in kept if record.get("type") in _ASIDES), None)
+        asides = (record for record in kept if str(record.get("type")) in _ASIDES)
+        record = next((record for record in asides if isinstance(record.get("id"), str)), None)
         content = list(self._content(one))
         if record is None:
             return self._line("custom_message", one.key, one.at, customType=_OWN, content=content, display=True)
         kept.remove(record)
+        record = dict(rewritten(record, self._renamed))
         self._names[one.key] = str(record["id"])
         if record["type"] == "branch_summary":
             return record
@@ -228,11 +240,6 @@ class _Writer:
 
 _WITHIN: Final = frozenset({"toolResult", "text", "thinking", "image"})
 _ASIDES: Final = frozenset({"branch_summary", "custom_message", "message"})
-
-
-def _message_of(record: dict[str, Any]) -> Any:
-    message = record.get("message")
-    return message.items() if isinstance(message, dict) else ()
 
 
 def _sealed(part: p.Part, provider: str) -> dict[str, Any]:

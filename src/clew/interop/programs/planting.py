@@ -7,7 +7,7 @@ from the program's own, so that a session that comes again is known, message by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from clew.interop.programs.arrival import Program
 from clew.interop.programs.foreign import MOST_KEPT, Entry, Foreign
 from clew.transcript import part as p
 from clew.transcript.message import MessageRow, PartRow, Role
+from clew.transcript.packed import PackedParts, PackedRows
 from clew.transcript.portable import PortableSession
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import HeadMove, MoveReason, Step, Turn
@@ -59,7 +60,7 @@ def alias_of(program: Program, id_: str) -> str:
 
 
 def plant(foreign: Foreign, soil: Soil) -> PortableSession:
-    """The session as one that can be written into a store."""
+    """The session as one that can be written into a store. What its entries say is taken out of them."""
     return _Planting(foreign, soil).whole()
 
 
@@ -84,7 +85,14 @@ class _Planting:
         self._turns: dict[str, _Growing] = {}
         self._rows: dict[str, MessageRow] = {}
         self._place: dict[str, str] = {}
-        self._begins: dict[str, tuple[str, int]] = {}
+        # Of each entry: its message, the first of its parts there, by which number they are kept, how many it said.
+        self._begins: dict[str, tuple[str, int, int, int]] = {}
+        self._parts = PackedParts()
+        self._parts_of: dict[str, list[int]] = {}
+        self._sizes: dict[str, int] = {}
+        self._left_open: set[str] = set()
+        self._title = p.first_words(foreign.title or foreign.first_words, _MOST_TITLE)
+        self._model = next((entry.model for entry in reversed(foreign.entries) if entry.model is not None), None)
         self._notes: dict[str, str | None] = {}
         self._steps: list[Step] = []
         self._moves: list[HeadMove] = []
@@ -111,11 +119,17 @@ class _Planting:
             session=self._session(),
             turns=turns,
             links={id_: tuple(one.held) for id_, one in self._turns.items()},
-            messages=tuple(sorted(self._rows.values(), key=lambda row: (row.created_at, row.id))),
+            messages=PackedRows(self._whole_rows()),
             steps=tuple(self._steps),
             moves=tuple(self._moves),
             blobs=tuple(self._foreign.blobs.values()),
         )
+
+    def _whole_rows(self) -> Iterator[MessageRow]:
+        """The messages with their parts."""
+        for row in sorted(self._rows.values(), key=lambda row: (row.created_at, row.id)):
+            parts = tuple(part for number in self._parts_of[row.id] for part in self._parts.get(number))
+            yield replace(row, parts=parts)
 
     # The tree
 
@@ -174,11 +188,13 @@ class _Planting:
         for entry in growing.entries:
             row_id = self._begins[entry.id][0]
             if entry.kind == "answer":
-                self._repeated += _ENTRY_BYTES + len(msgspec.json.encode(entry.parts))
+                _, _, number, size = self._begins[entry.id]
+                parts = [part.data for part in self._parts.get(number)[1 : 1 + size]]
+                self._repeated += _ENTRY_BYTES + len(msgspec.json.encode(parts))
                 if self._repeated > _MOST_REPEATED:
                     raise InvalidInput("it goes so many ways inside a turn that it would be many times as large here")
                 # Not paid a second time: what it used stands with the turn it was said in.
-                self._answer(made, replace(entry, id=f"{entry.id}/{turn.id}", usage=None, kept=[]))
+                self._answer(made, replace(entry, id=f"{entry.id}/{turn.id}", parts=parts, usage=None, kept=[]))
             else:
                 made.held.append(row_id)
             made.entries.append(entry)
@@ -215,8 +231,7 @@ class _Planting:
         if entry.kind == "compaction":
             metadata["summary"] = True
         row = self._row(entry, role, metadata)
-        self._begins[entry.id] = row.id, 0
-        self._rows[row.id] = self._with_parts(row, [*parts, *self._kept(entry)], entry)
+        self._hold(row, [*parts, *self._kept(entry)], entry)
         growing.held.append(row.id)
 
     def _answer(self, growing: _Growing, entry: Entry) -> None:
@@ -224,8 +239,7 @@ class _Planting:
         if row is None or row.role != "assistant":
             row = self._row(entry, "assistant", {})
             growing.held.append(row.id)
-        self._begins[entry.id] = row.id, len(row.parts)
-        self._rows[row.id] = self._with_parts(row, [{"type": p.STEP_START}, *entry.parts, *self._kept(entry)], entry)
+        self._hold(row, [{"type": p.STEP_START}, *entry.parts, *self._kept(entry)], entry)
         if entry.usage is not None:
             step = Step(
                 turn_id=growing.turn.id,
@@ -251,13 +265,21 @@ class _Planting:
         id_ = self._name("msg_", entry.id, entry.at)
         return MessageRow(id_, self._id, role, self._newest, self._newest, metadata)
 
-    def _with_parts(self, row: MessageRow, parts: Iterable[dict[str, Any]], entry: Entry) -> MessageRow:
+    def _hold(self, row: MessageRow, parts: Sequence[dict[str, Any]], entry: Entry) -> None:
+        """Add what an entry said to its message. It is packed at once, and the entry holds it no more."""
         at, ended = entry.at, max(entry.at, entry.ended_at)
-        added = tuple(
+        first = self._sizes.get(row.id, 0)
+        number = self._parts.add(
             PartRow(self._name("prt_", f"{row.id}/{index}", at), index, data, at, ended)
-            for index, data in enumerate(parts, len(row.parts))
+            for index, data in enumerate(parts, first)
         )
-        return replace(row, parts=(*row.parts, *added), updated_at=max(row.updated_at, ended))
+        self._begins[entry.id] = row.id, first, number, len(entry.parts)
+        self._parts_of.setdefault(row.id, []).append(number)
+        self._sizes[row.id] = first + len(parts)
+        if any(p.is_open_call(part) for part in entry.parts):
+            self._left_open.add(entry.id)
+        entry.parts, entry.kept = [], []
+        self._rows[row.id] = replace(row, updated_at=max(row.updated_at, ended))
 
     def _kept(self, entry: Entry) -> Iterable[dict[str, Any]]:
         """What has no place, in parts that are neither shown nor sent."""
@@ -274,7 +296,7 @@ class _Planting:
     def _summary(self, entry: Entry, above: str | None) -> dict[str, Any]:
         """The part of a compaction. Its tail begins with a message, or inside one at a step."""
         tail = self._real(entry.tail)
-        row_id, first = self._begins[tail] if tail is not None and self._is_above(tail, above) else ("", 0)
+        row_id, first = self._begins[tail][:2] if tail is not None and self._is_above(tail, above) else ("", 0)
         data: dict[str, Any] = {
             **entry.summary,
             "tail_start_id": row_id or self._name("msg_", entry.id, entry.at),
@@ -307,19 +329,17 @@ class _Planting:
         if last.stopped == "failed":
             error = {"code": "provider_error", "message": last.why or "it failed"}
             return replace(turn, status="failed", data={"error": error})
-        if last.stopped == "aborted" or any(p.is_open_call(part) for part in last.parts):
+        if last.stopped == "aborted" or last.id in self._left_open:
             return replace(turn, status="aborted", data={"stopped": last.why or BROKE_OFF})
         return turn
 
     def _session(self) -> Session:
         foreign = self._foreign
-        models = [entry.model for entry in foreign.entries if entry.model is not None]
-        title = p.first_words(foreign.title or foreign.first_words, _MOST_TITLE)
         metadata: dict[str, Any] = {"came_from": {"program": foreign.program, "id": foreign.id[:200]}}
         noted = {"version": foreign.version, "git_branch": foreign.branch}
         metadata["came_from"] |= {key: value[:200] for key, value in noted.items() if value}
-        if title:
-            metadata["title"] = title
+        if self._title:
+            metadata["title"] = self._title
         if foreign.is_subagent:
             metadata["kind"] = "subagent"
         parent = None
@@ -330,7 +350,7 @@ class _Planting:
         return Session(
             id=self._id,
             agent=self._soil.agent,
-            model=models[-1] if models else self._soil.model,
+            model=self._model or self._soil.model,
             created_at=foreign.created_at,
             updated_at=max(foreign.updated_at, foreign.created_at),
             workspace_root=foreign.folder,

@@ -8,13 +8,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
 import msgspec
 import orjson
 
 from clew.interop.programs.arrival import Program
+from clew.interop.programs.foreign import LINE_IDS
 from clew.interop.programs.planting import BROKE_OFF
+from clew.interop.programs.remainder import REST, merged
 from clew.transcript import part as p
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import text_at
@@ -24,17 +27,21 @@ from clew.transcript.turn import Step, Turn
 from clew.transcript.view import compaction_data
 
 __all__ = [
+    "Placed",
     "Told",
     "as_lines",
     "base64_of",
     "came_from",
+    "ids_in",
     "kept_in",
     "named",
     "own_id",
     "parent_of",
     "results_of",
+    "rewritten",
     "tell",
     "title_of",
+    "unknown_keys_of",
 ]
 
 
@@ -92,8 +99,19 @@ class _Retelling:
         """The turns as they were made, parents first; one that the session stands at and nothing follows comes last."""
         turns = tree_of(self._portable).turns
         head = self._portable.session.head_turn_id
-        is_end = head is not None and all(turn.parent_turn_id != head for turn in turns.values())
-        yield from (turn for turn in sorted(turns.values(), key=_made) if not (is_end and turn.id == head))
+        below: dict[str | None, list[Turn]] = {}
+        for turn in turns.values():
+            below.setdefault(turn.parent_turn_id, []).append(turn)
+        is_end = head in turns and head not in below
+        # By structure before time: another program may stamp a child before its parent.
+        ready = [(*_made(turn), turn.id) for turn in below.get(None, ())]
+        heapify(ready)
+        while ready:
+            turn = turns[heappop(ready)[-1]]
+            if not (is_end and turn.id == head):
+                yield turn
+            for child in below.get(turn.id, ()):
+                heappush(ready, (*_made(child), child.id))
         if is_end and head is not None:
             yield turns[head]
 
@@ -161,8 +179,7 @@ def _made(turn: Turn) -> tuple[int, int]:
     return turn.created_at, turn.depth
 
 
-def kept_in(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
-    """The records of that program that came with these parts and had no place."""
+def _records(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for part in parts:
         held = p.data_of(part.data, p.KEPT_PART)
@@ -171,13 +188,60 @@ def kept_in(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]
     return found
 
 
+def kept_in(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
+    """Return the records of that program that came with these parts and had no place in them."""
+    return [record for record in _records(parts, program) if record.get("type") not in (LINE_IDS, REST)]
+
+
+class Placed:
+    """The remainders kept with one message, to be put back into its lines."""
+
+    def __init__(self, parts: tuple[PartRow, ...], program: Program, names: Mapping[str, str]) -> None:
+        self._records = [one for one in _records(parts, program) if one.get("type") == REST]
+        self._ids = next(ids_in(parts, program), [])
+        self._names = names
+
+    def put(self, line: dict[str, Any], call_id: str | None = None, *, later: bool = False) -> dict[str, Any]:
+        """Return a line with its unknown keys: the line of a result, the first of the message, or a ``later`` one."""
+        for one in self._records:
+            id_, first = one.get("uuid", one.get("id")), one.get("at")
+            is_here = id_ in (self._ids[1:] if later else self._ids) if call_id is None else True
+            if one.get("call_id") == call_id and is_here:
+                rest = rewritten(one.get(REST), self._names)
+                line = merged(line, rest, first if isinstance(first, int) else 0)
+        return line
+
+
+def ids_in(parts: tuple[PartRow, ...], program: Program) -> Iterator[list[str]]:
+    """Yield the ids that the lines of these parts had in that program's file, the first line's first."""
+    for record in _records(parts, program):
+        ids = record.get("ids") if record.get("type") == LINE_IDS else None
+        if isinstance(ids, list) and ids and all(isinstance(id_, str) for id_ in ids):
+            yield ids
+
+
+def rewritten(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a kept value with every id that has another name in the new file replaced, at any depth."""
+    if isinstance(value, dict):
+        return {key: rewritten(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rewritten(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def unknown_keys_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the unknown keys of a message as older versions kept them; a line that was kept whole has more keys."""
+    message = record.get("message") if record.get("type") == "message" and len(record) == 3 else None
+    return message if isinstance(message, dict) else {}
+
+
 def results_of(told: Told) -> Iterator[tuple[PartRow, list[PartRow]]]:
     """The calls of an answer that have a result, with the files that came with it."""
     for part in told.parts:
         id_ = p.call_id_of(part.data)
         if id_ is None or p.is_open_call(part.data) or p.error_text(part.data) == LEFT_BEHIND:
             continue
-        yield part, [one for one in told.parts if (p.provider_data(one.data, p.OWN) or {}).get("result_of") == id_]
+        yield part, [one for one in told.parts if p.giver_of(one.data) == id_]
 
 
 def base64_of(part: p.Part, blobs: Mapping[str, Blob]) -> tuple[str, str] | None:
