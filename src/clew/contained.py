@@ -11,19 +11,31 @@ What is made of such files is kept for as long as each of them, and each folder 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import heapq
 import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["ContainedText", "FolderListing", "Kept", "Unreadable", "list_contained", "note", "read_contained", "shown"]
+__all__ = [
+    "ContainedText",
+    "FolderListing",
+    "Kept",
+    "Unreadable",
+    "list_contained",
+    "note",
+    "read_contained",
+    "resolve_folder",
+    "resolved",
+    "shown",
+]
 
 T = TypeVar("T")
 _SETTLED_NS: Final = 2_000_000_000
@@ -36,6 +48,7 @@ _MOST_KEYS: Final = 1_000
 Trace = tuple[int, ...]
 """What a file is known by: device, inode, kind, length, when its content and when anything about it changed last."""
 _noted: ContextVar[dict[Path, Trace | None] | None] = ContextVar("noted", default=None)
+_resolved: ContextVar[Path | None] = ContextVar("resolved", default=None)
 
 
 class Unreadable(Exception):
@@ -128,15 +141,36 @@ def shown(path: Path | str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in str(path))
 
 
+@contextlib.contextmanager
+def resolved(folder: Path) -> Iterator[None]:
+    """Do not follow the links of this folder again: they were followed and checked, and may have been changed since."""
+    outer = _resolved.set(folder)
+    try:
+        yield
+    finally:
+        _resolved.reset(outer)
+
+
+def resolve_folder(folder: Path) -> Path:
+    """Return where a folder lies. Raises ``OSError`` or :class:`Unreadable`."""
+    fixed = _resolved.get()
+    if folder == fixed:
+        return folder
+    real = Path(os.path.realpath(folder, strict=True))
+    if fixed is not None and folder.is_relative_to(fixed) and not real.is_relative_to(fixed):
+        raise Unreadable(f"leads out of {shown(fixed)}")
+    return real
+
+
 def list_contained(folder: Path, inside: Path, limit: int, suffix: str = "") -> FolderListing:
     """The names in a folder below ``inside`` that end in ``suffix``. Raises :class:`Unreadable`."""
     note(folder)
     try:
+        base = resolve_folder(inside)
         real = Path(os.path.realpath(folder, strict=True))
-        if not real.is_relative_to(os.path.realpath(inside, strict=True)):
+        if not real.is_relative_to(base):
             raise Unreadable(f"leads out of {shown(inside)}")
-        with os.scandir(real) as entries:
-            names = heapq.nsmallest(limit + 1, (entry.name for entry in entries if entry.name.endswith(suffix)))
+        names = _list(base, real, limit, suffix)
     except (FileNotFoundError, NotADirectoryError):
         return FolderListing(folder, (), False)
     except (OSError, ValueError) as error:
@@ -148,11 +182,11 @@ def read_contained(path: Path, inside: Path, limit: int) -> ContainedText | None
     """At most ``limit`` bytes of a file below ``inside``; None when there is none. Raises :class:`Unreadable`."""
     note(path)
     try:
-        base = Path(os.path.realpath(inside, strict=True))
+        base = resolve_folder(inside)
         real = Path(os.path.realpath(path, strict=True))
         if not real.is_relative_to(base):
             raise Unreadable(f"leads out of {shown(inside)}")
-        descriptor = _open_below(base, real.relative_to(base).parts)
+        descriptor = _open(base, real)
     except (FileNotFoundError, NotADirectoryError) as error:
         if path.is_symlink():
             raise Unreadable("is a link that leads nowhere") from error
@@ -173,13 +207,25 @@ def read_contained(path: Path, inside: Path, limit: int) -> ContainedText | None
     return ContainedText(_decode(data[:limit], cut), max(status.st_size, len(data)), cut, real)
 
 
-def _open_below(base: Path, parts: tuple[str, ...]) -> int:
-    """A descriptor for a path below ``base``. No link is followed: the path is known to hold none."""
+def _list(base: Path, real: Path, limit: int, suffix: str) -> list[str]:
+    descriptor = _open(base, real, os.O_DIRECTORY)
+    try:
+        with os.scandir(descriptor) as entries:
+            return heapq.nsmallest(limit + 1, (entry.name for entry in entries if entry.name.endswith(suffix)))
+    finally:
+        os.close(descriptor)
+
+
+def _open(base: Path, real: Path, last: int = 0) -> int:
+    """Return a descriptor for a path below ``base``. No link is followed: the path is known to hold none, and where the
+    links above ``base`` may have changed, not by the way to it either."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(base, flags | os.O_DIRECTORY)
+    start = base if _resolved.get() is None else Path(real.anchor)
+    parts = real.relative_to(start).parts
+    descriptor = os.open(start, flags | os.O_DIRECTORY)
     for place, part in enumerate(parts, 1):
         # Without O_NONBLOCK a pipe would hold us until somebody wrote into it.
-        kind = os.O_NONBLOCK if place == len(parts) else os.O_DIRECTORY
+        kind = os.O_NONBLOCK | last if place == len(parts) else os.O_DIRECTORY
         try:
             below = os.open(part, flags | kind, dir_fd=descriptor)
         finally:

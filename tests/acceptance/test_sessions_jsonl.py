@@ -241,7 +241,8 @@ async def _goes_on(tmp_path: Path, session_id: str, log: Any, torn: bytes) -> No
     scribe = Scribe(store, session_id, store._mint, FakeClock(2_000_000_000_000))
     await scribe.turn("and now?", text("fine"))
     expected = await store.find_whole(session_id)
-    assert log.read_bytes().startswith(torn)
+    assert log.read_bytes().startswith(torn[: torn.rfind(b"\n") + 1])
+    assert [line for line in log.read_bytes().splitlines() if not reads(line)] == []
     await store.close()
     again = await open_files("jsonl", tmp_path / "store")
     assert await again.find_whole(session_id) == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,7 @@ async def asked_to_undo(whole: Tree, session_id: str, now: int) -> HeadMove | st
         return f"{error.code} {error.ids}"
 
 
-def told(writes: tuple[Write, ...]) -> list[object]:
+def told(writes: Sequence[Write]) -> list[object]:
     """The writes, what is hidden without its order."""
     return [sorted(one.hidden.items()) if isinstance(one, SetHidden) else one for one in writes]
 

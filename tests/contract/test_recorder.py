@@ -15,7 +15,7 @@ from clew.runtime.journal_fold import fold_streams
 from clew.runtime.recorder import Recorder
 from clew.store.base import Store
 from clew.store.hub import Stream
-from clew.store.unit import DeleteSession, SetEpoch, SetTurn, Unit
+from clew.store.unit import Committed, DeleteSession, SetEpoch, SetTurn, Unit
 from clew.testing.chunks import approval, data, reasoning, reply, step, text, tool_call, tool_denied, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
@@ -221,10 +221,13 @@ async def test_other_policies_show_at_once_and_store_at_their_boundary(
     stored: list[int] = []
     for number, chunk in enumerate(stream, start=1):
         recorder.write(chunk)
-        assert opened.shown == stream[:number]
+        # The end itself is not shown before what it ends is stored.
+        is_end = isinstance(chunk, c.Finish) or (save_on == "step" and isinstance(chunk, c.FinishStep))
+        assert opened.shown == stream[: number - is_end]
         await asyncio.sleep(0)
         if recorder._inflight is not None:
             await recorder._unit_over()
+        assert opened.shown == stream[:number]
         stored.append(len(await stored_parts(store, scribe.session_id, mid)))
     ends = [n for n, chunk in enumerate(stream) if isinstance(chunk, c.FinishStep)]
     first = ends[0] if save_on == "step" else len(stream) - 1
@@ -571,3 +574,41 @@ async def test_what_rests_goes_with_the_next_commit_or_after_a_moment_by_itself(
     await recorder.close(*opened.settling())
     parts = await stored_parts(store, scribe.session_id, recorder.message.id)
     assert [part["text"] for part in parts] == ["one two"]
+
+
+@pytest.mark.rule("SV-3")
+async def test_an_end_is_not_shown_with_a_unit_that_stores_no_chunk(
+    store: Store, scribe: Scribe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``turn`` a write that cannot wait goes alone; an end that came meanwhile waits for its own unit."""
+    opened = await scribe.prompt("hello")
+    units: list[Unit] = []
+    base = opened.recorder()
+    shown: list[str] = []
+    recorder = Recorder(
+        store,
+        base.message,
+        turn_id=opened.id,
+        epoch=opened.epoch,
+        mint=scribe.mint,
+        clock=scribe.clock,
+        policy=SavePolicy(save_on="turn", save_buffer_size=0, save_buffer_ms=0),
+        on_shown=lambda chunks: shown.extend(chunk.type for chunk in chunks),
+    )
+    monkeypatch.setattr(store.hub, "hand_in", lambda _, unit: units.append(unit))
+    monkeypatch.setattr(store.hub, "wake", lambda stream: stream.gather())
+    first, second = (SetTurn(opened.id, "running", data={"n": n}) for n in range(2))
+    chunks = reply(step(text("hello")), id=recorder.message.id)
+    for chunk in chunks[:-1]:
+        recorder.write(chunk)
+    recorder.join(first)
+    recorder.write(chunks[-1])
+    recorder.join(second)
+    recorder.answered(Committed())
+    assert [unit.writes for unit in units] == [(first,), (second,)]
+    assert "finish" not in shown
+    recorder.answered(Committed())
+    assert (len(units), "finish" in shown) == (3, False)
+    recorder.answered(Committed())
+    assert shown[-1] == "finish"
+    recorder.abandon()

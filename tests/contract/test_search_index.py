@@ -373,7 +373,7 @@ async def test_an_index_disturbs_nothing_else(disk: SqliteStore, pen: Scribe, tm
         assert await snippets(copy, "thimble") == ["a **thimble**"]
         await copy.close()
     with by_hand(tmp_path / "copy.db") as connection:
-        connection.execute("PRAGMA user_version = 99")
+        connection.execute("UPDATE clew_schema SET version = 99")
     for options in (SqliteOptions(read_only=True), SqliteOptions()):
         with pytest.raises(SchemaTooNew):
             await open_sqlite(tmp_path / "copy.db", options)

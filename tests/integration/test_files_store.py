@@ -29,6 +29,7 @@ from clew.errors import (
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store.files import folder
+from clew.store.files.crc import with_check
 from clew.store.files.opening import FilesOptions, open_files
 from clew.store.files.shared import SHARED
 from clew.store.files.store import FileStore
@@ -232,16 +233,16 @@ async def test_a_folder_of_the_other_format_or_a_newer_one_is_refused_untouched(
     with pytest.raises(StoreUnavailable, match=f"holds a {kind}: store"):
         await open_files(other, tmp_path / "store")
     mark = tmp_path / "store" / "clew" / "format.json"
-    mark.write_text(json.dumps({"format": kind, "version": 3}))
+    mark.write_bytes(with_check(b'{"format":"%s","version":4}' % kind.encode()))
     with pytest.raises(SchemaTooNew):
         await open_files(kind, tmp_path / "store")
-    assert json.loads(mark.read_text())["version"] == 3
+    assert json.loads(mark.read_text())["version"] == 4
     # One of an older version is read, and says the new one as soon as it is opened for writing.
     mark.write_text(json.dumps({"format": kind, "version": 1}))
     await (await open_files(kind, tmp_path / "store", FilesOptions(read_only=True))).close()
     assert json.loads(mark.read_text())["version"] == 1
     await (await open_files(kind, tmp_path / "store")).close()
-    assert json.loads(mark.read_text())["version"] == 2
+    assert json.loads(mark.read_text())["version"] == 3
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreUnavailable, match="is a file"):
         await open_files(kind, tmp_path / "file")

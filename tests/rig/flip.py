@@ -7,8 +7,10 @@ Repeat a round with the seed it is told by; the specimens are the same each time
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import shutil
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from tests.rig.budget import Budget, Outcome
 from tests.rig.looking import Seen, compare, look_at
 from tests.rig.specimen import KINDS, LATER, Kind, Specimen, make_specimen
 
-__all__ = ["ROUNDS", "Flipping", "figure", "overlooked", "run"]
+__all__ = ["ROUNDS", "Flipping", "figure", "index_pages", "overlooked", "run"]
 
 ROUNDS: Final = 1_000
 _PATIENCE_S: Final = 60.0
@@ -58,11 +60,12 @@ class Flipping:
         specimen, truth = self.specimen(kind or KINDS[seed % len(KINDS)])
         copy = specimen.copied(self._folder / "flipped")
         try:
-            path, bit = _choose(copy, random)
+            path, bit, index = _choose(copy, random)
             _flip(path, bit)
-            what = f"{specimen.kind} {path.relative_to(copy.folder)} byte {bit // 8} bit {bit % 8}"
+            where = f" ({index})" if index else ""
+            what = f"{specimen.kind} {path.relative_to(copy.folder)} byte {bit // 8} bit {bit % 8}{where}"
             newest = path.name.endswith(("-wal", "stream.jsonl"))
-            kinds, silent = asyncio.run(_judge(copy.url, truth, rolls_back=newest))
+            kinds, silent = asyncio.run(_judge(copy.url, truth, rolls_back=newest, by_check=index is None))
         finally:
             shutil.rmtree(copy.folder)
         return what, kinds, silent
@@ -93,7 +96,10 @@ def _change_text(shown: dict[str, Any]) -> None:
     part["text"] = part["text"][:-1] + chr(ord(part["text"][-1]) ^ 1)
 
 
-async def _judge(url: str, truth: Seen, *, rolls_back: bool = False) -> tuple[set[str], list[str]]:
+async def _judge(
+    url: str, truth: Seen, *, rolls_back: bool = False, by_check: bool = True
+) -> tuple[set[str], list[str]]:
+    """``by_check``: a loss that ``clew check`` alone names counts as named."""
     kinds: set[str] = set()
     silent: list[str] = []
     named: list[str] = []
@@ -105,9 +111,11 @@ async def _judge(url: str, truth: Seen, *, rolls_back: bool = False) -> tuple[se
             return {"hangs"}, ["it did not come to an end"]
         if look:
             seen = _as_before(seen, truth)
+        if not by_check:
+            seen.problems = []
         # What is missing for good and was named once need not be named for ever.
         seen.problems += named
-        named = seen.problems
+        named = [*seen.problems, *seen.errors]
         more, without = compare(truth, seen, rolls_back=rolls_back)
         kinds |= more
         silent += [f"look {look + 1}: {one}" for one in without]
@@ -119,18 +127,46 @@ def _as_before(seen: Seen, truth: Seen) -> Seen:
     for name, shown in seen.messages.items():
         known = truth.messages[name]
         seen.messages[name] = {message_id: one for message_id, one in shown.items() if message_id in known}
-    seen.pages = {}
+    seen.pages, seen.reads = {}, {}
     return seen
 
 
-def _choose(specimen: Specimen, random: Random) -> tuple[Path, int]:
-    """A bit: of any file, or of the store as a whole, where large files are hit more often."""
+def _choose(specimen: Specimen, random: Random) -> tuple[Path, int, str | None]:
+    """Choose a bit of any file, or of the whole store, where large files are hit more often.
+
+    Half of the bits of a SQLite file that is closed are on its free pages and those of its indexes. There the name of
+    the index is returned too: it holds nothing that the tables do not, so ``clew check`` may not be the only one to say
+    that rows are missing.
+    """
     files = specimen.files()
+    if specimen.kind == "sqlite" and random.random() < 0.5:
+        database = specimen.folder / "store.db"
+        pages, size = index_pages(database)
+        name = random.choice(sorted(pages))
+        start = (random.choice(pages[name]) - 1) * size
+        data = database.read_bytes()[start : start + size]
+        # Most of a page is empty; what is worth hitting is what holds something.
+        byte = random.choice([place for place, one in enumerate(data) if one] or [0])
+        return database, (start + byte) * 8 + random.randrange(8), name
     if random.random() < 0.5:
         path = random.choice(files)
     else:
         path = random.choices(files, weights=[path.stat().st_size for path in files])[0]
-    return path, random.randrange(path.stat().st_size * 8)
+    return path, random.randrange(path.stat().st_size * 8), None
+
+
+def index_pages(database: Path) -> tuple[dict[str, list[int]], int]:
+    """The pages of each index, and the free ones, by name; and the size of a page."""
+    pages: dict[str, list[int]] = {}
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        size: int = connection.execute("PRAGMA page_size").fetchone()[0]
+        count: int = connection.execute("PRAGMA page_count").fetchone()[0]
+        used = {row[0] for row in connection.execute("SELECT pageno FROM dbstat")}
+        found = "SELECT s.name, s.pageno FROM dbstat s JOIN sqlite_master m ON m.name = s.name WHERE m.type = 'index'"
+        for name, page in connection.execute(found):
+            pages.setdefault(name, []).append(page)
+    free = [page for page in range(1, count + 1) if page not in used]
+    return {**pages, **({"free pages": free} if free else {})}, size
 
 
 def _flip(path: Path, bit: int) -> None:

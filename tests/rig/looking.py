@@ -27,6 +27,7 @@ __all__ = ["Seen", "compare", "look_at"]
 _VIEWS: Final = ("all", "visible", "model")
 _WORDS: Final = re.compile("damaged|missing|^aborted by host restart|^output-error$", re.IGNORECASE)
 """What the model may be sent in the place of what was stored."""
+_WORD: Final = "the"
 _PROMPT: Final = "And now, what do we know?"
 
 
@@ -43,6 +44,8 @@ class Seen:
     pages: dict[str, str] = field(default_factory=dict)
     """Each session as a page for reading."""
     sent: dict[str, list[str]] = field(default_factory=dict)
+    reads: dict[str, Any] = field(default_factory=dict)
+    """What else is asked of a store: lists in their order, trees, queues, hits of a search, sums."""
     problems: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
@@ -82,6 +85,7 @@ async def _look(engine: Engine, seen: Seen, known: Seen | None) -> None:
     try:
         page = await engine.list_sessions(limit=200, kind="any", archived=True, ephemeral=True)
         seen.sessions = [session.id for session in page.sessions]
+        seen.reads["list"] = [(one.id, one.title, one.total_tokens, one.spend.calls) for one in page.sessions]
     except Exception as error:
         seen.fail("list", error)
     turns: list[str] = []
@@ -99,9 +103,20 @@ async def _look(engine: Engine, seen: Seen, known: Seen | None) -> None:
         except Exception as error:
             seen.fail(f"{session_id} export", error)
         try:
-            turns += [turn.id for turn in (await engine.tree(session_id)).turns]
+            tree = [(turn.id, turn.parent_turn_id, turn.status) for turn in (await engine.tree(session_id)).turns]
+            seen.reads[f"{session_id} tree"] = tree
+            turns += [turn_id for turn_id, *_ in tree]
+            seen.reads[f"{session_id} queue"] = [_plain(one.parts) for one in await engine.queue(session_id)]
         except Exception as error:
             seen.fail(f"{session_id} tree", error)
+    try:
+        groups = (await engine.usage("session")).groups
+        seen.reads["usage"] = sorted((str(one.key), one.calls, one.input, one.output) for one in groups)
+        if engine.store.capabilities.search:
+            hits = (await engine.search(_WORD, limit=100)).hits
+            seen.reads["search"] = sorted((hit.message_id, hit.part_id) for hit in hits)
+    except Exception as error:
+        seen.fail("sums", error)
     for sha in known.blobs if known else _blobs_in(seen):
         try:
             blob = await engine.store.find_blob(sha)
@@ -200,6 +215,10 @@ def compare(truth: Seen, seen: Seen, *, rolls_back: bool = False) -> tuple[set[s
         if not rolls_back and page != truth.pages[session_id]:
             kinds.add("exported otherwise")
             silent += [] if "damaged" in page or seen.spoke else [f"{session_id}: its page differs, and says nothing"]
+    for name, found in seen.reads.items():
+        if name in truth.reads and found != truth.reads[name] and not rolls_back:
+            kinds.add("read otherwise")
+            silent += [] if seen.spoke else [f"{name}: {found} is not {truth.reads[name]}"]
     told = _lines_of(truth) if rolls_back and seen.spoke else set()
     for session_id, leaves in seen.sent.items():
         # Without its summary, what that had hidden is sent again: it was written in this session all the same.

@@ -168,7 +168,9 @@ class Program002:
         id_, at = id_ or self._mint("msg_"), self._after(session_id)
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute(
-            "INSERT INTO chat_messages VALUES (?, ?, ?, ?, ?, ?)", (id_, session_id, role, json.dumps(metadata), at, at)
+            "INSERT INTO chat_messages (id, session_id, role, metadata_json, created_at, updated_at)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (id_, session_id, role, json.dumps(metadata), at, at),
         )
         for part in parts:
             self.put_part(id_, part)
@@ -185,7 +187,9 @@ class Program002:
             session_id = self._one("SELECT session_id FROM chat_messages WHERE id = ?", message_id)
             hoisted = (part.get("toolCallId"), part.get("state") if "toolCallId" in part else None)
             row = (id_, message_id, session_id, index, part["type"], data, *hoisted, now, now)
-            self._db.execute("INSERT INTO chat_parts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            columns = 'id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state'
+            columns += ", created_at, updated_at"
+            self._db.execute(f"INSERT INTO chat_parts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         else:
             self._db.execute(
                 "UPDATE chat_parts SET data_json = ?, tool_state = iif(tool_call_id IS NULL, NULL, ?), updated_at = ?"

@@ -93,6 +93,10 @@ async def _fill(url: str, *, killed: bool) -> None:
         users = [message.id for message in await engine.messages(notes) if message.role == "user"]
         await engine.rewind(notes, users[-1], mode="edit")
         await _ask(engine, notes, "Then tell me of the thread.")
+        # What is deleted leaves free pages.
+        gone = (await engine.create_session(title="gone", metadata=local_place(None))).id
+        await _ask(engine, gone, "A long word: " + "thread " * 4_000)
+        await engine.delete_session(gone)
         if killed:
             await _die_in_the_middle(engine, notes)
 

@@ -113,18 +113,18 @@ def test_a_link_swapped_in_after_the_check_is_not_followed(
     for folder in (root / "folder", secret):
         folder.mkdir(parents=True)
         (folder / "a").write_text(folder.name)
-    opened = contained._open_below
+    opened = contained._open
 
-    def swap_then_open(base: Path, parts: tuple[str, ...]) -> int:
+    def swap_then_open(base: Path, real: Path) -> int:
         (root / "folder" / "a").unlink()
         if swapped == "file":
             (root / "folder" / "a").symlink_to(secret / "a")
         else:
             (root / "folder").rmdir()
             (root / "folder").symlink_to(secret)
-        return opened(base, parts)
+        return opened(base, real)
 
-    monkeypatch.setattr(contained, "_open_below", swap_then_open)
+    monkeypatch.setattr(contained, "_open", swap_then_open)
     try:
         found = read_contained(root / "folder" / "a", root, 100)
     except Unreadable:

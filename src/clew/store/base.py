@@ -276,6 +276,11 @@ class Triggers(Protocol):
         """The event of that name: of inbound ones as it came in, of outbound ones the newest attempt's."""
         ...
 
+    async def find_repeated(self, source: str, digest: str, since: int) -> LedgerEvent | None:
+        """Return the inbound event of that source and digest that was accepted at ``since`` or later; duplicates and
+        later attempts do not count."""
+        ...
+
     async def find_event_of_message(self, session_id: str, message_id: str) -> LedgerEvent | None:
         """The newest attempt at the inbound event that became this message."""
         ...
@@ -352,6 +357,10 @@ class Store(Moment, Triggers, Care, Protocol):
 
         Nothing to do, as here, for a store that only its own process can reach.
         """
+
+    async def check_writable(self) -> None:
+        """Raise when nothing could be stored now: the disk is full, or the store is gone."""
+        ...
 
     async def close(self) -> None:
         """Finish what was submitted, then let go of everything. Safe to call twice."""

@@ -79,8 +79,8 @@ class Care(Protocol):
         ...
 
     async def list_shown(self, query: SessionQuery) -> ShownPage:
-        """The page of :meth:`Conversations.list_sessions` as a list shows it: ``load_spend`` and
-        ``unsettled_sessions`` of its sessions in one call."""
+        """Return the page of :meth:`Conversations.list_sessions` as a list shows it: ``load_spend``,
+        ``unsettled_sessions`` and ``failed_sessions`` of its sessions in one call."""
         ...
 
     async def search(self, query: SearchQuery) -> SearchPage:

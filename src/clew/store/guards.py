@@ -38,6 +38,7 @@ def refusal(
     state: SessionState | None,
     find_queued: Callable[[str], Waiting | None],
     has_event: Callable[[u.EventIsNew], bool],
+    has_digest: Callable[[u.DigestIsNew], bool],
     is_alive: Callable[[str], bool],
     find_schedule: Callable[[str], Schedule | None],
     count_sent: Callable[[str], int],
@@ -50,6 +51,8 @@ def refusal(
     for guard in () if _OF_STATE.keys() >= set(map(type, unit.guards)) else unit.guards:
         match guard:
             case u.EventIsNew() if has_event(guard):
+                return u.Refused("event_exists")
+            case u.DigestIsNew() if has_digest(guard):
                 return u.Refused("event_exists")
             case u.RouteIsFree(_, _, deleting) if any(one.id != deleting for one in find_routed(guard)):
                 return u.Refused("route_taken")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -77,4 +77,8 @@ class Looks(Protocol):
 
     async def has_files(self, session_id: str) -> bool:
         """Whether any message of the session holds a file, on the line or not."""
+        ...
+
+    async def failed_sessions(self, among: Collection[str]) -> tuple[str, ...]:
+        """Return those of these sessions whose line ends with a turn that failed, or after which one was refused."""
         ...

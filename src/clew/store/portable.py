@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
 
 import msgspec
 
@@ -14,6 +14,7 @@ from clew.store import unit as u
 from clew.store.base import Store, Whole
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
+from clew.transcript.packed import PackedRows
 from clew.transcript.portable import Blob, PortableSession, Prompt, Queued, in_order, named_blobs, tree_of
 from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.rollup import book_message
@@ -93,45 +94,87 @@ def _leave_out(error: RowUndecodable, keep_damaged: bool) -> None:
     log.error("left out: %s", error)
 
 
-def plan_insert(portable: PortableSession, now: int) -> tuple[u.Write, ...]:
-    """The writes that make a session of this one. Its sums are those from before its steps, which are booked anew."""
-    tree, rows = tree_of(portable), {row.id: row for row in portable.messages}
-    writes: list[u.Write] = [u.InsertSession(msgspec.structs.replace(portable.session, head_turn_id=None))]
-    writes += plan_rows(portable, now)
+class _Writes(Sequence[u.Write]):
+    """Writes that are made anew, and the same, each time they are gone through: all at once would take much memory."""
+
+    def __init__(self, plan: Callable[[], Iterator[u.Write]]) -> None:
+        self._plan = plan
+
+    def __iter__(self) -> Iterator[u.Write]:
+        return self._plan()
+
+    def __bool__(self) -> bool:
+        return True  # it begins with the session
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @overload
+    def __getitem__(self, place: int) -> u.Write: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[u.Write]: ...
+
+    def __getitem__(self, place: int | slice) -> u.Write | Sequence[u.Write]:
+        return next(self._plan()) if place == 0 else tuple(self)[place]
+
+
+def plan_insert(portable: PortableSession, now: int, more: Sequence[u.Write] = ()) -> Sequence[u.Write]:
+    """The writes that make a session of this one, and ``more``; those of a packed one are made as they are read.
+
+    Its sums are those from before its steps, which are booked anew.
+    """
+    tree = tree_of(portable)
+    marking = {id_ for turn in tree.turns.values() if turn.kind == "compaction" for id_ in tree.links.get(turn.id, ())}
+    rows = {row.id: row for row in portable.messages if row.id in marking} if marking else {}
     hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, kept_tails_of(tree, rows)))
-    if hidden:
-        writes.append(u.SetHidden(hidden))
-    return (*writes, u.SetEpoch(portable.epoch)) if portable.epoch else tuple(writes)
+
+    def plan() -> Iterator[u.Write]:
+        yield u.InsertSession(msgspec.structs.replace(portable.session, head_turn_id=None))
+        yield from plan_rows(portable, now)
+        if hidden:
+            yield u.SetHidden(hidden)
+        if portable.epoch:
+            yield u.SetEpoch(portable.epoch)
+        yield from more
+
+    return _Writes(plan) if isinstance(portable.messages, PackedRows) else tuple(plan())
 
 
-def plan_rows(portable: PortableSession, now: int) -> list[u.Write]:
+def plan_rows(portable: PortableSession, now: int) -> Iterator[u.Write]:
     """The writes that add all of this to a session that is there, but for what they hide."""
-    session, tree = portable.session, tree_of(portable)
-    rows = {row.id: row for row in portable.messages}
-    writes: list[u.Write] = [u.PutPrompt(prompt.digest, prompt.body, now) for prompt in portable.prompts]
-    writes += [u.PutBlob(blob.sha256, blob.media_type, blob.data, now) for blob in portable.blobs]
+    session, tree, known = portable.session, tree_of(portable), set[str]()
+    for prompt in portable.prompts:
+        yield u.PutPrompt(prompt.digest, prompt.body, now)
+    for blob in portable.blobs:
+        yield u.PutBlob(blob.sha256, blob.media_type, blob.data, now)
     if portable.rules and session.project is not None:
-        writes.append(u.PutProjectRules(session.project, portable.rules, now))
-    for row in rows.values():
+        yield u.PutProjectRules(session.project, portable.rules, now)
+    for row in portable.messages:
+        known.add(row.id)
         # What other writes set, they set: the queue, the projections, the steps.
-        bare = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, (*_set_by_writes(row), "usage")))
-        writes.append(u.InsertMessage(bare))
+        yield u.InsertMessage(msgspec.structs.replace(row, metadata=_bare(row)))
         if row.id in portable.seals:
-            writes.append(u.SealMessage(row.id, row.seal))
+            yield u.SealMessage(row.id, row.seal)
     for turn in tree.turns.values():
         if turn.status in START:
-            writes.append(u.OpenTurn(turn))
+            yield u.OpenTurn(turn)
         else:  # no turn begins as refused
-            writes.append(u.OpenTurn(msgspec.structs.replace(turn, status="running", settled_at=None)))
-            writes.append(u.SetTurn(turn.id, turn.status, settled_at=turn.settled_at))
-        writes += [u.LinkMessage(turn.id, id_) for id_ in tree.links.get(turn.id, ()) if id_ in rows]
-    writes += _book_steps(portable)
-    writes += [u.PutCall(call) for call in portable.calls]
-    writes += [u.MoveHead(move.to_turn_id, move.at, move.why) for move in portable.moves]
+            yield u.OpenTurn(msgspec.structs.replace(turn, status="running", settled_at=None))
+            yield u.SetTurn(turn.id, turn.status, settled_at=turn.settled_at)
+        for id_ in tree.links.get(turn.id, ()):
+            if id_ in known:
+                yield u.LinkMessage(turn.id, id_)
+    yield from _book_steps(portable)
+    for call in portable.calls:
+        yield u.PutCall(call)
+    for move in portable.moves:
+        yield u.MoveHead(move.to_turn_id, move.at, move.why)
     # One write for each prune: its number is the store's to give, and they are without gaps.
     for seq in sorted({one.seq for one in portable.prunes}):
-        writes.append(u.AddPruned(tuple(one for one in portable.prunes if one.seq == seq)))
-    return writes + [u.Enqueue(entry.message_id, entry.queued_at, entry.interrupt) for entry in portable.queue]
+        yield u.AddPruned(tuple(one for one in portable.prunes if one.seq == seq))
+    for entry in portable.queue:
+        yield u.Enqueue(entry.message_id, entry.queued_at, entry.interrupt)
 
 
 def _book_steps(portable: PortableSession) -> Iterator[u.Write]:
@@ -139,21 +182,26 @@ def _book_steps(portable: PortableSession) -> Iterator[u.Write]:
 
     A step notes its model, its prompt and its usage on its message; one that says otherwise is given its word back.
     """
-    booked: dict[str, dict[str, Any]] = {
-        row.id: merge(row.metadata, {}, (*_set_by_writes(row), "usage")) for row in portable.messages
-    }
-    known_at = {row.id: row.updated_at for row in portable.messages}
+    known_at = {row.id: row.updated_at for row in portable.messages} if portable.steps else {}
+    of_message: dict[str, list[Step]] = {}
     for step in sorted(portable.steps, key=lambda step: step.finished_at):
-        booked[step.message_id] = book_message(booked[step.message_id], step)
+        of_message.setdefault(step.message_id, []).append(step)
         # A message knows when its model call ended, and not by itself when the tools of the step had.
         ended_at = min(step.finished_at, known_at[step.message_id])
         yield u.BookStep(msgspec.structs.replace(step, finished_at=ended_at))
         if ended_at != step.finished_at:
             yield u.FinishStep(step.turn_id, step.index, step.finished_at)
     for row in portable.messages:
-        noted, wanted = booked[row.id], merge(row.metadata, {}, _set_by_writes(row))
+        noted, wanted = _bare(row), merge(row.metadata, {}, _set_by_writes(row))
+        for step in of_message.get(row.id, ()):
+            noted = book_message(noted, step)
         if noted != wanted:
             yield u.PatchMessage(row.id, row.updated_at, wanted, tuple(key for key in noted if key not in wanted))
+
+
+def _bare(row: MessageRow) -> dict[str, Any]:
+    """The metadata of a message before anything is booked on it."""
+    return merge(row.metadata, {}, (*_set_by_writes(row), "usage"))
 
 
 def _set_by_writes(row: MessageRow) -> tuple[str, ...]:

@@ -43,8 +43,9 @@ class SessionPage(msgspec.Struct, frozen=True):
 
 
 class ShownPage(msgspec.Struct, frozen=True):
-    """The same with what each session has spent, and which of them have something ``unsettled``."""
+    """The same with what each session has spent, which of them have something ``unsettled``, and which ``failed``."""
 
     sessions: tuple[Session, ...]
     next: Cursor | None
     unsettled: frozenset[str]
+    failed: frozenset[str] = frozenset()

@@ -7,6 +7,7 @@ when one does not hold, nothing is written and the caller gets a :class:`Refused
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -94,6 +95,14 @@ class EventIsNew(Guard, frozen=True):
     source: str
     source_id: str
     attempt: int = 1
+
+
+class DigestIsNew(Guard, frozen=True):
+    """No event that was taken from the source since then has this digest. ``event_exists`` otherwise."""
+
+    source: str
+    digest: str
+    since: int
 
 
 class RouteIsFree(Guard, frozen=True):
@@ -436,7 +445,7 @@ class Unit(msgspec.Struct, frozen=True):
     """Writes to one session, or to what is nobody's (``STORE_WIDE``), that commit as one, or not at all."""
 
     session_id: str
-    writes: tuple[Write, ...]
+    writes: Sequence[Write]
     guards: tuple[Guard, ...] = ()
     sync: Sync = "process"
 

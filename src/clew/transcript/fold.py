@@ -35,6 +35,9 @@ _UNMERGED: Final = frozenset({"__proto__", "constructor", "prototype"})
 """Keys a client skips when it merges metadata, for they mean something else in JavaScript."""
 
 
+_NO_NOTE: Final[Mapping[str, Any]] = {}
+
+
 class Fold:
     """One assistant message. Give it the stored parts to go on where an earlier stream ended."""
 
@@ -119,15 +122,17 @@ class Fold:
         self._check(index, chunk)
         self._write(index, chunk)
 
-    def answer(self, tool_call_id: str, *, approved: bool, reason: str | None = None) -> int:
-        """Write a human's answer into the call that waits for it; returns the index of its part."""
+    def answer(
+        self, tool_call_id: str, *, approved: bool, reason: str | None = None, note: Mapping[str, Any] = _NO_NOTE
+    ) -> int:
+        """Write an answer into the call that waits for it, with a ``note`` of who gave it; the index of its part."""
         index = self._tools.get(tool_call_id)
         if index is None:
             raise IllegalChunk(f"there is no tool call {tool_call_id!r} to answer", tool_call_id=tool_call_id)
         part = self._parts[index]
         state = part.state_after("approval-response", tool_call_id)
         answer: Json = {"approved": approved} if reason is None else {"approved": approved, "reason": reason}
-        part.data.update(state=state, approval={**approval_of(part.data), **answer})
+        part.data.update(state=state, approval={**approval_of(part.data), **answer, **note})
         part.changed = True
         return index
 

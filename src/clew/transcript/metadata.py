@@ -7,22 +7,33 @@ not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final, Literal, get_args
 
 import msgspec
+import orjson
 
+from clew.errors import InvalidInput, UnsupportedValue
 from clew.fit import fit
 from clew.transcript.damage import DAMAGED, UNREADABLE
+from clew.transcript.gate import check_value
 from clew.transcript.part import TextKey
 from clew.transcript.rule import Mode, read_mode
 from clew.transcript.usage import Usage
 
 __all__ = [
     "BROKEN_OFF_USD",
+    "FALLBACK_KEY",
+    "MAX_METADATA_BYTES",
+    "MAX_STORED_METADATA_BYTES",
+    "MAX_TITLE",
+    "MODEL_WAS_KEY",
     "MODE_KEY",
     "NAMING_KEY",
+    "OWN_MESSAGE_KEYS",
+    "OWN_SESSION_KEYS",
     "PAUSED_KEY",
+    "PICKED_KEY",
     "PINNED_KEY",
     "PLACE_KEYS",
     "SNAPSHOT_KEY",
@@ -33,6 +44,11 @@ __all__ = [
     "SessionMetadata",
     "broken_off_usd",
     "cancelled",
+    "check_metadata",
+    "check_metadata_size",
+    "check_names",
+    "check_stored_metadata",
+    "from_client",
     "from_stream",
     "hidden_if_cancelled",
     "is_estimated",
@@ -51,8 +67,31 @@ VIEW_KEYS: Final = frozenset({"turn_id", "created_at", "user_message_id", "turn"
 STORE_KEYS: Final = frozenset({"usage", "hidden_at", "hidden_by", "queued_at", DAMAGED})
 """Metadata that only the store's own writes set, each from one source; a stream that carries them is not believed."""
 
+MAX_METADATA_BYTES: Final = 64 * 1024
+"""The limit for the metadata a client sends for one message or one session, as JSON."""
+
+MAX_STORED_METADATA_BYTES: Final = 4 * MAX_METADATA_BYTES
+"""The limit with clew's own keys, such as the schema of an answer, so that all stored metadata can be imported."""
+
+_MAX_VALUES: Final = 8
+"""How many times as large values may count as their JSON is: a digit and a comma count for eight bytes."""
+
+MAX_TITLE: Final = 500
+"""The longest title or label of a session, in characters."""
+
 SNAPSHOT_KEY: Final = "snapshot_id"
 """Names the state of the workspace before the prompt."""
+
+FALLBACK_KEY: Final = "fallback_for"
+"""Message metadata: the ``agent`` and the ``model`` that were to answer and are unknown here."""
+
+OWN_MESSAGE_KEYS: Final = (
+    VIEW_KEYS
+    | STORE_KEYS
+    | {"model", "agent", "client_message_id", "unattended", "output", "trigger", "synthetic", "summary", "compaction"}
+    | {"cancelled_at", "cancelled_why", "clew", "came_from", SNAPSHOT_KEY, FALLBACK_KEY}
+)
+"""Message metadata that clew sets and reads. A client's own values for these keys are not stored."""
 
 PausedBy = Literal["person", "abort", "error", "restart"]
 """Why a queue waits until a person speaks; what a ``person`` has paused, until one says go on."""
@@ -72,6 +111,19 @@ MODE_KEY: Final = "permission_mode"
 PINNED_KEY: Final = "pinned"
 """Session metadata: a person keeps it at the top of the list. It is not there otherwise."""
 
+
+PICKED_KEY: Final = "model_picked_at"
+"""Session metadata: when a person last chose its model, other than by a prompt that names one."""
+
+
+MODEL_WAS_KEY: Final = "model_was"
+"""Session metadata: the model of an imported session that could not be used here when it came."""
+
+
+OWN_SESSION_KEYS: Final = frozenset(
+    {"title", "label", NAMING_KEY, MODE_KEY, PINNED_KEY, PICKED_KEY, PAUSED_KEY, MODEL_WAS_KEY}
+)
+"""Session metadata that clew adds to what a client has given."""
 
 PLACE_KEYS: Final = ("workerId", "workspaceId")
 """Session metadata: who works where, as other programs that share a folder of sessions call it."""
@@ -117,6 +169,12 @@ class MessageMetadata:
     def is_triggered(self) -> bool:
         """Sent by an event, a schedule or a webhook, and by no person."""
         return "trigger" in self.metadata
+
+    @property
+    def fallback_for(self) -> Mapping[str, Any]:
+        """The agent and the model that were to write it and are unknown here."""
+        named = self.metadata.get(FALLBACK_KEY)
+        return named if isinstance(named, dict) else {}
 
     client_message_id = TextKey("client_message_id")
     """The id its sender gave it, by which a prompt sent twice is known."""
@@ -194,6 +252,16 @@ class SessionMetadata:
         """Kept at the top of lists by a person."""
         return self.metadata.get(PINNED_KEY) is True
 
+    def model_picked_since(self, asked_at: int) -> bool:
+        """Return whether its model was chosen after a prompt of that time was sent."""
+        at = self.metadata.get(PICKED_KEY)
+        return isinstance(at, int) and at >= asked_at
+
+    @property
+    def has_chosen_model(self) -> bool:
+        """Return whether a person chose its model, other than by a prompt that names one."""
+        return PICKED_KEY in self.metadata
+
     @property
     def paused_by(self) -> PausedBy | None:
         """Why its queue is paused; None while it is not."""
@@ -259,6 +327,49 @@ def hidden_if_cancelled(metadata: dict[str, Any]) -> dict[str, Any]:
 def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """What of a stream's message metadata is stored with the message."""
     return {key: value for key, value in (metadata or {}).items() if key not in VIEW_KEYS | STORE_KEYS}
+
+
+def from_client(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what of a client's message metadata is stored: all but the keys that mean something to clew."""
+    return {key: value for key, value in (metadata or {}).items() if key not in OWN_MESSAGE_KEYS}
+
+
+def check_metadata(metadata: Mapping[str, Any] | None, where: str = "metadata", most: int = MAX_METADATA_BYTES) -> None:
+    """Refuse metadata that a store could not keep, or that has more than ``most`` bytes as JSON."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidInput(f"{where} is an object")
+    given = dict(metadata or {})
+    # Its size first, which takes no time: checking every value in megabytes would block all other requests.
+    try:
+        size = len(orjson.dumps(given))
+    except (TypeError, ValueError, RecursionError):
+        size = 0
+    check_metadata_size(size, where, most)
+    check_value(given, where, max_bytes=_MAX_VALUES * most)
+
+
+def check_stored_metadata(metadata: Mapping[str, Any], own: Container[str], where: str) -> None:
+    """Refuse metadata over ``MAX_STORED_METADATA_BYTES``, or, without clew's ``own`` keys, over the client's limit."""
+    check_metadata(metadata, where, MAX_STORED_METADATA_BYTES)
+    check_metadata({key: value for key, value in metadata.items() if key not in own}, where)
+
+
+def check_metadata_size(size: int, where: str = "metadata", most: int = MAX_METADATA_BYTES) -> None:
+    """Refuse metadata of so many bytes as JSON."""
+    if size > most:
+        raise UnsupportedValue(
+            f"{where} has {size:,} bytes as JSON; at most {most:,} are stored. Store the rest elsewhere, "
+            "and a reference to it here",
+            where=where,
+        )
+
+
+def check_names(metadata: Mapping[str, Any]) -> None:
+    """Refuse a title or a label of a session that is not text or is longer than ``MAX_TITLE``."""
+    for key in ("title", "label"):
+        value = metadata.get(key)
+        if value is not None and not (isinstance(value, str) and len(value) <= MAX_TITLE):
+            raise InvalidInput(f"a {key} is text of at most {MAX_TITLE} characters")
 
 
 def named(old: Mapping[str, Any], title: str, by: str, tries: int) -> dict[str, Any]:

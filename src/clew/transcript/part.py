@@ -30,8 +30,12 @@ KEPT_PART: Final = "data-kept"
 MOST_FILES: Final = 200
 """So many files that were read, and as many that were changed, a compaction names; of others it says how many."""
 STEP_START: Final = "step-start"
+UNSEEN: Final = frozenset({STEP_START, KEPT_PART})
+"""Kinds of parts that are not shown to people."""
 OWN: Final = "clew"
 """Whose ``providerMetadata`` is clew's own."""
+ANSWER_KEYS: Final = ("answered_by", "via", "answered_at")
+"""What is stored with the answer to a request, or to a question: who gave it, through which front, and when."""
 MOST_GIVEN_TEXT: Final = 30_000
 """Characters of a text file that a call gave which a model is sent."""
 _CHILD: Final = "session_id"
@@ -59,6 +63,11 @@ def text_part(text: str) -> dict[str, Any]:
 def text_of(part: Part, *kinds: str) -> str | None:
     """The text of a part of these kinds (none given: of a ``text``); None for any other part."""
     return text_at(part, "text") if kind_of(part) in (kinds or ("text",)) else None
+
+
+def cut_text(part: Part, length: int) -> dict[str, Any]:
+    """Return a part that streams text with no more of it than that, ended."""
+    return {**part, "text": part["text"][:length], **({"state": "done"} if "state" in part else {})}
 
 
 def texts_of(parts: Iterable[Part]) -> list[str]:
@@ -126,6 +135,11 @@ def provider_data(part: Part, provider_id: str) -> Mapping[str, Any] | None:
     about = part.get("callProviderMetadata" if is_call(part) else "providerMetadata")
     own = about.get(provider_id) if isinstance(about, Mapping) else None
     return own if isinstance(own, Mapping) else None
+
+
+def seal_of(part: Part, names: Iterable[str]) -> Mapping[str, Any] | None:
+    """Return what the first of these providers noted with a reasoning; None where none of them made it."""
+    return next((own for name in names if (own := provider_data(part, name)) is not None), None)
 
 
 # Calls
@@ -212,6 +226,34 @@ def approval_of(part: Part) -> Mapping[str, Any]:
     return asked if isinstance(asked, Mapping) else {}
 
 
+def answer_note_of(part: Part) -> Mapping[str, Any]:
+    """Return who answered the request of a call, when and through which front; empty without an answer."""
+    about = part.get("resultProviderMetadata")
+    result = about.get(OWN) if isinstance(about, Mapping) else None
+    for held in (approval_of(part), result):
+        if isinstance(held, Mapping) and "answered_at" in held:
+            return {key: held[key] for key in ANSWER_KEYS if key in held}
+    return {}
+
+
+def with_claims(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part of another host: who answered a call there is what its file claims, and kept as that."""
+
+    def claimed(held: Any) -> Any:
+        if not isinstance(held, Mapping) or not held.keys() & set(ANSWER_KEYS):
+            return held
+        claims = {key: held[key] for key in ANSWER_KEYS if key in held}
+        return {**{key: one for key, one in held.items() if key not in claims}, "claimed": claims}
+
+    if not is_call(part):
+        return {**part}
+    about = part.get("resultProviderMetadata")
+    changed = {"approval": claimed(part["approval"])} if "approval" in part else {}
+    if isinstance(about, Mapping) and OWN in about:
+        changed["resultProviderMetadata"] = {**about, OWN: claimed(about[OWN])}
+    return {**part, **changed}
+
+
 def change_of(part: Part) -> Mapping[str, Any] | None:
     """What a call made of its file, as a difference; before it has, what its request says that it would."""
     about = part.get("resultProviderMetadata")
@@ -254,6 +296,11 @@ def close_call(part: Part, reason: str) -> dict[str, Any]:
     return {**left, "state": "output-error", "errorText": reason}
 
 
+def is_subagent_call(part: Part) -> bool:
+    """Return whether a subagent works for a call: one of the tool ``task``, or one that has told of its child."""
+    return kind_of(part) == "tool-task" or bool(child_data(output_of(part)))
+
+
 def child_data(report: object) -> dict[str, Any]:
     """Of what a call has told of its subagent, what people still want to know when it has no result: which session that
     is, and what it took. Nothing where it has told of none, or of more than is ever told of one."""
@@ -292,8 +339,9 @@ def file_name_of(part: Part) -> str | None:
 
 
 def giver_of(part: Part) -> str | None:
-    """The id of the call that gave a file; None for any other part."""
-    return text_at(provider_data(part, OWN) or {}, "call") if kind_of(part) == "file" else None
+    """Return the id of the call that gave a file; None for other parts. Imported files name it ``result_of``."""
+    own = provider_data(part, OWN) if kind_of(part) == "file" else None
+    return None if own is None else text_at(own, "call") or text_at(own, "result_of")
 
 
 def stub_file(part: Part, text: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ gains travels by itself; what a way leaves behind it says by name: :data:`AT_HOM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from clew.ids import Mint
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import SNAPSHOT_KEY
 from clew.transcript.model_call import ModelCall
+from clew.transcript.packed import mapped, sorted_rows
 from clew.transcript.part import COMPACTION_PART, blob_of, is_call
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
@@ -76,10 +77,10 @@ class Queued(msgspec.Struct, frozen=True):
 class PortableSession(msgspec.Struct, frozen=True, kw_only=True):
     """One session, whole.
 
-    Messages are in the order of (created_at, id), turns after their parents, prunes numbered from 1 without a gap.
-    ``links`` names the messages of each turn, ``seals`` the messages that will not change any more, ``rules`` are
-    those of its project. ``exported_at``, ``exporter`` and ``redacted`` (how many secrets were taken out) are what a
-    file says of itself.
+    Messages are in the order of (created_at, id), packed in what comes from a file, turns after their parents, prunes
+    numbered from 1 without a gap. ``links`` names the messages of each turn, ``seals`` the messages that will not
+    change any more, ``rules`` are those of its project. ``exported_at``, ``exporter`` and ``redacted`` (how many
+    secrets were taken out) are what a file says of itself.
     """
 
     exporter: str = EXPORTER
@@ -88,7 +89,7 @@ class PortableSession(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     turns: tuple[Turn, ...] = ()
     links: dict[str, tuple[str, ...]] = {}
-    messages: tuple[MessageRow, ...] = ()
+    messages: Sequence[MessageRow] = ()
     steps: tuple[Step, ...] = ()
     moves: tuple[HeadMove, ...] = ()
     prunes: tuple[Pruned, ...] = ()
@@ -121,10 +122,13 @@ AT_HOME: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
 def for_export(portable: PortableSession, now: int) -> PortableSession:
     """The session as it leaves: without permissions, snapshots, and what only its own store needs."""
     row = msgspec.structs.asdict(portable.session)
-    messages = tuple(
-        replace(row, metadata={key: value for key, value in row.metadata.items() if key != SNAPSHOT_KEY})
-        for row in portable.messages
-    )
+
+    def bare(row: MessageRow) -> MessageRow:
+        return replace(row, metadata={key: value for key, value in row.metadata.items() if key != SNAPSHOT_KEY})
+
+    messages = portable.messages
+    if any(SNAPSHOT_KEY in row.metadata for row in messages):
+        messages = mapped(messages, bare)
     session = Session(**{name: value for name, value in row.items() if name not in AT_HOME[Session]})
     left = {"seals": frozenset(), "epoch": 0, "rules": (), "calls": ()}
     return replace(portable, exported_at=now, session=session, messages=messages, **left)
@@ -157,7 +161,7 @@ def in_order(portable: PortableSession) -> PortableSession:
     return replace(
         portable,
         turns=tuple(turns),
-        messages=tuple(sorted(portable.messages, key=lambda row: (row.created_at, row.id))),
+        messages=sorted_rows(portable.messages),
         steps=tuple(_renumbered(step, numbers) for step in steps),
         prunes=tuple(sorted(prunes, key=lambda one: (one.seq, one.message_id, one.part))),
         calls=tuple(sorted(portable.calls, key=lambda call: (call.asked_at, call.id))),
@@ -252,7 +256,7 @@ def rename_session(portable: PortableSession, rename: Rename, mint: Mint, *, new
             portable,
             session=rename_row(portable.session, rename),
             links={rename(id_): tuple(rename(one) for one in held) for id_, held in portable.links.items()},
-            messages=tuple(rename_message(row) for row in portable.messages),
+            messages=mapped(portable.messages, rename_message),
             seals=frozenset(rename(id_) for id_ in portable.seals),
             **{name: tuple(rename_row(row, rename) for row in getattr(portable, name)) for name in rows},
         )

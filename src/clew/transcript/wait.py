@@ -58,12 +58,12 @@ def is_answered(waits: tuple[Wait, ...]) -> bool:
     return all(wait.answer is not None for wait in waits)
 
 
-def close_request(fold: Fold, tool_call_id: str, reason: str) -> None:
-    """Deny a request, or end a call, that nobody will answer any more."""
+def close_request(fold: Fold, tool_call_id: str, reason: str, note: Mapping[str, Any]) -> None:
+    """Deny a request, or end a call, that will not be answered any more; ``note`` says who withdrew it."""
     index = fold.find_tool(tool_call_id)
     state = state_of(fold.part(index)) if index is not None else None
     if state == "approval-requested":
-        fold.answer(tool_call_id, approved=False, reason=reason)
+        fold.answer(tool_call_id, approved=False, reason=reason, note=note)
         state = "approval-responded"
     if state == "approval-responded":
         fold.apply(c.ToolOutputDenied(tool_call_id=tool_call_id))

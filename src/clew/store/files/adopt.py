@@ -6,7 +6,7 @@ session and the place of a record, so that every load gives the same ones, and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -24,9 +24,18 @@ from clew.transcript.turn import HeadMove, MoveReason, Turn, place_below
 __all__ = ["adopt", "project_hidden"]
 
 
-def adopt(value: SessionValue, record: Record, seqs: Mapping[str, list[tuple[int, int]]]) -> str | None:
-    """Take in one record of another program; the id of the message it became, or became part of."""
-    adoption = _Adoption(value, record)
+def adopt(
+    value: SessionValue,
+    record: Record,
+    seqs: Mapping[str, list[tuple[int, int]]],
+    kept: Sequence[dict[str, Any]] = (),
+    before: Sequence[dict[str, Any]] = (),
+) -> str | None:
+    """Take in one record of another program; the id of the message it became, or became part of.
+
+    ``kept`` are parts that keep the record itself, and stand behind what it says; those of ``before`` stand in front.
+    """
+    adoption = _Adoption(value, record, kept, before)
     if record["recordType"] == "compaction":
         return adoption.compaction(seqs)
     match record.get("role"):
@@ -42,9 +51,12 @@ def adopt(value: SessionValue, record: Record, seqs: Mapping[str, list[tuple[int
 class _Adoption:
     """A record on its way into a session. ``at`` is when it was written, ``place`` where it stands."""
 
-    def __init__(self, value: SessionValue, record: Record) -> None:
+    def __init__(
+        self, value: SessionValue, record: Record, kept: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]
+    ) -> None:
         self.value = value
         self.record = record
+        self.kept, self.before = kept, before
         self.session_id = value.row["session"].id
         self.place = str(record["seq"])
         at = milliseconds(record.get("timestamp"))
@@ -53,7 +65,7 @@ class _Adoption:
 
     def user(self) -> str:
         turn = self._begin("normal")
-        return self._add(turn, "user", [block for block in self._blocks() if isinstance(block, dict)])
+        return self._add(turn, "user", self._with_kept([one for one in self._blocks() if isinstance(one, dict)]))
 
     def assistant(self) -> str:
         value = self.value
@@ -74,6 +86,7 @@ class _Adoption:
                     said.append({**call, "input": given if isinstance(given, dict) else {}})
                 case {"type": str()}:
                     said.append(block)
+        said = self._with_kept(said)
         value.turns[head.id] = replace(head, status="completed", settled_at=self.at)
         if row is None or row.role != "assistant":
             return self._add(value.turns[head.id], "assistant", said)
@@ -90,7 +103,8 @@ class _Adoption:
                     # What the call had given before is none of its result.
                     before = {key: value for key, value in part.data.items() if key not in ("output", "preliminary")}
                     new = replace(part, data={**before, **came}, updated_at=self.at)
-                    return self._set_parts(row, (*row.parts[: part.index], new, *row.parts[part.index + 1 :]))
+                    kept = self._parts(self._with_kept([]), len(row.parts))
+                    return self._set_parts(row, (*row.parts[: part.index], new, *row.parts[part.index + 1 :], *kept))
         return None
 
     def compaction(self, seqs: Mapping[str, list[tuple[int, int]]]) -> str:
@@ -112,11 +126,17 @@ class _Adoption:
         if from_part:
             data["split"] = {"message_id": tail, "from_part": from_part}
         self.record = {**record, "synthetic": True, "summary": True}
-        return self._add(turn, "assistant", [{"type": COMPACTION_PART, "data": data}])
+        said = self._with_kept([{"type": COMPACTION_PART, "data": data}])
+        return self._add(turn, "assistant", [*self.before, *said])
 
     def _blocks(self) -> list[Any]:
         content = self.record.get("content")
         return content if isinstance(content, list) else [{"type": "text", "text": content_text(content)}]
+
+    def _with_kept(self, said: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return what was said, and behind it what is kept of the record that said it."""
+        kept = ({**part, "data": {**part["data"], "parts": len(said)}} for part in self.kept)
+        return [*said, *kept]
 
     def _id(self, prefix: str, place: str = "") -> str:
         return derived_id(prefix, self.session_id, self.place + place, self.at)

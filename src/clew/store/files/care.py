@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from clew.errors import InvalidInput
 from clew.store.base import Damage
+from clew.store.disk import translated
 from clew.store.files import folder
 from clew.store.files.codec import Codec, Loaded, format_note
 from clew.store.files.header import Notes, header_of
@@ -83,7 +84,7 @@ def look_over(path: Path, codec: Codec) -> tuple[Sequence[Damage], dict[str, tup
     found: list[Damage] = []
     known: dict[str, tuple[str, dict[str, str]]] = {}
     shared, notes = SharedFiles(path), Notes(path)
-    with folder.translated(path):
+    with translated(path):
         blobs = {sha: shared.read_blob(sha) is not None for sha in shared.load("blobs")}
         tables = {name: shared.load(name) for name in SHARED.keys() - {"blobs"}}
         for session_id in codec.on_disk():
@@ -121,7 +122,7 @@ def copy_folder(codec: Codec, shared: SharedFiles, target: Path) -> None:
     if target.exists():
         raise InvalidInput(f"{target} is already there; name a new folder")
     making = target.with_name(f"{target.name}.making")
-    with folder.translated(target):
+    with translated(target):
         try:
             shutil.rmtree(making, ignore_errors=True)
             folder.make_folder(making / "clew")

@@ -17,8 +17,9 @@ from clew.transcript.session import Session
 
 __all__ = ["FORMAT_VERSION", "MISREAD", "Codec", "Entries", "Loaded", "Saving", "format_note"]
 
-FORMAT_VERSION: Final = 2
-"""2: model calls. A clew that does not know their table takes it for damage."""
+FORMAT_VERSION: Final = 3
+"""2: model calls. A clew that does not know their table takes it for damage. 3: checks over the content, and messages
+of other programs in their own words, which an older clew takes for damage, too."""
 MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """What comes of reading something that is not as it was written."""
 

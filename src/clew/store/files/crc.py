@@ -1,6 +1,7 @@
 """Checks: a few digits beside what was written, by which a reader sees that it is not what was written any more. Pure.
 
-A line carries its check as its last key, over the bytes before it; a value inside a document has one over its JSON.
+A line carries its check as its last key, over the bytes before it; a value inside a document has one over its content:
+a program that writes that again, with its keys in another order or ``1.0`` as ``1``, has changed nothing.
 They are there for faults, not for foes: whoever can write a file can write its check.
 """
 
@@ -12,12 +13,19 @@ from zlib import crc32
 
 import orjson
 
-__all__ = ["CHECKED_END", "check_of", "verdict", "with_check", "without_check"]
+__all__ = ["BOM", "CHECKED_END", "check_of", "checked", "is_checked", "verdict", "with_check", "without_check"]
+
+BOM: Final = b"\xef\xbb\xbf"
+"""What some programs begin a text file with. It says nothing."""
 
 _KEY: Final = b',"check":"'
 _LENGTH: Final = len(_KEY) + 8 + 2
 CHECKED_END: Final = re.compile(rb',"check":"[0-9a-f]{8}"\}')
 """How a line with a check ends. Text cannot hold it: its quotes are escaped."""
+
+
+_WHOLE_FLOAT: Final = re.compile(rb"(?<=[0-9])\.0(?=[],}]|$)")
+"""The end of a number that some programs write without it. Text may hold it, too: it is left out there likewise."""
 
 
 def with_check(given: bytes) -> bytes:
@@ -35,8 +43,23 @@ def verdict(line: bytes) -> Literal["whole", "changed", "unchecked"]:
 
 
 def check_of(value: Any) -> str:
-    """The check that an object or array is written with."""
-    return f"{crc32(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)[:-1]):08x}"
+    """Return the check of an object or array, over its content."""
+    data = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS)
+    return f"{crc32(_WHOLE_FLOAT.sub(b'', data)):08x}"
+
+
+def checked(value: Any) -> bytes:
+    """Return the JSON of an object or array, with the check of its content as its last key or item."""
+    body = orjson.dumps(value)
+    between = b',"check":"' if body[-1:] == b"}" else b',"'
+    return b'%s%s%s"%s' % (body[:-1], between, check_of(value).encode(), body[-1:])
+
+
+def is_checked(value: Any, check: object) -> bool:
+    """Return whether this is the check of a value. Older ones are over its JSON as it was written."""
+    if check == check_of(value):
+        return True
+    return check == f"{crc32(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)[:-1]):08x}"
 
 
 def without_check(value: Any) -> Any:
@@ -48,6 +71,6 @@ def without_check(value: Any) -> Any:
             value = items
         case _:
             raise ValueError("it has lost its check")
-    if check != check_of(value):
+    if not is_checked(value, check):
         raise ValueError("it was changed after it was written")
     return value

@@ -1,7 +1,6 @@
 """Files and folders: made for their owner alone, appended to in one go, replaced whole, and synced when asked.
 
-Every failure of the system comes out as an error of clew's: a full disk as ``storage_full``, a file that may not be
-written as ``store_read_only``, anything else as ``store_unavailable``.
+Every failure of the system leaves as an error of clew's, by :func:`clew.store.disk.translated`.
 """
 
 from __future__ import annotations
@@ -10,32 +9,14 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
-from clew.errors import StorageFull, StoreReadOnly, StoreUnavailable
 from clew.failpoints import failpoint
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _TEMPORARY = ".new-"
 _END = 4096
 _sync = os.fsync
-
-
-@contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """What the system says, in clew's words."""
-    try:
-        yield
-    except OSError as error:
-        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else path
-        if error.errno in _FULL:
-            raise StorageFull(f"{path} could not be written: the disk is full") from error
-        if error.errno in _READ_ONLY:
-            raise StoreReadOnly(f"{path} may not be written: {error.strerror}") from error
-        raise StoreUnavailable(f"{path} cannot be used: {error.strerror or error}") from error
 
 
 def make_folder(path: Path) -> None:
@@ -123,15 +104,29 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
         os.close(fd)
 
 
-def ends_with(path: Path, end: bytes) -> bool:
-    """Whether a file ends so; one that is empty, or not there, ends as anybody likes."""
+def cut_torn(path: Path, into: Path | None = None) -> None:
+    """Cut off a last line that has no end: a process died over it, or an append failed. It was never acknowledged.
+
+    ``into``: where a copy goes first, if what is cut off may hold something that was acknowledged.
+    """
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - len(end), 0))
-            return size == 0 or file.read() == end
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return True
+        return
+    try:
+        size = end = os.fstat(fd).st_size
+        tail = b""
+        while end and b"\n" not in tail:
+            start = max(end - _END, 0)
+            tail, end = os.pread(fd, end - start, start) + tail, start
+        torn = tail[tail.rfind(b"\n") + 1 :]
+        if torn and into is not None:
+            make_folder(into.parent)
+            write_whole(into.with_name(f"{into.name}-{crc32(torn):08x}"), torn, sync=True)
+        if torn:
+            os.ftruncate(fd, size - len(torn))
+    finally:
+        os.close(fd)
 
 
 def write_whole(path: Path, data: bytes, *, sync: bool) -> None:

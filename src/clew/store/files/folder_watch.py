@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from clew.errors import StoreError, StoreGone
-from clew.store.files import folder
+from clew.store.disk import translated
 from clew.store.files.codec import Codec, Saving
 from clew.store.owner import OwnerLock
 
@@ -59,7 +59,7 @@ class FolderWatch:
 
     def write_down(self, persist: Callable[[], None], session_id: str | None = None) -> None:
         """Bring something to disk that is no unit's; without a session, something that is no session's either."""
-        with folder.translated(self._path):
+        with translated(self._path):
             if session_id is not None:
                 with self.writing(session_id):
                     persist()

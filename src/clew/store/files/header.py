@@ -31,13 +31,15 @@ _DIGEST: Final = 8
 
 
 class Header(msgspec.Struct, frozen=True):
-    """``turns`` are the digests of its turns' ids, one after the other; ``spend`` is of its own calls alone."""
+    """``turns`` are the digests of its turns' ids, one after the other; ``spend`` is of its own calls alone;
+    ``failed`` whether its newest turn did."""
 
     session: Session
     spend: Spend
     turns: bytes
     blobs: tuple[str, ...]
     prompts: tuple[str, ...]
+    failed: bool
 
     def may_hold(self, turn_id: str) -> bool:
         """Whether the turn is one of its, or has the digest of one."""
@@ -58,7 +60,9 @@ class Note(msgspec.Struct, frozen=True):
 
 def header_of(value: SessionValue) -> Header:
     turns = b"".join(map(_digest, value.turns))
-    return Header(value.session, value.spend, turns, tuple(value.blobs), tuple(sorted(value.prompts())))
+    return Header(
+        value.session, value.spend, turns, tuple(value.blobs), tuple(sorted(value.prompts())), value.has_failed
+    )
 
 
 def _digest(turn_id: str) -> bytes:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from clew.errors import InternalError
 from clew.store import unit as u
-from clew.store.files import folder
+from clew.store.disk import translated
 from clew.store.files.codec import Saving
 from clew.store.files.folder_watch import FolderWatch
 from clew.store.files.shared import SharedPlan
@@ -67,7 +67,7 @@ def persist(planned: list[Planned], path: Path, watch: FolderWatch) -> list[Base
     for plan in planned:
         try:
             unit = plan.job.unit
-            with folder.translated(path), watch.writing(unit.session_id, removing=plan.deletes):
+            with translated(path), watch.writing(unit.session_id, removing=plan.deletes):
                 _persist_one(plan)
             errors.append(None)
         except Exception as error:

@@ -20,11 +20,17 @@ from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD, Codec, Entries, Loaded, Saving
-from clew.store.files.crc import check_of, verdict, with_check, without_check
-from clew.store.files.json_message import decode_message, encode_boundary, encode_message, plain_metadata, plain_records
+from clew.store.files.crc import BOM, check_of, checked, is_checked, verdict, with_check, without_check
+from clew.store.files.json_message import (
+    decode_message,
+    encode_message,
+    plain_metadata,
+    plain_records,
+    with_unknown_keys,
+)
 from clew.store.files.log import is_streaming
 from clew.store.files.mend import Clues, Fault, mend
-from clew.store.files.metadata import HEADED, head_of, session_of
+from clew.store.files.metadata import HEADED, as_found, head_of, session_of
 from clew.store.files.record import is_marker
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
@@ -41,11 +47,13 @@ __all__ = ["JsonCodec"]
 _APART: Final = ("row", "messages")
 _HEAD: Final = 8192
 _ROW: Final = b'"clew":{"version":%d,"session":' % HEADED
-_OWN: Final = frozenset({"id", "title", "model", "createdAt", "updatedAt", "messages", "clew", "check"})
+_OWN: Final = frozenset({"messages", "clew", "check"})
+_SHOWN: Final = ("id", "title", "model", "createdAt", "updatedAt")
+"""Keys of a file that only repeat what the session's row says."""
 
 
 class JsonMemo(msgspec.Struct):
-    """``dirty``: memory is ahead of the file. ``others`` are keys of the file that are not clew's.
+    """``dirty``: memory is ahead of the file. ``others`` are keys of the file that are not clew's alone, as found.
 
     ``unread`` are messages that make no sense, which are written back as they are. ``mended`` are messages that were
     mended in memory, with what the file has of each, which is what is written. ``faults``: what did not read of the
@@ -110,7 +118,7 @@ class JsonCodec(Codec):
             return None
         try:
             # Behind the last brace there is nothing but a newline, whatever has become of it.
-            document = orjson.loads(data[: data.rfind(b"}") + 1])
+            document = orjson.loads(data[: data.rfind(b"}") + 1].removeprefix(BOM))
             if not isinstance(document, dict):
                 raise TypeError("it holds no object")
             reading = _Reading(session_id, document, whole=verdict(data[:-1]) == "whole")
@@ -186,20 +194,24 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
             name: [_fragment(entry) for entry in dump_table(value, name)] for name in TABLES if name not in _APART
         },
     }
+    # Names under which some programs have the title and the time.
+    names = {"name": session.title, "lastActiveAt": iso(session.updated_at)}
+    shown_keys = _shown(session) | {key: one for key, one in names.items() if key in others and one is not None}
     document = {
-        "id": session.id,
-        "title": session.title,
+        **as_found(others, shown_keys),
         **{key: place[key] for key in PLACE_KEYS},
-        "model": str(session.model),
-        "createdAt": iso(session.created_at),
-        "updatedAt": iso(session.updated_at),
         # The row comes before everything that grows: a list reads it, and no more.
         "clew": {**own, "damaged": memo.faults} if memo.faults else own,
         "messages": [_fragment(shape) for shape in shown],
     }
     known = {key: one for key, one in document.items() if one is not None}
-    kept = {key: one for key, one in others.items() if key not in known}
+    kept = {key: one for key, one in others.items() if key not in known and key not in _SHOWN}
     return with_check(orjson.dumps({**known, **kept})) + b"\n"
+
+
+def _shown(session: Session) -> dict[str, Any]:
+    times = {"createdAt": iso(session.created_at), "updatedAt": iso(session.updated_at)}
+    return dict(zip(_SHOWN, (session.id, session.title, str(session.model), *times.values()), strict=True))
 
 
 def _read_head(session_id: str, data: bytes) -> Session | None:
@@ -216,7 +228,7 @@ def _read_head(session_id: str, data: bytes) -> Session | None:
 
 
 def _fragment(value: Any) -> orjson.Fragment:
-    return orjson.Fragment(with_check(orjson.dumps(value)))
+    return orjson.Fragment(checked(value))
 
 
 def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
@@ -233,51 +245,66 @@ def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
     told: set[str] = set()
     for place, row in enumerate(line):
         for marker in before.get(place, ()):
-            shown += [encode_boundary(marker), _placed(value, marker, turns)]
+            shown += _placed(value, marker, turns)
         if not is_marker(row) and row.id not in told:
-            shown.append(_placed(value, row, turns))
+            shown += _placed(value, row, turns)
         told.add(row.id)
-    return shown, [_placed(value, row, turns) for row in value.messages.values() if row.id not in told]
+    return shown, [
+        shape for row in value.messages.values() if row.id not in told for shape in _placed(value, row, turns)
+    ]
 
 
-def _placed(value: SessionValue, row: MessageRow, turns: dict[str, str]) -> dict[str, Any]:
-    """A message that says which turn holds it, and under which other, should the entry of either be lost."""
-    shape = encode_message(row)
+def _placed(value: SessionValue, row: MessageRow, turns: dict[str, str]) -> list[dict[str, Any]]:
+    """Return a message with the turn that holds it and that turn's parent, in case the entry of either is lost."""
+    shapes = encode_message(row)
     turn = value.turns.get(turns.get(row.id, ""))
-    if turn is not None:
-        shape["clew"]["turn"] = [turn.id, turn.parent_turn_id]
-    return shape
+    for shape in shapes:
+        if "row" in shape["clew"] and value.seals.get(row.id, row.seal) != row.seal:
+            # No check of the file's own makes it sound.
+            shape["clew"]["unsound"] = True
+        if turn is not None and "row" in shape["clew"]:
+            shape["clew"]["turn"] = [turn.id, turn.parent_turn_id]
+    return shapes
 
 
 class _Reading:
     """One file on its way into memory. ``whole``: it is what was written, to the byte."""
 
     def __init__(self, session_id: str, document: dict[str, Any], *, whole: bool) -> None:
-        self._document = document
+        self._document, self._whole = document, whole
         own = document.get("clew")
         self._own = own if isinstance(own, dict) else None
+        if not isinstance(document.get("messages", []), list):
+            raise TypeError("its messages are no list")
         # A file that carries checks is gone by them; one of another program, or of an older clew, has none.
-        checked = "check" in document or "session_check" in (self._own or {})
-        self._doubted = checked and not whole and not _is_checked(document)
+        has_checks = "check" in document or "session_check" in (self._own or {})
+        self._doubted = has_checks and not whole and not _is_whole(document)
         if self._doubted:
             _check_frame(document)
         self._faults: list[Fault] = []
         self._strange: list[Fault] = []
         self._clues = Clues()
+        self._verified: list[MessageRow] = []
         self.value = SessionValue.of(session_of(session_id, document, 0))
         self.memo = JsonMemo(others={key: one for key, one in document.items() if key not in _OWN})
 
     def read(self) -> list[Fault]:
-        messages = self._document.get("messages")
-        shapes = messages if isinstance(messages, list) else []
+        shapes = self._document.get("messages", [])
         if self._own is None:
             return _load_plain(self.value, shapes, self.memo.unread)
         aside, tables = self._own.get("aside"), self._own.get("tables")
         known = [(str(what), id_) for what, id_ in self._own.get("damaged", ())]
         self._read_tables(tables if isinstance(tables, dict) else {})
-        plain = [
-            shape for shape in [*shapes, *(aside if isinstance(aside, list) else [])] if not self._read_message(shape)
-        ]
+        plain = self._read_messages([*shapes, *(aside if isinstance(aside, list) else [])])
+        for row in self._verified:
+            # Its content is what was written; its seal is over bytes, such as ``1.0`` for ``1``.
+            if row.id in self.value.seals:
+                self.value.seals[row.id] = row.seal
+        session = self.value.row["session"]
+        if self._doubted and not self._faults and self._own.get("version") == HEADED:
+            # Every piece is as it was written. Another program may have written the file again, with keys of its own.
+            shown = as_found(self.memo.others, _shown(session))
+            self._doubted = any(self.memo.others.get(key) != one for key, one in shown.items())
         if self._doubted and not (self._faults or plain):
             self._faults.append(("something in its file was changed after it was written", None))
         found = [*known, *self._faults]
@@ -291,29 +318,52 @@ class _Reading:
         self.memo.mended = {row.id: (row, read.get(row.id)) for row in changed}
         return found + (_load_plain(self.value, plain, self.memo.unread) if plain else [])
 
-    def _read_message(self, shape: Any) -> bool:
-        """Take in a message; False when it is another program's."""
-        try:
-            links = self.value.links.values()
-            ours = "check" in shape or any(shape.get("id") in held for held in links) if self._doubted else False
-            if "clew" not in shape and not ours:
-                return False
-            own = without_check(shape)["clew"] if self._doubted else {}
-            if "turn" in own:
-                turn_id, parent_id = own["turn"]
-                self._clues.turn_of[shape["id"]] = turn_id
-                self._clues.parents[turn_id] = parent_id
-            row = decode_message(shape, self.value.row["session"].id)
-            if row is not None:
-                self.value.messages[row.id] = row
-        except MISREAD as error:
-            what = f"a message does not read: {type(error).__name__}: {error}"
-            if self._doubted:
-                self._faults.append((what, None))
-            else:
-                self._strange.append((what, None))
-                self.memo.unread.append(shape)
-        return True
+    def _read_messages(self, shapes: list[Any]) -> list[Any]:
+        """Take in the messages that clew wrote; those of another program are returned."""
+        held = {id_ for ids in self.value.links.values() for id_ in ids} if self._doubted else set()
+        plain: list[Any] = []
+        groups: dict[Any, list[Any]] = {}
+        for shape in shapes:
+            own = shape.get("clew") if isinstance(shape, dict) else None
+            ours = self._doubted and isinstance(shape, dict) and ("check" in shape or shape.get("id") in held)
+            if own is None and not ours:
+                plain.append(shape)
+                continue
+            own = own if isinstance(own, dict) else {}
+            named = next((own[key] for key in ("id", "of", "boundary") if key in own), shape.get("id"))
+            groups.setdefault(named if isinstance(named, str) else id(shape), []).append(shape)
+        for group in groups.values():
+            try:
+                self._read_message(group)
+            except MISREAD as error:
+                what = f"a message does not read: {type(error).__name__}: {error}"
+                if self._doubted:
+                    self._faults.append((what, None))
+                else:
+                    self._strange.append((what, None))
+                    self.memo.unread += group
+        return plain
+
+    def _read_message(self, group: list[Any]) -> None:
+        """Take in one message, of which the file may hold several of another program's, or a boundary."""
+        carrier = next((one for one in group if isinstance(one["clew"], dict) and "row" in one["clew"]), None)
+        row = decode_message(carrier, self.value.row["session"].id) if carrier is not None else None
+        if self._doubted:
+            written = encode_message(row) if row is not None else []
+            for place, shape in enumerate(group):
+                # Keys that another program added are no part of what was written.
+                ours = {**written[place], "clew": shape["clew"]} if len(written) == len(group) else None
+                if ours is None or not (_holds(shape, ours) and is_checked(ours, shape.get("check"))):
+                    without_check(shape)
+        if row is None:
+            raise KeyError("clew")
+        if self._doubted and carrier is not None and "unsound" not in carrier["clew"]:
+            self._verified.append(row)
+        if self._doubted and carrier is not None and "turn" in carrier["clew"]:
+            turn_id, parent_id = carrier["clew"]["turn"]
+            self._clues.turn_of[row.id] = turn_id
+            self._clues.parents[turn_id] = parent_id
+        self.value.messages[row.id] = row if self._whole else with_unknown_keys(row, group)
 
     def _read_tables(self, tables: dict[str, Any]) -> None:
         for name, entries in tables.items():
@@ -329,10 +379,17 @@ class _Reading:
                     self._clues.state_lost |= name == "state"
 
 
+def _holds(found: Any, written: Any) -> bool:
+    """Return whether all that was written is there, maybe with further keys: a changed key is a lost and a new one."""
+    if isinstance(found, dict) and isinstance(written, dict):
+        return all(key in found and _holds(found[key], one) for key, one in written.items())
+    return bool(found == written)
+
+
 def _check_frame(document: dict[str, Any]) -> None:
     """What has no check of its own must be there; without it nothing of the file can be told."""
     own = document["clew"]
-    if own.get("session_check") != check_of(own["session"]):
+    if not is_checked(own["session"], own.get("session_check")):
         raise ValueError("what it says of the session was changed after it was written")
     if not (isinstance(document["messages"], list) and isinstance(own["aside"], list)):
         raise ValueError("its messages are not where they were written")
@@ -340,7 +397,7 @@ def _check_frame(document: dict[str, Any]) -> None:
         raise ValueError("its tables are not what was written")
 
 
-def _is_checked(document: dict[str, Any]) -> bool:
+def _is_whole(document: dict[str, Any]) -> bool:
     try:
         without_check(document)
     except ValueError:
@@ -352,24 +409,30 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
     """Messages that another program wrote. What clew has no place for is kept as it is."""
     wrong: list[Fault] = []
     for shape in messages:
-        if not isinstance(shape, dict) or shape.get("role") not in ("user", "assistant"):
+        if not isinstance(shape, dict) or shape.get("role") not in ("user", "assistant", "tool"):
             wrong.append(("a message is neither a user's nor an assistant's, and is passed over", None))
             unread.append(shape)
     places: dict[str, list[tuple[int, int]]] = {}
-    before = len(value.messages)
+    count = len(value.messages)
     for record in plain_records(messages):
+        kept, before = record.pop("kept", ()), record.pop("before", ())
         try:
             known = dict(value.messages)
-            message_id = adopt(value, {**record, "seq": record["seq"] + before}, places)
+            message_id = adopt(value, {**record, "seq": record["seq"] + count}, places, kept, before)
             if message_id is None:
+                if "from" in record:
+                    wrong.append(("a result belongs to no call, and is passed over", None))
+                    unread.append(messages[record["from"]])
                 continue
             if record.get("role") != "toolResult":
                 first = len(known[message_id].parts) if message_id in known else 0
                 places[message_id] = [*places.get(message_id, ()), (record["seq"], first)]
             if "from" in record:
                 row = value.messages[message_id]
-                metadata = {**row.metadata, **plain_metadata(messages[record["from"]])}
-                value.messages[message_id] = replace(row, metadata=metadata)
+                found = plain_metadata(messages[record["from"]])
+                if "usage" in found and "usage" in row.metadata:
+                    found["usage"] = {key: one + row.metadata["usage"][key] for key, one in found["usage"].items()}
+                value.messages[message_id] = replace(row, metadata={**row.metadata, **found})
         except MISREAD as error:
             wrong.append((f"a message makes no sense: {type(error).__name__}: {error}", None))
             unread += [messages[record["from"]]] if "from" in record else []

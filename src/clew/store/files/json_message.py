@@ -2,43 +2,91 @@
 
 What others read stands once, in their words. The rest of each part rides in ``clew``, with a hole where the message
 has the value already.
+
+What another program's message says beyond that is kept in a part of its own, and written back where it was: under the
+same keys, in a message of its own for each that was read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
+import orjson
+from msgspec.structs import replace
 
 from clew.fit import fit
 from clew.store.files.metadata import model_of
-from clew.store.files.record import is_marker
+from clew.store.files.record import content_text, is_marker
 from clew.transcript.iso_time import iso
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.part import COMPACTION_PART, tool_name
+from clew.transcript.metadata import merge
+from clew.transcript.part import COMPACTION_PART, KEPT_PART, data_of, tool_name
 
-__all__ = ["BOUNDARY", "decode_message", "encode_boundary", "encode_message", "plain_metadata", "plain_records"]
+__all__ = ["BOUNDARY", "decode_message", "encode_message", "plain_metadata", "plain_records", "with_unknown_keys"]
 
 BOUNDARY: Final = "Everything before this point is told by the summary that follows."
-_KNOWN: Final = frozenset(
-    {
-        *("id", "role", "text", "content", "files", "toolCalls", "usage", "model", "synthetic", "summary"),
-        *("createdAt", "timestamp", "clew"),
-    }
-)
 _GAP: Final = "\n\n"
+_PROGRAM: Final = "json"
+"""The program of a kept part that holds a message of a ``json:`` file."""
+_OTHER: Final = "other"
+"""Message metadata: keys that another program added to a message that clew wrote."""
+_TEXT: Final = ("text", "content")
+_ARGUMENTS: Final = ("arguments", "input", "args")
+_RESULT: Final = ("result", "output")
 
 
 # Out
 
 
-def encode_message(row: MessageRow) -> dict[str, Any]:
-    """One message."""
+def encode_message(row: MessageRow) -> list[dict[str, Any]]:
+    """Return the messages that a file holds for one of clew's. The first one carries the row and the parts."""
+    shapes: list[dict[str, Any]] = []
+    specs: list[Any] = []
+    segments = list(_segments(row.parts))
+    found = [kept for kept, _ in segments if kept is not None]
+    for kept, parts in segments:
+        shape, own = _encode_parts(row, parts, first=not specs)
+        specs += own
+        shapes.append(shape if kept is None else _refill(kept, parts, row))
+    carried: dict[str, Any] = {"row": [row.created_at, row.updated_at, row.metadata], "parts": specs}
+    if not found:
+        other = row.metadata.get(_OTHER)
+        (shape,) = shapes
+        shapes = [_join(shape, other) if isinstance(other, dict) else shape]
+    else:
+        # What is written in another program's words is not read back from there: the parts are told in full.
+        whole = [[part.id, part.created_at, part.updated_at, part.data, {}] for part in row.parts]
+        carried = {"id": row.id, **carried, "parts": whole}
+    shapes = [{**shape, "clew": carried if place == 0 else {"of": row.id}} for place, shape in enumerate(shapes)]
+    if is_marker(row) and not any(kept["shape"].get("role") == "user" for kept in found):
+        shape = {"id": f"{row.id}-boundary", "role": "user", "text": BOUNDARY, "synthetic": True, "summary": True}
+        shapes.insert(0, {**shape, "createdAt": iso(row.created_at), "clew": {"boundary": row.id}})
+    return shapes
+
+
+def _segments(parts: Sequence[PartRow]) -> Iterator[tuple[dict[str, Any] | None, Sequence[PartRow]]]:
+    """Yield the parts message by message, as they stood in a file of another program, each with what is kept of it."""
+    start = 0
+    for place, part in enumerate(parts):
+        kept = _kept_of(part)
+        if kept is not None:
+            begin = max(place - kept["parts"], start)
+            if begin > start:
+                yield None, parts[start:begin]
+            yield kept, parts[begin:place]
+            start = place + 1
+    if start < len(parts) or not parts:
+        yield None, parts[start:]
+
+
+def _encode_parts(row: MessageRow, parts: Sequence[PartRow], *, first: bool) -> tuple[dict[str, Any], list[Any]]:
     text = ""
     files: list[Any] = []
     calls: list[Any] = []
     specs: list[Any] = []
-    for part in row.parts:
+    for part in parts:
         data = part.data
         hole: dict[str, Any] = {}
         if part.type == "text" and isinstance(data.get("text"), str):
@@ -61,20 +109,20 @@ def encode_message(row: MessageRow) -> dict[str, Any]:
     used, model = row.usage, row.asked_model
     # The counts as others have them: all that went in, all that came out.
     sums = [used.input + used.cache_read + used.cache_write, used.output + used.reasoning]
+    counts = dict(zip(("inputTokens", "outputTokens"), sums, strict=True)) if "usage" in row.metadata else None
     shape: dict[str, Any] = {
         "id": row.id,
         "role": row.role,
         "text": text,
         "files": files or None,
         "toolCalls": calls or None,
-        "usage": dict(zip(("inputTokens", "outputTokens"), sums, strict=True)) if "usage" in row.metadata else None,
+        "usage": counts if first else None,
         "model": f"{model.get('provider_id')}/{model.get('model_id')}" if isinstance(model, dict) else model,
         "synthetic": row.is_synthetic or None,
         "summary": row.is_summary or None,
         "createdAt": iso(row.created_at),
     }
-    extras = {"row": [row.created_at, row.updated_at, row.metadata], "parts": specs}
-    return {**{key: one for key, one in shape.items() if one is not None}, "clew": extras}
+    return {key: one for key, one in shape.items() if one is not None}, specs
 
 
 def _call(part: PartRow) -> dict[str, Any]:
@@ -88,27 +136,27 @@ def _call(part: PartRow) -> dict[str, Any]:
     return named
 
 
-def encode_boundary(marker: MessageRow) -> dict[str, Any]:
-    """The first of the pair that stands for a compaction; the second is its marker."""
-    shape = {"id": f"{marker.id}-boundary", "role": "user", "text": BOUNDARY, "synthetic": True, "summary": True}
-    return {**shape, "createdAt": iso(marker.created_at), "clew": {"boundary": marker.id}}
-
-
 # In
 
 
 def decode_message(shape: dict[str, Any], session_id: str) -> MessageRow | None:
-    """A message that clew wrote; None for a boundary, which its marker stands for."""
+    """Return a message that clew wrote; None for one that only repeats it, as another program wrote it."""
     own = shape["clew"]
-    if "boundary" in own:
+    if "boundary" in own or "of" in own:
         return None
     created_at, updated_at, metadata = own["row"]
     parts = []
     for index, (id_, at, since, data, hole) in enumerate(own["parts"]):
         filled = {key: _fill(shape, key, hole[key], value) if key in hole else value for key, value in data.items()}
         parts.append(PartRow(id_, index, filled, at, since))
-    row = MessageRow(shape["id"], session_id, shape["role"], created_at, updated_at, metadata, tuple(parts))
+    id_ = own.get("id", shape.get("id"))
+    row = MessageRow(id_, session_id, _role(shape, parts), created_at, updated_at, metadata, tuple(parts))
     return fit(msgspec.to_builtins(row), MessageRow)
+
+
+def _role(shape: dict[str, Any], parts: Sequence[PartRow]) -> Any:
+    """Return the role. A summary is an assistant's, even where its first message in the file is a boundary."""
+    return "assistant" if any(part.type == COMPACTION_PART for part in parts) else shape["role"]
 
 
 def _fill(shape: dict[str, Any], key: str, place: Any, value: Any) -> Any:
@@ -120,45 +168,168 @@ def _fill(shape: dict[str, Any], key: str, place: Any, value: Any) -> Any:
     return call["arguments"] if key == "input" else call["result"]
 
 
-def plain_records(messages: list[Any]) -> list[dict[str, Any]]:
-    """Another program's messages as the records that adoption takes. A pair of summaries is a compaction."""
+# Keys that another program added to what clew wrote
+
+
+def with_unknown_keys(row: MessageRow, found: Sequence[dict[str, Any]]) -> MessageRow:
+    """Return the row with every key that its messages in the file have and clew would not write by itself."""
+    written = encode_message(replace(row, metadata=merge(row.metadata, {}, (_OTHER,))))
+    if len(found) != len(written):
+        return row
+    added = [_unknown(one, shape) or {} for one, shape in zip(found, written, strict=True)]
+    places = [part.index for part in row.parts if _kept_of(part) is not None]
+    if not places:
+        other = {_OTHER: added[-1]} if added[-1] else {}
+        return replace(row, metadata=merge(row.metadata, other, () if other else (_OTHER,)))
+    parts = list(row.parts)
+    for place, more in zip(places, added, strict=False):
+        data = parts[place].data
+        kept = data["data"]
+        parts[place] = replace(parts[place], data={**data, "data": {**kept, "shape": _join(kept["shape"], more)}})
+    return replace(row, parts=tuple(parts))
+
+
+def _unknown(found: Any, written: Any) -> Any:
+    """Return what is found beyond what is written, as deep as both have the same form; None where nothing is."""
+    if isinstance(found, dict) and isinstance(written, dict):
+        pairs = {key: _unknown(one, written[key]) if key in written else one for key, one in found.items()}
+        kept = {key: one for key, one in pairs.items() if one is not None or key not in written}
+        return {key: one for key, one in kept.items() if key not in ("clew", "check")} or None
+    if isinstance(found, list) and isinstance(written, list) and len(found) == len(written):
+        items = [_unknown(one, other) for one, other in zip(found, written, strict=True)]
+        return items if any(item is not None for item in items) else None
+    return None
+
+
+def _join(written: Any, more: Any) -> Any:
+    """Return what is written together with what :func:`_unknown` found beyond it."""
+    if isinstance(written, dict) and isinstance(more, dict):
+        return {**written, **{key: _join(written[key], one) if key in written else one for key, one in more.items()}}
+    if isinstance(written, list) and isinstance(more, list) and len(written) == len(more):
+        return [_join(one, other) for one, other in zip(written, more, strict=True)]
+    return written
+
+
+# Messages of other programs
+
+
+def plain_records(messages: Sequence[Any]) -> list[dict[str, Any]]:
+    """Another program's messages as the records that adoption takes. A pair of summaries is a compaction.
+
+    Each is kept along with what is made of it (``kept``; ``before``: the boundary of a compaction).
+    """
     records: list[dict[str, Any]] = []
+    boundary: list[dict[str, Any]] = []
     for place, shape in enumerate(messages):
-        if not isinstance(shape, dict):
+        if not isinstance(shape, dict) or shape.get("role") not in ("user", "assistant", "tool"):
             continue
-        role, text = shape.get("role"), shape.get("text", shape.get("content", ""))
+        role, said = shape["role"], next((shape[key] for key in _TEXT if key in shape), "")
+        text = said if isinstance(said, str) else content_text(said)
         seq = (place + 1) * 1000
-        head = {"seq": seq, "timestamp": shape.get("createdAt", shape.get("timestamp"))}
-        if shape.get("summary") is True:
-            if role == "assistant":
-                records.append({"recordType": "compaction", "summary": str(text), "firstKeptSeq": seq + 1, **head})
+        head = {"seq": seq, "timestamp": shape.get("createdAt", shape.get("timestamp")), "from": place}
+        kept = [_kept(shape)]
+        if shape.get("summary") is True and role == "user":
+            boundary = kept
             continue
-        blocks: list[Any] = [{"type": "text", "text": str(text)}] if text or role == "user" else []
-        for file in shape.get("files") or ():
+        if shape.get("summary") is True and role == "assistant":
+            summed = {"recordType": "compaction", "summary": text, "firstKeptSeq": seq + 1}
+            records.append({**summed, **head, "before": boundary, "kept": kept})
+            boundary = []
+            continue
+        if role == "tool":
+            records.append({**_result(shape.get("toolCallId"), said, shape.get("isError")), **head, "kept": kept})
+            continue
+        blocks: list[Any] = [{"type": "text", "text": text}] if text or role == "user" else []
+        for file in shape.get("files") or () if isinstance(shape.get("files"), list) else ():
             if isinstance(file, dict):
                 url = file.get("url") or file.get("path") or ""
                 named = {"type": "file", "mediaType": str(file.get("mediaType") or ""), "url": str(url)}
                 blocks.append({**named, **({"filename": str(file["name"])} if file.get("name") else {})})
-        calls = [call for call in shape.get("toolCalls") or () if isinstance(call, dict) and "id" in call]
-        for call in calls:
-            given = call.get("arguments", call.get("input"))
-            named = {"type": "toolCall", "id": str(call["id"]), "name": str(call.get("name"))}
+        calls = _calls_of(shape) if role == "assistant" else []
+        for id_, call in calls:
+            given = next((call[key] for key in _ARGUMENTS if key in call), None)
+            named = {"type": "toolCall", "id": id_, "name": str(call.get("name", call.get("toolName")))}
             blocks.append({**named, "arguments": given})
-        about = {"role": role, "content": blocks, "from": place, "synthetic": shape.get("synthetic")}
+        about = {"role": role, "content": blocks, "synthetic": shape.get("synthetic"), "kept": kept}
         records.append({"recordType": "message", **about, **head})
-        for number, call in enumerate(calls, 1):
-            came = call.get("result", call.get("output"))
+        for number, (id_, call) in enumerate(calls, 1):
+            came = next((call[key] for key in _RESULT if call.get(key) is not None), None)
             if came is not None:
-                content = [
-                    {"type": "text", "text": came if isinstance(came, str) else msgspec.json.encode(came).decode()}
-                ]
-                result = {"recordType": "message", "role": "toolResult", "content": content, "toolCallId": call["id"]}
-                records.append({**result, "isError": call.get("isError") is True, **head, "seq": seq + number})
+                records.append({**_result(id_, came, call.get("isError")), **head, "seq": seq + number})
+                del records[-1]["from"]
     return records
 
 
+def _calls_of(shape: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the calls of a message that have an id, by whichever name."""
+    calls = shape.get("toolCalls")
+    found = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    named = ((call.get("id", call.get("toolCallId")), call) for call in found)
+    return [(str(id_), call) for id_, call in named if id_ is not None]
+
+
+def _result(id_: object, came: Any, is_error: object) -> dict[str, Any]:
+    content = [{"type": "text", "text": came if isinstance(came, str) else orjson.dumps(came).decode()}]
+    result = {"recordType": "message", "role": "toolResult", "content": content, "toolCallId": id_}
+    return {**result, "isError": is_error is True}
+
+
+def _kept(shape: dict[str, Any]) -> dict[str, Any]:
+    """Return the part that keeps a message: all of it but the long values that the other parts have."""
+    holes: list[list[Any]] = [[key] for key in _TEXT if isinstance(shape.get(key), str)][:1]
+    if shape.get("summary") is True and shape.get("role") == "user":
+        holes = []  # clew has no other place for the words of a boundary
+    kept = dict(shape)
+    if isinstance(shape.get("toolCalls"), list) and _calls_of(shape):
+        kept["toolCalls"] = [dict(call) if isinstance(call, dict) else call for call in shape["toolCalls"]]
+        for place, call in enumerate(shape["toolCalls"]):
+            if isinstance(call, dict) and ("id" in call or "toolCallId" in call):
+                given = next((key for key in _ARGUMENTS if key in call), None)
+                came = next((key for key in _RESULT if call.get(key) is not None), None)
+                holes += [["toolCalls", place, given]] if given and isinstance(call[given], dict) else []
+                holes += [["toolCalls", place, came]] if came and isinstance(call[came], str) else []
+    for *way, key in holes:
+        _at(kept, way)[key] = None
+    return {"type": KEPT_PART, "data": {"program": _PROGRAM, "shape": kept, "holes": holes, "parts": 0}}
+
+
+def _at(shape: Any, way: Sequence[Any]) -> Any:
+    for step in way:
+        shape = shape[step]
+    return shape
+
+
+def _kept_of(part: PartRow) -> dict[str, Any] | None:
+    kept = data_of(part.data, KEPT_PART)
+    return kept if kept is not None and kept.get("program") == _PROGRAM else None
+
+
+def _refill(kept: dict[str, Any], parts: Sequence[PartRow], row: MessageRow) -> dict[str, Any]:
+    """Return a kept message as it was, with the values that the parts have, and the results that came since."""
+    shape: dict[str, Any] = orjson.loads(orjson.dumps(kept["shape"]))
+    calls = {part.tool_call_id: part.data for part in row.parts if part.tool_call_id is not None}
+    for *way, key in kept["holes"]:
+        place = _at(shape, way)
+        if way:
+            data = calls.get(str(place.get("id", place.get("toolCallId"))), {})
+            place[key] = data.get("input") if key in _ARGUMENTS else data.get("output", data.get("errorText"))
+        elif shape.get("role") == "tool":
+            data = calls.get(str(shape.get("toolCallId")), {})
+            place[key] = data.get("output", data.get("errorText"))
+        else:
+            texts = [part.data["text"] for part in parts if part.type == "text"]
+            texts += [part.data["data"]["summary"] for part in parts if part.type == COMPACTION_PART]
+            place[key] = _GAP.join(texts)
+    apart = [one["shape"].get("toolCallId") for one in map(_kept_of, row.parts) if one is not None]
+    for id_, call in _calls_of(shape) if shape.get("role") == "assistant" else ():
+        data = calls.get(id_, {})
+        if id_ not in apart and not any(key in call for key in _RESULT) and {"output", "errorText"} & data.keys():
+            call |= {"result": data.get("output", data.get("errorText")), "isError": "errorText" in data}
+    return shape
+
+
 def plain_metadata(shape: dict[str, Any]) -> dict[str, Any]:
-    """What another program's message says beside its content, as clew keeps it; keys that are not known stay."""
+    """Return what another program's message says besides its content, as clew stores it."""
     found: dict[str, Any] = {}
     used = shape.get("usage")
     if isinstance(used, dict):
@@ -167,5 +338,4 @@ def plain_metadata(shape: dict[str, Any]) -> dict[str, Any]:
         found["usage"] = {"input": tokens[0], "output": tokens[1], "reasoning": 0, "cache_read": 0, "cache_write": 0}
     if isinstance(shape.get("model"), str):
         found["model"] = msgspec.to_builtins(model_of(shape["model"]))
-    others = {key: value for key, value in shape.items() if key not in _KNOWN}
-    return {**found, **({"other": others} if others else {})}
+    return found

@@ -18,7 +18,7 @@ from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.codec import Codec, Entries, Loaded, Saving
 from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
-from clew.store.files.log_lines import END_OF_TORN, read_lines
+from clew.store.files.log_lines import read_lines
 from clew.store.files.memo import Memo
 from clew.store.files.mend import Fault
 from clew.store.files.metadata import End, end_of, head_of, read_metadata, session_of, write_metadata
@@ -112,6 +112,7 @@ class JsonlCodec(Codec):
         memo.others = {key: one for key, one in (metadata or {}).items() if key not in ("clew", "check")}
         damages: list[Fault] = []
         harmed = {STREAM} if streamed.faults else set()
+        harmed |= {LOG} if lines.faults and lines.ending == "torn" else set()
         if metadata is None and known is not None:
             harmed.add(METADATA)
             damages.append((f"{METADATA} does not read", None))
@@ -160,10 +161,12 @@ class JsonlCodec(Codec):
         metadata = self._metadata(value, after)
 
         def persist() -> None:
-            _append(place / LOG, written.data, sync)
+            _append(
+                place / LOG, written.data, sync, self.damaged / f"{session.id}-{LOG}" if LOG in memo.harmed else None
+            )
             # From here on the unit is durable: what is left can be worked out again from the log.
             with contextlib.suppress(OSError):
-                for name in memo.harmed - after.harmed:
+                for name in memo.harmed - after.harmed - {LOG}:
                     folder.keep_aside(place / name, self.damaged, f"{session.id}-{name}")
                 if drop:
                     (place / STREAM).unlink(missing_ok=True)
@@ -251,13 +254,12 @@ def _plain(metadata: dict[str, Any] | None) -> dict[str, Any]:
     return {**found, "clew": {**found.get("clew", {}), "end": None}}
 
 
-def _append(path: Path, data: bytes, sync: bool) -> None:
-    if not data:
-        return
-    if not data.startswith((b"\n", END_OF_TORN)) and not folder.ends_with(path, b"\n"):
-        # An append failed, and what it left could not be taken back.
-        data = END_OF_TORN + data
-    folder.append(path, data, sync=sync)
+def _append(path: Path, data: bytes, sync: bool, torn_into: Path | None = None) -> None:
+    """Add lines behind the last whole one. Readers may expect every line but the last to be a record."""
+    if data and not data.startswith(b"\n"):
+        folder.cut_torn(path, torn_into)
+    if data:
+        folder.append(path, data, sync=sync)
 
 
 def _first_time(units: list[list[dict[str, Any]]]) -> int:

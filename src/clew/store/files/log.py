@@ -15,7 +15,6 @@ import orjson
 from clew.store.files import record as r
 from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check
-from clew.store.files.log_lines import END_OF_TORN, TORN
 from clew.store.files.memo import AHEAD, Memo
 from clew.store.files.tables import TABLES
 from clew.store.memory.change import ABSENT
@@ -49,11 +48,6 @@ class _Writer:
         self._after = memo.stream_end if streamed else memo.end
         ending = memo.stream_ending if streamed else memo.ending
         self._prefix = b"\n" if ending == "line" else b""
-        if ending == "torn":
-            # What a process that died has left is ended so that nobody takes it for a line, and said to be no loss.
-            mark = {"recordType": TORN, "seq": self._next(), "after": self._after}
-            self._prefix = END_OF_TORN + with_check(orjson.dumps(mark)) + b"\n"
-            self._after = self.memo.seq
 
     def _next(self) -> int:
         self.memo.seq += 1

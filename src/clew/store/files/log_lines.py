@@ -13,16 +13,16 @@ from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 
-from clew.store.files.crc import CHECKED_END, verdict
+from clew.store.files.crc import BOM, CHECKED_END, is_checked, verdict
 
 __all__ = ["END_OF_TORN", "TORN", "Ending", "Lines", "read_lines"]
 
 TORN: Final = "torn"
-"""The type of the record that says: the line before this one was left behind by a process that died."""
+"""The type of the record by which an older clew said that the line before was left by a process that died."""
 
 
 END_OF_TORN: Final = b" <torn>\n"
-"""What a line that was cut short is ended with, so that nobody takes it for a record."""
+"""The end that an older clew gave a line that was cut short, so that no reader took it for a record."""
 
 Ending = Literal["", "line", "torn"]
 """How a file ends: with a newline, with a whole record that has none, or within one."""
@@ -81,6 +81,7 @@ def read_lines(data: bytes, name: str, promised: int = 0) -> Lines:
 
 def _read(raw: bytes, place: str) -> list[_Line]:
     """The record of a line; the records of several, where what stood between them is no newline any more."""
+    raw = raw.removeprefix(BOM).strip(b" \t\r")
     if verdict(raw) == "whole" and (record := _parse(raw)) is not None:
         return [_Line(raw, record, place)]
     cut = raw.endswith(END_OF_TORN[:-1])
@@ -99,8 +100,9 @@ def _line(raw: bytes, place: str, cut: bool) -> _Line:
     record = _parse(raw)
     if record is None:
         return _Line(raw, None, f"{place} does not read", cut)
-    # Elsewhere than at its end a check says nothing: somebody has written the line anew.
-    changed = verdict(raw) == "changed" or ("check" in record and verdict(raw) == "unchecked")
+    # A program that wrote the line again may have written the same.
+    content = {key: one for key, one in record.items() if key != "check"}
+    changed = "check" in record and verdict(raw) != "whole" and not is_checked(content, record["check"])
     return _Line(raw, None if changed else record, f"{place}{_CHANGED if changed else ''}", cut)
 
 

@@ -27,7 +27,7 @@ class Memo(msgspec.Struct):
     numbers the parts of a message begin; ``told`` which messages others can read; ``count`` how many such records.
     ``mended`` are messages that lost lines were mended in, in memory only: once one is changed, all of it is written.
     ``synced``: the last number of the log that a loss of power cannot take. ``damaged``: the files cannot be read, and
-    are not written to; ``harmed``: files beside the log that do not read in full, and are kept before they change.
+    are not written to; ``harmed``: files that do not read in full, and are kept before they change; of the log its end.
     ``spend`` is what the session has spent, None where it is to be added up anew.
     """
 

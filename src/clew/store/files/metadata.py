@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -9,16 +10,27 @@ import orjson
 from msgspec.structs import replace
 
 from clew.fit import fit
-from clew.store.files.crc import check_of
+from clew.store.files.crc import BOM, check_of, is_checked
 from clew.transcript.iso_time import iso, milliseconds
 from clew.transcript.metadata import PLACE_KEYS
 from clew.transcript.session import Model, Session, Spend
 
-__all__ = ["HEADED", "End", "end_of", "head_of", "model_of", "read_metadata", "session_of", "write_metadata"]
+__all__ = [
+    "HEADED",
+    "End",
+    "as_found",
+    "end_of",
+    "head_of",
+    "model_of",
+    "read_metadata",
+    "session_of",
+    "write_metadata",
+]
 
 HEADED: Final = 2
 """The version of what clew says of a session since which its row also says what it has spent."""
 
+_TIMES: Final = frozenset({"createdAt", "updatedAt", "lastMessageAt", "lastActiveAt"})
 _OWN: Final = frozenset(
     {
         *("id", "name", "createdAt", "lastMessageAt", "model", "messageCount", "source", "cronJobId"),
@@ -42,12 +54,12 @@ class End(NamedTuple):
 def read_metadata(data: bytes | None) -> dict[str, Any] | None:
     """The object in the file; None when there is none that reads, or when it is not what clew had written."""
     try:
-        found = orjson.loads(data or b"")
+        found = orjson.loads((data or b"").removeprefix(BOM))
     except orjson.JSONDecodeError:
         return None
     if not isinstance(found, dict):
         return None
-    whole = "check" not in found or found["check"] == check_of(found.get("clew"))
+    whole = "check" not in found or is_checked(found.get("clew"), found["check"])
     return found if whole else None
 
 
@@ -88,8 +100,35 @@ def write_metadata(session: Session, message_count: int, others: dict[str, Any],
         "clew": own,
         "check": check_of(own),
     }
+    known |= as_found(others, {key: one for key, one in known.items() if key not in ("clew", "check")})
+    if known["cronJobId"] is None and known["source"] != "interactive":
+        known["cronJobId"] = others.get("cronJobId")
     kept = {key: value for key, value in others.items() if key not in _OWN}
     return orjson.dumps({**{key: one for key, one in known.items() if one is not None}, **kept}) + b"\n"
+
+
+def as_found(found: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what clew writes of these keys, in the form in which another program has them.
+
+    A value of another type says something that clew does not understand, and stays; of an object, so do its other keys.
+    """
+    result: dict[str, Any] = {}
+    for key, value in written.items():
+        old = found.get(key)
+        if old is None:
+            result[key] = value
+        elif key in _TIMES:
+            at = milliseconds(old)
+            same = at is None or at == milliseconds(value)
+            result[key] = old if same else milliseconds(value) if isinstance(old, int) else value
+        elif key == "source":
+            result[key] = value if old in ("interactive", "cron") else old
+        elif key == "metrics":
+            result[key] = {**old, **value} if isinstance(old, dict) else old
+        else:
+            form = int if key == "messageCount" else str
+            result[key] = value if isinstance(old, form) else old
+    return result
 
 
 def head_of(session_id: str, metadata: dict[str, Any]) -> Session | None:
@@ -112,7 +151,8 @@ def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
         row = fit(own["session"], Session)
         return replace(row, id=session_id, spend=Spend(0, 0, 0.0, 0))
     created = milliseconds(metadata.get("createdAt"))
-    updated = milliseconds(metadata.get("lastMessageAt") or metadata.get("updatedAt"))
+    times = (metadata.get(key) for key in ("lastMessageAt", "updatedAt", "lastActiveAt"))
+    updated = milliseconds(next(filter(None, times), None))
     created = at if created is None else created
     bag: dict[str, Any] = {}
     title = metadata.get("name") or metadata.get("title")
@@ -136,6 +176,6 @@ def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
 
 
 def model_of(name: object) -> Model:
-    """``provider/model``; a name without a provider is kept, and a prompt then has to say who answers."""
+    """``provider/model``; a name without a provider is kept, and the default model answers."""
     provider, slash, model = str(name or "unknown").partition("/")
     return Model(provider, model) if slash and model else Model("unknown", provider)

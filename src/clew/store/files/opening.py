@@ -14,6 +14,7 @@ from clew.clock import Clock, SystemClock
 from clew.errors import SchemaTooNew, StoreGone, StoreUnavailable
 from clew.ids import Mint
 from clew.store.base import Store
+from clew.store.disk import translated
 from clew.store.file_lock import find_file
 from clew.store.files import folder
 from clew.store.files.codec import FORMAT_VERSION, Codec, format_note
@@ -58,7 +59,7 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
         raise StoreUnavailable(f"{path} is a file; a {kind}: store is a folder")
     refuse_network_file_system(path)
     codec = _CODECS[kind](path)
-    with folder.translated(path):
+    with translated(path):
         if options.read_only and not path.is_dir():
             raise StoreUnavailable(f"there is no store at {path}")
         _check_format(kind, path)
@@ -111,9 +112,10 @@ def _read_note(path: Path, data: bytes) -> tuple[str, int]:
     whatever is done to a folder goes by it."""
     try:
         known = orjson.loads(data)
-        # Older notes have no check, and nothing but these two; one that has lost its check still has more.
+        # Notes of the first two versions may have no check, and nothing but these two; one that lost it has more.
         # How its line ends says nothing: programs that copy folders between systems may have changed it.
-        is_whole = known.keys() == {"format", "version"} or verdict(data.rstrip(b" \t\r\n")) == "whole"
+        old = known.keys() == {"format", "version"} and known["version"] in (1, 2)
+        is_whole = old or verdict(data.rstrip(b" \t\r\n")) == "whole"
         found, version = known["format"], known["version"]
     except (ValueError, KeyError, TypeError, AttributeError):
         is_whole, found, version = False, None, None

@@ -16,7 +16,7 @@ from clew.store.files.codec import MISREAD
 from clew.store.files.log_lines import Lines
 from clew.store.files.memo import AHEAD, Memo
 from clew.store.files.mend import Clues, Fault, Logged, mend
-from clew.store.files.record import Record, decode_parts
+from clew.store.files.record import Record, decode_parts, unknown_in
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
@@ -134,6 +134,7 @@ def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> b
             message_id = adopt(value, record, memo.places)
             if message_id is not None:
                 memo.note(record, message_id, record["seq"], parts.get(message_id, 0))
+                _keep_unknown(value, message_id, record)
             else:
                 memo.count += kind == "message"
             return True
@@ -169,6 +170,15 @@ def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> b
                 load_entry(value, name, record["key"], record["value"])
             memo.logged = memo.logged or name == "row"
     return False
+
+
+def _keep_unknown(value: SessionValue, message_id: str, record: Record) -> None:
+    """Note on a message what its record says that clew does not understand. The log has it anyway; copies get it so."""
+    unknown = unknown_in(record)
+    if unknown:
+        row = value.messages[message_id]
+        records = {**row.metadata.get("records", {}), str(record["seq"]): unknown}
+        value.messages[message_id] = replace(row, metadata={**row.metadata, "records": records})
 
 
 def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:

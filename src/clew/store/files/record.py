@@ -19,6 +19,14 @@ from clew.transcript.part import COMPACTION_PART, STEP_START, tool_name
 
 Record = dict[str, Any]
 _ENDS: Final = frozenset({"output-available", "output-error", "output-denied"})
+_KNOWN: Final = frozenset(
+    {
+        *("recordType", "schemaVersion", "seq", "timestamp", "unit", "after"),
+        *("role", "content", "toolCallId", "isError", "synthetic"),
+        *("firstKeptSeq", "summary", "tokensBefore", "readFiles", "modifiedFiles"),
+    }
+)
+_KNOWN_BLOCKS: Final = {"text": ("type", "text"), "toolCall": ("type", "id", "name", "arguments")}
 
 
 def content_text(content: object) -> str:
@@ -163,6 +171,18 @@ def _names(value: object) -> list[str]:
 
 
 # In
+
+
+def unknown_in(record: Record) -> Record:
+    """Return what another program's record says that has no place in a message of clew's."""
+    found = {key: value for key, value in record.items() if key not in _KNOWN}
+    blocks = record.get("content")
+    for place, block in enumerate(blocks if isinstance(blocks, list) else ()):
+        known = _KNOWN_BLOCKS.get(str(block.get("type"))) if isinstance(block, dict) else None
+        rest = {key: value for key, value in block.items() if key not in known} if known is not None else {}
+        if rest:
+            found.setdefault("content", {})[str(place)] = rest
+    return found
 
 
 def decode_parts(record: Record, stored: Mapping[int, PartRow]) -> list[PartRow]:

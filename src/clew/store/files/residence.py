@@ -19,6 +19,7 @@ import msgspec
 
 from clew.clock import Clock, Timer
 from clew.errors import StoreClosed
+from clew.store.disk import translated
 from clew.store.files import folder
 from clew.store.files.care import Damages
 from clew.store.files.codec import Codec, Loaded
@@ -154,13 +155,13 @@ class Residence(MemoryStore):
         return None
 
     def _load_files(self, session_id: str) -> Loaded | None:
-        with folder.translated(self.path):
+        with translated(self.path):
             self._watch.note(session_id)
         return self._read_files(session_id)
 
     def _read_files(self, session_id: str) -> Loaded | None:
         """Read a session that is not kept; whoever writes to it meanwhile does not notice."""
-        with folder.translated(self.path):
+        with translated(self.path):
             return self._codec.load(session_id)
 
     async def _refresh(self, session_id: str) -> None:
@@ -342,6 +343,10 @@ class Residence(MemoryStore):
             return self._heads[session_id][1].spend if session_id in self._heads else Spend(0, 0, 0.0, 0)
         header = self._headers.get(session_id)
         return header.spend if header is not None else super()._spend_of(session_id)
+
+    def _has_failed(self, session_id: str) -> bool:
+        header = self._headers.get(session_id)
+        return header.failed if header is not None else super()._has_failed(session_id)
 
     def _is_there(self, session_id: str) -> bool:
         return super()._is_there(session_id) or session_id in self._headers

@@ -21,6 +21,7 @@ from clew.errors import NotSupported, StoreClosed, StoreReadOnly
 from clew.ids import Mint, check_session_id
 from clew.store import unit as u
 from clew.store.base import Blob, Capabilities, Damage, SearchPage, SearchQuery, Whole
+from clew.store.disk import check_room
 from clew.store.files.care import copy_folder, left_event, look_of, look_over
 from clew.store.files.codec import Codec, Saving
 from clew.store.files.job import Job, Planned, fail, next_round, persist, sessions_of
@@ -73,6 +74,12 @@ class FileStore(Residence):
         """Tell second writers where this store is served."""
         if self._lock is not None:
             self._lock.announce(url)
+
+    async def check_writable(self) -> None:
+        if self._lock is None:
+            raise StoreReadOnly(f"{self.path} was opened for reading")
+        await asyncio.to_thread(self._watch.check)
+        await asyncio.to_thread(check_room, self.path, self.path)
 
     def take_stock(self) -> None:
         """Know every session, as the new owner, and remove what a process that died left of a unit that never was."""

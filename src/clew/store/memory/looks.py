@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import MemoryTables
 from clew.store.pages import Holder, KnownTurn, MovePage, TurnPage
@@ -23,6 +25,10 @@ class MemoryLooks(MemoryTables):
     async def has_files(self, session_id: str) -> bool:
         rows = (await self._read(session_id)).messages.values()
         return any(part.type == "file" for row in rows for part in row.parts)
+
+    async def failed_sessions(self, among: Collection[str]) -> tuple[str, ...]:
+        await self._bring_unsettled()
+        return tuple(session_id for session_id in among if self._has_failed(session_id))
 
     async def load_turns(self, session_id: str, *, limit: int | None = None, before: str | None = None) -> TurnPage:
         value = await self._read(session_id)

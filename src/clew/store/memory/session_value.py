@@ -100,6 +100,19 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
         )
 
     @property
+    def has_failed(self) -> bool:
+        """Whether its line ends with a turn that failed, or one was refused after that."""
+        state = self.state["state"]
+        if state.open_turn_id is not None:
+            return False
+        head = self.turns.get(state.head_turn_id or "")
+        since = (head.settled_at or 0) if head is not None else 0
+        refused = (one for one in self.turns.values() if one.status == "refused" and (one.settled_at or 0) >= since)
+        return (head is not None and head.status == "failed") or any(
+            one.parent_turn_id == state.head_turn_id for one in refused
+        )
+
+    @property
     def is_unsettled(self) -> bool:
         """Whether something of the session is still to be ended."""
         open_turn = any(turn.status in OPEN for turn in self.turns.values())

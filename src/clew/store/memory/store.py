@@ -52,6 +52,9 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
     def announce(self, url: str | None) -> None:
         """Nobody else can open this store."""
 
+    async def check_writable(self) -> None:
+        """Do nothing: memory can always be written."""
+
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(chunk_durable=True, search=False, many_processes=False, holds_sessions=False)
@@ -80,6 +83,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             value.state["state"] if value else None,
             lambda id_: None if value is None else value.find_queued(id_),
             lambda guard: event_key(*astuple(guard)) in self._shared.events,
+            lambda guard: self._repeated(*astuple(guard)) is not None,
             self._is_alive,
             self._shared.schedules.get,
             lambda id_: 0 if value is None else sum(row.client_message_id == id_ for row in value.messages.values()),
@@ -278,7 +282,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
         ids = [session.id for session in page.sessions]
         spent, unsettled = await self.load_spend(ids), await self.unsettled_sessions(ids)
         shown = (replace(session, spend=spent[session.id]) for session in page.sessions)
-        return ShownPage(tuple(shown), page.next, frozenset(unsettled))
+        return ShownPage(tuple(shown), page.next, frozenset(unsettled), frozenset(await self.failed_sessions(ids)))
 
     async def search(self, query: SearchQuery) -> SearchPage:
         raise self._not_supported("cannot search; a sqlite: one can (see clew convert)")

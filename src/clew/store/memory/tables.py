@@ -78,6 +78,10 @@ class MemoryTables(Watched):
         value = self._values.get(session_id)
         return value.spend if value is not None else Spend(0, 0, 0.0, 0)
 
+    def _has_failed(self, session_id: str) -> bool:
+        value = self._values.get(session_id)
+        return value is not None and value.has_failed
+
     def _named(self, name: str, owner: str | None) -> str | None:
         known = self._session_at(name)
         if known is not None and owner in (None, known.owner):

@@ -35,6 +35,13 @@ class MemoryTriggers(MemoryTables):
         found = sorted((event for key, event in self._shared.events.items() if key[:3] == name), key=_attempt)
         return await self._with_turn(found[0 if direction == "in" else -1]) if found else None
 
+    async def find_repeated(self, source: str, digest: str, since: int) -> LedgerEvent | None:
+        return self._repeated(source, digest, since)
+
+    def _repeated(self, source: str, digest: str, since: int) -> LedgerEvent | None:
+        taken = (event for event in self._shared.events.values() if event.is_taken and event.at >= since)
+        return next((event for event in taken if (event.source, event.digest) == (source, digest)), None)
+
     async def find_event_of_message(self, session_id: str, message_id: str) -> LedgerEvent | None:
         of_message = (event for event in self._shared.events.values() if event.message_id == message_id)
         came = [event for event in of_message if event.direction == "in" and event.session_id == session_id]

@@ -148,6 +148,7 @@ class UnitWriter:
             state,
             lambda id_: self._find_queued(unit.session_id, id_),
             self._has_event,
+            lambda guard: self._sql.first("find_repeated", msgspec.structs.asdict(guard)) is not None,
             self._is_alive,
             self._find_schedule,
             lambda id_: self._count_sent(unit.session_id, id_),
@@ -397,7 +398,7 @@ class UnitWriter:
         turn_id, message_id = write.turn_id, write.message_id
         self._turns.get(session_id, turn_id)
         place = self._turns.link(turn_id)
-        if place is not None and self._pending.find_message(message_id) is not None:
+        if place is not None and self._pending.is_new(message_id):
             self._pending.link(turn_id, place, message_id)
             return
         self._pending.flush(session_id)

@@ -186,6 +186,8 @@ class SqlConversations(SqlLists):
         if owner is not None and sql.first("is_blob_of", {"sha256": sha256, "owner": owner}) is None:
             return None
         row = sql.first("find_blob", {"sha256": sha256})
+        if row is None:
+            row = sql.first("find_linked_blob", {"sha256": sha256})
         if row is not None and hashlib.sha256(row[2]).hexdigest() != sha256:
             raise RowUndecodable("a blob is damaged: it is not what its digest says", sha256=sha256)
         return Blob(*row) if row else None

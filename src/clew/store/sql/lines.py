@@ -28,6 +28,7 @@ from clew.transcript.turn import HeadMove, Tree, Turn
 __all__ = [
     "LOST",
     "LineReader",
+    "find_holders",
     "load_calls",
     "load_path",
     "load_pruned",
@@ -88,6 +89,21 @@ def with_links(sql: Statements, session_id: str, found: Sequence[rows.Row]) -> t
         if len(links[row[0]]) != row[11]:
             raise RowUndecodable(LOST, session_id=session_id, turn_id=row[0])
     return tuple(PathTurn(rows.to_turn(row), tuple(links[row[0]])) for row in found)
+
+
+def find_holders(sql: Statements, session_id: str, message_id: str) -> list[rows.Row]:
+    """Return the turns that hold a message: their columns, the number of messages they hold, and its position.
+
+    A message that is there and that no turn holds, by the index, is looked for in all turns of the session: the index
+    may be damaged, and what it hides would be left out of the line.
+    """
+    found: list[rows.Row] = list(sql.rows("holders_of", {"message_id": message_id, "session_id": session_id}))
+    if found or sql.first("find_message", {"id": message_id, "session_id": session_id}) is None:
+        return found
+    links = sql.rows("load_links_of_session", {"id": session_id})
+    positions = {turn_id: position for turn_id, held, position, _ in links if held == message_id}
+    turns = sql.rows("load_turns", {"id": session_id}) if positions else ()
+    return [(*row, positions[row[0]]) for row in turns if row[0] in positions]
 
 
 def rewinds(sql: Statements, session_id: str) -> Iterator[HeadMove]:
@@ -176,7 +192,7 @@ class LineReader:
         links: dict[str, list[tuple[str, int]]] = {turn.id: [] for turn in path}
         by_session = "load_links_of_session", {"id": self._session_id}
         by_turn = "load_links_of_turns", {"ids": rows.encode(list(links))}
-        for turn_id, message_id, position in self._sql.rows(*(by_session if whole else by_turn)):
+        for turn_id, message_id, position, *_ in self._sql.rows(*(by_session if whole else by_turn)):
             if turn_id in links:
                 links[turn_id].append((message_id, position))
         return links
@@ -279,8 +295,9 @@ class LineReader:
 
     def _holder_depth(self, end: str | None, message_id: str) -> int | None:
         """The depth of the first turn on the path to ``end`` that holds the message; None when none does."""
-        about = {"message_id": message_id, "session_id": self._session_id, "id": end}
-        for depth, turn_id in sorted((row[5], row[0]) for row in self._sql.rows("holders_of", about)):
+        about = {"session_id": self._session_id, "id": end}
+        holders = find_holders(self._sql, self._session_id, message_id)
+        for depth, turn_id in sorted((row[5], row[0]) for row in holders):
             if self._sql.first("turn_above", {**about, "depth": depth}) == (turn_id,):
                 return int(depth)
         return None

@@ -36,13 +36,18 @@ class SqlLists(SqlReader):
         ids = [row[0] for row in found]
         spent = _spent(sql, ids)
         page = tuple(rows.to_session(row, keep_damaged=True, spend=spent[row[0]]) for row in found)
-        return ShownPage(page, _end_of(page) if more else None, frozenset(_unsettled(sql, ids)))
+        unsettled, failed = frozenset(_unsettled(sql, ids)), frozenset(_failed(sql, ids))
+        return ShownPage(page, _end_of(page) if more else None, unsettled, failed)
 
     @reading
     def unsettled_sessions(self, sql: Statements, among: Collection[str] | None = None) -> tuple[str, ...]:
         if among is None:
             return tuple(row[0] for row in sql.rows("unsettled_sessions", {}))
         return _unsettled(sql, among)
+
+    @reading
+    def failed_sessions(self, sql: Statements, among: Collection[str]) -> tuple[str, ...]:
+        return _failed(sql, among)
 
     @reading
     def load_spend(self, sql: Statements, session_ids: Collection[str]) -> dict[str, Spend]:
@@ -76,6 +81,10 @@ def _end_of(page: tuple[Session, ...]) -> Cursor:
 
 def _unsettled(sql: Statements, among: Collection[str]) -> tuple[str, ...]:
     return tuple(row[0] for row in sql.rows("unsettled_among", {"ids": rows.encode(list(among))}))
+
+
+def _failed(sql: Statements, among: Collection[str]) -> tuple[str, ...]:
+    return tuple(row[0] for row in sql.rows("failed_among", {"ids": rows.encode(list(among))}))
 
 
 def _spent(sql: Statements, session_ids: Collection[str]) -> dict[str, Spend]:

@@ -114,8 +114,21 @@ class MessageReader:
         }
 
     def load_all(self, session_id: str, *, keep_damaged: bool) -> tuple[MessageRow, ...]:
-        found = self.load(session_id, None, whole=True, keep_damaged=keep_damaged).values()
-        return tuple(sorted(found, key=lambda row: (row.created_at, row.id)))
+        """Load every message of a session, compared with the ids that its turns hold.
+
+        An index that is damaged hides rows. A message that a turn holds and the index does not is read by its id; one
+        that is not found there either is damage.
+        """
+        found = self.load(session_id, None, whole=True, keep_damaged=keep_damaged)
+        held = {row[1]: row for row in self._sql.rows("load_links_of_session", {"id": session_id})}
+        missing = held.keys() - found.keys()
+        found.update(self.load(session_id, missing, keep_damaged=keep_damaged))
+        for message_id in missing - found.keys():
+            turn_id, _, position, at = held[message_id]
+            if not keep_damaged:
+                raise RowUndecodable(MISSING, session_id=session_id, turn_id=turn_id, message_id=message_id)
+            found[message_id] = stand_in(message_id, session_id, "assistant" if position else "user", at, MISSING)
+        return tuple(sorted(found.values(), key=lambda row: (row.created_at, row.id)))
 
     def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         """What waits, in firing order."""

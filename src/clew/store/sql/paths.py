@@ -70,7 +70,7 @@ class SqlPaths(SqlReader):
 
     @reading
     def find_on_path(self, sql: Statements, session_id: str, message_id: str, through: str | None) -> Turn | None:
-        holders = sql.rows("holders_of", {"message_id": message_id, "session_id": session_id})
+        holders = lines.find_holders(sql, session_id, message_id)
         for turn in sorted(map(rows.to_turn, holders), key=lambda turn: turn.depth):
             asked = {"id": through, "session_id": session_id, "depth": turn.depth}
             if sql.first("turn_above", asked) == (turn.id,):

@@ -6,7 +6,7 @@ here and written in the order in which one needs the other, when the unit ends, 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,9 @@ from clew.transcript.turn import Step, Turn
 from clew.transcript.usage import Usage
 
 __all__ = ["Pending"]
+
+_MAX_ROWS: Final = 1_000
+"""More rows of a kind than a turn has. An imported session can have any number, and is written in batches."""
 
 
 class Pending:
@@ -34,6 +37,7 @@ class Pending:
         """Forget what waits: it was written, or its transaction was rolled back."""
         self._waits = False
         self._messages: dict[str, MessageRow] = {}
+        self._new: set[str] = set()
         self._parts: list[rows.Params] = []
         self._seals: list[rows.Params] = []
         self._links: list[rows.Params] = []
@@ -57,9 +61,16 @@ class Pending:
     # Messages
 
     def insert_message(self, message: MessageRow, parts: list[rows.Params]) -> None:
+        if len(self._messages) >= _MAX_ROWS:
+            self._write_rows()
         self._messages[message.id] = message
+        self._new.add(message.id)
         self._parts += parts
         self._waits = True
+
+    def is_new(self, message_id: str) -> bool:
+        """Return whether this unit inserts the message."""
+        return message_id in self._new
 
     def find_message(self, message_id: str) -> MessageRow | None:
         """One that waits to be inserted, as it will be."""
@@ -78,6 +89,8 @@ class Pending:
             later = max(new.updated_at, updated_at)
             self._messages[message_id] = replace(new, metadata=metadata, updated_at=later)
             return
+        if len(self._patched) >= _MAX_ROWS:
+            self._write_patches()
         held = self._patched.get(message_id)
         later = max(held["updated_at"], updated_at) if held is not None else updated_at
         self._patched[message_id] = {"id": message_id, "metadata": metadata, "updated_at": later}
@@ -104,10 +117,15 @@ class Pending:
         self._waits = True
 
     def link(self, turn_id: str, position: int, message_id: str) -> None:
+        if len(self._links) >= _MAX_ROWS:
+            self._write_rows()
         self._links.append({"turn_id": turn_id, "position": position, "message_id": message_id})
         self._waits = True
 
     def book_step(self, step: Step) -> None:
+        if len(self._steps) >= _MAX_ROWS:
+            self._write_rows()
+            self._write_steps()
         self._steps.append(step)
         self._waits = True
 
@@ -143,19 +161,31 @@ class Pending:
         if not self._waits:
             return
         sql = self._sql
-        _run(sql, "insert_turn", list(self._turns.values()))
-        _run(sql, "insert_message", [rows.message_params(one) for one in self._messages.values()])
-        _run(sql, "insert_new_part", self._parts)
-        _run(sql, "insert_link", self._links)
-        _run(sql, "insert_seal", self._seals)
-        for patch in self._patched.values():
-            sql.run("set_message_metadata", {**patch, "metadata_json": rows.encode(patch["metadata"])})
+        self._write_rows()
+        self._write_patches()
         _run(sql, "set_turn", list(self._set_turns.values()))
-        _run(sql, "insert_step", [rows.step_params(step) for step in self._steps])
+        self._write_steps()
         self._write_session(session_id)
         if self._state is not None:
             sql.run("set_state", {"id": session_id, **msgspec.structs.asdict(self._state)})
         self.clear()
+
+    def _write_steps(self) -> None:
+        _run(self._sql, "insert_step", [rows.step_params(step) for step in self._steps])
+        self._steps = []
+
+    def _write_rows(self) -> None:
+        _run(self._sql, "insert_turn", list(self._turns.values()))
+        _run(self._sql, "insert_message", [rows.message_params(one) for one in self._messages.values()])
+        _run(self._sql, "insert_new_part", self._parts)
+        _run(self._sql, "insert_link", self._links)
+        _run(self._sql, "insert_seal", self._seals)
+        self._turns, self._messages, self._parts, self._links, self._seals = {}, {}, [], [], []
+
+    def _write_patches(self) -> None:
+        for patch in self._patched.values():
+            self._sql.run("set_message_metadata", {**patch, "metadata_json": rows.encode(patch["metadata"])})
+        self._patched = {}
 
     def _write_session(self, session_id: str) -> None:
         later = self._at > self._touched.get(session_id, 0)

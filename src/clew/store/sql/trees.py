@@ -11,7 +11,7 @@ from clew.errors import RowUndecodable
 from clew.store.facts import ALL
 from clew.store.pages import Holder, KnownTurn, MovePage, TurnPage
 from clew.store.sql import rows
-from clew.store.sql.lines import LOST, load_state
+from clew.store.sql.lines import LOST, find_holders, load_state
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session
 from clew.transcript.line import LineTurn, end_of_line
@@ -60,10 +60,7 @@ class _TreeReader:
 
     def holder(self, message_id: str) -> Holder | None:
         """See ``Looks.find_holder``."""
-        found = [
-            rows.to_turn(row)
-            for row in self._sql.rows("holders_of", {"message_id": message_id, "session_id": self._session_id})
-        ]
+        found = [rows.to_turn(row) for row in find_holders(self._sql, self._session_id, message_id)]
         for turn in sorted(found, key=lambda turn: turn.depth):
             if self._above(self._end, turn.depth) == turn.id:
                 return Holder(turn, True)
@@ -149,8 +146,7 @@ class _TreeReader:
         tail = compaction.tail_start_id
         if tail is None:
             return 0
-        holders = self._sql.rows("holders_of", {"message_id": tail, "session_id": self._session_id})
-        for row in sorted(holders, key=lambda row: row[5]):
+        for row in sorted(find_holders(self._sql, self._session_id, tail), key=lambda row: row[5]):
             if self._above(turn.id, row[5]) == row[0]:
                 inside = row[12] > 0 and rows.to_turn(row).kind == "normal"
                 return int(row[5]) - self._compactions_above(row[0]) + inside

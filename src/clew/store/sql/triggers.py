@@ -126,6 +126,11 @@ class SqlTriggers(SqlReader):
         return to_event(row) if row else None
 
     @reading
+    def find_repeated(self, sql: Statements, source: str, digest: str, since: int) -> LedgerEvent | None:
+        row = sql.first("find_repeated", {"source": source, "digest": digest, "since": since})
+        return to_event(row) if row else None
+
+    @reading
     def find_event_of_message(self, sql: Statements, session_id: str, message_id: str) -> LedgerEvent | None:
         row = sql.first("find_event_of_message", {"session_id": session_id, "message_id": message_id})
         return to_event(row) if row else None

@@ -81,6 +81,34 @@ async def test_an_event_is_in_the_ledger_once(scribe: Scribe, store: Store, mint
     assert await listed_events(store) == [("in", "a"), ("out", "a"), ("in", "a")]
 
 
+@pytest.mark.rule("EV-2")
+async def test_a_digest_is_new_but_for_the_events_taken_since_then(scribe: Scribe, store: Store) -> None:
+    """Of the same source; duplicates, later attempts and what went out do not count."""
+    one = event(scribe, "a", digest="d", at=100)
+    await add(
+        scribe,
+        event(scribe, "old", digest="d", at=50),
+        event(scribe, "other", digest="e", at=90),
+        one,
+        event(scribe, "a", "out", digest="d", at=110),
+        event(scribe, "a", digest="d", at=120, attempt=2),
+        event(scribe, "b", digest="d", at=120, status="duplicate"),
+    )
+    found = {since: await store.find_repeated("test", "d", since) for since in (0, 60, 100, 101)}
+    assert [None if hit is None else hit.source_id for hit in found.values()] == ["old", "a", "a", None]
+    assert await store.find_repeated("elsewhere", "d", 0) is None
+    for source, digest, since, refused in (
+        ("test", "d", 100, True),
+        ("test", "d", 101, False),
+        ("test", "f", 0, False),
+        ("elsewhere", "d", 0, False),
+    ):
+        outcome = await scribe.try_commit(
+            u.PatchSession(metadata={"x": 1}), guards=[u.DigestIsNew(source, digest, since)]
+        )
+        assert isinstance(outcome, u.Refused) is refused, (source, digest, since)
+
+
 async def test_the_ledger_is_listed_newest_first_by_page_and_by_filter(
     store: Store, scribe: Scribe, other: Scribe
 ) -> None:

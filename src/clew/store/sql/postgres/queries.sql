@@ -389,6 +389,15 @@ OR EXISTS (
 )
 OR EXISTS (SELECT 1 FROM message_queue q WHERE q.session_id = j.value)
 
+-- name: failed_among
+SELECT j.value FROM json_array_elements_text(:ids::json) j JOIN session_state t ON t.session_id = j.value
+LEFT JOIN chat_turns n ON n.id = t.head_turn_id
+WHERE t.open_turn_id IS NULL AND (n.status = 'failed' OR EXISTS (
+    SELECT 1 FROM chat_turns r
+    WHERE r.session_id = t.session_id AND r.status = 'refused' AND r.settled_at >= coalesce(n.settled_at, 0)
+    AND r.parent_turn_id IS NOT DISTINCT FROM t.head_turn_id
+))
+
 -- name: has_files
 SELECT 1 FROM chat_parts WHERE session_id = :id AND type = 'file' LIMIT 1
 
@@ -627,7 +636,7 @@ SELECT l.turn_id, l.message_id FROM chat_turns t JOIN turn_messages l ON l.turn_
 WHERE t.session_id = :id ORDER BY l.turn_id, l.position
 
 -- name: load_links_of_session
-SELECT l.turn_id, l.message_id, l.position FROM chat_turns t JOIN turn_messages l ON l.turn_id = t.id
+SELECT l.turn_id, l.message_id, l.position, t.created_at FROM chat_turns t JOIN turn_messages l ON l.turn_id = t.id
 WHERE t.session_id = :id
 
 -- name: load_links_of_turns
@@ -1066,6 +1075,11 @@ AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = blobs.sha256 AND l.s
 -- name: find_blob
 SELECT sha256, media_type, data FROM blobs WHERE sha256 = :sha256
 
+-- name: find_linked_blob
+-- A session links a blob that the index does not find: the index may be damaged, so the table is searched.
+SELECT b.sha256, b.media_type, b.data FROM blobs b
+WHERE EXISTS (SELECT 1 FROM blob_links WHERE sha256 = :sha256) AND b.sha256 = :sha256
+
 -- name: is_blob_of
 SELECT 1 FROM blob_links l JOIN session_state t ON t.session_id = l.session_id
 WHERE l.sha256 = :sha256 AND t.owner = :owner LIMIT 1
@@ -1243,6 +1257,16 @@ WHERE :of_session::text = CASE WHEN EXISTS (SELECT 1 FROM chat_sessions WHERE id
 SELECT {event_columns} FROM ledger_events e
 WHERE e.source = :source AND e.source_id = :source_id AND e.direction = :direction
 ORDER BY CASE e.direction WHEN 'in' THEN e.attempt ELSE -e.attempt END LIMIT 1
+
+-- name: find_repeated
+-- Only rows after the newest one before the window are read.
+SELECT {event_columns} FROM ledger_events e
+WHERE e.source = :source AND e.direction = 'in' AND e.attempt = 1 AND e.status IS NULL
+AND e.digest = :digest AND e.at >= :since
+AND e.seq > coalesce(
+    (SELECT o.seq FROM ledger_events o WHERE o.source = :source AND o.at < :since ORDER BY o.seq DESC LIMIT 1), 0
+)
+ORDER BY e.seq LIMIT 1
 
 -- name: find_event_of_message
 SELECT {event_columns} FROM ledger_events e

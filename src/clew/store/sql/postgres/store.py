@@ -63,6 +63,10 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     def announce(self, url: str | None) -> None:
         """Nobody is kept out, so nobody has to be told where this process is."""
 
+    async def check_writable(self) -> None:
+        """Raise when the store was opened for reading. The lease, renewed by a write, is lost on a full disk."""
+        self._open_writers()
+
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
         return self._told_of(unit, self._open_writers().submit(unit))
 

@@ -45,6 +45,7 @@ from clew.store.unit import (
     AliasIsFree,
     CopyLine,
     DeleteSession,
+    DigestIsNew,
     LinkBlob,
     Outcome,
     PutBlob,
@@ -303,6 +304,7 @@ def _lock(sql: PostgresStatements, units: Sequence[Unit]) -> dict[str, SessionSt
         sql.first("share_kept", {"key": KEPT})
     guards = [guard for unit in units for guard in unit.guards]
     names = {_route_of(one) for one in guards if isinstance(one, RouteIsFree | AliasIsFree)}
+    names |= {f"deliveries of {one.source}" for one in guards if isinstance(one, DigestIsNew)}
     names |= {f"rules {one.project}" for one in guards if isinstance(one, RulesAre) and one.project is not None}
     for name in sorted(names):
         sql.first("hold_name", {"name": name})

@@ -28,31 +28,65 @@ _MADE: Final = re.compile(r"CREATE (?:UNIQUE )?(?:TABLE|INDEX|VIEW|TRIGGER) (\w+
 _FOLDER: Final = resources.files("clew.store.sql").joinpath("sqlite/migrations")
 MIGRATIONS: Final = tuple(sorted(file.name for file in _FOLDER.iterdir() if file.name.endswith(".sql")))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
+_OWN_VERSION_SINCE: Final = 23  # the table clew_schema
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of the file; raises when it is newer than this program, or no store of clew's at all."""
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    if version and owner != APPLICATION_ID:
-        raise StoreUnavailable(f"{path} is a database of another program; choose another file for the store")
+    """Return the version of clew's tables, 0 without any; raise when it is newer than this program, or no store."""
+    version = _read_version(connection, path)
     if version > SCHEMA_VERSION:
         raise SchemaTooNew(
             f"{path} was written by a newer clew (format {version}, this one knows {SCHEMA_VERSION}); "
             "upgrade clew. The file was not changed"
         )
-    if version == 0 and connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
-        if owner != 0 or not is_plain(connection):
+    if version == 0 and not _is_new(connection):
+        if not is_plain(connection):
             raise StoreUnavailable(f"{path} is a database of another program; choose another file for the store")
         _check_plain(connection, path)
     return version
 
 
 def is_plain(connection: sqlite3.Connection) -> bool:
-    """Whether the file holds the format's three tables and has never been clew's: another program made it."""
+    """Return whether the file holds the format's three tables and has never been clew's: another program made it."""
     count = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?, ?)"
+    is_shared: bool = connection.execute(count, FORMAT_TABLES).fetchone()[0] == len(FORMAT_TABLES)
+    return is_shared and not _is_stamped(connection) and not _has_own_version(connection)
+
+
+def _read_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of clew's tables: from clew's own row, or the header of a file older than that row.
+
+    ``user_version`` alone says nothing: a program that shares the file may use it for its own migrations.
+    """
+    if not _has_own_version(connection):
+        return _read_header(connection)[1] if _is_stamped(connection) else 0
+    row = connection.execute("SELECT max(version) FROM clew_schema").fetchone()
+    version: int | None = row[0] if isinstance(row[0], int) and row[0] > 0 else None
+    if version is None:
+        raise StoreUnavailable(f"{path}: the version in its table clew_schema does not read; restore a backup")
+    return version
+
+
+def _has_own_version(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'clew_schema'")
+    return found.fetchone() is not None
+
+
+def _read_header(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return ``application_id`` and ``user_version``."""
+    owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version == 0 and connection.execute(count, FORMAT_TABLES).fetchone()[0] == len(FORMAT_TABLES)
+    return owner, version
+
+
+def _is_stamped(connection: sqlite3.Connection) -> bool:
+    return _read_header(connection)[0] == APPLICATION_ID
+
+
+def _is_new(connection: sqlite3.Connection) -> bool:
+    """Return whether the file holds nothing and no program has given it a version."""
+    is_empty = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
+    return is_empty and _read_header(connection)[1] == 0
 
 
 def _check_plain(connection: sqlite3.Connection, path: Path) -> None:
@@ -94,21 +128,29 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         script = statements(read_sql("sqlite/schema.sql"))
         made = ((statement, _MADE.match(statement)) for statement in script)
-        _run(connection, [one for one, name in made if name is None or name[1] not in there], SCHEMA_VERSION)
+        missing = [one for one, name in made if name is None or name[1] not in there]
+        _run(connection, missing, SCHEMA_VERSION, stamp=not there)
         return
     for number, name in enumerate(MIGRATIONS, start=1):
         if number > version:
             failpoint("migrate.before_step")
-            _run(connection, statements(read_sql(f"sqlite/migrations/{name}")), number)
+            # Another version in the header is another program's.
+            stamp = _read_header(connection) == (APPLICATION_ID, number - 1)
+            _run(connection, statements(read_sql(f"sqlite/migrations/{name}")), number, stamp=stamp)
 
 
-def _run(connection: sqlite3.Connection, script: Iterable[str], version: int) -> None:
+def _run(connection: sqlite3.Connection, script: Iterable[str], version: int, *, stamp: bool) -> None:
+    """Run a script and note the version it leads to; ``stamp``: in the header, too."""
     with transaction(connection):
         for statement in script:
             connection.execute(statement)
         failpoint("migrate.before_commit")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {version}")
+        if version >= _OWN_VERSION_SINCE:
+            connection.execute("DELETE FROM clew_schema")
+            connection.execute("INSERT INTO clew_schema (version) VALUES (?)", (version,))
+        if stamp:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {version}")
 
 
 def statements(script: str) -> list[str]:

@@ -21,6 +21,7 @@ from clew.store.sql.losses import damage_of, keep_loss, newest_commit
 from clew.store.sql.sqlite import connection as c
 from clew.store.sql.sqlite.acknowledged import LOST_BY, Acknowledged, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import Connect, connect
+from clew.store.sql.sqlite.indexes import mend_indexes
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, is_plain, migrate
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.pool import ReaderPool
@@ -69,6 +70,8 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             if held_something:
                 _refuse_emptied(connection, path)
             migrate(connection, path)
+            if held_something:
+                mend_indexes(connection, path)
             if options.max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
             c.protect(path)

@@ -340,8 +340,10 @@ ORDER BY m.created_at, m.id
 SELECT {message_columns} FROM chat_messages m WHERE m.session_id = :id ORDER BY m.created_at, m.id
 
 -- name: load_session_messages
-SELECT {message_columns}, s.digest FROM chat_messages m LEFT JOIN message_seals s ON s.message_id = m.id
-WHERE m.session_id = :id
+-- The index finds the rows and says nothing of them: it holds their times too, and may be damaged.
+SELECT {message_columns}, s.digest FROM chat_messages i CROSS JOIN chat_messages m ON m.rowid = i.rowid
+LEFT JOIN message_seals s ON s.message_id = m.id
+WHERE i.session_id = :id
 
 -- name: load_session_parts
 SELECT {part_columns} FROM chat_parts p WHERE p.session_id = :id
@@ -384,6 +386,15 @@ OR EXISTS (
     AND NOT EXISTS (SELECT 1 FROM adopted_messages a WHERE a.message_id = p.message_id)
 )
 OR EXISTS (SELECT 1 FROM message_queue q WHERE q.session_id = j.value)
+
+-- name: failed_among
+SELECT j.value FROM json_each(:ids) j CROSS JOIN session_state t ON t.session_id = j.value
+LEFT JOIN chat_turns n ON n.id = t.head_turn_id
+WHERE t.open_turn_id IS NULL AND (n.status = 'failed' OR EXISTS (
+    SELECT 1 FROM chat_turns r INDEXED BY chat_turns_refused
+    WHERE r.session_id = t.session_id AND r.status = 'refused' AND r.settled_at >= coalesce(n.settled_at, 0)
+    AND r.parent_turn_id IS t.head_turn_id
+))
 
 -- name: has_files
 SELECT 1 FROM chat_parts INDEXED BY chat_parts_files WHERE session_id = :id AND type = 'file' LIMIT 1
@@ -611,7 +622,7 @@ SELECT l.turn_id, l.message_id FROM chat_turns t JOIN turn_messages l ON l.turn_
 WHERE t.session_id = :id ORDER BY l.turn_id, l.position
 
 -- name: load_links_of_session
-SELECT l.turn_id, l.message_id, l.position FROM chat_turns t CROSS JOIN turn_messages l ON l.turn_id = t.id
+SELECT l.turn_id, l.message_id, l.position, t.created_at FROM chat_turns t CROSS JOIN turn_messages l ON l.turn_id = t.id
 WHERE t.session_id = :id
 
 -- name: load_links_of_turns
@@ -1033,6 +1044,11 @@ DELETE FROM blobs WHERE sha256 IN (
 -- name: find_blob
 SELECT sha256, media_type, data FROM blobs WHERE sha256 = :sha256
 
+-- name: find_linked_blob
+-- A session links a blob that the index does not find: the index may be damaged, so the table is searched.
+SELECT b.sha256, b.media_type, b.data FROM blobs b NOT INDEXED
+WHERE EXISTS (SELECT 1 FROM blob_links WHERE sha256 = :sha256) AND b.sha256 = :sha256
+
 -- name: is_blob_of
 SELECT 1 FROM blob_links l JOIN session_state t ON t.session_id = l.session_id
 WHERE l.sha256 = :sha256 AND t.owner = :owner LIMIT 1
@@ -1259,6 +1275,16 @@ WHERE :of_session = iif(EXISTS (SELECT 1 FROM chat_sessions WHERE id = :session_
 SELECT {event_columns} FROM ledger_events e
 WHERE e.source = :source AND e.source_id = :source_id AND e.direction = :direction
 ORDER BY iif(e.direction = 'in', e.attempt, -e.attempt) LIMIT 1
+
+-- name: find_repeated
+-- Only rows after the newest one before the window are read.
+SELECT {event_columns} FROM ledger_events e INDEXED BY ledger_events_by_source
+WHERE e.source = :source AND e.direction = 'in' AND e.attempt = 1 AND e.status IS NULL
+AND e.digest = :digest AND e.at >= :since
+AND e.seq > ifnull(
+    (SELECT o.seq FROM ledger_events o WHERE o.source = :source AND o.at < :since ORDER BY o.seq DESC LIMIT 1), 0
+)
+ORDER BY e.seq LIMIT 1
 
 -- name: find_event_of_message
 SELECT {event_columns} FROM ledger_events e

@@ -538,3 +538,5 @@ CREATE TABLE replicas (
     lease_until INTEGER NOT NULL,
     draining INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
+
+CREATE TABLE clew_schema (version INTEGER PRIMARY KEY NOT NULL);

@@ -21,6 +21,7 @@ from clew.errors import (
 )
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
+from clew.store.disk import check_room
 from clew.store.hub import Answer, Answered
 from clew.store.owner import OwnerLock
 from clew.store.search import plan_search
@@ -92,6 +93,15 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         """Tell second writers where this store is served."""
         if self._lock is not None:
             self._lock.announce(url)
+
+    async def check_writable(self) -> None:
+        self._open_writer().check()
+        await asyncio.to_thread(self._check_disk)
+
+    def _check_disk(self) -> None:
+        if self._lock is not None:
+            self._lock.check()
+        check_room(self.path, self.path.parent)
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
         return self._told_of(unit, self._open_writer().submit(unit))

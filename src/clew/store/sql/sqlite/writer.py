@@ -176,6 +176,11 @@ class Writer:
             # Others keep the file locked, or a large part of it is being moved: nobody waits for that a second time.
             self._held_up = True
 
+    def check(self) -> None:
+        """Raise the error that stopped the writer, if any."""
+        if self._broken is not None:
+            raise self._broken
+
     def close(self) -> None:
         """Finish what was submitted, then end. Blocks; called off the loop."""
         self._inbox.close()
