@@ -115,7 +115,7 @@ test("a call that waits for a word", async () => {
   const server = await sharedServer();
   const page = await openSession(server, await told(server, "Approval", ["!bash echo hello"], "demo/tools"));
   await page.getByRole("button", { name: "Deny" }).click();
-  await page.getByLabel(/^Why not/).waitFor();
+  await page.getByLabel(/^Reason/).waitFor();
   await sound(page);
 });
 

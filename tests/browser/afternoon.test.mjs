@@ -22,11 +22,20 @@ test("an afternoon of work by keyboard alone", async () => {
     await keys.type(text);
     await keys.press("Enter");
   };
-  /** Until keys answer what waits. */
-  const asked = async (tool) => {
-    const group = thread(page).getByRole("group", { name: `${tool} waits for your word` });
-    await group.locator('[aria-keyshortcuts="y"]').waitFor();
+  /** Back from the composer to what waits, until keys answer it. */
+  const asked = async (name) => {
+    const group = thread(page).getByRole("group", { name });
+    await group.waitFor();
+    for (let tabs = 0; !(await group.evaluate((one) => one.contains(document.activeElement))); tabs += 1) {
+      assert.ok(tabs < 40, "the request is reached by Tab");
+      await keys.press("Shift+Tab");
+    }
+    await group.and(page.locator("[data-keys]")).waitFor();
     return group;
+  };
+  const answer = async (key) => {
+    await keys.press(key);
+    await keys.press("Enter");
   };
   const answered = (text) => thread(page).getByRole("article", { name: "Assistant" }).getByText(text).first().waitFor();
   const rests = () => page.getByRole("button", { name: "Send", exact: true }).waitFor();
@@ -46,16 +55,16 @@ test("an afternoon of work by keyboard alone", async () => {
 
   // Approve an edit as a diff.
   await write('!edit {"path": "calc.py", "old": "a - b", "new": "a + b"}');
-  const edit = await asked("edit");
+  const edit = await asked("Approve this edit call?");
   assert.match(await edit.getByRole("group", { name: "Change" }).innerText(), /−.*a - b\n.*\+.*a \+ b/s);
-  await keys.press("y");
+  await answer("y");
   await rests();
   assert.equal(await readFile(join(folder, "calc.py"), "utf8"), "def add(a, b):\n    return a + b\n");
 
   // Watch tests run live, allowed for this session.
   await write("!bash sh tests.sh");
-  await asked("bash");
-  await keys.press("s");
+  await asked("Approve this command?");
+  await answer("s");
   await thread(page).getByRole("log").getByText("test 3 passed").waitFor();
   await writeFile(join(folder, "gate"), "and the last one\n");
   await answered(/all passed/);
@@ -63,8 +72,8 @@ test("an afternoon of work by keyboard alone", async () => {
 
   // Deny with a reason.
   await write("!bash touch unwanted");
-  await asked("bash");
-  await keys.press("n");
+  await asked("Approve this command?");
+  await answer("n");
   await keys.type("not in this folder");
   await keys.press("Enter");
   await page.getByText("Denied: not in this folder", { exact: true }).waitFor();

@@ -1,4 +1,4 @@
-/** Calls that wait for a word, and questions: what is shown, every answer there is, and where else it may come from. */
+/** Calls that wait for approval, and questions: what is shown, every answer there is, and where else it may come from. */
 import assert from "node:assert/strict";
 import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -9,7 +9,8 @@ let shared;
 const sharedServer = () => (shared ??= startServer({ shared: true }));
 
 const SLOW_GUIDE = { provider_id: "demo", model_id: "tour", variant: "slow" };
-const asking = (page) => page.getByRole("group", { name: "bash waits for your word" });
+const thread = (page) => page.getByRole("main").getByRole("region", { name: "Messages" });
+const asking = (page) => page.getByRole("group", { name: "Approve this command?" });
 
 test("a call that waits shows exactly what it would do and which rule asked", async () => {
   const server = await sharedServer();
@@ -30,13 +31,13 @@ test("a call that no rule covers says so", async () => {
   const server = await sharedServer();
   const page = await openSession(server, await toolSession(server));
   await say(page, '!write notes.txt {"a": 1}');
-  const group = page.getByRole("group", { name: "write waits for your word" });
-  await group.getByText("No rule covers this, so you are asked.").waitFor();
+  const group = page.getByRole("group", { name: "Approve this write call?" });
+  await group.getByText("Needs your approval").waitFor();
   assert.equal(await group.getByRole("group", { name: "Path" }).innerText(), "notes.txt");
   assert.equal(await group.getByRole("group", { name: "Change" }).innerText(), '@@ -0,0 +1 @@\n+ {"a": 1}');
   await group.getByText(": a new file").waitFor();
   assert.equal(await group.getByRole("list", { name: "What it would touch" }).innerText().then((text) => text.replace(/\s+/g, " ")), "write · path notes.txt in the workspace");
-  assert.deepEqual(await group.getByLabel("Kept for longer, it allows").locator("option").allTextContents(), ["write notes.txt, and nothing else", "write anything in this workspace"]);
+  assert.deepEqual(await group.getByLabel("“Always allow” would cover").locator("option").allTextContents(), ["write notes.txt, and nothing else", "write anything in this workspace"]);
 });
 
 test("an edit is asked about as a difference, and shows afterwards how much it changed", async () => {
@@ -46,7 +47,7 @@ test("an edit is asked about as a difference, and shows afterwards how much it c
   await writeFile(join(folder, "menu.txt"), "soup\nbread\n<b>salt</b>\n");
   const page = await openSession(server, await toolSession(server, folder));
   await say(page, `!edit ${JSON.stringify({ path: "menu.txt", old: "bread", new: "rye bread\nbutter" })}`);
-  const group = page.getByRole("group", { name: "edit waits for your word" });
+  const group = page.getByRole("group", { name: "Approve this edit call?" });
   const change = group.getByRole("group", { name: "Change" });
   assert.equal(await change.innerText(), "@@ -1,3 +1,4 @@\n  soup\n− bread\n+ rye bread\n+ butter\n  <b>salt</b>");
   await button(group, "Allow once").click();
@@ -54,7 +55,7 @@ test("an edit is asked about as a difference, and shows afterwards how much it c
   assert.equal(await readFile(join(folder, "menu.txt"), "utf8"), "soup\nrye bread\nbutter\n<b>salt</b>\n");
   // A file that is written over is asked about as what differs, too.
   await say(page, "!write menu.txt soup");
-  const over = page.getByRole("group", { name: "write waits for your word" });
+  const over = page.getByRole("group", { name: "Approve this write call?" });
   assert.equal(await over.getByRole("group", { name: "Change" }).innerText(), "@@ -1,4 +1 @@\n  soup\n− rye bread\n− butter\n− <b>salt</b>");
   await button(over, "Allow once").click();
   await page.getByRole("button", { name: "write menu.txt +0 −3 done" }).click();
@@ -108,7 +109,7 @@ test("a denied call does not run, its reason is shown and told to the model", as
   const page = await openSession(server, id);
   await say(page, "!bash touch never");
   await button(asking(page), "Deny").click();
-  await asking(page).getByLabel(/Why not/).fill("use the <b>other</b> one");
+  await asking(page).getByLabel(/^Reason/).fill("use the <b>other</b> one");
   await page.keyboard.press("Enter");
   await page.getByText("Denied: use the <b>other</b> one", { exact: true }).waitFor();
   await answers(page).getByText("bash denied: use the <b>other</b> one").waitFor();
@@ -128,11 +129,11 @@ test("an approval is still there after a reload and after a restart of the serve
   await asking(page).getByRole("combobox").selectOption({ index: 1 });
   const picked = await asking(page).getByRole("combobox").inputValue();
   await button(asking(page), "Deny").click();
-  await asking(page).getByLabel(/Why not/).fill("not now");
+  await asking(page).getByLabel(/^Reason/).fill("not now");
   page.allow(AWAY);
   await server.restart();
   await hurry(page);
-  assert.equal(await asking(page).getByLabel(/Why not/).inputValue(), "not now");
+  assert.equal(await asking(page).getByLabel(/^Reason/).inputValue(), "not now");
   assert.equal(await asking(page).getByRole("combobox").inputValue(), picked);
   await button(asking(page), "Allow once").click();
   await reported(page, "patient");
@@ -240,9 +241,10 @@ async function toolSession(server, folder = server.folder) {
   return (await newSession(server, "demo/tools", { workspace_root: folder })).id;
 }
 
-/** Until keys answer what waits. */
-async function armed(page) {
-  await asking(page).locator('[aria-keyshortcuts="y"]').first().waitFor();
+/** Move the focus to the newest request, and wait until keys answer it. */
+async function aim(page) {
+  await button(asking(page), "Allow once").last().focus();
+  await page.locator("[data-keys]").waitFor();
 }
 
 /** The model tells what the command said. */
@@ -264,10 +266,11 @@ test("an answer that is kept says how far it goes, and the wider one is asked ab
   const id = await toolSession(server);
   const page = await openSession(server, id);
   await say(page, "!bash echo one");
-  const choice = asking(page).getByLabel("Kept for longer, it allows");
-  await armed(page);
+  const choice = asking(page).getByLabel("“Always allow” would cover");
   await choice.selectOption({ label: "every `echo one …`, whatever follows" });
-  await choice.press("s"); // the key still answers with the choice in focus
+  await aim(page);
+  await page.keyboard.press("s");
+  await page.keyboard.press("Enter");
   await reported(page, "one");
   await say(page, "!bash echo one two");
   await reported(page, "one two");
@@ -276,7 +279,7 @@ test("an answer that is kept says how far it goes, and the wider one is asked ab
   assert.deepEqual(rules.map((rule) => `${rule.permission} ${rule.pattern}`), ["bash echo one *"]);
 });
 
-test("one key answers a request as soon as it waits, and one that was typed by chance answers nothing", async () => {
+test("each answer has its key, at a request that was gone to", async () => {
   const server = await sharedServer();
   const folder = join(server.folder, "keys");
   await mkdir(folder);
@@ -284,66 +287,44 @@ test("one key answers a request as soon as it waits, and one that was typed by c
   const page = await openSession(server, id);
   const word = async (command, ...keys) => {
     await say(page, `!bash ${command}`);
-    await armed(page);
+    await asking(page).waitFor();
+    await aim(page);
     for (const key of keys) await page.keyboard.press(key);
   };
-  // Whoever goes on writing when it begins to wait goes on writing.
-  await page.getByRole("textbox", { name: "Message", exact: true }).press("y");
-  await server.call("POST", `/api/sessions/${id}/prompt`, { text: "!bash echo chance" });
-  await asking(page).waitFor();
-  for (let more = 0; more < 5; more++) await page.keyboard.press("y");
-  assert.match(await page.getByRole("textbox", { name: "Message", exact: true }).inputValue(), /^y+$/);
-  assert.equal(await asking(page).count(), 1);
-  // Keys that would be written are not shown as an answer.
-  assert.equal(await page.locator("[data-meant]").count(), 0);
-  await page.keyboard.press("ControlOrMeta+A");
-  await page.keyboard.press("Delete");
-  // Who was seen writing is left there, however little of it is left; Esc leaves it.
-  await page.keyboard.press("Escape");
-  await armed(page);
-  await page.keyboard.press("y");
-  await reported(page, "chance");
-
-  await word("echo yes", "y");
+  await word("echo yes", "y", "Enter");
   await reported(page, "yes");
-  await word("echo kept", "s");
+  await word("echo kept", "s", "Enter");
   await reported(page, "kept");
-  await word("echo always", "p");
+  await word("echo always", "p", "Enter");
   await reported(page, "always");
-  await word("echo never", "n", "x", "Enter");
+  await word("echo never", "n", "Enter", "x", "Enter");
   await page.getByText("Denied: x", { exact: true }).waitFor();
-  await word("echo this\n!bash echo that", "Shift+Y");
-  await answers(page).getByText(/: this\b[^]*: that\b/).first().waitFor();
   await say(page, "!bash echo kept");
   await reported(page, "kept", 2);
 });
 
-test("of several that wait keys answer the one in sight, and that alone shows them", async () => {
+test("of several that wait the focused one shows its keys, in sight, and is the one they answer", async () => {
   const server = await sharedServer();
   const id = await toolSession(server);
   const page = await openSession(server, id);
   await say(page, Array.from({ length: 7 }, (_, n) => `!bash echo number ${n}`).join("\n"));
   await asking(page).nth(6).waitFor();
-  await page.getByRole("main").getByRole("region", { name: "Messages" }).evaluate((list) => list.scrollTo(0, list.scrollHeight));
   const waiting = async () => (await server.call("GET", `/api/sessions/${id}/status`)).waiting.map((one) => one.approval_id);
   const before = await waiting();
-  const meant = page.locator("[data-meant]");
-  await until(async () => {
-    const [one, more] = await meant.all();
-    return one && !more && (await one.locator('[aria-keyshortcuts="y"]').count()) === 1 && (await one.evaluate((element) => {
-      const { top, bottom } = element.getBoundingClientRect();
-      const list = element.closest('[role="region"]').getBoundingClientRect();
-      return Math.min(bottom, list.bottom) - Math.max(top, list.top) >= 48;
-    }));
-  }, "none in sight is meant");
-  const chosen = await meant.getAttribute("data-waits");
-  assert.notEqual(chosen, before[0]);
-  const hint = (element) => getComputedStyle(element.querySelector("[data-key=y]"), "::after").visibility;
-  assert.equal(await meant.evaluate(hint), "visible");
-  assert.equal(await asking(page).first().evaluate(hint), "hidden");
+  const chosen = page.locator(`[data-request="${before[2]}"]`);
+  await button(chosen, "Deny").focus();
+  await page.locator("[data-keys]").waitFor();
+  assert.equal(await page.locator("[data-keys]").getAttribute("data-request"), before[2]);
+  // Scrolled out of sight it is answered by no key: it is shown first.
+  await thread(page).evaluate((list) => list.scrollTo(0, list.scrollHeight));
+  await page.locator("[data-keys]").waitFor({ state: "detached" });
+  await page.keyboard.press("Enter");
+  await page.locator("[data-keys]").waitFor();
+  assert.deepEqual(await waiting(), before);
   await page.keyboard.press("y");
+  await page.keyboard.press("Enter");
   await until(async () => (await waiting()).length === 6, "nothing was answered");
-  assert.deepEqual(await waiting(), before.filter((one) => one !== chosen));
+  assert.deepEqual(await waiting(), before.filter((one) => one !== before[2]));
 });
 
 test("a button of a request stays where it is when a press on it brings the keys into sight", async () => {
@@ -353,15 +334,16 @@ test("a button of a request stays where it is when a press on it brings the keys
   await page.getByRole("textbox", { name: "Message", exact: true }).fill("going on");
   await server.call("POST", `/api/sessions/${id}/prompt`, { text: "!bash echo pressed" });
   await asking(page).waitFor();
+  await until(() => button(asking(page), "Deny").isEnabled(), "it takes no press");
   const places = () => asking(page).getByRole("button").evaluateAll((all) => all.map((one) => one.getBoundingClientRect().toJSON()));
-  assert.equal(await page.locator("[data-meant]").count(), 0);
+  assert.equal(await page.locator("[data-keys]").count(), 0);
   const before = await places();
   await page.getByRole("button", { name: "Deny", exact: true }).hover();
   await page.mouse.down();
-  await page.locator("[data-meant]").waitFor();
+  await page.locator("[data-keys]").waitFor();
   assert.deepEqual(await places(), before);
   await page.mouse.up();
-  await asking(page).getByLabel(/Why not/).waitFor();
+  await asking(page).getByLabel(/^Reason/).waitFor();
 });
 
 test("all that waits is answered at once", async () => {
@@ -382,7 +364,7 @@ test("the mode is in sight and changes what is asked", async () => {
   const mode = page.getByRole("form", { name: "Write a message" }).getByLabel("Mode", { exact: true });
   assert.equal(await mode.inputValue(), "ask");
   await say(page, "!write a.txt one");
-  await page.getByRole("group", { name: "write waits for your word" }).waitFor();
+  await page.getByRole("group", { name: "Approve this write call?" }).waitFor();
   await mode.selectOption("accept_edits");
   await until(async () => (await readdir(folder)).includes("a.txt"));
   await mode.selectOption("read_only");

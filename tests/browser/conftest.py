@@ -25,6 +25,8 @@ HERE = Path(__file__).parent
 CASE = re.compile(r'^test\(\s*"((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The first that is installed is taken. The headless shell is the same engine with no window around it, and quicker."""
+TIMEOUT_S = 300
+"""A case of a hundred sentences takes a minute; a loaded machine costs time and never a case."""
 MISSING = f"no Chromium ({', '.join(NAMES)}) is installed: the page was NOT tested in a browser"
 
 
@@ -49,6 +51,7 @@ class BrowserFile(pytest.File):
         for name in names:
             item: BrowserCase = BrowserCase.from_parent(self, name=name)
             item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
             yield item
 
     def teardown(self) -> None:

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { audit, openPage, startServer, test } from "./kit.mjs";
-import { becomes, begin, composer, goTo, openId, openSession, row, say, send, stored, thread, until } from "./session.mjs";
+import { becomes, begin, composer, goTo, openId, openSession, rests, row, say, send, stored, thread, until } from "./session.mjs";
 
 let shared;
 const sharedServer = () => (shared ??= startServer({ shared: true }));
@@ -197,6 +197,9 @@ test("an @ finds files of the folder and sends them along, and Alt with an arrow
   await composer(page).press("Enter");
   await until(async () => (await stored(server, id)).length === 10, "the answer");
   assert.deepEqual(await files_of(8), ["walls.txt"]);
+  // Settled and drawn: what is drawn anew under it loses the focus.
+  await rests(server, id);
+  await page.getByRole("article", { name: "Assistant" }).nth(4).getByText("again").waitFor();
 
   const first = (await stored(server, id))[0].id;
   for (let presses = 0; presses < 5; presses += 1) {

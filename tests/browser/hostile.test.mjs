@@ -238,7 +238,7 @@ test("as the input and the output of tools it is shown as the text it is", async
   const line = `<img src=x onerror=${RUN}><script>${RUN}</script>`;
   await say(server, id, `!bash printf '%s' '${line}'; cat corpus.txt`);
   const page = await guarded(await openSession(server, id));
-  await page.getByRole("group", { name: "bash waits for your word" }).getByText(line).first().waitFor();
+  await page.getByRole("group", { name: "Approve this command?" }).getByText(line).first().waitFor();
   await harmless(page, server);
   await page.getByRole("button", { name: "Allow once" }).click();
   await page.getByRole("button", { name: "Allow once" }).waitFor({ state: "detached" });

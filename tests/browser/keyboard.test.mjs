@@ -69,6 +69,14 @@ async function send(page, text) {
   await page.keyboard.press("Enter");
 }
 
+/** Back from the composer to a button of a request, until it may be pressed. */
+async function reach(page, name) {
+  const button = page.getByRole("button", { name, exact: true });
+  await button.waitFor();
+  await tabTo(page, name, back);
+  await until(() => button.isEnabled(), `${name} takes no press`);
+}
+
 const idOf = (page) => page.evaluate(() => /#\/s\/([\w-]+)/.exec(location.hash)?.[1]);
 const textsOf = async (server, id) =>
   (await messagesOf(server, id)).map((message) => message.parts.filter((part) => part.type === "text").map((part) => part.text).join(""));
@@ -115,15 +123,13 @@ test("a call is allowed, and another one denied with a reason", async () => {
   const server = await sharedServer();
   const page = await openSession(server, await newSession(server, "asked", "demo/tools"));
   await send(page, "!bash echo hello from the keyboard");
-  await focusIs(page, "bash waits for your word");
-  await tabTo(page, "Allow once");
+  await reach(page, "Allow once");
   await page.keyboard.press("Enter");
   await answered(page, server);
   await send(page, "!bash echo not this one");
-  await focusIs(page, "bash waits for your word");
-  await tabTo(page, "Deny");
+  await reach(page, "Deny");
   await page.keyboard.press("Enter");
-  await focusIs(page, /^Why not/);
+  await focusIs(page, /^Reason/);
   await page.keyboard.type("because I say so");
   await page.keyboard.press("Enter");
   await page.getByText("Denied: because I say so", { exact: true }).waitFor();
@@ -141,13 +147,14 @@ test("Esc in the reason for a denial leads back to the question", async () => {
   const id = await newSession(server, "asked again", "demo/tools");
   const page = await openSession(server, id);
   await send(page, "!bash echo third");
-  await focusIs(page, "bash waits for your word");
-  await tabTo(page, "Deny");
+  await reach(page, "Deny");
   await page.keyboard.press("Enter");
-  await focusIs(page, /^Why not/);
+  await focusIs(page, /^Reason/);
   await page.keyboard.press("Escape");
-  await focusIs(page, "bash waits for your word");
+  await focusIs(page, "Approve this command?");
   await tabTo(page, "For this session");
+  await page.keyboard.press("Enter");
+  await page.getByText("Press Enter to confirm: For this session").waitFor();
   await page.keyboard.press("Enter");
   await answered(page, server);
   await focusIs(page, "Message");
@@ -157,8 +164,7 @@ test("a question is answered", async () => {
   const server = await sharedServer();
   const page = await openSession(server, await newSession(server, "questioned", "demo/tools"));
   await send(page, '!question {"question": "Left or right?", "options": ["left", "right"]}');
-  await focusIs(page, "Left or right?");
-  await tabTo(page, "right");
+  await reach(page, "right");
   await page.keyboard.press("Enter");
   await answered(page, server);
   await focusIs(page, "Message");
@@ -377,8 +383,7 @@ test("the title is renamed where it stands, and a queued message cancelled: the 
   await tabTo(page, "Message");
   await send(page, "/model demo/tools");
   await send(page, "!bash echo wait");
-  await focusIs(page, "bash waits for your word");
-  await tabTo(page, "Message");
+  await page.getByRole("group", { name: "Approve this command?" }).waitFor();
   await send(page, "/model demo/echo");
   await send(page, "queued");
   await page.getByRole("button", { name: "Cancel this queued message: queued" }).waitFor();

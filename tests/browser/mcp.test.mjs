@@ -19,13 +19,13 @@ test("what a server says its tools are is read and allowed on the page, and the 
   const { id } = await newSession(server, "demo/tools");
   const page = await openSession(server, id);
   await say(page, "!mcp__rude");
-  const door = page.getByRole("group", { name: "mcp__rude waits for your word" });
+  const door = page.getByRole("group", { name: "Approve this mcp__rude call?" });
   const shown = await door.getByRole("group", { name: "Change" }).innerText();
   assert.match(shown, /\+ ## mcp__rude__echo\n\+   It can echo\.\n\+ takes \{"type":"object","properties":\{\}\}/);
   await button(door, "For this session").click();
   await answers(page).getByText(/these tools are there now: mcp__rude__/).waitFor();
   await say(page, '!mcp__rude__echo {"word": "hello"}');
-  await button(page.getByRole("group", { name: "mcp__rude__echo waits for your word" }), "Allow once").click();
+  await button(page.getByRole("group", { name: "Approve this mcp__rude__echo call?" }), "Allow once").click();
   await answers(page).getByText(/\{"word": "hello"\}/).last().waitFor();
   await page.getByRole("button", { name: "Settings" }).click();
   const listed = page.getByRole("region", { name: "MCP servers" });

@@ -23,7 +23,7 @@ async function comes(options) {
   const files = dialog.locator("input[type=file]");
   await files.setInputFiles(FILES);
   await dialog.getByText("1 file read").waitFor();
-  await dialog.getByText(`${ID}.jsonl: new, 6 turns, 1 subagent`).waitFor();
+  await dialog.getByText(`${ID}.jsonl: new, 5 turns, 1 subagent`).waitFor();
   await dialog.getByText(/remarks$/).click();
   await dialog.getByText(/1 × lines of kind progress/).waitFor();
   assert.deepEqual(await audit(page), []);

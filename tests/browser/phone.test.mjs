@@ -46,7 +46,7 @@ test("on a phone everything is as large as a finger, and no key is spoken of", a
   await page.getByRole("option", { name: /In hand/ }).first().tap();
   await goTo(page, id);
   await send(page, "!bash echo one");
-  await page.getByRole("group", { name: "bash waits for your word" }).waitFor();
+  await page.getByRole("group", { name: "Approve this command?" }).waitFor();
   await look("asked");
   await page.getByRole("button", { name: "Deny", exact: true }).tap();
   await look("denying");

@@ -8,7 +8,7 @@ test("a page of one replica shows a run of another, and goes on when a third is 
   const page = await openSession(shows, session.id);
   await runs.call("POST", `/api/sessions/${session.id}/prompt`, { text: "!bash echo across" });
   await own(page).getByText("!bash echo across").waitFor();
-  const asking = page.getByRole("group", { name: "bash waits for your word" });
+  const asking = page.getByRole("group", { name: "Approve this command?" });
   await asking.waitFor();
   await answered.call("POST", `/api/sessions/${session.id}/approvals`, { decision: "once" });
   await answers(page).getByText(/^bash \w+: across/).waitFor();

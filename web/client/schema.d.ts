@@ -56,7 +56,7 @@ export interface ApprovalBody {
   pattern?: string | null;
 }
 
-/** What became of a session of another program. `turns` were added, with `subagents` sessions below it; `why` says what kept the rest out; `remarks` name what the file holds beside the conversation. */
+/** What became of a session of another program. `turns` counts the prompts that were added, as a listing counts them, `subagents` the sessions below it; `why` says what kept the rest out; `remarks` name what the file holds besides the conversation. */
 export interface Arrival {
   session_id: string;
   title: string | null;
@@ -160,6 +160,14 @@ export interface Damage {
   id?: string | null;
 }
 
+/** The answer to a delivery that repeats another one under a different id: the ids of the first. */
+export interface Duplicate {
+  event_id: string;
+  session_id: string;
+  message_id: string;
+  duplicate?: true;
+}
+
 /** An event of this host; what else it holds depends on its type. */
 export interface EventFrame {
   type: string;
@@ -216,7 +224,7 @@ export interface Health {
   login: "host" | "token";
 }
 
-/** A rule with its id and whose it is: `of` a session's id, a project's folder, an agent's name. */
+/** A rule with its id and whose it is: `of` a session's id, a project's folder, an agent's name. `unknown`: it names no known tool, and applies to every tool if it denies or asks. */
 export interface KeptRule {
   id: string;
   scope: "agent" | "project" | "session";
@@ -224,8 +232,9 @@ export interface KeptRule {
   permission: string;
   pattern: string;
   action: "allow" | "ask" | "deny";
-  added_at?: number | null;
-  pinned?: boolean;
+  added_at: number | null;
+  pinned: boolean;
+  unknown?: boolean;
 }
 
 /** Rules with their ids, nearest scope first. */
@@ -233,7 +242,7 @@ export interface KeptRules {
   rules: KeptRule[];
 }
 
-/** A row of the ledger. `seq` is given by the store; `status` is the turn's, of outbound ones alone. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is of what came in; `routing` says how it found its session. `attempt` counts from 1; the rows of later ones name their turn. `owner` is the session's, which the store fills in. */
+/** A row of the ledger. `seq` is given by the store; `status` is the turn's, of outbound ones alone, but for a delivery that repeats another one: both its rows say `duplicate`. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is of what came in; `routing` says how it found its session. `attempt` counts from 1; the rows of later ones name their turn. `owner` is the session's, which the store fills in. */
 export interface LedgerEvent {
   id: string;
   direction: "in" | "out";
@@ -253,7 +262,7 @@ export interface LedgerEvent {
   seq?: number;
 }
 
-/** One server: a `command` with its `args`, or a `url` that speaks streamable HTTP. `env` is all that the program sees beside a short list (`PATH`, `HOME` and the like), `headers` go with each request; `${NAME}` in a value of either is that variable of clew's own environment. A program runs in `cwd`, else in the session's workspace. `timeout_s` is how long one call may take, `start_s` the start. What it says its tools are is asked about before a model is told, unless the server is trusted (`trust`) or these are its definitions (`pin`); `enabled` leaves it out without forgetting it. */
+/** One server: a `command` with its `args`, or a `url` that speaks streamable HTTP. `env` is all that the program sees beside a short list (`PATH`, `HOME` and the like), `headers` go with each request; `${NAME}` in a value of either is that variable of clew's own environment. A program runs in `cwd`, else in the session's workspace. `timeout_s` is how long one call may take, `start_s` the start. What it says its tools are is asked about before a model is told, unless the server is trusted (`trust`) or these are its definitions (`pin`); `enabled` leaves it out without forgetting it. A program runs as the server's user and in no sandbox, so sessions of owners have it only with `owners`. */
 export interface McpServer {
   command?: string | null;
   args?: string[];
@@ -266,6 +275,7 @@ export interface McpServer {
   trust?: boolean;
   pin?: string | null;
   enabled?: boolean;
+  owners?: boolean;
 }
 
 /** MCP servers, by their names. */
@@ -436,6 +446,7 @@ export interface PromptBody {
   on_busy?: "interrupt" | "queue" | "reject" | null;
   attended?: boolean | null;
   output?: Record<string, unknown> | null;
+  metadata?: Record<string, unknown> | null;
 }
 
 /** Saved prompts, by their names. */
@@ -534,6 +545,7 @@ export interface RewindBody {
   model?: string | Record<string, unknown> | null;
   agent?: string | null;
   client_message_id?: string | null;
+  metadata?: Record<string, unknown> | null;
 }
 
 /** Where the head went, and what left the line; `message_id` and `queued` of a rewind that runs. */
@@ -567,7 +579,7 @@ export interface RuleList {
   rules: RuleShape[];
 }
 
-/** A permission rule with the scope it is of. */
+/** A permission rule with its scope. `unknown`: it names no known tool, and applies to every tool if it denies or asks. */
 export interface RuleShape {
   permission: string;
   pattern: string;
@@ -575,6 +587,7 @@ export interface RuleShape {
   source: "manifest" | "mode" | "project" | "session";
   added_at: number | null;
   pinned: boolean;
+  unknown?: boolean;
 }
 
 /** All the rules the session is to have. */
@@ -993,7 +1006,7 @@ export interface Operations {
     body: undefined;
     answer: Health;
   };
-  /** That prompts are taken here now; 503 while this server is ending, away from its store, or without a lease. */
+  /** Whether prompts are accepted now; 503 with the reason during shutdown, without a usable store or a lease. */
   "GET /api/health/ready": {
     path: Record<string, never>;
     query: Record<string, never>;
@@ -1571,12 +1584,12 @@ export interface Operations {
     body: WebhookPatch;
     answer: WebhookShape;
   };
-  /** A delivery, signed with the secret of the webhook; no token. The same again is answered alike. */
+  /** A delivery, signed with the secret of the webhook; no token. A repeated delivery gets the same answer, and a duplicate under another id starts nothing. */
   "POST /api/hooks/{name}": {
     path: { name: string };
     query: Record<string, never>;
     body: Record<string, unknown>;
-    answer: Received | Challenge;
+    answer: Received | Challenge | Duplicate;
   };
   /** A new secret, in this answer and in no other. The old one counts no more. */
   "POST /api/hooks/{name}/rotate": {

@@ -6,6 +6,7 @@ import { useHost } from '../state/host';
 import { useStore } from '../state/store';
 import { useMessages, useThis } from '../state/use_conversation';
 import { view } from '../state/view';
+import { focusQuietly, openKeyboard } from '../ui/composer_field';
 import { takeFresh } from '../top/sidecar';
 import { AttachmentChips } from './attachment_chips';
 import type { Completion } from './commands';
@@ -78,10 +79,12 @@ export function Composer({ main }: { main: boolean }) {
   useEscape(main && live, stop);
 
   useEffect(() => {
-    // Ready to be typed in; but a touch screen would open its keyboard over the conversation.
+    const { current } = field;
     const typing = document.activeElement?.matches('input, textarea') ?? false;
-    const wanted = main ? !typing : takeFresh(conversation.id);
-    if (wanted && window.matchMedia('(hover: hover)').matches) field.current?.focus({ preventScroll: true });
+    if (!current || !(main ? !typing : takeFresh(conversation.id))) return;
+    focusQuietly(current);
+    // A draft is continued at its end.
+    current.setSelectionRange(current.value.length, current.value.length);
   }, [main, conversation]);
 
   const type = (text: string) => draft.put({ text, editing: draft.now().editing });
@@ -109,7 +112,7 @@ export function Composer({ main }: { main: boolean }) {
     const { late } = landing.current;
     const at = Math.min(landing.current.at, draft.text.length);
     landing.current = null;
-    if (!late || !document.activeElement?.closest('input, textarea, select, dialog')) current.focus();
+    if (!late || !document.activeElement?.closest('input, textarea, select, dialog')) focusQuietly(current);
     current.setSelectionRange(at, at);
     setCaret(at);
   }, [draft]);
@@ -125,10 +128,7 @@ export function Composer({ main }: { main: boolean }) {
     else if (event.key === 'Enter' && !event.shiftKey && !event.altKey) void submit();
     else if (event.key === 'Escape' && editing) cancelEdit();
     else if (event.key === 'Escape' && live) stop();
-    else if (event.key === 'Escape') {
-      // The keys of the request above are meant next. With none, whoever types on would type nowhere.
-      if (waiting) event.currentTarget.blur();
-    } else if (event.key === 'ArrowUp' && plain && !draft.text && !editing && attachments.items.length === 0) void editLast();
+    else if (event.key === 'ArrowUp' && plain && !draft.text && !editing && attachments.items.length === 0) void editLast();
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -169,6 +169,7 @@ export function Composer({ main }: { main: boolean }) {
           onSelect={(event) => setCaret(event.currentTarget.selectionEnd)}
           onKeyDown={onKeyDown}
           onPaste={onPaste}
+          onPointerDown={(event) => openKeyboard(event.currentTarget)}
           aria-label="Message"
           data-home
           aria-autocomplete="list"
@@ -195,7 +196,7 @@ export function Composer({ main }: { main: boolean }) {
 }
 
 function placeholder(live: boolean, waiting: boolean): string {
-  if (waiting) return 'Answer above; a message is queued';
+  if (waiting) return 'Respond above, or queue a message';
   if (live) return 'Write the next message; it is queued';
   // One line on a phone, where a button leads to what a slash does.
   return window.matchMedia('(hover: hover)').matches ? 'Write a message, / for commands, @ for files' : 'Write a message';

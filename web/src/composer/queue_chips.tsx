@@ -125,7 +125,6 @@ function Queued({ message, place, earlier, later, last }: { message: Message; pl
       <Menu
         label={`This queued message: ${words}`}
         className="inline-flex size-7 shrink-0 items-center justify-center rounded-md text-quiet hover:bg-raised hover:text-ink"
-        up
         items={[
           { label: 'Send now', icon: 'send', pick: () => quietly(conversation.sendQueued(message.id)) },
           { label: 'Edit', icon: 'edit', pick: edit },

@@ -9,7 +9,7 @@ export function Actions({ label, always = false, children, className = '' }: { l
     <div
       role="group"
       aria-label={label}
-      className={`flex h-7 items-center gap-0.5 pointer-coarse:h-auto pointer-coarse:min-h-11 pointer-coarse:flex-wrap ${always ? '' : 'opacity-0 transition-opacity group-focus-within/message:opacity-100 group-hover/message:opacity-100 pointer-coarse:opacity-100'} ${className}`}
+      className={`flex h-7 items-center gap-0.5 pointer-coarse:h-auto pointer-coarse:min-h-11 pointer-coarse:flex-wrap ${always ? '' : 'opacity-0 transition-opacity has-aria-expanded:opacity-100 group-focus-within/message:opacity-100 group-hover/message:opacity-100 pointer-coarse:opacity-100'} ${className}`}
     >
       {children}
     </div>

@@ -1,9 +1,10 @@
-/** One word for all that waits, at the last of the calls where more than one does. */
+/** One answer to all that waits, at the last of the calls where more than one does. */
 
-import { useState } from 'react';
+import { useRef, useState } from 'react';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
+import { useRequestGuard } from './request_guard';
 
 export function AllowAll({ toolCallId }: { toolCallId: string }) {
   const conversation = useThis();
@@ -12,6 +13,8 @@ export function AllowAll({ toolCallId }: { toolCallId: string }) {
   const seen = waiting.flatMap((wait) => wait.approval_id ?? []);
   const count = waiting.at(-1)?.tool_call_id === toolCallId ? waiting.length : 0;
   const [sending, setSending] = useState(false);
+  const buttons = useRef<HTMLSpanElement>(null);
+  const { ready, guard } = useRequestGuard(buttons, seen.join());
   if (count < 2) return null;
   const decide = (decision: 'once' | 'deny') => {
     setSending(true);
@@ -19,11 +22,11 @@ export function AllowAll({ toolCallId }: { toolCallId: string }) {
     void conversation.decideAll(decision, seen).catch(() => undefined).finally(() => setSending(false));
   };
   return (
-    <span className="ms-auto flex flex-wrap gap-2">
-      <Button look="quiet" disabled={sending} aria-keyshortcuts="Shift+Y" title="Allow all (Shift Y)" onClick={() => decide('once')}>
+    <span ref={buttons} {...guard} className="ms-auto flex flex-wrap gap-2">
+      <Button look="quiet" disabled={sending} aria-disabled={!ready.presses || undefined} onClick={() => decide('once')}>
         Allow all {count} once
       </Button>
-      <Button look="quiet" disabled={sending} aria-keyshortcuts="Shift+N" title="Deny all (Shift N)" onClick={() => decide('deny')}>
+      <Button look="quiet" disabled={sending} aria-disabled={!ready.presses || undefined} onClick={() => decide('deny')}>
         Deny all {count}
       </Button>
     </span>

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from 'react';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
+import { requestName } from './approval_words';
 
 export function Announcer({ busy }: { busy: boolean }) {
   const conversation = useThis();
@@ -10,7 +11,7 @@ export function Announcer({ busy }: { busy: boolean }) {
   const [words, setWords] = useState('');
   const before = useRef(busy);
   useEffect(() => {
-    if (waiting !== null) setWords(waiting === 'question' ? 'The model asks you something' : `${waiting} waits for your word`);
+    if (waiting !== null) setWords(waiting === 'question' ? 'The model asks you something' : requestName(waiting));
     else if (busy) setWords('Answering');
     else if (before.current) setWords('The answer is complete');
     before.current = busy;

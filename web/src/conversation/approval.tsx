@@ -1,16 +1,16 @@
-/** A call that waits for a word: exactly what it would do, which rule asked, and the answers there are. */
+/** A call that needs approval: exactly what it would do, which rule asked, and the answers there are. */
 
-import { useRef, useState } from 'react';
+import { type KeyboardEvent, type MouseEvent, useLayoutEffect, useRef, useState } from 'react';
 import type { Decision } from '../state/conversation';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
+import { composerField, writeInComposer } from '../ui/composer_field';
 import { AllowAll } from './allow_all';
-import { useAnswerKeys, useArmed, useMeant } from './answer_keys';
-import { targetWords, whoAsked } from './approval_words';
-import { useDraft, useMemory, useOpen } from './memory';
+import { requestName, targetWords, whoAsked } from './approval_words';
+import { useDraft, useOpen } from './memory';
 import { OfferChoice } from './offer_choice';
-import { passOn, usePoliteFocus } from './polite_focus';
+import { isKeyClick, leaveByEscape, paneOf, returnFocus, useRequestGuard } from './request_guard';
 import { ToolInput } from './tool_input';
 import { type Approval as Asked, toolName, type ToolPart } from './tool_part';
 
@@ -23,14 +23,18 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   const [picked, setPicked] = useDraft(`offer ${approval.id}`, offers?.[0]?.pattern);
   const [reason, setReason] = useDraft(`reason ${approval.id}`);
   const ref = useRef<HTMLDivElement>(null);
+  const buttons = useRef<HTMLDivElement>(null);
   const name = toolName(part);
-  const armed = useArmed(approval.id);
-  const meant = useMeant(ref);
-  const memory = useMemory();
-  usePoliteFocus(ref, approval.id, armed);
+  const { ready, takesKeys, guard } = useRequestGuard(buttons, approval.id);
+  const [focused, setFocused] = useState(false);
+  const [selected, setSelected] = useState<Decision | null>(null);
+  /** The letter that selected it; when more follows, it is the first letter of a text. */
+  const letter = useRef('');
+  /** Set when a press asked for the reason: a field that is only drawn again takes no focus. */
+  const asksReason = useRef(false);
 
   const decide = async (decision: Decision) => {
-    const done = passOn(ref.current);
+    const done = returnFocus(ref.current);
     setSending(true);
     try {
       const kept = decision === 'session' || decision === 'project';
@@ -45,45 +49,96 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
 
   // Requests of old offer nothing; what they allow is the call itself.
   const keepable = offers === undefined || offers.length > 0;
-  useAnswerKeys(ref, armed && !sending && !denying, (key) => {
-    if (key === 'y') void decide('once');
-    else if (key === 's' && keepable) void decide('session');
-    else if (key === 'p' && keepable && root !== null) void decide('project');
-    else if (key === 'n') setDenying(true);
-    // One that came as the key went down was not seen.
-    else if (key === 'Y' || key === 'N') void conversation.decideAll(key === 'Y' ? 'once' : 'deny', [...memory.armed]).catch(() => undefined);
-    else return false;
-    return true;
-  });
+  const answers = [
+    { decision: 'once', key: 'y', label: 'Allow once', look: 'thread' },
+    ...(keepable ? [{ decision: 'session', key: 's', label: 'For this session', look: 'plain' } as const] : []),
+    ...(keepable && root !== null ? [{ decision: 'project', key: 'p', label: 'Always in this project', look: 'plain' } as const] : []),
+    ...(denying ? [] : [{ decision: 'deny', key: 'n', label: 'Deny', look: 'danger' } as const]),
+  ] as const;
+
+  const press = (decision: Decision, event: MouseEvent) => {
+    letter.current = '';
+    if (decision === 'deny') {
+      asksReason.current = true;
+      setDenying(true);
+    }
+    // What is stored as a rule takes a second key.
+    else if (decision !== 'once' && isKeyClick(event) && selected !== decision) setSelected(decision);
+    else void decide(decision);
+  };
+
+  const deselect = () => {
+    letter.current = '';
+    setSelected(null);
+  };
+  // A letter selects, and Enter answers. All other text that is typed here goes to the composer.
+  const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
+    if ((event.target as HTMLElement).matches('input, select') || leaveByEscape(event)) return;
+    if (event.key.length !== 1 || event.ctrlKey || event.metaKey || event.altKey || event.nativeEvent.isComposing) return;
+    if (letter.current) {
+      const begun = letter.current;
+      deselect();
+      return writeInComposer(composerField(paneOf(ref.current)), begun);
+    }
+    const meant = answers.find(({ key }) => key === event.key.toLowerCase());
+    const button = meant && buttons.current?.querySelector<HTMLElement>(`[data-decision="${meant.decision}"]`);
+    if (!button || event.shiftKey || event.repeat || sending || denying || !takesKeys()) return;
+    event.preventDefault();
+    button.focus({ preventScroll: true });
+    letter.current = event.key;
+    setSelected(meant.decision);
+  };
+  useLayoutEffect(() => {
+    const pane = paneOf(ref.current);
+    // Answered elsewhere while a text was begun here.
+    return () => {
+      const begun = letter.current;
+      if (begun) queueMicrotask(() => writeInComposer(composerField(pane), begun));
+    };
+  }, []);
+  const keys = focused && ready.keys;
 
   return (
-    <div ref={ref} data-waits={approval.id} data-meant={meant || undefined} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-sm outline-offset-[6px]">
+    <div
+      ref={ref}
+      data-request={approval.id}
+      data-keys={keys || undefined}
+      role="group"
+      tabIndex={-1}
+      aria-label={requestName(name)}
+      onKeyDown={onKeyDown}
+      onFocus={() => setFocused(true)}
+      onBlur={(event) => {
+        deselect();
+        setFocused(event.currentTarget.contains(event.relatedTarget));
+      }}
+      className="grid min-w-0 gap-3 rounded-sm outline-offset-[6px]"
+    >
       <ToolInput id={`ask ${part.toolCallId}`} part={part} />
       <div className="grid gap-1 text-sm">
         <Targets approval={approval} root={root} command={(part.input as { command?: unknown } | undefined)?.command} />
         <p className="break-words text-quiet">{whoAsked(approval)}</p>
       </div>
       {offers && <OfferChoice offers={offers} picked={picked} onPick={setPicked} />}
-      <div className="flex flex-wrap gap-2">
-        <Button look="thread" disabled={sending} data-key="y" aria-keyshortcuts={armed && meant ? 'y' : undefined} onClick={() => void decide('once')}>
-          Allow once
-        </Button>
-        {keepable && (
-          <Button disabled={sending} data-key="s" aria-keyshortcuts={armed && meant ? 's' : undefined} onClick={() => void decide('session')}>
-            For this session
+      <div ref={buttons} {...guard} className="flex flex-wrap gap-2">
+        {answers.map(({ decision, key, label, look }) => (
+          <Button
+            key={decision}
+            look={look}
+            disabled={sending}
+            aria-disabled={!ready.presses || undefined}
+            data-decision={decision}
+            data-key={selected === decision ? '⏎' : key}
+            aria-keyshortcuts={keys ? key : undefined}
+            onClick={(event) => press(decision, event)}
+          >
+            {label}
           </Button>
-        )}
-        {keepable && root !== null && (
-          <Button disabled={sending} data-key="p" aria-keyshortcuts={armed && meant ? 'p' : undefined} onClick={() => void decide('project')}>
-            Always in this project
-          </Button>
-        )}
-        {!denying && (
-          <Button look="danger" disabled={sending} data-key="n" aria-keyshortcuts={armed && meant ? 'n' : undefined} onClick={() => setDenying(true)}>
-            Deny
-          </Button>
-        )}
+        ))}
         <AllowAll toolCallId={part.toolCallId} />
+        <span role="status" className="sr-only">
+          {selected && `Press Enter to confirm: ${answers.find(({ decision }) => decision === selected)?.label}`}
+        </span>
       </div>
       {denying && (
         <form
@@ -100,8 +155,8 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
           }}
         >
           <label className="grid min-w-40 flex-1 gap-1 text-xs text-quiet">
-            Why not (the model is told; may be empty)
-            <input dir="auto" autoFocus value={reason} onChange={(event) => setReason(event.target.value)} className="rounded-md border border-line bg-paper px-2 py-1 text-sm text-ink" />
+            Reason (optional, sent to the model)
+            <input ref={(field) => focusOnce(field, asksReason)} dir="auto" value={reason} onChange={(event) => setReason(event.target.value)} className="rounded-md border border-line bg-paper px-2 py-1 text-sm text-ink" />
           </label>
           <Button type="submit" look="danger" disabled={sending}>
             Deny
@@ -113,6 +168,11 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       )}
     </div>
   );
+}
+
+function focusOnce(field: HTMLInputElement | null, wanted: { current: boolean }): void {
+  if (field && wanted.current) field.focus();
+  if (field) wanted.current = false;
 }
 
 function Targets({ approval, root, command }: { approval: Asked; root: string | null; command: unknown }) {

@@ -4,9 +4,9 @@ import { decided, targetWords, whoAsked } from './approval_words';
 test('the rule that asked is named with its scope', () => {
   const rule = { permission: 'bash', pattern: 'git *', action: 'ask', source: 'project' };
   expect(whoAsked({ id: 'a', descriptor: { rule, scope: 'project' } })).toBe('Asked by the rule “bash git *: ask” of this project.');
-  expect(whoAsked({ id: 'a', descriptor: { rule: null } })).toBe('No rule covers this, so you are asked.');
-  expect(whoAsked({ id: 'a' })).toBe('No rule covers this, so you are asked.');
-  expect(whoAsked({ id: 'a', descriptor: { rule: null, reason: 'no rule covers it' } })).toBe('No rule covers this, so you are asked.');
+  expect(whoAsked({ id: 'a', descriptor: { rule: null } })).toBe('Needs your approval');
+  expect(whoAsked({ id: 'a' })).toBe('Needs your approval');
+  expect(whoAsked({ id: 'a', descriptor: { rule: null, reason: 'no rule covers it' } })).toBe('Needs your approval');
   const reason = '`--output=x` makes git write a file';
   expect(whoAsked({ id: 'a', descriptor: { rule: null, reason } })).toBe(`You are asked because ${reason}.`);
   expect(whoAsked({ id: 'a', descriptor: { rule: { ...rule, action: 'deny' }, reason: 'it may be meant' } })).toBe('You are asked because it may be meant.');

@@ -10,9 +10,14 @@ export function whoAsked(approval: Approval): string {
   const reason = approval.descriptor?.reason;
   // A rule that asks says so itself; in every other case the engine knows more than which rule it was.
   if (rule?.action !== 'ask' && reason && reason !== 'no rule covers it') return `You are asked because ${reason}.`;
-  if (!rule) return 'No rule covers this, so you are asked.';
+  if (!rule) return 'Needs your approval';
   const scope = SCOPES[approval.descriptor?.scope ?? rule.source ?? ''];
   return `Asked by the rule “${rule.permission} ${rule.pattern}: ${rule.action}”${scope ? ` of ${scope}` : ''}.`;
+}
+
+/** Return the title of a request. */
+export function requestName(tool: string): string {
+  return tool === 'bash' ? 'Approve this command?' : `Approve this ${tool} call?`;
 }
 
 /** What is touched: how it is called, the thing itself (from the workspace, where it lies in it), and a word about where it is. */

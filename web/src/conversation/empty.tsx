@@ -15,11 +15,11 @@ const DEMO: Record<string, readonly Thing[]> = {
   tour: [
     { text: 'What is clew?', gives: 'a short tour, streamed as Markdown' },
     { text: 'List the files in this folder', gives: 'a tool call that needs no asking' },
-    { text: 'Run `echo hello from the labyrinth`', gives: 'a command that waits for your word' },
+    { text: 'Run `echo hello from the labyrinth`', gives: 'a command that needs your approval' },
   ],
   tools: [
     { text: '!ls', gives: 'a tool call that needs no asking' },
-    { text: '!bash echo hello from the labyrinth', gives: 'a command that waits for your word' },
+    { text: '!bash echo hello from the labyrinth', gives: 'a command that needs your approval' },
     { text: '!task What is a labyrinth?', gives: 'a subagent with a session of its own' },
   ],
   long: [

@@ -1,7 +1,7 @@
 /** What the thread remembers of its rows: they come and go while it is scrolled, and what a reader opened stays open. */
 
 import { createContext, useCallback, useContext, useState } from 'react';
-import type { Focus } from '../state/open_session';
+import type { Focus } from '../state/conversation_state';
 import { Store } from '../state/store';
 
 /** A message to be seen, and the item of the timeline it is in. */
@@ -14,11 +14,6 @@ export class Memory {
   readonly opened = new Map<string, boolean>();
   /** What was typed and not yet sent: edits, reasons, answers. */
   readonly drafts = new Map<string, string>();
-  /** Requests the focus has been moved to once. */
-  readonly met = new Set<string>();
-  /** Requests that have been in sight for a moment, so that a key may answer them; and when one did. */
-  readonly armed = new Set<string>();
-  answered = -Infinity;
   /** Landings that have been carried out. */
   landed = 0;
   /** Whether the reader is at the end. */

@@ -3,9 +3,8 @@
 import { useId, useRef, useState } from 'react';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
-import { useArmed } from './answer_keys';
 import { useDraft } from './memory';
-import { passOn, usePoliteFocus } from './polite_focus';
+import { leaveByEscape, returnFocus, useRequestGuard } from './request_guard';
 import type { ToolPart } from './tool_part';
 
 export function Question({ part }: { part: ToolPart }) {
@@ -16,10 +15,11 @@ export function Question({ part }: { part: ToolPart }) {
   const asked = useId();
   const input = (part.input ?? {}) as { question?: unknown; options?: unknown };
   const options = Array.isArray(input.options) ? input.options.filter((option): option is string => typeof option === 'string') : [];
-  usePoliteFocus(ref, part.toolCallId, useArmed(part.toolCallId));
+  const buttons = useRef<HTMLDivElement>(null);
+  const { ready, guard } = useRequestGuard(buttons, part.toolCallId);
 
   const answer = async (text: string) => {
-    const done = passOn(ref.current);
+    const done = returnFocus(ref.current);
     setSending(true);
     try {
       await conversation.answer(part.toolCallId, text);
@@ -32,14 +32,14 @@ export function Question({ part }: { part: ToolPart }) {
   };
 
   return (
-    <div ref={ref} data-waits={part.toolCallId} role="group" tabIndex={-1} aria-labelledby={asked} className="grid min-w-0 gap-3 rounded-sm outline-offset-[6px]">
+    <div ref={ref} data-request={part.toolCallId} role="group" tabIndex={-1} aria-labelledby={asked} onKeyDown={(event) => void leaveByEscape(event)} className="grid min-w-0 gap-3 rounded-sm outline-offset-[6px]">
       <p id={asked} dir="auto" className="break-words whitespace-pre-wrap">
         {typeof input.question === 'string' ? input.question : 'The model has a question.'}
       </p>
       {options.length > 0 && (
-        <div className="flex flex-wrap gap-2">
+        <div ref={buttons} {...guard} className="flex flex-wrap gap-2">
           {options.map((option, index) => (
-            <Button key={index} dir="auto" disabled={sending} className="max-w-full text-left break-words !whitespace-normal" onClick={() => void answer(option)}>
+            <Button key={index} dir="auto" disabled={sending} aria-disabled={!ready.presses || undefined} className="max-w-full text-left break-words !whitespace-normal" onClick={() => void answer(option)}>
               {option}
             </Button>
           ))}

@@ -13,6 +13,7 @@ import { Announcer } from './announcer';
 import { Empty } from './empty';
 import { Foot } from './foot';
 import { grewAtStart, itemOf } from './landing';
+import { Loading } from './loading';
 import { Memory, MemoryContext } from './memory';
 import { Notice } from './notice';
 import { Row } from './row';
@@ -144,6 +145,7 @@ export function Thread() {
               {(item) => <Row key={item.key} item={item} live={written && item.kind === 'message' && item.message === last} last={item.kind === 'message' && item.message === last} />}
             </Virtualizer>
             {loaded && items.length === 0 && !busy && <Empty />}
+            {!loaded && items.length === 0 && <Loading />}
             <Foot last={last} busy={busy} />
           </div>
         </div>

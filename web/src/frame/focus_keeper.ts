@@ -1,14 +1,13 @@
 /** The focus is never lost: when what had it goes away, it moves to the nearest thing that is left. */
 
 import { useEffect } from 'react';
+import { focusQuietly } from '../ui/composer_field';
 
 /** Where the focus is at home in a part of the page: the field of the composer, the open session of the list. */
 const HOME = '[data-home]';
 
 export function useFocusKeeper(): void {
   useEffect(() => {
-    // A touch screen has no focus to lose, and would open its keyboard.
-    if (!window.matchMedia('(hover: hover)').matches) return;
     // What has the focus, and all it is in.
     let path: HTMLElement[] = [];
     let disabled = false;
@@ -52,7 +51,7 @@ function moveNear(path: readonly HTMLElement[]): void {
   for (const around of path) {
     if (!around.isConnected) continue;
     const place = around.hasAttribute('tabindex') ? around : around.querySelector<HTMLElement>(around.querySelector('main') ? `main ${HOME}` : HOME);
-    place?.focus({ preventScroll: true });
+    focusQuietly(place);
     if (isSomewhere()) return;
   }
 }

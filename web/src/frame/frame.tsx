@@ -18,6 +18,7 @@ import { Resizer } from './resizer';
 import { useShortcuts } from './shortcuts';
 import { useNotices } from './notices';
 import { useTabTitle } from './tab_title';
+import { useTypeAnywhere } from './type_anywhere';
 
 // Behind a key or a button: what is never opened is never loaded.
 const Dialogs = lazy(() => import('./dialogs').then((module) => ({ default: module.Dialogs })));
@@ -35,6 +36,7 @@ export function Frame() {
   const drawer = useRef<HTMLElement>(null);
   useShortcuts();
   useFocusKeeper();
+  useTypeAnywhere();
   useDrawerFocus(drawer, sidebar);
 
   useTabTitle(session);

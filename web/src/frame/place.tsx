@@ -5,6 +5,7 @@ import type { AgentShape } from '@clew/client';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
 import type { Unbegun } from '../state/unbegun';
+import { composerField } from '../ui/composer_field';
 
 const PAUSE_MS = 120;
 
@@ -58,7 +59,7 @@ export function Place({ conversation }: { conversation: Unbegun }) {
             // It is taken as it is typed. What comes next is to say something there.
             if (event.key !== 'Enter' || event.nativeEvent.isComposing) return;
             event.preventDefault();
-            event.currentTarget.closest('main')?.querySelector<HTMLElement>('textarea[data-home]')?.focus();
+            composerField(event.currentTarget.closest('main'))?.focus();
           }}
           className="min-w-0 flex-1 truncate rounded-md border border-line bg-transparent px-1.5 py-0.5 font-mono text-xs text-ink placeholder:text-quiet"
         />

@@ -4,6 +4,7 @@ import { useEffect } from 'react';
 import { flushSync } from 'react-dom';
 import { goTo } from '../state/route';
 import { toggleList, view } from '../state/view';
+import { composerField } from '../ui/composer_field';
 import { focusNext } from '../ui/focus_next';
 
 export const SEARCH_FIELD = 'clew-search';
@@ -12,7 +13,7 @@ export const SEARCH_FIELD = 'clew-search';
 export function beginNew(): void {
   goTo({ session: null });
   view.set({ sidebar: false });
-  focusNext(() => document.querySelector<HTMLElement>('main form textarea'));
+  focusNext(() => composerField());
 }
 
 /** To the field that searches all sessions, wherever the list is. */

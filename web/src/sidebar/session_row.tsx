@@ -3,6 +3,7 @@
 import { memo, useState } from 'react';
 import { modelName, type Session } from '../api/types';
 import { formatRoute } from '../state/route';
+import { composerField, focusQuietly } from '../ui/composer_field';
 import { Icon } from '../ui/icon';
 import { Menu } from '../ui/menu';
 import { age, cost, count, moment, tokens } from '../ui/words';
@@ -35,12 +36,9 @@ interface Props {
 
 /** Where nothing hovers, a menu that waits for it would never be seen. */
 const TOUCH = typeof window !== 'undefined' && window.matchMedia?.('(hover: none)').matches;
-const MENU_ROOM = 200;
 
 export const SessionRow = memo(function SessionRow({ session, depth, now, current, active, renaming, chosen, actions }: Props) {
   const [hot, setHot] = useState(false);
-  const [up, setUp] = useState(false);
-  const place = (row: HTMLElement) => setUp(row.getBoundingClientRect().bottom > window.innerHeight - MENU_ROOM - 60);
   const archived = session.archived_at !== null;
   const title = session.title || 'Untitled';
   return (
@@ -48,15 +46,9 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
       data-row
       className={`group relative rounded-md ${current || chosen ? 'bg-thread-soft' : 'hover:bg-raised'} ${chosen === null ? '' : 'ps-7'}`}
       style={{ marginInlineStart: `${Math.min(depth, 4) * 0.875}rem` }}
-      onPointerEnter={(event) => {
-        setHot(true);
-        place(event.currentTarget);
-      }}
+      onPointerEnter={() => setHot(true)}
       onPointerLeave={() => setHot(false)}
-      onFocus={(event) => {
-        place(event.currentTarget);
-        actions.setActive(session.id);
-      }}
+      onFocus={() => actions.setActive(session.id)}
     >
       {depth > 0 && <span aria-hidden="true" className="absolute -left-2 top-0 h-4 w-1.5 rounded-bl border-b border-l border-line" />}
       {chosen !== null && (
@@ -83,6 +75,8 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
           className={`block rounded-md px-2 py-1.5 pointer-coarse:pe-12 ${archived ? 'italic' : ''}`}
           title={session.title ?? undefined}
           onClick={(event) => {
+            // The session is open already: continue in its composer.
+            if (current && chosen === null && !(event.shiftKey || event.ctrlKey || event.metaKey)) focusQuietly(composerField());
             if (chosen === null && !event.shiftKey) return;
             // While one chooses, a press chooses; Shift begins it.
             event.preventDefault();
@@ -123,10 +117,9 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
         </a>
       )}
       {!renaming && (hot || active || current || TOUCH) && (
-        <div className={`absolute right-1 bottom-1 pointer-coarse:right-0 pointer-coarse:bottom-0.5 opacity-0 group-focus-within:opacity-100 group-hover:opacity-100 pointer-coarse:opacity-100 [@media(hover:none)]:opacity-100`}>
+        <div className={`absolute right-1 bottom-1 pointer-coarse:right-0 pointer-coarse:bottom-0.5 opacity-0 group-focus-within:opacity-100 group-hover:opacity-100 has-aria-expanded:opacity-100 pointer-coarse:opacity-100 [@media(hover:none)]:opacity-100`}>
           <Menu
             label={`Actions for ${title}`}
-            up={up}
             className="inline-flex size-6 items-center justify-center rounded text-quiet hover:bg-panel hover:text-ink"
             items={[
               { label: 'Rename', icon: 'edit', pick: () => actions.startRename(session.id) },

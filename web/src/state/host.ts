@@ -205,8 +205,8 @@ export class Host {
     this.connections += 1;
     void this.loadSessions().catch(() => undefined);
     void this.loadAbout();
-    // The first time they have just been opened; any other time something may have been missed.
-    if (this.connections > 1) for (const { conversation } of this.open.values()) void conversation.onBack();
+    // After the first connection only those that failed to open are read again; after later ones events may be missing.
+    for (const { conversation } of this.open.values()) if (this.connections > 1 || conversation.store.get().failed) void conversation.onBack();
   }
 
   private async loadAbout(): Promise<void> {

@@ -5,13 +5,15 @@ import { generateId } from 'ai';
 import type { Client } from '../api/client';
 import type { HostEvent } from '../api/events';
 import { failureIn, Problem, Unreachable } from '../api/problem';
-import type { ContextReport, Message, Session, Status, StoredMessage, TreeView } from '../api/types';
+import type { Message, Status, StoredMessage, TreeView } from '../api/types';
 import { ChatTransport } from './chat_transport';
+import { Backoff } from './backoff';
+import { type ConversationState, INITIAL_STATE } from './conversation_state';
 import { Rereading } from './rereading';
 import { Store } from './store';
 import { joinTail } from './tail';
 import { joinTree } from './tree_pages';
-import { type Standing, standing } from '../ui/standing';
+import { standing } from '../ui/standing';
 
 /** How much is read when a session is opened, and with each step back. */
 export const FIRST_PAGE = 40;
@@ -23,61 +25,8 @@ const TRIES = 5;
 /** Turns of the tree that are read with every change: more than a page of messages has. */
 const TREE_PAGE = 100;
 
-export interface Focus {
-  messageId: string;
-  /** A new number each time, so that the same message can be gone to twice. */
-  asked: number;
-  /** Where the reader was when it was asked for. */
-  from: Standing;
-}
-
-/** A text for the composer. With `instead` it replaces what is there, if that is one of these; else it is put before it. */
-export interface Offer {
-  text: string;
-  asked: number;
-  instead?: string[];
-}
-
-export interface ConversationState {
-  session: Session | null;
-  /** Deleted, or never there. */
-  missing: boolean;
-  /** Whether the end of the session has been read. */
-  loaded: boolean;
-  /** Whether there is more before the first message that was read. */
-  older: boolean;
-  loadingOlder: boolean;
-  status: Status;
-  queue: Message[];
-  context: ContextReport | null;
-  tree: TreeView | null;
-  /** The model that is picked for the next message, where it is not the session's own. */
-  picked: string | null;
-  /** The newest refusal, for people; or what was found not to be needed. */
-  notice: { text: string; bad: boolean; said?: string } | null;
-  focus: Focus | null;
-  /** A text for the composer: what a rewind handed back, or what could not be sent. */
-  draft: Offer | null;
-}
-
-const IDLE: Status = { state: 'idle' } as Status;
-
 export class OpenSession {
-  readonly store = new Store<ConversationState>({
-    session: null,
-    missing: false,
-    loaded: false,
-    older: false,
-    loadingOlder: false,
-    status: IDLE,
-    queue: [],
-    context: null,
-    tree: null,
-    picked: null,
-    notice: null,
-    focus: null,
-    draft: null,
-  });
+  readonly store = new Store<ConversationState>(INITIAL_STATE);
   readonly chat: Chat<Message>;
   /** The message as it was read before its stream was joined. */
   joined: Message | null = null;
@@ -102,6 +51,7 @@ export class OpenSession {
   private treesAsked = 0;
   private treeShown = 0;
   private treeGoingBack: Promise<void> | null = null;
+  private readonly retry = new Backoff();
 
   constructor(
     readonly id: string,
@@ -124,6 +74,7 @@ export class OpenSession {
 
   async open(): Promise<void> {
     const path = { id: this.id };
+    this.retry.cancel();
     try {
       const [session, page] = await Promise.all([
         this.client.call('GET /api/sessions/{id}', { path }),
@@ -136,13 +87,22 @@ export class OpenSession {
       const said = new Set(this.chat.messages.map((message) => message.id));
       const own = messages.findIndex((message) => said.has(message.id) || said.has(message.metadata?.client_message_id ?? ''));
       this.chat.messages = [...(own < 0 ? messages : messages.slice(0, own)), ...this.chat.messages];
-      this.store.set({ session, status: session.status, loaded: true, missing: false, older: messages.length === FIRST_PAGE });
+      this.store.set({ session, status: session.status, loaded: true, failed: null, missing: false, older: messages.length === FIRST_PAGE });
       void this.refreshTree();
       void this.refreshAround();
       if (isLive(session.status)) void this.attach();
     } catch (error) {
-      this.fail(error);
+      this.failToOpen(error);
     }
+  }
+
+  /** Show the error, and retry where it may be temporary: later each time, or when the connection is back. */
+  private failToOpen(error: unknown): void {
+    if (this.closed || this.store.get().loaded) return;
+    if (error instanceof Problem && error.code === 'session_not_found') return this.fail(error);
+    this.store.set({ failed: failureIn(error) });
+    if (error instanceof Problem && error.status < 500) return;
+    this.retry.schedule(() => void this.open());
   }
 
   /** Resolves when its end has been read, or it is known that there is none. */
@@ -161,6 +121,7 @@ export class OpenSession {
 
   close(): void {
     this.closed = true;
+    this.retry.cancel();
     // Ends the reading, not the run: only `abort` stops that.
     void this.chat.stop();
   }
@@ -268,6 +229,7 @@ export class OpenSession {
       ...(tree && this.newest(tree)),
       status: told === this.told ? session.status : state.status,
       loaded: true,
+      failed: null,
       missing: false,
       older: whole ? false : joined.kept ? state.older : true,
     }));

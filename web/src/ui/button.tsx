@@ -24,7 +24,7 @@ export function Button({ look = 'plain', icon, className = '', children, type = 
   return (
     <button
       type={type}
-      className={`inline-flex items-center justify-center gap-1.5 rounded-md px-2.5 py-1 text-sm font-medium whitespace-nowrap disabled:opacity-50 ${LOOKS[look]} ${className}`}
+      className={`inline-flex items-center justify-center gap-1.5 rounded-md px-2.5 py-1 text-sm font-medium whitespace-nowrap disabled:opacity-50 aria-disabled:opacity-60 ${LOOKS[look]} ${className}`}
       {...rest}
     >
       {icon && <Icon name={icon} />}

@@ -1,6 +1,6 @@
-/** A menu behind a button: arrows move, Enter picks, Esc closes and gives the focus back. */
+/** A menu behind a button, in a layer above the page: arrows move, Enter picks, Esc closes and gives the focus back. */
 
-import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react';
+import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from 'react';
 import { Icon, type IconName } from './icon';
 
 export interface MenuItem {
@@ -11,6 +11,9 @@ export interface MenuItem {
   pick: () => void;
 }
 
+/** Between the menu, its button and the edge of the window. */
+const GAP = 4;
+
 interface Props {
   label: string;
   items: MenuItem[];
@@ -19,14 +22,11 @@ interface Props {
   disabled?: boolean;
   /** Which side of the button the menu is flush with. */
   side?: 'left' | 'right';
-  /** Above the button rather than below it; where nothing is said, on the side that has more room. */
-  up?: boolean;
 }
 
-export function Menu({ label, items, children, className = '', disabled = false, side = 'right', up }: Props) {
+export function Menu({ label, items, children, className = '', disabled = false, side = 'right' }: Props) {
   const [opened, setOpen] = useState(false);
   const open = opened && !disabled;
-  const [above, setAbove] = useState(false);
   const around = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
   const list = useRef<HTMLDivElement>(null);
@@ -35,6 +35,21 @@ export function Menu({ label, items, children, className = '', disabled = false,
   useEffect(() => {
     if (disabled) setOpen(false);
   }, [disabled]);
+  useLayoutEffect(() => {
+    const menu = list.current;
+    const from = button.current;
+    if (!open || !menu || !from) return;
+    // In the top layer nothing around the button can clip it.
+    menu.showPopover?.();
+    const place = () => Object.assign(menu.style, placeMenu(from.getBoundingClientRect(), menu, side));
+    place();
+    window.addEventListener('scroll', place, { capture: true, passive: true });
+    window.addEventListener('resize', place);
+    return () => {
+      window.removeEventListener('scroll', place, { capture: true });
+      window.removeEventListener('resize', place);
+    };
+  }, [open, side]);
   useEffect(() => {
     if (!open) return;
     list.current?.querySelector<HTMLButtonElement>('button:not(:disabled)')?.focus();
@@ -78,10 +93,7 @@ export function Menu({ label, items, children, className = '', disabled = false,
         aria-expanded={open}
         aria-controls={open ? id : undefined}
         disabled={disabled}
-        onClick={(event) => {
-          setAbove(up ?? event.currentTarget.getBoundingClientRect().top > window.innerHeight / 2);
-          setOpen(!open);
-        }}
+        onClick={() => setOpen(!open)}
         className={className || 'inline-flex size-8 items-center justify-center rounded-md text-quiet hover:bg-panel hover:text-ink'}
       >
         {children}
@@ -91,8 +103,9 @@ export function Menu({ label, items, children, className = '', disabled = false,
           ref={list}
           id={id}
           role="menu"
+          popover="manual"
           aria-label={label}
-          className={`absolute z-30 max-h-80 min-w-44 overflow-auto rounded-lg border border-line bg-raised p-1 shadow-lg ${side === 'right' ? 'right-0' : 'left-0'} ${above ? 'bottom-full mb-1' : 'top-full mt-1'}`}
+          className="fixed inset-auto m-0 max-h-80 min-w-44 overflow-auto rounded-lg border border-line bg-raised p-1 text-[15px] text-ink shadow-lg"
         >
           {items.map((item) => (
             <button
@@ -114,4 +127,14 @@ export function Menu({ label, items, children, className = '', disabled = false,
       )}
     </div>
   );
+}
+
+/** Below the button, or above it where there is more room; never out of the window. */
+function placeMenu(from: DOMRect, menu: HTMLElement, side: 'left' | 'right'): { left: string; top: string } {
+  const { offsetWidth: width, offsetHeight: height } = menu;
+  const above = from.bottom + GAP + height > window.innerHeight && from.top > window.innerHeight - from.bottom;
+  const left = side === 'right' ? from.right - width : from.left;
+  const top = above ? from.top - GAP - height : from.bottom + GAP;
+  const within = (at: number, most: number) => `${Math.round(Math.max(GAP, Math.min(at, most - GAP)))}px`;
+  return { left: within(left, window.innerWidth - width), top: within(top, window.innerHeight - height) };
 }

@@ -1,0 +1,113 @@
+/** Answers to a request count only when a person aimed at them: its buttons have not moved for a while, and for keys have been visible. */
+
+import { type KeyboardEvent, type MouseEvent, type RefObject, useCallback, useEffect, useRef, useState } from 'react';
+import { composerField, focusQuietly } from '../ui/composer_field';
+
+/** How long a request must be unchanged before it can be answered: less is not enough to read it. */
+const SETTLED_MS = 500;
+const SAMPLE_MS = 100;
+/** Pixels of the buttons that must be visible. */
+const ENOUGH = 24;
+
+/** How long something has been the same. */
+class Steady {
+  private value: string | null = null;
+  private since = 0;
+
+  /** Whether it has been this value, and not null, for long enough. */
+  isSteady(value: string | null): boolean {
+    const now = performance.now();
+    if (value !== this.value) [this.value, this.since] = [value, now];
+    return value !== null && now - this.since >= SETTLED_MS;
+  }
+}
+
+/** Guard the buttons in `ref`. `asked` changes with what they answer, which starts the wait again. */
+export function useRequestGuard(ref: RefObject<HTMLElement | null>, asked: string) {
+  const [place] = useState(() => new Steady());
+  const [sight] = useState(() => new Steady());
+  const pressed = useRef(false);
+  const [ready, setReady] = useState({ presses: false, keys: false });
+  // Checked at the press as well: the buttons may have moved since the last sample.
+  const takesPresses = useCallback(() => place.isSteady(placeOf(ref.current, asked)), [place, ref, asked]);
+  const takesKeys = useCallback(() => {
+    const seen = sight.isSteady(isInSight(ref.current) ? asked : null);
+    return takesPresses() && seen;
+  }, [sight, ref, asked, takesPresses]);
+  useEffect(() => {
+    const sample = () => {
+      const [presses, keys] = [takesPresses(), takesKeys()];
+      setReady((before) => (before.presses === presses && before.keys === keys ? before : { presses, keys }));
+    };
+    sample();
+    const timer = setInterval(sample, SAMPLE_MS);
+    document.addEventListener('visibilitychange', sample);
+    return () => {
+      clearInterval(timer);
+      document.removeEventListener('visibilitychange', sample);
+    };
+  }, [takesPresses, takesKeys]);
+  const guard = {
+    onPointerDownCapture: () => {
+      pressed.current = takesPresses();
+    },
+    onClickCapture: (event: MouseEvent) => {
+      const aimed = isKeyClick(event) ? takesKeys() : pressed.current;
+      pressed.current = false;
+      if (aimed) return;
+      event.preventDefault();
+      event.stopPropagation();
+      ref.current?.scrollIntoView({ block: 'nearest' });
+    },
+    // A key that is held down was pressed for something else.
+    onKeyDownCapture: (event: KeyboardEvent) => {
+      if (event.repeat && (event.key === 'Enter' || event.key === ' ')) event.preventDefault();
+    },
+  };
+  return { ready, takesKeys, guard };
+}
+
+/** Whether a button was pressed by a key or a screen reader. */
+export function isKeyClick(event: MouseEvent): boolean {
+  return event.detail === 0;
+}
+
+/** Escape leads back to the composer. True when the key was that. */
+export function leaveByEscape(event: KeyboardEvent<HTMLElement>): boolean {
+  if (event.key !== 'Escape' || event.nativeEvent.isComposing) return false;
+  event.preventDefault();
+  event.stopPropagation();
+  focusQuietly(composerField(paneOf(event.currentTarget)));
+  return true;
+}
+
+/** After an answer the focus goes to the composer, never to another request. */
+export function returnFocus(from: HTMLElement | null): () => void {
+  const pane = paneOf(from);
+  return () => {
+    const at = document.activeElement;
+    if (!at || at === document.body || at.closest('article')) focusQuietly(composerField(pane));
+  };
+}
+
+export function paneOf(element: HTMLElement | null): HTMLElement | null {
+  return element?.closest<HTMLElement>('main, section') ?? null;
+}
+
+/** Its position within the scrolled list, and the height of the list: scrolling is no move, and growth is one. */
+function placeOf(element: HTMLElement | null, asked: string): string | null {
+  if (!element || document.visibilityState === 'hidden') return null;
+  const { top, left, width, height } = element.getBoundingClientRect();
+  const list = element.closest('[role="region"]');
+  const within = top - (list?.getBoundingClientRect().top ?? 0) + (list?.scrollTop ?? 0);
+  return JSON.stringify([asked, list?.scrollHeight, ...[within, left, width, height].map(Math.round)]);
+}
+
+function isInSight(element: HTMLElement | null): boolean {
+  if (!element || document.visibilityState === 'hidden') return false;
+  const { top, bottom } = element.getBoundingClientRect();
+  // What the list has scrolled away lies behind the composer.
+  const list = element.closest('[role="region"]')?.getBoundingClientRect() ?? { top: 0, bottom: window.innerHeight };
+  const seen = Math.min(bottom, list.bottom) - Math.max(top, list.top);
+  return seen > 0 && seen >= Math.min(ENOUGH, bottom - top);
+}
