@@ -77,3 +77,48 @@ async def test_a_failed_turn_is_asked_again_after_a_compaction_by_hand(open_scen
         with pytest.raises(NothingToContinue):
             await s.engine.continue_turn(s.id)
         assert await s.check() == []
+
+
+@pytest.mark.parametrize("status", [401, 418])
+@pytest.mark.parametrize("picks", ["patch", "patch back", "branch", "again"])
+async def test_a_model_picked_after_a_failed_turn_answers_when_it_is_continued(
+    open_scenario: Open, picks: str, status: int
+) -> None:
+    """An explicit choice wins until the next one: also the model that the session had before the prompt named one."""
+    async with open_scenario([fail(status), say("at last")]) as s:
+        await s.begin()
+        first = str((await s.engine.get_session(s.id)).model)
+        named = f"{first.split('/')[0]}/named"
+        picked = first if picks == "patch back" else f"{first.split('/')[0]}/picked"
+        await (await s.engine.submit(s.id, "hello", model=named)).wait()
+        session_id = s.id
+        if picks == "branch":
+            newest = (await s.engine.messages(s.id))[-1].id
+            session_id = (await s.engine.branch(s.id, newest, model=picked)).id
+        else:
+            await s.engine.patch_session(s.id, model=picked)
+        await (await s.engine.continue_turn(session_id, mode="again" if picks == "again" else "on")).wait()
+        answer = (await s.engine.messages(session_id))[-1]
+        shown = str((await s.engine.get_session(session_id)).model)
+        model = dict(zip(("provider_id", "model_id"), picked.split("/"), strict=True))
+        assert (answer.metadata["model"], shown) == (model, picked)
+
+
+async def test_a_model_named_by_a_failed_prompt_still_answers_when_it_is_continued(open_scenario: Open) -> None:
+    """Nothing was picked since: the provider's refusal is not a choice."""
+    async with open_scenario([fail(401), say("at last")]) as s:
+        await s.begin()
+        provider = (await s.engine.get_session(s.id)).model.provider_id
+        await (await s.engine.submit(s.id, "hello", model=f"{provider}/named")).wait()
+        await (await s.engine.continue_turn(s.id)).wait()
+        assert str((await s.engine.get_session(s.id)).model) == f"{provider}/named"
+
+
+async def test_the_outcome_of_a_failed_turn_is_the_same_whenever_it_is_asked_for(open_scenario: Open) -> None:
+    """A client that sends its prompt again is given the outcome of the turn it began, error included."""
+    async with open_scenario([fail(400)]) as s:
+        await s.begin()
+        first = await (await s.engine.submit(s.id, "hello", message_id="c1")).wait()
+        again = await (await s.engine.submit(s.id, "hello", message_id="c1")).wait()
+        assert first.error is not None
+        assert again == first

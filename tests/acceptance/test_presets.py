@@ -45,16 +45,18 @@ async def test_outputs_are_long_enough_for_the_checkpoint_preset_to_trim_and_the
     calls = [then for n in range(3) for then in (call("dump", {"chars": 55_000 + n, "word": f"log{n}"}), say("seen"))]
     async with serving(tmp_path, *calls) as client:
         session_id = await begin(client)
-        for text in ("one", "two", "three", "four"):
+        for text in ("one", "two", "three"):
             await say_to(client, session_id, text)
         assert [len(one) for one in await outputs(client, session_id, "model")] == [55_000, 55_001, 55_002]
-        await say_to(client, session_id, "five")
-        trimmed, *whole = await outputs(client, session_id, "model")
-        assert [len(one) for one in whole] == [55_001, 55_002]
+        await say_to(client, session_id, "four")
+        trimmed, second, whole = await outputs(client, session_id, "model")
+        # One alone would free less than a fifth of what is usable.
+        assert (len(second), len(whole)) == (len(trimmed), 55_002)
         assert (trimmed.startswith("log0 begins xxx"), trimmed.endswith("xxx log0 ends")) == (True, True)
         assert 3_000 < len(trimmed) < 3_400
         assert trimmed.count("x") < 3_000
-        await say_to(client, session_id, "y" * 200_000)
+        # What is left of two outputs is less than a fifth, too: by itself it is cleared when the request would not fit.
+        assert (await client.post(f"/api/sessions/{session_id}/prune", {})).status == 200
         shown = await outputs(client, session_id, "model")
         assert [len(one) < 200 for one in shown] == [True, True, False], shown
         assert [len(one) for one in await outputs(client, session_id, "all")] == [55_000, 55_001, 55_002]

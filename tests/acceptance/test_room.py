@@ -63,25 +63,25 @@ async def test_a_prune_in_the_middle_of_a_turn_is_in_every_store_and_holds_after
     async with opened(tmp_path, tools=[look], url=url, window=20_000, config=config) as s:
         await s.begin()
         await s.allow("look")
-        for n in range(12):
-            s.model.add(then(call("look", {"n": n}), usage=Usage(3_600 + 850 * n - (4_000 if n > 9 else 0), 20)))
+        for n in range(24):
+            s.model.add(then(call("look", {"n": n}), usage=Usage(1_200 + 740 * n - (9_600 if n > 18 else 0), 20)))
         turn = await s.say("look at all of it")
         sent = [outputs(request.messages) for request in s.model.requests]
         assert [[n for n, text in enumerate(found) if "[output pruned" in text] for found in sent] == [
-            *[[]] * 10,
-            *[[*range(4)]] * 3,
+            *[[]] * 19,
+            *[[*range(13)]] * 6,
         ]
         session_id = s.id
     async with opened(tmp_path, tools=[look], url=url, window=20_000) as s:
-        assert [(await s.engine.request(turn.turn_id, n)).proven for n in range(13)] == [True] * 13
+        assert [(await s.engine.request(turn.turn_id, n)).proven for n in range(25)] == [True] * 25
         assert outputs(await s.engine.messages(session_id, view="model")) == sent[-1]
-        assert outputs(await s.engine.messages(session_id)) == [bulk(f"out{n}", 800) for n in range(12)]
+        assert outputs(await s.engine.messages(session_id)) == [bulk(f"out{n}", 800) for n in range(24)]
         await s.is_sound()
 
 
 @pytest.mark.rule("PR-2")
-async def test_the_last_five_steps_of_the_running_turn_stay_though_more_should_go(tmp_path: Path) -> None:
-    """A compaction is due, and what may go is enough to do without one."""
+async def test_the_newest_outputs_stay_though_more_should_go(tmp_path: Path) -> None:
+    """A quarter of what is usable. A compaction is due, and what may go is enough to do without one."""
     async with opened(tmp_path, tools=[look]) as s:
         await s.begin()
         await s.allow("look")
@@ -90,25 +90,27 @@ async def test_the_last_five_steps_of_the_running_turn_stay_though_more_should_g
         await s.say("look at all of it")
         whole = [bulk(f"out{n}", 800) for n in range(10)]
         sent = [outputs(request.messages) for request in s.model.requests]
-        assert sent == [*[whole[:n] for n in range(10)], [*[stub(800)] * 5, *whole[5:]]]
+        assert sent == [*[whole[:n] for n in range(10)], [*[stub(800)] * 7, *whole[7:]]]
         assert await s.kinds() == ["normal"]
 
 
 @pytest.mark.rule("PR-1", "PR-5")
 async def test_a_prune_that_gains_little_waits_until_a_compaction_is_due(tmp_path: Path) -> None:
-    """One output in front of long messages: a provider would read all of these again. Then it saves a summary."""
+    """Less than a fifth of what is usable: three outputs of four are protected. Then it saves a summary."""
     async with opened(tmp_path, tools=[look]) as s:
         await s.begin()
         await s.allow("look")
-        await looks(s, 1)
+        await looks(s, 4)
         for n, used in enumerate((100, 100, 100, 6_700)):
             s.model.add(answer(f"re{n}", used))
             await s.say(bulk(f"pasted{n}", 900))
         s.model.add(answer("waits", 9_200))
         await s.say("now")
         await s.say("and now")
-        assert [outputs(request.messages) for request in s.model.requests[-2:]] == [[bulk("out0", 800)], [stub(800)]]
-        assert await s.kinds() == ["normal"] * 7
+        whole = [bulk(f"out{n}", 800) for n in range(4)]
+        sent = [outputs(request.messages) for request in s.model.requests[-2:]]
+        assert sent == [whole, [stub(800), *whole[1:]]]
+        assert await s.kinds() == ["normal"] * 10
 
 
 @pytest.mark.rule("PR-1")
@@ -148,7 +150,7 @@ def bodies(messages: Any) -> list[Any]:
 
 @pytest.mark.rule("PR-1", "PR-2", "PR-4")
 async def test_by_hand_everything_that_is_not_protected_goes(tmp_path: Path) -> None:
-    """Not todos, not the last three answers, not short outputs; the second time there is nothing to do."""
+    """Not todos, not the last three steps, not short outputs; the second time there is nothing to do."""
     async with opened(tmp_path, tools=[look, todo], window=100_000) as s:
         await s.begin()
         await s.allow("look", "todo")
@@ -160,16 +162,15 @@ async def test_by_hand_everything_that_is_not_protected_goes(tmp_path: Path) -> 
         done = await s.engine.prune(s.id)
         after = await s.engine.context(s.id)
         assert done == Compacted(
-            compacted=True, strategy="prune", tokens_before=9_000, tokens_after=after.used, pruned=2
+            compacted=True, strategy="prune", tokens_before=9_000, tokens_after=after.used, pruned=4
         )
         assert outputs(await s.engine.messages(s.id, view="model")) == [
             bulk("todo1", 800),
             bulk("out0", 100),
-            stub(800),
-            stub(800),
-            *(bulk(f"out{n}", 800) for n in (3, 4, 5)),
+            *[stub(800)] * 4,
+            bulk("out5", 800),
         ]
-        assert (before.measured, after.measured, after.parts.pruned) == (True, False, 1_600)
+        assert (before.measured, after.measured, after.parts.pruned) == (True, False, 3_200)
         again = await s.engine.prune(s.id)
         assert again == Compacted(compacted=False, tokens_before=after.used, tokens_after=after.used)
         assert s.summariser.requests == []
@@ -194,25 +195,31 @@ async def test_the_newest_output_for_each_file_is_protected(tmp_path: Path) -> N
 
 @pytest.mark.rule("PR-3")
 async def test_checkpoint_trims_first_then_clears(tmp_path: Path) -> None:
-    """From 30 % the ends stay, from 50 % nothing does; outputs under the floor, lowered here, are left alone."""
+    """Above 30 % the ends stay, above 50 % nothing does, once that frees a fifth or the request would not fit; outputs
+    under the floor, lowered here, are left alone."""
     config = settings(preset="checkpoint", pruning={"min_chars": 19_999, "min_total_chars": 3_000})
     async with opened(tmp_path, tools=[look], window=100_000, config=config) as s:
         await s.begin()
         await s.allow("look")
-        big = 20_000 * 11 // 40
-        await looks(s, 1, used=100, size=big)
-        await looks(s, 1, used=100, size=1_000, first=1)
-        await looks(s, 3, used=30_001, size=10, first=2)
-        whole = bulk("out0", big)
+        big = 50_000 * 11 // 40
+        await looks(s, 2, used=100, size=big)
+        await looks(s, 1, used=100, size=1_000, first=2)
+        await looks(s, 2, used=30_001, size=10, first=3)
         await s.say("now")
         kept = outputs(s.model.requests[-1].messages)
         middle = f"[about {big} tokens in all; the middle was pruned to save room]"
-        assert kept[0] == f"{whole[:1_500]}\n{middle}\n{whole[-1_500:]}"
-        assert kept[1] == bulk("out1", 1_000)
+        for n in (0, 1):
+            whole = bulk(f"out{n}", big)
+            assert kept[n] == f"{whole[:1_500]}\n{middle}\n{whole[-1_500:]}"
+        assert kept[2] == bulk("out2", 1_000)
         s.model.add(answer("more", 60_000))
         await s.say("more")
         await s.say("and more")
-        assert outputs(s.model.requests[-1].messages)[:2] == [stub(big), bulk("out1", 1_000)]
+        assert outputs(s.model.requests[-1].messages) == kept
+        s.model.add(answer("again", 60_000))
+        await s.say("again")
+        await s.say(bulk("much", 25_000))
+        assert outputs(s.model.requests[-1].messages)[:3] == [stub(big), stub(big), bulk("out2", 1_000)]
         await s.is_sound()
 
 
@@ -228,7 +235,7 @@ async def test_after_a_context_length_error_smaller_outputs_go_too_once(tmp_path
         s.model.add(fail(kind="overflow", text="too long"), answer("fits"))
         assert (await s.say("now")).status == "completed"
         pruned = await s.engine.store.load_pruned(s.id)
-        assert [(one.seq, one.tokens, one.keep) for one in pruned] == [(1, 1_000, 0)] * 3
+        assert [(one.seq, one.tokens, one.keep) for one in pruned] == [(1, 1_000, 0)] * 5
         assert outputs(s.model.requests[-2].messages) == [bulk(f"out{n}", 1_000) for n in range(6)]
         await s.is_sound()
 

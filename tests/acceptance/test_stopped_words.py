@@ -154,10 +154,10 @@ async def test_an_aborted_subagent_says_that_its_parent_did_it(open_scenario: Op
         assert await ends(s, child.id) == [("aborted", "aborted by parent", None)]
         # A slow machine has been told which session it is before the abort; then the words say that, too.
         told = [line.partition("\n\nbefore that it gave:")[0] for line in await s.transcript()]
-        assert told == ["user: delegate", f'task {{"prompt":"think"}} → error: {BY_USER}']
+        assert told == ["user: delegate", f'task {{"prompt":"think"}} → error: aborted by parent: {BY_USER}']
         await s.prompt("and now?")
         assert [str(said).partition("\n\nbefore that it gave:")[0] for said in results(s.model.requests[0])] == [
-            BY_USER
+            f"aborted by parent: {BY_USER}"
         ]
         assert await s.check() == []
 
@@ -205,7 +205,11 @@ async def test_a_call_whose_subagent_was_stopped_still_names_its_session(open_sc
         [part] = [part for one in await s.engine.messages(s.id) for part in one.parts if part["type"] == "tool-task"]
         about = part.pop("resultProviderMetadata")
         told = part.pop("errorText").partition("\n")[0]
-        who = BY_USER if stopped == "parent" else "the subagent did not finish: aborted by the user"
+        who = (
+            f"aborted by parent: {BY_USER}"
+            if stopped == "parent"
+            else "the subagent did not finish: aborted by the user"
+        )
         assert told == who
         assert about == {"clew": {"session_id": child.id, "steps": 1}}
         assert part == {
@@ -262,4 +266,54 @@ async def test_a_subagent_whose_host_was_killed_says_so(open_scenario: Open, tmp
         assert (await ends(s), await ends(s, child.id)) == ([("failed", None, "interrupted")],) * 2
         assert await s.transcript() == ["user: delegate", f'task {{"prompt":"think"}} → error: {BY_RESTART}']
         assert transcript(await s.engine.messages(child.id))[0] == "user: think"
+        assert await s.check() == []
+
+
+@pytest.mark.rule("SR-3")
+@pytest.mark.parametrize("how", ["abort", "interrupt", "timeout", "kill"])
+async def test_whoever_ends_the_parent_both_sides_say_truly_what_ended_the_subagent(
+    open_scenario: Open, tmp_path: Path, how: str
+) -> None:
+    """The child's own calls as well: with its parent, unless its process died."""
+    digging = Digging()
+
+    @clew.tool(timeout_ms=1_000)
+    async def hire(context: clew.ToolContext) -> str:
+        """Have it done by a subagent, but not for long."""
+        return (await context.spawn_child("dig", None)).text
+
+    rules = [clew.Rule(permission="*", pattern="*", action="allow")]
+    name = "hire" if how == "timeout" else "task"
+    arguments = {} if how == "timeout" else {"prompt": "dig"}
+    script = [call(name, arguments), call("dig", {}), say("I see.")]
+    async with open_scenario(script, tools=[digging.tool, hire], rules=rules) as s:
+        await s.begin()
+        submission = await s.send("delegate")
+        await digging.started.wait()
+        (child,) = (await s.engine.list_sessions(kind="subagent")).sessions
+        await s.engine.backup(tmp_path / "killed.db")
+        if how == "interrupt":
+            await s.send("no, this", on_busy="interrupt")
+        elif how != "timeout":
+            await s.engine.abort(s.id)  # of a kill the copy is what is left
+        await submission.wait()
+        await ended(s.engine)
+    url = f"sqlite:///{tmp_path}/{'killed' if how == 'kill' else 'store'}.db"
+    async with open_scenario([say("fine")] * 2, url=url) as s:
+        await s.begin()
+        await s.prompt("and now?")
+        parts = [part for one in await s.engine.messages(s.id) for part in one.parts if part["type"] == f"tool-{name}"]
+        [text] = [part["errorText"].partition("\n")[0] for part in parts]
+        await (await s.engine.submit(child.id, "and you?")).wait()
+        childs = [part for one in await s.engine.messages(child.id) for part in one.parts if part["type"] == "tool-dig"]
+        told = {
+            "abort": (f"aborted by parent: {BY_USER}", "aborted by parent; its effects are unknown"),
+            "interrupt": (f"aborted by parent: {BY_PROMPT}", "aborted by parent; its effects are unknown"),
+            "timeout": (
+                "hire did not end within 1 s and was stopped; its effects are unknown",
+                "aborted by parent; its effects are unknown",
+            ),
+            "kill": (BY_RESTART, BY_RESTART),
+        }
+        assert (text, *(part["errorText"] for part in childs)) == told[how]
         assert await s.check() == []

@@ -108,10 +108,10 @@ async def test_what_a_summary_between_turns_leaves_out_is_found_again_by_a_plain
 @pytest.mark.parametrize(
     ("by", "steps", "compactions", "expected"),
     [
-        (MODEL, 6, 1, Count(36, 23, 31, 5, 0)),
-        (RULE, 6, 1, Count(36, 0, 10, 26, 0)),
-        pytest.param(MODEL, 16, 3, Count(86, 63, 71, 15, 0), marks=pytest.mark.slow),
-        pytest.param(RULE, 16, 3, Count(86, 0, 10, 76, 0), marks=pytest.mark.slow),
+        (MODEL, 6, 1, Count(36, 3, 27, 9, 0)),
+        (RULE, 6, 1, Count(36, 0, 26, 10, 0)),
+        pytest.param(MODEL, 16, 3, Count(86, 55, 73, 13, 0), marks=pytest.mark.slow),
+        pytest.param(RULE, 16, 3, Count(86, 0, 20, 66, 0), marks=pytest.mark.slow),
     ],
 )
 async def test_what_a_summary_inside_a_turn_leaves_out_is_found_again_in_the_same_turn(
@@ -133,5 +133,6 @@ async def test_what_a_summary_inside_a_turn_leaves_out_is_found_again_in_the_sam
         found, only_recalled = await errand.counted(s, facts, made)
         record_property("figure", figure("inside a turn", by, made, found))
         assert (made, found) == (compactions, expected)
-        assert by == RULE or only_recalled == {"middle of an output"}
+        # Of outputs that were stubs for long nothing is told; the middle of the others neither.
+        assert by == RULE or only_recalled <= {f"{place} of an output" for place in ("start", "middle", "end")}
         await s.is_sound()

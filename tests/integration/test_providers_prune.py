@@ -62,7 +62,7 @@ async def read_on(wire: WireServer, engine: Engine, session_id: str, folder: Pat
 async def test_a_long_turn_prunes_its_own_old_outputs_once_and_pays_for_no_summary(
     wire: WireServer, tmp_path: Path
 ) -> None:
-    """At 60 % the oldest go until it is below 40 %; the last five steps stay, and so does all that is stored."""
+    """From 60 % on the oldest go, at once what twelve steps take; the newest quarter stays, and all that is stored."""
     # It is pruned before the 22nd call, after which the provider counts less.
     used = [3_000 + 1_000 * n - (9_000 if n > 20 else 0) for n in range(STEPS)]
     async with opened(wire, "anthropic", tmp_path, window=WINDOW) as (engine, session_id):
@@ -104,7 +104,7 @@ async def test_what_a_prune_left_as_it_was_is_still_kept_at_the_next_one(tmp_pat
         """Reads the next passage, or says that it is done; what was sent is counted as it is."""
         arrived.append(request.json)
         started = ANTHROPIC.start(input_tokens=len(characters(request.json)) // 4)
-        if (n := len(arrived)) > 36:
+        if (n := len(arrived)) > 50:
             return [*ok(), started, *ANTHROPIC.text_block(0, "fine"), *ANTHROPIC.stop()]
         call = ANTHROPIC.tool_block(0, f"toolu_{n:020}", "read", json.dumps({"path": f"file{n % 7}", "limit": 120 + n}))
         return [*ok(), started, *call, *ANTHROPIC.stop("tool_use")]
@@ -130,7 +130,7 @@ async def test_what_a_prune_left_as_it_was_is_still_kept_at_the_next_one(tmp_pat
 
 @pytest.mark.rule("PR-2", "PR-5")
 async def test_between_steps_a_prune_waits_until_it_would_be_one_for_long(wire: WireServer, tmp_path: Path) -> None:
-    """Five steps fill more than 40 % by themselves: they would be pruned one by one. They are summarised instead, and
+    """Six steps are more than half of the window: they would be pruned one by one. They are summarised instead, and
     the summariser is told only the ends of each."""
     async with opened(wire, "anthropic", tmp_path, window=10_000, max_output=1_000) as (engine, session_id):
         for n in range(6):

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.compaction.budget import estimate_tokens
+from clew.compaction.budget import Window, estimate_message, estimate_part, estimate_tokens
 from clew.compaction.policy import Policy, policy_for
 from clew.compaction.prune import plan_prune
 from clew.config import CompactionConfig, PruningConfig
@@ -34,11 +34,15 @@ def reply(id_: str, *parts: dict[str, Any]) -> Message:
 
 
 LAST = [reply(f"last{number}", START, {"type": "text", "text": "done"}) for number in range(3)]
-"""The last three assistant messages are protected; these let the ones before them go."""
+"""The last three steps are protected; these let the ones before them go."""
 
 
 def plan(messages: Sequence[Message], rules: Policy | None = None, **given_: Any) -> tuple[Pruned, ...]:
-    known: dict[str, Any] = {"used": 1_000, "limit": 1_000, "at": 7, "already": {}, "base_index": {}, **given_}
+    """What is pruned before the last steps. ``usable`` is next to nothing unless given, so that no output of some size
+    is protected by its age, nor a prune too small."""
+    limit = given_.pop("limit", 1_000)
+    window = Window(limit, limit - given_.pop("usable", 10), limit)
+    known: dict[str, Any] = {"used": 1_000, "window": window, "at": 7, "already": {}, "base_index": {}, **given_}
     return plan_prune([*messages, *LAST], rules or policy(), **known)
 
 
@@ -124,12 +128,12 @@ def test_results_the_loop_steers_by_are_protected() -> None:
 
 
 @pytest.mark.rule("PR-2")
-def test_the_last_three_assistant_messages_are_protected() -> None:
-    """A summary and user messages between them do not count."""
+def test_a_message_without_steps_is_one() -> None:
+    """As other programs write them. A summary and user messages between them do not count."""
     boundary = Message("s", "assistant", [{"type": "text", "text": "summary"}], {"summary": True})
     messages = [reply(name, call(900)) for name in "abcd"]
     between = [boundary, messages[0], messages[1], Message("u", "user", [], {}), messages[2], messages[3]]
-    found = plan_prune(between, policy(), used=9, limit=9, at=7, already={}, base_index={}, by_hand=True)
+    found = plan_prune(between, policy(), used=9, window=Window(9, 0, 9), at=7, already={}, base_index={}, by_hand=True)
     assert taken(found) == [("a", 0, 0)]
 
 
@@ -137,46 +141,70 @@ def running(id_: str, *parts: dict[str, Any]) -> Message:
     return Message(id_, "assistant", list(parts), {"turn_id": "now"})
 
 
-@pytest.mark.rule("PR-2")
-def test_of_the_running_turn_the_last_five_steps_are_protected() -> None:
-    """Over all of its messages, and beside the last three answers of earlier turns."""
-    before = [reply(name, call(900)) for name in "abcd"]
-    first = running("x", *[START, call(900), call(900)] * 4)
-    second = running("y", *[START, call(900)] * 3)
-    found = plan_prune(
-        [*before, first, second],
-        policy(),
-        used=9,
-        limit=9,
-        at=7,
-        already={},
-        base_index={},
-        running="now",
-        by_hand=True,
-    )
-    assert taken(found) == [("a", 0, 0), ("x", 1, 0), ("x", 2, 0), ("x", 4, 0), ("x", 5, 0)]
-    alone = running("z", *[START, call(900)] * 7)
-    assert taken(plan([alone], running="now", base_index={"z": 10}, by_hand=True)) == [("z", 11, 0), ("z", 13, 0)]
+@pytest.mark.rule("PR-2", "CP-16")
+def test_the_last_three_steps_are_protected_over_all_turns() -> None:
+    """However large they are, of the running turn and of the one before it."""
+    before = reply("x", *[START, call(900), call(900)] * 4)
+    now = running("y", *[START, call(900)] * 2)
+    known: dict[str, Any] = {
+        "used": 9_999,
+        "window": Window(9_999, 9_989, 9_999),
+        "at": 7,
+        "already": {},
+        "base_index": {},
+    }
+    ways: list[dict[str, Any]] = [{}, {"by_hand": True}, {"aggressive": True}]
+    for asked in ways:
+        found = plan_prune([before, now], policy(), **known, **asked)
+        assert taken(found) == [("x", index, 0) for index in (1, 2, 4, 5, 7, 8)]
+    assert taken(plan_prune([now], policy(), **{**known, "base_index": {"y": 10}}, pressing=True)) == []
 
 
-@pytest.mark.rule("PR-1", "PR-2")
-def test_between_steps_a_prune_that_does_not_get_there_waits_until_it_presses() -> None:
-    """Else each step would prune the one output that is five steps old by then."""
-    messages = [running("x", *[START, call(4_000)] * 7)]
-    few: dict[str, Any] = {"limit": 10_000, "running": "now"}
-    assert [len(plan(messages, used=used, **few)) for used in (6_000, 6_200, 9_000)] == [2, 0, 0]
-    assert len(plan(messages, used=9_000, pressing=True, **few)) == 2
-    assert len(plan([reply("a", call(4_000))], used=9_000, **few)) == 1
+@pytest.mark.rule("CP-16")
+def test_the_newest_outputs_are_protected_up_to_a_quarter_of_what_is_usable() -> None:
+    """By tokens over all turns, todos and short outputs included; an output that is only partly within is not."""
+    older = [reply(name, START, call(4_000)) for name in "abcdef"]
+    known: dict[str, Any] = {"used": 9_000, "limit": 10_000}
+    gone = [taken(plan(older, **known, usable=usable)) for usable in (4_000, 7_900, 8_000)]
+    assert [[name for name, *_ in one] for one in gone] == [[*"abcde"], [*"abcde"], [*"abcd"]]
+    steered = [*older, reply("t", START, call(4_000, "todo"))]
+    assert [name for name, *_ in taken(plan(steered, **known, usable=8_000))] == [*"abcde"]
+    # A person who asks, and a provider that refused, leave only the newest steps.
+    asked = [taken(plan(older, **{**known, how: True}, usable=8_000)) for how in ("by_hand", "aggressive")]
+    assert [[name for name, *_ in one] for one in asked] == [[*"abcdef"]] * 2
+    # 001 says nothing of tokens.
+    rules = policy("checkpoint", min_chars=3_000, min_total_chars=0)
+    assert [name for name, *_ in taken(plan(older, rules, **known, usable=8_000))] == [*"abcdef"]
 
 
-@pytest.mark.rule("PR-1", "PR-5")
-def test_a_prune_that_gains_little_for_what_is_read_again_waits_until_it_presses() -> None:
-    """One output in front of four times as much text: with every turn one more would go, and all behind it is new."""
-    one, two = [reply("a", call(2_000))], [reply("a", call(2_000)), reply("b", call(2_000))]
-    said = {length: Message("u", "user", [{"type": "text", "text": "x" * length}], {}) for length in (7_000, 9_000)}
-    few: dict[str, Any] = {"used": 6_000, "limit": 10_000}
-    assert [len(plan([*one, said[length]], **few)) for length in said] == [1, 0]
-    assert [len(plan([*one, said[9_000]], pressing=True, **few)), len(plan([*two, said[9_000]], **few))] == [1, 2]
+@pytest.mark.rule("CP-16")
+def test_a_prune_frees_a_fifth_of_what_is_usable_or_waits_until_the_request_would_not_fit() -> None:
+    """Outputs of 1,000 tokens, with stubs of 12; a quarter of 9,900 holds two of them."""
+    few: dict[str, Any] = {"used": 9_000, "limit": 10_000}
+    few_old = [reply(name, START, call(4_000)) for name in "abcd"]
+    for rules in (policy(), policy("checkpoint", min_chars=3_000, min_total_chars=0, keep_chars=10)):
+        for inside in (False, True):
+            assert (
+                len(plan(few_old, rules, **few, usable=9_900 if rules.preset == "guide" else 21_000, inside=inside))
+                == 0
+            )
+            assert len(plan(few_old, rules, **few, usable=9_900, inside=inside, pressing=True)) > 0
+    assert len(plan([reply("z", START, call(4_000)), *few_old], **few, usable=9_900)) == 3
+
+
+@pytest.mark.rule("CP-16", "PR-5")
+def test_between_steps_a_prune_makes_room_for_twelve_steps_or_waits_until_a_summary_is_due() -> None:
+    """Else the next one would come a few steps later, and a provider would read all again."""
+
+    def turn(steps: int) -> list[Message]:
+        return [running("x", *[START, call(4_000)] * steps)]
+
+    few: dict[str, Any] = {"limit": 40_000, "usable": 36_000, "inside": True}
+    found = {steps: len(plan(turn(steps), used=1_100 * steps + 3_000, **few)) for steps in range(19, 25)}
+    # A quarter of 36,000 holds nine outputs.
+    assert found == {19: 0, 20: 0, 21: 0, 22: 13, 23: 13, 24: 13}
+    assert len(plan(turn(21), used=26_100, **few, due=True)) == 12
+    assert len(plan(turn(21), used=26_100, **{**few, "inside": False})) == 10
 
 
 @pytest.mark.rule("PR-2")
@@ -290,3 +318,88 @@ def test_pruning_settles(outputs: list[list[int]], preset: str, used: int) -> No
             saved += estimate_tokens(before) - estimate_tokens(now)
         sent.append(msgspec.structs.replace(message, parts=parts))
     assert plan(sent, rules, used=used - saved, limit=60_000, already=already) == ()
+
+
+_SIZES = [0, 50, 399, 401, 900, 3_001, 8_000, 30_000]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[list[dict[str, Any]]]]:
+    """Turns of steps of calls: of files and of others, protected ones, some short."""
+    tools = st.sampled_from(["bash", "bash", "grep", "read", "write", "todo", "skill"])
+
+    def made(chars: int, tool: str, n: int) -> dict[str, Any]:
+        return call(chars, tool, **({"path": f"file{n}"} if tool in ("read", "write") else {}))
+
+    calls_ = st.builds(made, st.sampled_from(_SIZES), tools, st.integers(0, 7))
+    return draw(st.lists(st.lists(st.lists(calls_, max_size=3), min_size=1, max_size=8), min_size=1, max_size=8))
+
+
+@pytest.mark.rule("CP-16", "PR-2", "PR-4")
+@given(histories(), st.sampled_from(["guide", "overlay", "turn", "checkpoint"]), st.sampled_from([8_000, 20_000]))
+@settings(max_examples=150)
+def test_at_every_change_what_goes_is_older_than_what_stays(
+    turns: list[list[list[dict[str, Any]]]], preset: str, limit: int
+) -> None:
+    """The history is sent step by step. Each time: nothing younger goes before something older that may; never the
+    last three steps, nor the newest quarter; at least a fifth is freed, or the request would not fit."""
+    rules = policy(preset, min_chars=400, min_total_chars=0, keep_chars=100)
+    window = Window(limit, limit // 10, limit - limit // 10)
+    already: dict[tuple[str, int], Pruned] = {}
+    stored: list[Message] = []
+    for number, steps in enumerate(turns):
+        messages = stored
+        for count in range(1, len(steps) + 1):
+            parts = [part for step in steps[:count] for part in (START, *step)]
+            messages = [*stored, Message(f"m{number}", "assistant", parts, {"turn_id": f"t{number}"})]
+            sent = [_shown(message, already) for message in messages]
+            used = 500 + sum(estimate_message(message) for message in sent)
+            pressing = used > limit
+            known: dict[str, Any] = {"window": window, "at": 1, "already": already, "base_index": {}}
+            asked: dict[str, Any] = {"inside": count > 1, "due": used >= window.threshold, "pressing": pressing}
+            found = plan_prune(sent, rules, used=used, **known, **asked)
+            assert found == plan_prune(sent, rules, used=used, **known, **asked)
+            if not found:
+                continue
+            _check_change(sent, found, already, rules, window)
+            already.update({(one.message_id, one.part): one for one in found})
+            freed = used - 500 - sum(estimate_message(_shown(message, already)) for message in messages)
+            assert pressing or freed * 10 >= window.usable // 5 * 11 - 11 * len(found)
+        stored = messages
+
+
+def _shown(message: Message, already: dict[tuple[str, int], Pruned]) -> Message:
+    parts = [
+        prune_part(part, one) if (one := already.get((message.id, index))) else part
+        for index, part in enumerate(message.parts)
+    ]
+    return msgspec.structs.replace(message, parts=parts)
+
+
+def _check_change(
+    sent: list[Message],
+    found: Sequence[Pruned],
+    already: dict[tuple[str, int], Pruned],
+    rules: Policy,
+    window: Window,
+) -> None:
+    """By a plain walk of its own over all parts, oldest first."""
+    walk = [(message.id, index, part) for message in sent for index, part in enumerate(message.parts)]
+    steps = [place for place, (_, _, part) in enumerate(walk) if part == START]
+    goes = {(one.message_id, one.part) for one in found}
+    gone = [place for place, (name, index, _) in enumerate(walk) if (name, index) in goes]
+    assert max(gone) < (steps[-3] if len(steps) >= 3 else 0)
+    newest_files: dict[str, int] = {}
+    for place in reversed(range(len(walk))):
+        path = walk[place][2].get("input", {}).get("path")
+        if path is not None and path not in newest_files and len(newest_files) < 5:
+            newest_files[path] = place
+    for place in range(max(gone)):
+        name, index, part = walk[place]
+        whole = output_text(part) or ""
+        may_stay = part.get("type") in ("tool-todo", "tool-skill") or place in newest_files.values()
+        if (name, index) not in goes and (name, index) not in already and len(whole) > 400:
+            assert may_stay, (place, gone)
+    if rules.preset != "checkpoint":
+        kept = sum(estimate_part({**part, "input": {}}) for _, _, part in walk[max(gone) :] if output_text(part))
+        assert kept * 40 > window.usable * 11

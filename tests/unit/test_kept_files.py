@@ -86,7 +86,7 @@ def test_what_has_not_changed_is_not_opened_again(tmp_path: Path, monkeypatch: p
     first = [one for one, _ in looks(tmp_path, tmp_path)]
     agents, skills = AgentCatalog.load(None, tmp_path), SkillCatalog.load(None, tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(contained, "_open_below", lambda *_: pytest.fail("a file was opened"))
+        patched.setattr(contained, "_open", lambda *_: pytest.fail("a file was opened"))
         patched.setattr(os, "scandir", lambda *_: pytest.fail("a folder was listed"))
         assert AgentCatalog.load(None, tmp_path) is agents
         assert SkillCatalog.load(None, tmp_path) is skills
@@ -208,7 +208,11 @@ def removed(path: Path, word: str) -> None:
 
 def linked(path: Path, word: str) -> None:
     """To a file of that content beside it, out of the workspace, or to nothing."""
-    target = {"aaa": path.with_name(f"{word}.txt"), "bbb": Path("/etc/passwd"), "ccc": path.with_name("nothing")}[word]
+    # Other steps write and close what is linked to: it is a file of the test's own.
+    outside = next(folder for folder in path.parents if folder.name == "here").with_name("outside.txt")
+    outside.unlink(missing_ok=True)
+    outside.write_text("root:x:0:0\n")
+    target = {"aaa": path.with_name(f"{word}.txt"), "bbb": outside, "ccc": path.with_name("nothing")}[word]
     path.parent.mkdir(parents=True, exist_ok=True)
     if word == "aaa":
         target.write_text(AGENT.format(word))

@@ -76,13 +76,14 @@ class Count(NamedTuple):
 class Ruler(msgspec.Struct, frozen=True):
     """What characters take: ``tokens`` for so many ``chars``; and what ``files`` do.
 
-    ``provider_id``: to whom reasoning may go back.
+    ``provider_id`` is the provider that reasoning is sent back to; ``seals`` names others whose reasoning it accepts.
     """
 
     tokens: int = 1
     chars: int = 4
     provider_id: str | None = None
     files: FileRule = UNKNOWN
+    seals: tuple[str, ...] = ()
 
 
 USUAL: Final = Ruler()
@@ -140,18 +141,18 @@ def plain_tokens(chars: int, ruler: Ruler = USUAL) -> int:
     return min(chars // 4, chars * ruler.tokens // ruler.chars)
 
 
-def learn(counts: Sequence[Count], provider_id: str, files: FileRule = UNKNOWN) -> Ruler:
+def learn(counts: Sequence[Count], provider_id: str, files: FileRule = UNKNOWN, seals: tuple[str, ...] = ()) -> Ruler:
     """What characters take by the newest counts of a session's calls, as soon as there are three that agree.
 
     One alone may have counted something else: a gateway leaves out what was cached, a scripted model says anything.
     """
     newest = counts[-_AGREE:]
     if len(newest) < _AGREE or min(one.chars for one in newest) < _LEARNS_FROM:
-        return Ruler(provider_id=provider_id, files=files)
+        return Ruler(provider_id=provider_id, files=files, seals=seals)
     shares = [Fraction(max(one.tokens, 0), max(one.chars, 1)) for one in newest]
     if min(shares) < _LIKELY[0] or max(shares) > _LIKELY[1] or max(shares) > min(shares) * _WITHIN:
-        return Ruler(provider_id=provider_id, files=files)
-    return Ruler(sum(one.tokens for one in newest), sum(one.chars for one in newest), provider_id, files)
+        return Ruler(provider_id=provider_id, files=files, seals=seals)
+    return Ruler(sum(one.tokens for one in newest), sum(one.chars for one in newest), provider_id, files, seals)
 
 
 def count_of(usage: Usage, chars: int, others: int) -> Count:
@@ -161,7 +162,7 @@ def count_of(usage: Usage, chars: int, others: int) -> Count:
 
 def estimate_part(part: p.Part, ruler: Ruler = USUAL) -> int:
     """Tokens of one part as it is sent."""
-    return estimate_tokens(_chars(part, ruler.provider_id), ruler) + _file_tokens(part, ruler.files)
+    return estimate_tokens(_chars(part, ruler), ruler) + _file_tokens(part, ruler.files)
 
 
 class _Extent(NamedTuple):
@@ -181,9 +182,9 @@ def _extent_of(message: Message, ruler: Ruler) -> _Extent:
         return known[1]
     parts = message.parts
     extent = _Extent(
-        tuple(_chars(part, ruler.provider_id) for part in parts),
+        tuple(_chars(part, ruler) for part in parts),
         sum(map(_chars, parts)),
-        sum(_sealed_chars(part, ruler.provider_id) for part in parts),
+        sum(_sealed_chars(part, ruler) for part in parts),
         sum(_file_tokens(part, ruler.files) for part in parts),
     )
     message.memo["extent"] = key, extent
@@ -359,15 +360,17 @@ def _file_tokens(part: p.Part, rule: FileRule) -> int:
     return estimate_tokens(size // _BYTES_A_CHARACTER) if known is None else known
 
 
-def _sealed_chars(part: p.Part, provider_id: str | None) -> int:
+def _sealed_chars(part: p.Part, ruler: Ruler) -> int:
     """Characters of reasoning that goes back to its provider. What it shows may be shorter than what it sealed."""
-    own = p.provider_data(part, provider_id) if provider_id and p.kind_of(part) == "reasoning" else None
+    if ruler.provider_id is None or p.kind_of(part) != "reasoning":
+        return 0
+    own = p.seal_of(part, (ruler.provider_id, *ruler.seals))
     return 0 if own is None else max(len(p.text_of(part, "reasoning") or ""), len(p.text_at(own, "signature") or ""))
 
 
-def _chars(part: p.Part, provider_id: str | None = None) -> int:
+def _chars(part: p.Part, ruler: Ruler = USUAL) -> int:
     """Characters of a part as it is sent; an image has none, and reasoning only for the provider it came from."""
-    if sealed := _sealed_chars(part, provider_id):
+    if sealed := _sealed_chars(part, ruler):
         return sealed
     if p.is_call(part):
         return len(p.tool_name(part)) + len(p.input_text(part)) + len(p.result_text(part))

@@ -11,7 +11,7 @@ import msgspec
 
 from clew.compaction import budget as b
 from clew.compaction.policy import Policy
-from clew.compaction.prune import may_go, plan_prune
+from clew.compaction.prune import least_gain, may_go, plan_prune
 from clew.transcript.file_rule import UNKNOWN, FileRule
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
@@ -37,6 +37,8 @@ class RequestFrame(msgspec.Struct, frozen=True, kw_only=True):
     tools_chars: int
     files: FileRule = UNKNOWN
     workspace_root: str | None = None
+    seals: tuple[str, ...] = ()
+    """Other providers whose reasoning the model is sent."""
 
 
 class ContextParts(msgspec.Struct, frozen=True):
@@ -92,7 +94,7 @@ class Context:
         self.messages: list[Message] = without_begun(self._all)
         self._asked_prune: int | None = None
         self.counts: tuple[b.Count, ...] = tuple(counts)
-        self.ruler: b.Ruler = b.learn(self.counts, frame.model.provider_id, frame.files)
+        self.ruler: b.Ruler = b.learn(self.counts, frame.model.provider_id, frame.files, frame.seals)
         self._measured = measured
         self._size: b.Size | None = None
 
@@ -178,7 +180,7 @@ class Context:
         told = [step for step in (*earlier, *steps) if step.model.plain == self.frame.model.plain]
         told = [step for step in told if len(step.sized) == 2 and not step.is_estimated]
         self.counts = tuple(b.count_of(step.usage, *step.sized) for step in told)
-        self.ruler = b.learn(self.counts, self.frame.model.provider_id, self.frame.files)
+        self.ruler = b.learn(self.counts, self.frame.model.provider_id, self.frame.files, self.frame.seals)
         views = [step.view for step in steps if len(step.view) > 1]
         self._asked_prune = views[-1][1] if views else None
         by_message: dict[str, list[Step]] = {}
@@ -240,18 +242,21 @@ class Context:
 
     def plan_prune(self, at: int, *, aggressive: bool = False, by_hand: bool = False) -> tuple[Pruned, ...]:
         """Which tool outputs would become stubs now."""
+        running = self.live.turn_id if self.live is not None else None
+        inside = any(one.role == "assistant" and one.turn_id == running for one in self.messages) if running else False
         return plan_prune(
             self.messages,
             self.policy,
             used=self.size.used,
-            limit=self.window.limit,
+            window=self.window,
             at=at,
             already=self.prunes,
             base_index=self.offsets,
             ruler=self.ruler,
-            running=self.live.turn_id if self.live is not None else None,
             workspace_root=self.frame.workspace_root,
-            pressing=self.fires or self.overflows,
+            inside=inside,
+            due=self.fires,
+            pressing=self.overflows or self.size.used > self.window.limit or (self.fires and not inside),
             aggressive=aggressive,
             by_hand=by_hand,
         )
@@ -263,9 +268,9 @@ class Context:
 
     @property
     def crowded(self) -> bool:
-        """It is as large as what outputs are pruned at."""
-        share = self.policy.pruning.hard_pct
-        return share is not None and b.reaches(self.size.used, self.window.limit, share, strict=False)
+        """Whether less room is left than a prune frees, so that room would have to be made again soon."""
+        least = least_gain(self.messages, self.policy, self.window, self.ruler)
+        return self.size.used + least > self.window.threshold
 
     @property
     def overflows(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Final, Literal
@@ -39,6 +40,16 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
     over_chars: int = 400
     min_total_chars: int = 0
     keep_chars: int = 1_500
+
+    @property
+    def in_large_steps(self) -> bool:
+        """Whether a pass continues below the share of the window at which it started; not so in 001."""
+        return self.until_pct is not None
+
+    @property
+    def newest_share(self) -> Fraction:
+        """The share of the usable window where the newest outputs are protected. In 001 only the newest steps are."""
+        return Fraction(1, 4) if self.in_large_steps else Fraction(0)
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):

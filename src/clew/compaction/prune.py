@@ -1,33 +1,36 @@
 """Pruning: which tool outputs the model is shown as a stub, or only the ends of. The stored output is not touched.
 
-Oldest first, and in one large step until there is room for many more. Some outputs are protected: what the loop steers
-by (``todo``, ``task``, ``skill``), the newest answers of earlier turns, the newest steps of the running one, and the
-newest output for each file last worked on.
+Oldest first over all turns, in one large step or none. Some outputs are protected: what the loop steers by (``todo``,
+``task``, ``skill``), the newest ones by tokens and by steps, and the newest output for each file last worked on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import dropwhile
+from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
 
-from clew.compaction.budget import USUAL, Ruler, estimate_part, estimate_tokens, reaches
+from clew.compaction.budget import USUAL, Ruler, Window, estimate_part, estimate_tokens, reaches
 from clew.compaction.files import file_path, name_of
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
 from clew.transcript.part import giver_of, is_growing, output_text, steps_in, tool_name
 from clew.transcript.pruned import Pruned, prune_part
 
-__all__ = ["may_go", "plan_prune"]
+__all__ = ["least_gain", "may_go", "plan_prune"]
 
 PROTECTED_TOOLS: Final = frozenset({"todo", "task", "skill"})
-PROTECTED_MESSAGES: Final = 3
-PROTECTED_STEPS: Final = 5
+PROTECTED_STEPS: Final = 3
 PROTECTED_FILES: Final = 5
-WORTH: Final = 4
-"""So many times what it gains a prune may make a provider read again."""
+LEAST_GAIN: Final = Fraction(1, 5)
+"""Of what is usable, a prune frees at least so much."""
+LARGE_GAIN: Final = Fraction(1, 3)
+"""The same for presets that prune in large steps."""
+MAX_LEAST_GAIN: Final = Fraction(27, 50)
+STEPS_OF_ROOM: Final = 12
+"""A large step makes room for so many more steps like the newest ones: at least ten, also when they grow a little."""
 AGGRESSIVE_CHARS: Final = 400
 """Outputs over so many characters go when a provider has said that the request is too long."""
 
@@ -49,63 +52,70 @@ def plan_prune(
     policy: Policy,
     *,
     used: int,
-    limit: int,
+    window: Window,
     at: int,
     already: Mapping[_Key, Pruned],
     base_index: Mapping[str, int],
     ruler: Ruler = USUAL,
-    running: str | None = None,
     workspace_root: str | None = None,
+    inside: bool = False,
+    due: bool = False,
     pressing: bool = False,
     aggressive: bool = False,
     by_hand: bool = False,
 ) -> tuple[Pruned, ...]:
-    """The outputs to prune now, oldest first. ``seq`` is 0: the store numbers a prune.
+    """Return the outputs to prune now, oldest first. ``seq`` is 0: the store numbers a prune.
 
     ``messages`` are as they are sent, with what is ``already`` pruned. ``base_index`` tells how many parts of a
-    message are cut off at its front. ``running`` is the turn that is being answered: its old steps count like earlier
-    turns. Between its steps a prune that would not get there is left until it is ``pressing``: it would come back with
-    every step, and each time a provider reads all behind the first stub anew. So is any prune that gains little for
-    what is read again; it would come back with every turn. ``by_hand``: all that may go, whatever the threshold.
-    ``aggressive``: the same, and smaller outputs too; for once after a provider refused a request as too long. Both
-    also when pruning by itself is switched off.
+    message are cut off at its front. A prune that frees less than :func:`least_gain` is left until it is ``pressing``,
+    that is until the request would not fit: it would come back every few steps, and each time a provider reads again
+    all after the first stub. ``inside``: between the steps of a turn, where one follows soon after the other; once a
+    compaction is ``due`` there, a fifth is enough to be tried first. ``by_hand``: all but the newest steps, at any
+    threshold. ``aggressive``: the same, and smaller outputs too; for once after a provider refused a request as
+    too long, so that its window is not what it was thought to be. Both also when pruning by itself is switched off.
     """
     rules = policy.pruning
     if not (by_hand or aggressive):
         # Asked first: it is seldom so, and the outputs of a long session are many.
         shares = [pct for pct in (rules.soft_pct, rules.hard_pct) if pct is not None]
-        if not policy.prunes or not any(reaches(used, limit, pct, strict=rules.strict) for pct in shares):
+        if not policy.prunes or not any(reaches(used, window.limit, pct, strict=rules.strict) for pct in shares):
             return ()
     over = min(rules.over_chars, AGGRESSIVE_CHARS) if aggressive else rules.over_chars
-    protected = _newest_of_files(messages, workspace_root), _newest_parts(messages, running)
-    found = _outputs(messages, already, base_index, ruler, *protected)
+    share = Fraction(0) if by_hand or aggressive else rules.newest_share
+    newest = _newest_parts(messages, _estimated(window.usable * share), ruler)
+    found = _outputs(messages, already, base_index, ruler, _newest_of_files(messages, workspace_root), newest)
     outputs = [one for one in found if one.trimmed or one.chars > over]
     if by_hand or aggressive:
         return _records(((one, 0) for one in outputs if _saved(one, 0, None, ruler) > 0), at)
     if sum(one.chars for one in outputs) < rules.min_total_chars:
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
-    goal, whole = 1.0, used
+    fifth, gained = _estimated(window.usable * LEAST_GAIN), 0
+    least = least_gain(messages, policy, window, ruler)
+    if not inside and sum(_saved(one, 0, None, ruler) for one in outputs) < least:
+        least = fifth
     for pct, keep in ((rules.soft_pct, rules.keep_chars), (rules.hard_pct, 0)):
-        if pct is None or not reaches(used, limit, pct, strict=rules.strict):
+        if pct is None or not reaches(used - gained, window.limit, pct, strict=rules.strict):
             continue
         goal = pct if rules.until_pct is None else min(rules.until_pct, pct)
         for one in outputs:
-            if not reaches(used, limit, goal, strict=rules.strict):
+            if gained >= least and not reaches(used - gained, window.limit, goal, strict=rules.strict):
                 break
             saved = _saved(one, keep, planned.get(one.key), ruler)
             if saved > 0:
                 planned[one.key] = one, keep
-                used -= saved
-    inside = any(message.role == "assistant" and message.turn_id == running for message in messages if running)
-    if inside and not pressing and reaches(used, limit, goal, strict=rules.strict):
+                gained += saved
+    if gained < (fifth if due else least) and not pressing:
         return ()
-    taken = [planned[one.key] for one in outputs if one.key in planned]
-    if taken and rules.until_pct is not None and not pressing:
-        again = _tokens_from(messages, taken[0][0].part, ruler) - (whole - used)
-        if (whole - used) * WORTH < again:
-            return ()
-    return _records(taken, at)
+    return _records((planned[one.key] for one in outputs if one.key in planned), at)
+
+
+def least_gain(messages: Sequence[Message], policy: Policy, window: Window, ruler: Ruler = USUAL) -> int:
+    """Return how many tokens a prune inside a turn has to free, as they are estimated, so that the next one is far."""
+    if not policy.pruning.in_large_steps:
+        return _estimated(window.usable * LEAST_GAIN)
+    room, most = _tokens_of_steps(messages, STEPS_OF_ROOM, ruler), _estimated(window.usable * MAX_LEAST_GAIN)
+    return max(_estimated(window.usable * LARGE_GAIN), min(room, most))
 
 
 def may_go(part: Mapping[str, Any], policy: Policy) -> bool:
@@ -122,10 +132,25 @@ def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None, ruler: R
     return now - estimate_tokens(_shown_chars(one, keep), ruler)
 
 
-def _tokens_from(messages: Sequence[Message], first: Mapping[str, Any], ruler: Ruler) -> int:
-    """What is sent from this part on."""
-    parts = dropwhile(lambda part: part is not first, (part for message in messages for part in message.parts))
-    return sum(estimate_part(part, ruler) for part in parts)
+def _estimated(tokens: Fraction) -> int:
+    """Return what so many tokens are estimated at, with the tenth that every estimate has on top."""
+    return -int(-tokens * 11 // 10)
+
+
+def _tokens_of_steps(messages: Sequence[Message], steps: int, ruler: Ruler) -> int:
+    """Return what the newest ``steps`` take as they are sent."""
+    tokens = 0
+    for message in reversed(messages):
+        if message.role != "assistant" or message.is_summary:
+            continue
+        starts = _starts_of(message)
+        tokens += sum(
+            estimate_part(part, ruler) for part in message.parts[0 if len(starts) < steps else starts[-steps] :]
+        )
+        steps -= len(starts)
+        if steps <= 0:
+            break
+    return tokens
 
 
 def _shown_chars(one: _Output, keep: int) -> int:
@@ -166,22 +191,32 @@ def _outputs(
                 yield _Output(key, part, len(text), before.tokens, True)
 
 
-def _newest_parts(messages: Sequence[Message], running: str | None) -> dict[str, int]:
-    """The messages whose end is protected, each with the index of its first part that is."""
+def _newest_parts(messages: Sequence[Message], room: int, ruler: Ruler) -> dict[str, int]:
+    """Return the messages whose end is protected, each with the index of its first part that is.
+
+    These are the newest steps, and as many outputs before them as fit into ``room`` together with theirs.
+    """
     found: dict[str, int] = {}
-    earlier, steps = PROTECTED_MESSAGES, PROTECTED_STEPS
+    steps = PROTECTED_STEPS
     for message in reversed(messages):
         if message.role != "assistant" or message.is_summary:
             continue
-        if running is None or message.turn_id != running:
-            if earlier:
-                found[message.id] = 0
-            earlier = max(earlier - 1, 0)
-        elif steps:
-            starts = steps_in(message.parts)
-            found[message.id] = starts[-steps] if len(starts) >= steps else 0
-            steps = max(steps - len(starts), 0)
+        starts = {*_starts_of(message)}
+        for index in reversed(range(len(message.parts))):
+            part = message.parts[index]
+            room -= estimate_tokens(len(output_text(part) or ""), ruler)
+            if giver_of(part) is not None:
+                room -= estimate_part(part, ruler)
+            if steps <= 0 and room < 0:
+                return found
+            found[message.id] = index
+            steps -= index in starts
     return found
+
+
+def _starts_of(message: Message) -> list[int]:
+    """Return where the steps of a message begin; one that came from elsewhere without any is one step."""
+    return steps_in(message.parts) or [0]
 
 
 def _newest_of_files(messages: Sequence[Message], workspace_root: str | None) -> set[_Key]:
