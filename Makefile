@@ -172,6 +172,10 @@ phases: $(READY) ## the campaign of breaking wires and of hits in every phase of
 share: $(READY) ## the campaign of two programs in one file, ROUNDS steps of them (4000)
 	$(RIG) share $(BUDGET)
 
+.PHONY: shell
+shell: $(READY) ## the campaign of shell lines that mean harm, run by bash, ROUNDS of them (2000)
+	$(RIG) shell $(BUDGET)
+
 .PHONY: races
 races: $(READY) ## replicas that take one session at once, ROUNDS times (10000); with STORE=postgresql on one out of a wheel, with URL= there
 	$(BIN)/python -m tests.rig.races $(or $(ROUNDS),10000) $(or $(URL),$(STORE))

@@ -121,7 +121,8 @@ async def messages(engine: Own, chat_id: str) -> list[dict[str, Any]]:
 
 async def chat(engine: Own, body: Annotated[dict[str, Any], Body()]) -> Response:
     # The page draws the id of a new chat; its first message makes the session.
-    frames = await clew.server.chat(engine, body, create=True)
+    # Everyone who is let in here may approve what their own chat asks for.
+    frames = await clew.server.chat(engine, body, create=True, approvals=True)
     return StreamingResponse(frames, headers=clew.server.headers)
 
 

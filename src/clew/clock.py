@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock", "Timer"]
+__all__ = ["Clock", "GrowingTime", "SystemClock", "Timer"]
 
 
 class Timer(Protocol):
@@ -49,3 +49,15 @@ class SystemClock:
 
     async def sleep(self, delay_ms: float) -> None:
         await asyncio.sleep(delay_ms / 1000.0)
+
+
+class GrowingTime:
+    """Wall time that never goes back, starting at ``newest``."""
+
+    def __init__(self, clock: Clock, newest: int) -> None:
+        self._clock = clock
+        self._newest = newest
+
+    def now_ms(self) -> int:
+        self._newest = max(self._newest, self._clock.now_ms())
+        return self._newest

@@ -113,7 +113,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a peer may cost a server. A connection on which no token was shown yet is a stranger's.
 
     ``max_connections``: at most so many at once; none: what the process may open, less what the store and the tools
-    need. ``max_strangers``: at most so many of them are strangers'; the oldest one makes room for the next.
+    need. ``max_strangers``: at most so many of them without a token; the oldest without a whole request makes room.
     ``head_s`` is how long the head of a request may take, and how long a stranger may leave an answer unread,
     ``idle_s`` how long a connection may wait for its next request. A body must come with ``body_rate`` bytes a second
     all along, and a stranger's be there after ``body_s`` seconds. ``body_bytes`` is what unfinished bodies may hold
@@ -121,7 +121,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     max_connections: _Count | None = None
-    max_strangers: _Count = 256
+    max_strangers: _Count = 2048
     head_s: _Seconds = 10.0
     idle_s: _Seconds = 5.0
     body_s: _Seconds = 300.0
@@ -165,6 +165,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ``lossy_commits`` takes a PostgreSQL server that acknowledges what its crash may take back; it is refused otherwise.
     ``event_log`` keeps a log of every settled fact beside the tables, from which they can be rebuilt.
     ``ledger_prompts`` keeps what people type in the events ledger, too, with what went out for it.
+    ``duplicate_delivery_s`` is how long a delivery to a webhook whose sender does not sign its id, such as GitHub,
+    counts as a duplicate of an earlier one with the same body; 0 accepts all.
     ``max_reply_bytes`` is how much of one reply of a model is taken; the step then ends as ``length``.
     ``max_steps`` is how many model calls a turn may take where its agent says nothing; else the preset says.
     ``resume="safe"``: after a restart turns that were interrupted go on by themselves, at most twice each, unless a
@@ -190,6 +192,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     lossy_commits: bool = False
     event_log: bool = False
     ledger_prompts: bool = False
+    duplicate_delivery_s: Annotated[float, msgspec.Meta(ge=0)] = 600.0
     max_reply_bytes: _Count = 8 * 1024 * 1024
     resume: Literal["off", "safe"] = "off"
 

@@ -30,7 +30,8 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     else in the session's workspace. ``timeout_s`` is how long one call may take, ``start_s`` the start.
 
     What it says its tools are is asked about before a model is told, unless the server is trusted (``trust``) or these
-    are its definitions (``pin``); ``enabled`` leaves it out without forgetting it.
+    are its definitions (``pin``); ``enabled`` leaves it out without forgetting it. A program runs as the server's user
+    and in no sandbox, so sessions of owners have it only with ``owners``.
     """
 
     command: str | None = None
@@ -44,6 +45,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     trust: bool = False
     pin: str | None = None
     enabled: bool = True
+    owners: bool = False
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -82,6 +84,8 @@ def _problem(name: str, server: McpServer) -> str | None:
         return "pin is sha256: and 64 hex digits, as `clew mcp-servers` shows them"
     if server.url is None:
         return None
+    if server.owners:
+        return "owners is only for a command: sessions of owners have every server with a url"
     if server.args or server.env or server.cwd:
         return "args, env and cwd are for a command, not for a url"
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from clew import ids
+from clew.address_space import STORE_BYTES, check_address_space
 from clew.clock import Clock, SystemClock
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config
 from clew.engine import Engine
@@ -84,6 +85,7 @@ async def open(
     from clew.providers.given import ProviderSet
     from clew.runtime.recovery import recover
 
+    check_address_space(STORE_BYTES, "an engine")
     clock = clock or SystemClock()
     if config == "user":
         config, url = load_config(), default_store_url() if url is None else url
@@ -234,6 +236,7 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
     from clew.runtime.host import Host
     from clew.runtime.lease import Lease
     from clew.runtime.places import OwnPlaces
+    from clew.tools.builtin import NAMES
     from clew.tools.mcp.servers import McpServers
 
     config = given.config
@@ -244,13 +247,14 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
     folders += [one for one in (given.config_dir, given.data_dir, config_folder(), data_folder()) if one is not None]
     places = OwnPlaces(folders, [one for one in kept if one not in folders], spill)
     offered = _offered(given, places)
+    names = frozenset((*NAMES, *offered))
     if given.agents is None:
         config_dir = given.config_dir
 
         def agents(workspace: Path | None) -> AgentCatalog:
-            return AgentCatalog.load(config_dir, workspace)
+            return AgentCatalog.load(config_dir, workspace, names)
     else:
-        catalog = AgentCatalog.of(given.agents, offered)
+        catalog = AgentCatalog.of(given.agents, offered, names)
         usual = [agent.name for agent in sorted(given.agents, key=lambda one: one.mode != "primary")]
         if config.default_agent not in usual:
             config = msgspec.structs.replace(config, default_agent=usual[0])
@@ -269,8 +273,9 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
         live=live,
         providers=models,
         tools=offered,
+        builtin_names=NAMES,
         agents=agents,
-        base_rules=(*base_rules(), *host_rules(given.rules)),
+        base_rules=(*base_rules(), *host_rules(given.rules, names)),
         places=places,
         hooks=hooks,
         deps=given.deps,
@@ -294,11 +299,12 @@ def _offered(given: _Given, places: OwnPlaces) -> dict[str, Tool]:
     wanted = given.builtin_tools if isinstance(given.builtin_tools, tuple) else offered if given.builtin_tools else ()
     if unknown := sorted(set(wanted) - offered.keys()):
         raise InvalidInput(f"there is no built-in tool {', '.join(unknown)}; there are: {', '.join(sorted(offered))}")
-    if "bash" in wanted and given.config.tools.sandbox != "off":
+    if "bash" in wanted:
         from clew.tools.builtin.bash import make_bash
         from clew.tools.process.sandbox import find_sandbox
 
-        sandbox = find_sandbox(given.config.tools.sandbox)
+        asked = given.config.tools.sandbox
+        sandbox = find_sandbox(asked) if asked != "off" else None
         offered["bash"] = make_bash(sandbox, lambda: (*places.folders, *places.files))
     return {**{name: offered[name] for name in wanted}, **{tool.name: tool for tool in given.tools}}
 

@@ -18,7 +18,7 @@ from clew.fronts.operations.runs import ChatBody
 
 try:
     from clew.fronts.http.app import make_app
-    from clew.fronts.http.chat import begin_chat
+    from clew.fronts.http.chat import ApprovalAttempt, Approvals, begin_chat
     from clew.fronts.http.identity import Authenticate, Owner
     from clew.fronts.http.problem import HANDLERS
     from clew.fronts.http.request_body import parse_raw
@@ -28,7 +28,17 @@ except ModuleNotFoundError as error:
         raise ImportError('clew.server needs its packages: run pip install "clew[server]"') from error
     raise
 
-__all__ = ["Authenticate", "Owner", "chat", "exception_handlers", "headers", "make_app", "resume"]
+__all__ = [
+    "ApprovalAttempt",
+    "Approvals",
+    "Authenticate",
+    "Owner",
+    "chat",
+    "exception_handlers",
+    "headers",
+    "make_app",
+    "resume",
+]
 
 headers: Final[Mapping[str, str]] = {**SSE_HEADERS, **CHAT_HEADERS}
 """Of a response that streams a chat."""
@@ -36,12 +46,26 @@ exception_handlers: Final[Mapping[Any, Any]] = {ClewError: HANDLERS[ClewError]}
 """For what clew raises; what the host itself raises, such as a 401, is the host's to answer."""
 
 
-async def chat(engine: Engine, body: bytes | Mapping[str, Any], *, create: bool = False) -> AsyncIterator[bytes]:
-    """What the AI SDK's transport posts, taken, and the frames of its answer: a prompt, an edit, another answer, or
-    the answers to what waits for a human. Its ``id`` is a session's, or its alias; with ``create`` a chat that nobody
-    knows is made under that alias."""
+async def chat(
+    engine: Engine,
+    body: bytes | Mapping[str, Any],
+    *,
+    create: bool = False,
+    approvals: Approvals = False,
+    agents: bool = False,
+) -> AsyncIterator[bytes]:
+    """Take what the AI SDK's transport posts and return the frames of its answer: a prompt, an edit, another answer,
+    or an answer to a question of the model. Its ``id`` is a session's, or its alias; with ``create`` an unknown
+    chat is created under that alias.
+
+    What a client sends as parts of an assistant message carries no authority: with ``approvals=False`` an answer to a
+    request for approval raises ``PermissionDenied``, and the host answers with ``engine.answer``. ``approvals=True``
+    accepts them from every client; a function gets an ``ApprovalAttempt`` and returns True to accept it. A body that
+    names an ``agent`` is refused unless ``agents`` is true.
+    """
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    return chunk_frames(await begin_chat(engine, parse_raw(data, ChatBody), create=create))
+    begun = begin_chat(engine, parse_raw(data, ChatBody), create=create, approvals=approvals, agents=agents)
+    return chunk_frames(await begun)
 
 
 async def resume(engine: Engine, session_id: str, *, replay: bool = True) -> AsyncIterator[bytes] | None:

@@ -254,3 +254,23 @@ async def test_a_failure_in_the_stream_is_an_error_it_shows(client: SocketClient
         fine = await page.do("send", text="hello")
         assert (fine["status"], texts(fine["messages"][-1])) == ("ready", "hello")
         assert (await page.do("validate"))["valid"] is True
+
+
+@pytest.mark.rule("EM-4")
+async def test_a_chat_under_the_clients_own_id_is_made_and_its_metadata_is_kept(client: SocketClient) -> None:
+    """As `useChat` draws it; nothing can be resumed before its first message, and an edit has metadata of its own."""
+    name = "K3x9qPz0-own"
+    async with opened(client, name) as page:
+        held = await page.do("resume")
+        assert (held["error"], held["refusals"]) == (None, [])
+        held = await page.do("send", text="hello", metadata={"page": "/cart", "trigger": {"kind": "cron"}})
+        assert (held["status"], held["error"], held["refusals"]) == ("ready", None, [])
+        asked = held["messages"][0]
+        stored = (await client.messages(name))[0]
+        assert (stored["metadata"]["page"], "trigger" in stored["metadata"]) == ("/cart", False)
+        held = await page.do("edit", id=asked["id"], text="hello again", metadata={"page": "/pay"})
+        assert (held["status"], held["error"]) == ("ready", None)
+        left = await client.messages(name)
+        assert [left[0]["metadata"]["page"], len(left)] == ["/pay", 2]
+    listed = (await client.get("/api/sessions")).json()["sessions"]
+    assert [one["alias"] for one in listed].count(name) == 1

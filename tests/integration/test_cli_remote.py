@@ -62,7 +62,7 @@ def test_a_prompt_runs_in_the_server(tmp_path: Path, run: Run) -> None:
             "404: there is no such model\n",
         )
         code, out, _ = run("run", "!bash touch made", "--model", "demo/tools")
-        assert (code, out) == (0, "bash failed: denied: nobody is there to ask, and no rule covers it\n")
+        assert (code, out) == (0, "bash failed: denied: this run is unattended, and no rule covers it\n")
         assert not (tmp_path / "made").exists()
         for words, expected in [
             (("run", "x", "--model", "nonsense"), 2),
@@ -291,7 +291,8 @@ async def test_the_remote_engine_gives_what_the_engine_gives(tmp_path: Path, mon
                 there, here = getattr(remote, name), getattr(engine, name)
                 found = await here(*args, **options)
                 if isinstance(found, clew.SessionList):
-                    found = replace(found, unsettled=None)  # for whoever shows the list in the same process
+                    # Told only to what shows the list in the same process.
+                    found = replace(found, unsettled=None, failed=None)
                 assert await there(*args, **options) == found, name
             assert [model.id for model in await remote.models()][:2] == ["demo/tour", "demo/echo"]
             renamed = await remote.rename_session(session_id, "Ünï")

@@ -70,7 +70,7 @@ def test_parts_are_printed_in_order_and_calls_when_they_have_a_result() -> None:
     assert list(reply.finished(parts, 60)) == ["✓ bash ls  a (+1 line)\n", "<after>\n"]
     waiting = [call("approval-requested")]
     assert list(Reply(BLOCKS).finished(waiting, 60)) == []
-    assert list(Reply(BLOCKS).finished(waiting, 60, final=True)) == ["? bash ls  waits for your word\n"]
+    assert list(Reply(BLOCKS).finished(waiting, 60, final=True)) == ["? bash ls  needs your approval\n"]
 
 
 def test_what_a_running_command_has_printed_is_no_result() -> None:

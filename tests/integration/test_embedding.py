@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ _watched: list[tuple[str, list[str]]] = []
 def _audit(event: str, args: tuple[Any, ...]) -> None:
     if _watched and event in ("open", "os.listdir", "os.scandir", "sqlite3.connect") and args and args[0]:
         home, seen = _watched[-1]
+        if event == "os.scandir" and isinstance(args[0], int):
+            args = (os.readlink(f"/proc/self/fd/{args[0]}"),)
         if not isinstance(args[0], int) and str(args[0]).removeprefix("file:").startswith(home):
             seen.append(f"{event} {args[0]}")
 

@@ -15,6 +15,7 @@ from clew.history.check import check
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe, settled
+from clew.testing.scripted import ScriptedModel, cut_after, fail, say, then
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.projection import hidden_messages, kept_tails_of
 from clew.transcript.turn import Turn
@@ -306,3 +307,30 @@ async def test_agents_are_told_with_the_step_limit_in_force(
     async with clew.open(f"{kind}:{tmp_path}/store", config=config) as engine:
         limits = {agent.name: agent.max_steps for agent in (await engine.agents()).agents}
     assert (limits["assistant"], limits["explore"]) == (limit, 20)
+
+
+@pytest.mark.rule("RN-8")
+@pytest.mark.parametrize("store", ["sqlite:///{}/s.db", "jsonl:{}/s", "json:{}/s"])
+async def test_a_turn_that_is_asked_for_again_has_the_outcome_it_had(tmp_path: Path, store: str) -> None:
+    """A failed one has its error, also after a restart; so has any other end what was said of it."""
+    ends: dict[str, list[Any]] = {
+        "failed": [fail(400, "no such thing")],
+        "cut": [cut_after(2, say("one two three"), by=fail(kind="unknown"))],
+        "completed": [say("done")],
+        "short": [then(say("so far"), finish="length")],
+    }
+    metadata = {"workerId": "local", "workspaceId": "test"}
+    url = store.format(tmp_path)
+    told: dict[str, tuple[str, clew.TurnOutcome]] = {}
+    for restarted in (False, True):
+        model = ScriptedModel([] if restarted else [entry for script in ends.values() for entry in script])
+        async with clew.open(url, providers={"test": model}) as engine:
+            for name in ends:
+                if not restarted:
+                    session = await engine.create_session(metadata=metadata)
+                    first = await (await engine.submit(session.id, "go", message_id=name)).wait()
+                    told[name] = (session.id, first)
+                session_id, outcome = told[name]
+                assert await (await engine.submit(session_id, "go", message_id=name)).wait() == outcome
+    assert [told[name][1].status for name in ends] == ["failed", "failed", "completed", "completed"]
+    assert [told[name][1].error is None for name in ends] == [False, False, True, True]

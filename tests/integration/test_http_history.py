@@ -233,7 +233,12 @@ async def test_a_branch_is_a_session_of_its_own() -> None:
             "parent_message_id": a2["id"],
             "head_turn_id": branch["head_turn_id"],
             "title": "Talk (branch)",
-            "metadata": {"title": "Talk (branch)", "y": 2, "ephemeral": True},
+            "metadata": {
+                "title": "Talk (branch)",
+                "y": 2,
+                "ephemeral": True,
+                "model_picked_at": branch["created_at"],
+            },
             "prompt_tokens": 10,
             "completion_tokens": 5,
             "total_tokens": 15,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from clew.config import CompactionConfig, Config
 from clew.providers.base import ModelInfo
+from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, wait
-from clew.transcript.session import Model
+from clew.transcript.session import Model, read_model
 from tests.integration.http_client import AsgiClient, served
 
 BIG, SMALL = {"provider_id": "test", "model_id": "big"}, {"provider_id": "test", "model_id": "small"}
@@ -207,8 +209,8 @@ async def test_an_agent_runs_on_its_manifests_model_in_its_variant(tmp_path: Pat
 
 
 @pytest.mark.rule("MS-3", "RN-8")
-async def test_a_turn_that_goes_on_takes_no_model_away_that_was_picked_since() -> None:
-    """It goes on with its own; one that was to swap the session's still does."""
+async def test_a_turn_that_goes_on_is_answered_by_the_model_that_was_picked_since() -> None:
+    """Where nothing was picked since, one that was to swap the session's model still does."""
     model, fake = providers(fail(400), say("one"), say("two"), fail(400), say("three"), say("four"))
     async with served(providers=fake) as client:
         session_id = await client.session()
@@ -227,4 +229,45 @@ async def test_a_turn_that_goes_on_takes_no_model_away_that_was_picked_since() -
         await client.idle(session_id)
         await client.prompt(session_id, "on")
         await client.idle(session_id)
-        assert asked(model) == ["test/big", "test/big", "test/good", *["test/other"] * 3]
+        assert asked(model) == ["test/big", "test/good", "test/good", *["test/other"] * 3]
+
+
+@pytest.mark.rule("MS-3", "RN-8")
+@pytest.mark.parametrize("way", ["patch", "branch", "variant", "again", "named before", "picked back", "waits"])
+async def test_a_model_that_was_picked_answers_until_the_next_one_is(way: str) -> None:
+    """`patch_session(model=B)` or `branch(model=B)`, then going on: B answers, and the session stays with it, whatever
+    model the prompt had named before; the next prompt that names one has that."""
+    clock = FakeClock()
+    first = call("question", {"question": "Which?"}) if way == "waits" else fail(400)
+    model, fake = providers(first, fail(400), say("on"), say("next"), say("named"))
+    async with served(providers=fake, clock=clock) as client:
+        session_id = await client.session()
+        named = {"model": "test/other"} if way in ("named before", "picked back") else {}
+        await client.prompt(session_id, "hello", **named)
+        await client.idle(session_id)
+        wanted = "test/good:low" if way == "variant" else "test/big" if way == "picked back" else "test/good"
+        if way == "branch":
+            asked_id = (await client.messages(session_id))[0]["id"]
+            answer = await client.post(
+                f"/api/sessions/{session_id}/branch", {"from_message_id": asked_id, "model": wanted}
+            )
+            session_id = answer.json()["id"]
+        else:
+            assert (await client.request("PATCH", f"/api/sessions/{session_id}", {"model": wanted})).status == 200
+        path = f"/api/sessions/{session_id}"
+        if way == "waits":
+            call_id = (await client.get(f"{path}/status")).json()["waiting"][0]["tool_call_id"]
+            assert (await client.post(f"{path}/answers/{call_id}", {"output": "this"})).status == 200
+            await client.idle(session_id)
+        # It fails once more: what was picked is picked still, and a variant is for the turn that it has not had yet.
+        for _ in range(1 if way == "waits" else 2):
+            mode = {"mode": "again"} if way == "again" else {}
+            assert (await client.post(f"{path}/continue", mode)).status == 202
+            await client.idle(session_id)
+        plain = wanted.partition(":")[0]
+        await client.prompt(session_id, "next")
+        await client.idle(session_id)
+        assert await model_of(client, session_id) == msgspec.to_builtins(read_model(plain))
+        await client.prompt(session_id, "named", model="test/other")
+        await client.idle(session_id)
+        assert asked(model)[1:] == [wanted, wanted, plain, "test/other"]

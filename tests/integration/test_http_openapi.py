@@ -7,7 +7,10 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from clew import ids
 from clew.fronts.http.answer import answer
 from clew.fronts.http.app import make_routes
 from clew.fronts.http.chat import Chat
@@ -18,7 +21,8 @@ from clew.fronts.http.openapi import make_document
 from clew.fronts.http.page import Pages
 from clew.fronts.http.sse import Streams
 from clew.fronts.web.page import load_page
-from clew.ids import SessionIdForm
+from clew.testing.clock import FakeClock
+from clew.triggers.webhook import key_of
 from tests.integration.http_client import served
 from tests.integration.http_document import check_answer, check_frame, document
 
@@ -85,7 +89,7 @@ def test_every_operation_says_how_it_is_refused() -> None:
 
 
 def test_ids_in_paths_have_their_forms() -> None:
-    """A session's is that of the store; turns, messages and blobs have their own."""
+    """A session's is an id of any store, or an alias; turns, messages and blobs have their own."""
     patterns: dict[str, set[str]] = {}
     for _, path, said in OPERATIONS:
         for parameter in said.get("parameters", ()):
@@ -95,7 +99,7 @@ def test_ids_in_paths_have_their_forms() -> None:
                 patterns.setdefault(kind, set()).add(parameter["schema"].get("pattern", ""))
     clew = "[0-9a-f]{12}[0-9A-Za-z]{14}"
     assert patterns == {
-        "id": {f"^ses_{clew}$"},
+        "id": {r"^[\x20-\x7e]{1,128}$"},
         "turn": {f"^trn_{clew}$"},
         "message_id": {r"^[\x20-\x7e]{1,128}$"},
         "sha256": {"^[0-9a-f]{64}$"},
@@ -104,11 +108,8 @@ def test_ids_in_paths_have_their_forms() -> None:
         "file": {""},
         "tool_call_id": {""},
         "schedule": {f"^sch_{clew}$"},
-        "name": {"^[a-z0-9][a-z0-9_-]{0,63}$"},
+        "name": {r"^([0-9a-f]{16}\.)?[a-z0-9][a-z0-9_-]{0,63}$"},
     }
-    uuids = make_document(SessionIdForm.UUID)
-    [parameter] = uuids["paths"]["/api/sessions/{id}"]["get"]["parameters"]
-    assert parameter["schema"]["pattern"] == f"^{SessionIdForm.UUID.value.pattern}$"
 
 
 def test_query_parameters_have_their_types_and_defaults() -> None:
@@ -138,3 +139,89 @@ def test_the_check_of_answers_finds_what_is_wrong() -> None:
             check_answer("GET", "/api/health", status, headers, body)
     with pytest.raises(jsonschema_rs.ValidationError):
         check_frame("GET", "/api/events", {"session_id": "no type"})
+
+
+ID_FIELDS = re.compile(r"(?:session|turn|message|approval|event|schedule)_id|(?:next_)?cursor")
+
+
+def texts_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in (schema, *schema.get("anyOf", ())) if one.get("type") == "string"]
+
+
+def test_ids_and_cursors_say_what_they_look_like_and_frames_are_objects() -> None:
+    """Wherever one stands: in a schema, in a path, in a query. Of damage the session may be called anything."""
+    document = make_document()
+    bare = [
+        f"{name}.{field}"
+        for name, component in document["components"]["schemas"].items()
+        for field, schema in component.get("properties", {}).items()
+        if ID_FIELDS.fullmatch(field) and name != "Damage"
+        for one in texts_of(schema)
+        if "pattern" not in one
+    ]
+    frames = []
+    for path, methods in document["paths"].items():
+        for method, said in methods.items():
+            bare += [
+                f"{method} {path} {parameter['name']}"
+                for parameter in said.get("parameters", ())
+                if parameter["name"] in ("id", "session", "turn", "message_id", "cursor")
+                for one in texts_of(parameter["schema"])
+                if "pattern" not in one
+            ]
+            contents = (one.get("content", {}) for one in said["responses"].values())
+            frames += [one["text/event-stream"]["schema"] for one in contents if "text/event-stream" in one]
+    assert bare == []
+    named = {frame["$ref"].rpartition("/")[2] for frame in frames}
+    assert {document["components"]["schemas"][name]["type"] for name in named} == {"object"}
+
+
+def pattern_of(name: str, field: str) -> re.Pattern[str]:
+    [one] = texts_of(make_document()["components"]["schemas"][name]["properties"][field])
+    return re.compile(one["pattern"])
+
+
+def form_of(path: str, parameter: str) -> re.Pattern[str]:
+    [said] = [one for one in make_document()["paths"][path]["get"]["parameters"] if one["name"] == parameter]
+    [one] = texts_of(said["schema"])
+    return re.compile(one["pattern"])
+
+
+@given(stamps=st.lists(st.integers(0, 2**41 - 1), min_size=1, max_size=5), number=st.integers(0, 2**60))
+def test_what_is_minted_or_derived_fits_the_patterns(stamps: list[int], number: int) -> None:
+    """At any time, of every form, also what is made of another program's names."""
+    clock = FakeClock(ids.EPOCH_MS)
+    mint = ids.Mint(clock, lambda limit: number % limit)
+    for stamp in stamps:
+        clock.advance(stamp // len(stamps))
+        for form in ids.SessionIdForm:
+            assert pattern_of("SessionShape", "id").fullmatch(mint.session(form))
+            assert pattern_of("SessionShape", "id").fullmatch(ids.derived_session_id(form, str(number)))
+            assert pattern_of("ChatBody", "id").fullmatch(mint.session(form))
+        for name, field, made in (
+            ("Message", "id", mint.message()),
+            ("TreeTurn", "id", mint.turn()),
+            ("TreeTurn", "id", ids.derived_id("trn_", "s", str(number), ids.EPOCH_MS + stamp)),
+            ("Waiting", "approval_id", mint.approval()),
+            ("LedgerEvent", "id", mint.event()),
+            ("Schedule", "id", mint.schedule()),
+        ):
+            assert pattern_of(name, field).fullmatch(made), made
+
+
+@given(name=st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=128))
+def test_every_alias_and_every_id_of_a_client_fits_the_patterns(name: str) -> None:
+    assert pattern_of("ChatBody", "id").fullmatch(name)
+    assert pattern_of("Message", "id").fullmatch(name)
+    for path in ("/api/sessions/{id}", "/api/chat/{id}/stream"):
+        assert form_of(path, "id").fullmatch(name)
+    assert form_of("/api/sessions", "parent").fullmatch(name)
+    assert ids.is_alias(name) or name.startswith("ses_")
+
+
+@pytest.mark.parametrize("owner", [None, "ada"])
+def test_the_key_that_a_webhook_is_delivered_under_fits(owner: str | None) -> None:
+    """An owner's holds a dot, which a name does not."""
+    for said in make_document()["paths"]["/api/hooks/{name}"].values():
+        [one] = said["parameters"]
+        assert re.fullmatch(one["schema"]["pattern"], key_of(owner, "orders"))

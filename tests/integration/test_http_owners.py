@@ -144,9 +144,12 @@ async def test_a_stranger_neither_follows_a_stream_nor_hears_an_event(owned: Own
     """By SSE: status, the live run and the events of the host."""
     client = client_of(owned)
     session_id = owned.ids["session_id"]
-    for path in (f"/api/sessions/{session_id}/status", f"/api/chat/{session_id}/stream", "/api/chat/chat-1/stream"):
-        headers = {"x-user": "bob", "accept": "text/event-stream"}
+    headers = {"x-user": "bob", "accept": "text/event-stream"}
+    for path in (f"/api/sessions/{session_id}/status", f"/api/chat/{session_id}/stream"):
         assert (await client.get(path, headers=headers)).status == 404
+    # Under an alias of their own that nobody has used yet, there is nothing to resume.
+    for name in ("chat-1", "chat-none"):
+        assert (await client.get(f"/api/chat/{name}/stream", headers=headers)).status == 204
     heard: list[str] = []
     mine = ""
     async with client.open("GET", "/api/events", headers={"x-user": "bob"}) as reply:
@@ -213,7 +216,7 @@ async def test_pages_of_allowed_origins_may_call_and_no_others(owned: Owned) -> 
 async def test_a_chat_of_the_clients_own_id_is_made_where_the_app_allows_it(owned: Owned) -> None:
     """As ``useChat`` sends it; the same id is another chat of another owner, and 404 where nobody makes it."""
     body = {"id": "K3x9qPz0", "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}]}
-    strict, kind = client_of(owned), client_of(owned, create_chats=True)
+    strict, kind = client_of(owned, create_chats=False), client_of(owned)
     assert (await strict.post("/api/chat", body, headers={"x-user": "ada"})).status == 404
     for user in ("ada", "bob", "ada"):
         async with kind.open("POST", "/api/chat", body, headers={"x-user": user}) as reply:

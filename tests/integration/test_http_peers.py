@@ -290,9 +290,8 @@ async def test_above_the_limit_a_new_connection_hears_so_at_once_and_those_insid
                     break
 
 
-async def test_strangers_make_room_for_whoever_has_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_strangers_make_room_for_whoever_has_the_token() -> None:
     """Sixty connections that say nothing, where sixteen have room: a call is answered between any two of them."""
-    monkeypatch.setattr(acceptor, "SETTLED_S", 0.0)
     async with hosting(max_connections=16) as host, await host.stream() as stream:
         frames = stream.frames()
         await anext(frames)
@@ -305,9 +304,31 @@ async def test_strangers_make_room_for_whoever_has_the_token(monkeypatch: pytest
         assert (await anext(frames))["type"] == "session_created"
 
 
-async def test_strangers_have_fewer_places_than_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("said", ["", "GET /api/health HTTP/1.1\r\nHOST\r\nx-half: "], ids=["silent", "half a head"])
+async def test_connections_without_a_request_make_room_at_once(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short a time they have been open, no authenticated request is refused for them."""
+    monkeypatch.setattr(acceptor, "SETTLED_S", 3600.0)
+    async with hosting(max_strangers=16) as host:
+        for _ in range(6):
+            for _ in range(40):
+                await host.peer(said)
+            assert (await host.client.get("/api/sessions")).status == 200
+
+
+async def test_a_request_that_is_being_answered_outlives_silent_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delivery whose body is on its way is not cut for connections that came after it."""
+    monkeypatch.setattr(acceptor, "SETTLED_S", 3600.0)
+    async with hosting(max_strangers=4) as host:
+        delivery = await host.slow_delivery(0)
+        for _ in range(40):
+            await host.peer()
+        assert (await host.client.get("/api/sessions")).status == 200
+        delivery.say(b"x" * 100_000)
+        assert await delivery.answer() == (401, "signature_invalid")
+
+
+async def test_strangers_have_fewer_places_than_all() -> None:
     """So many and no more, however many connections there may be: the first ones went."""
-    monkeypatch.setattr(acceptor, "SETTLED_S", 0.0)
     async with hosting(max_strangers=10) as host:
         peers = [await host.peer() for _ in range(60)]
         assert (await host.client.get("/api/sessions")).status == 200
@@ -348,7 +369,7 @@ async def test_without_a_descriptor_left_connections_are_turned_away_and_nothing
 
 
 @pytest.mark.service
-async def test_at_the_descriptor_limit_a_server_turns_connections_away_and_keeps_recording(tmp_path: Path) -> None:
+async def test_at_the_descriptor_limit_a_server_cuts_silent_connections_and_keeps_recording(tmp_path: Path) -> None:
     """A store of files, which opens one with each write; 128 descriptors, and 150 connections that say nothing."""
     clew_bin = Path(sys.executable).with_name("clew")
     env = environment(tmp_path, CLEW_STORE=f"jsonl:{tmp_path}/store")
@@ -364,11 +385,11 @@ async def test_at_the_descriptor_limit_a_server_turns_connections_away_and_keeps
             frames = reply.frames()
             await words_of(frames, 3)
             knocking = [await asyncio.open_connection("127.0.0.1", client.port) for _ in range(150)]
-            turned_away = [await reader.read(12) for reader, _ in knocking[-20:]]
+            cut = [await Peer(*connection).ended() for connection in knocking[:20]]
             await words_of(frames, 20)
             for _, writer in knocking:
                 writer.transport.abort()
-        assert turned_away == [b"HTTP/1.1 503"] * 20
+        assert cut == [True] * 20
         while (answer := await client.post(f"/api/sessions/{session}/abort")).code == "server_busy":
             pass  # the server hears one after the other that they left
         assert answer.status == 202

@@ -5,14 +5,18 @@ What they send is put together by the words of their documentation, not by clew'
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+from clew.config import Config
 from clew.testing.clock import FakeClock
 from tests.acceptance.triggered import ended
 from tests.integration.http_client import Answer, AsgiClient, served
@@ -157,3 +161,105 @@ async def test_a_header_that_nobody_signed_makes_no_second_delivery_of_one_that_
             assert (again.status, again.json()) == (202, first.json())
         await ended(client.engine)
         assert len((await client.engine.list_sessions()).sessions) == 1
+
+
+def body_of(name: str) -> bytes:
+    return json.dumps({"ref": f"refs/heads/{name}"}).encode()
+
+
+async def ledger(client: AsgiClient) -> list[tuple[str, str, str | None]]:
+    events = (await client.get("/api/events/ledger")).json()["events"]
+    return [(one["direction"], one["source_id"], one["status"]) for one in reversed(events)]
+
+
+@pytest.mark.rule("EV-2")
+async def test_a_github_delivery_under_another_id_is_a_duplicate_for_ten_minutes() -> None:
+    """GitHub signs neither id nor event name: a replay runs nothing, says so, and is in the ledger; later it is new."""
+    clock = FakeClock(NOW * 1000)
+    async with served(providers=talking(), clock=clock) as client:
+        await opened(client, "github", routing={"key": "k"})
+        first = await sent(client, body_of("main"), headers_of("github", body_of("main")))
+        await ended(client.engine)
+        same = {**first.json(), "duplicate": True}
+        for _ in range(2):
+            replay = await sent(
+                client,
+                body_of("main"),
+                {**headers_of("github", body_of("main"), guid="g-2"), "X-GitHub-Event": "release"},
+            )
+            assert (replay.status, replay.json()) == (208, same)
+        other = await sent(client, body_of("other"), headers_of("github", body_of("other"), guid="g-3"))
+        assert other.status == 202
+        await ended(client.engine)
+        clock.advance(599_000)
+        replay = await sent(client, body_of("main"), headers_of("github", body_of("main"), guid="g-4"), "text/plain")
+        assert (replay.status, replay.json()) == (208, same)
+        clock.advance(2_000)
+        later = await sent(client, body_of("main"), headers_of("github", body_of("main"), guid="g-5"))
+        assert (later.status, "duplicate" in later.json()) == (202, False)
+        await ended(client.engine)
+        # What was known keeps its answer: each id is one delivery.
+        for guid, answer in (("g-1", first), ("g-5", later)):
+            again = await sent(client, body_of("main"), headers_of("github", body_of("main"), guid=guid))
+            assert (again.status, again.json()) == (202, answer.json())
+        assert await ledger(client) == [
+            *[("in", "g-1", None), ("out", "g-1", "completed")],
+            *[("in", "g-2", "duplicate"), ("out", "g-2", "duplicate")],
+            *[("in", "g-3", None), ("out", "g-3", "completed")],
+            *[("in", "g-4", "duplicate"), ("out", "g-4", "duplicate")],
+            *[("in", "g-5", None), ("out", "g-5", "completed")],
+        ]
+        turns = [one for one in await client.messages(first.json()["session_id"]) if one["role"] == "user"]
+        assert len(turns) == 3
+
+
+@pytest.mark.rule("EV-2")
+async def test_duplicates_are_known_after_a_restart_a_deletion_and_as_config_says(tmp_path: Path) -> None:
+    """In seconds, none by 0; the ledger is all that is needed, also without the session."""
+    url, clock = f"sqlite:///{tmp_path}/clew.db", FakeClock(NOW * 1000)
+    async with served(store=url, providers=talking(), clock=clock) as client:
+        await opened(client, "github")
+        first = await sent(client, body_of("main"), headers_of("github", body_of("main")))
+        assert first.status == 202
+        await ended(client.engine)
+        await client.engine.delete_session(first.json()["session_id"])
+    async with served(store=url, providers=talking(), clock=clock) as client:
+        replay = await sent(client, body_of("main"), headers_of("github", body_of("main"), guid="g-2"))
+        assert (replay.status, replay.json()) == (208, {**first.json(), "duplicate": True})
+        assert not (await client.engine.list_sessions()).sessions
+    clock.advance(60_000)
+    for seconds, status in ((61, 208), (59, 202), (0, 202)):
+        async with served(
+            store=url, providers=talking(), clock=clock, config=Config(duplicate_delivery_s=seconds)
+        ) as client:
+            answer = await sent(client, body_of("main"), headers_of("github", body_of("main"), guid=f"s-{seconds}"))
+            assert answer.status == status, answer
+            await ended(client.engine)
+
+
+@pytest.mark.rule("EV-2")
+@pytest.mark.parametrize(
+    "kind", ["memory", "sqlite", "json", "jsonl", pytest.param("postgresql", marks=pytest.mark.service)]
+)
+async def test_of_replays_at_the_same_moment_one_runs(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Under ids of their own, each to a session of its own; on PostgreSQL through two replicas."""
+    url = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/clew.db"}.get(kind, f"{kind}:{tmp_path}/sessions")
+    url = request.getfixturevalue("postgres_store_url") if kind == "postgresql" else url
+    clock, body = FakeClock(NOW * 1000), body_of("main")
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(served(store=url, providers=talking(), clock=clock))
+            for _ in range(2 if kind == "postgresql" else 1)
+        ]
+        await opened(clients[0], "github")
+        answers = await asyncio.gather(
+            *(sent(clients[n % len(clients)], body, headers_of("github", body, guid=f"g-{n}")) for n in range(8))
+        )
+        assert sorted(one.status for one in answers) == [202, *[208] * 7], answers
+        assert len({one.json()["message_id"] for one in answers}) == 1
+        for client in clients:
+            await ended(client.engine)
+        assert len((await clients[0].engine.list_sessions()).sessions) == 1
+        assert [one[0] for one in await ledger(clients[0])].count("in") == 8

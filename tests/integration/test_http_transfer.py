@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,33 @@ async def test_a_large_file_is_handed_over_in_pieces_as_the_client_takes_them() 
             assert int(reply.headers["content-length"]) == sum(map(len, pieces)) > 150_000
             assert max(map(len, pieces)) == 64 * 1024
         assert msgspec.json.decode(b"".join(pieces))["session"]["id"] == session_id
+
+
+async def test_an_owners_imports_come_one_after_another_and_do_not_hold_up_another_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each holds several times its file: the next one is not even read before."""
+    from clew.history import transfer
+
+    begun, gate, whole = [], asyncio.Event(), transfer.import_session
+
+    async def slow(host: Any, portable: Any, workspace: Any, owner: str | None, **more: Any) -> Any:
+        begun.append(owner)
+        if owner is None:
+            await gate.wait()
+        return await whole(host, portable, workspace, owner, **more)
+
+    async with served(say("one")) as client:
+        session_id = await client.session()
+        await client.prompt(session_id, "hello")
+        await client.idle(session_id)
+        data = (await client.get(f"/api/sessions/{session_id}/export?format=jsonl")).body
+        monkeypatch.setattr(transfer, "import_session", slow)
+        imports = [asyncio.create_task(client.post("/api/import", data)) for _ in range(3)]
+        while not begun:  # noqa: ASYNC110  # nobody is told of it
+            await asyncio.sleep(0)
+        await client.engine.scoped("anna").import_session(data)
+        assert begun == [None, "anna"]
+        gate.set()
+        assert [one.status for one in await asyncio.gather(*imports)] == [201] * 3
+        assert begun == [None, "anna", None, None]

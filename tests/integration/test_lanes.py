@@ -253,8 +253,8 @@ async def test_what_an_operation_holds_is_not_gone_through_for_garbage_until_its
         assert told == held_back
         told.clear()
         assert await check(client.engine.store) == []
-        # All of the store, the names of its sessions, and each of the two.
-        assert told == held_back * 4
+        # All of the store, the names of its sessions, the sums of its model calls, and each of the two.
+        assert told == held_back * 5
 
 
 async def test_where_long_work_never_ends_garbage_is_collected_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,6 +250,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(who
             on_busy="reject",
             attended=False,
             output=None,
+            metadata={"plan": "free"},
         )
         assert (await first.wait()).status == "completed"
         await (await remote.submit(s, "two words")).wait()
@@ -288,11 +289,13 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(who
             model=ECHO,
             agent="explore",
             client_message_id="u9",
+            metadata={"plan": "paid"},
         )
         assert (await back.submission.wait()).status == "completed"
         newest = (await engine.messages(s))[-2]
         assert (newest.parts[0]["text"], newest.metadata["client_message_id"]) == ("zwei", "u9")
-        rest = {"parts": None, "model": None, "agent": None, "client_message_id": None}
+        assert (u1.metadata["plan"], newest.metadata["plan"]) == ("free", "paid")
+        rest = {"parts": None, "model": None, "agent": None, "client_message_id": None, "metadata": None}
         await walk(
             "rewind", session_id=s, message_id=u1.id, mode="edit", text="eins", run=False, restore_files=True, **rest
         )

@@ -64,7 +64,7 @@ def test_run_without_a_terminal_denies_what_would_be_asked(tmp_path: Path, run: 
     [
         ([b"y\n"], 0, True),
         ([b"Once\n"], 0, True),
-        ([b"session\n\n"], 0, True),
+        ([b"session\n\n1\n"], 0, True),
         ([b"p\n2\n"], 0, True),
         ([b"yep\n", b"yes\n"], 0, True),
         ([b"\n", b"y\n"], 0, True),

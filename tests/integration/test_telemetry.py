@@ -19,11 +19,15 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from prometheus_client.parser import text_string_to_metric_families
 
 import clew
+from clew.providers.base import EndpointKind
+from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.telemetry.spans import Spans
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, cut_after, fail, say, then, wait
 from clew.transcript.usage import Usage
 from tests.integration.http_client import served
 from tests.integration.processes import serving
+from tests.integration.wire_server import WireServer, ok
+from tests.integration.wired import SHORT
 
 pytestmark = pytest.mark.rule("OT-1")
 ALLOWED = [clew.Rule("look_up", "*", "allow")]
@@ -171,9 +175,7 @@ async def test_a_call_that_fails_says_why_and_a_turn_that_fails_too(told: InMemo
 
 async def test_metrics_have_the_conventions_names_and_units(measured: InMemoryMetricReader) -> None:
     await talk(script())
-    data = measured.get_metrics_data()
-    assert data is not None
-    found = [metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics]
+    found = metrics_of(measured)
     units = {metric.name: metric.unit for metric in found}
     assert units == {
         "gen_ai.client.operation.duration": "s",
@@ -183,6 +185,57 @@ async def test_metrics_have_the_conventions_names_and_units(measured: InMemoryMe
     [tokens] = [metric for metric in found if metric.name == "gen_ai.client.token.usage"]
     kinds = {dict(point.attributes or {})["gen_ai.token.type"] for point in tokens.data.data_points}
     assert kinds == {"input", "output"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "provider"),
+    [
+        ("work", "anthropic", "anthropic"),
+        ("work", "openai", "openai"),
+        ("work", "openai-responses", "openai"),
+        ("cohere", "openai-compatible", "cohere"),
+        ("work", "openai-compatible", "openai"),
+    ],
+)
+async def test_a_model_call_names_its_provider_by_kind_and_what_the_response_was_called(
+    name: str, kind: EndpointKind, provider: str, told: InMemorySpanExporter, measured: InMemoryMetricReader
+) -> None:
+    """On the real wire, whatever the provider is called in the configuration."""
+    said = {"anthropic": SHORT["anthropic"], "openai-responses": SHORT["openai-responses"]}.get(kind, SHORT["openai"])
+    async with WireServer(lambda _: [*ok(), *said]) as wire:
+        base_url = wire.url if kind == "anthropic" else f"{wire.url}/v1"
+        config = ProviderConfig(kind=kind, base_url=base_url, api_key="k", models=["m"])
+        registry = ProviderRegistry({name: config}, default_model=f"{name}/m", environ={})
+        async with clew.open("memory:", config=clew.Config(), providers=registry) as engine:
+            session = await engine.create_session(title="named")
+            assert (await (await engine.submit(session.id, "go")).wait()).status == "completed"
+    spans = told.get_finished_spans()
+    [turn], [called] = attributes(spans, "invoke_agent assistant"), attributes(spans, "chat m")
+    response = {"anthropic": ("msg_1", "claude-test"), "openai-responses": ("resp_1", "gpt-test")}
+    assert (turn["gen_ai.provider.name"], called["gen_ai.provider.name"]) == (provider, provider)
+    assert (called["gen_ai.response.id"], called["gen_ai.response.model"]) == response.get(
+        kind, ("chatcmpl-1", "gpt-test")
+    )
+    points = [point for metric in metrics_of(measured) for point in metric.data.data_points]
+    assert {dict(point.attributes)["gen_ai.provider.name"] for point in points} == {provider}
+    assert {dict(point.attributes)["gen_ai.response.model"] for point in points} == {called["gen_ai.response.model"]}
+
+
+def metrics_of(reader: InMemoryMetricReader) -> list[Any]:
+    data = reader.get_metrics_data()
+    assert data is not None
+    return [metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics]
+
+
+async def test_histograms_have_the_boundaries_that_the_conventions_advise(measured: InMemoryMetricReader) -> None:
+    await talk(script())
+    seconds = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+    tokens = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+    assert {metric.name: metric.data.data_points[0].explicit_bounds for metric in metrics_of(measured)} == {
+        "gen_ai.client.operation.duration": seconds,
+        "gen_ai.client.operation.time_to_first_chunk": seconds,
+        "gen_ai.client.token.usage": tokens,
+    }
 
 
 async def test_nothing_is_made_where_nobody_has_set_anything_up(monkeypatch: pytest.MonkeyPatch) -> None:

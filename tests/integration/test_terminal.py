@@ -59,7 +59,7 @@ def test_an_afternoon_of_work_by_keyboard_alone(tmux: OpenTmux, tmp_path: Path) 
     screen.say("!bash touch unwanted")
     screen.until("allow?")
     screen.press("n")
-    screen.until("why not?")
+    screen.until("reason (optional")
     screen.say("not in this folder")
     screen.until("⊘ bash touch unwanted", READY)
     # Queue two, and stop.

@@ -2,7 +2,7 @@
 //
 //   node chat.mjs BASE_URL TOKEN SESSION_ID
 //
-//   {"do": "send", "text": "...", "body": {...}?, "cut_after": n?}   send a message; cut the socket after n text deltas
+//   {"do": "send", "text": "...", "body": {...}?, "cut_after": n?, "metadata": {...}?}   send; cut the socket after n text deltas
 //   {"do": "edit", "id": "...", "text": "..."}                       send a message in the place of an earlier one
 //   {"do": "regenerate", "id": "..."?, "body": {...}?}               ask for another answer; to the newest without an id
 //   {"do": "resume"}                                                 come back to what runs, if anything does
@@ -87,14 +87,14 @@ async function stored() {
 }
 
 const orders = {
-  async send({ text, body, cut_after }) {
+  async send({ text, body, cut_after, metadata }) {
     cutAfter = cut_after ?? Infinity;
-    await chat.sendMessage({ text }, { body });
+    await chat.sendMessage({ text, metadata }, { body });
     cutAfter = Infinity;
   },
 
-  async edit({ id, text }) {
-    await chat.sendMessage({ text, messageId: id });
+  async edit({ id, text, metadata }) {
+    await chat.sendMessage({ text, messageId: id, metadata });
   },
 
   async regenerate({ id, body }) {

@@ -62,7 +62,11 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     others = {name.partition(".")[0] for name in used} - set(sys.stdlib_module_names) - {"clew"}
     wires = {library.partition(".")[0] for library, _ in _LIBRARIES.values()} | {"openai"}
     tests = {"hypothesis", "pytest"}  # of clew.testing, which says so itself
-    own = {"landlock", "compression"}  # beside the program that the sandbox runs; Python's own, from 3.14 on
+    own = {
+        "landlock",
+        "private_root",
+        "compression",
+    }  # next to the program that the sandbox runs; Python's own, from 3.14 on
     assert others - declared - wires - BROUGHT - tests - own == set()
 
 

@@ -62,7 +62,7 @@ def test_a_request_that_nobody_answers_is_denied(state: str, left: str, error: s
     call = {"type": "tool-ask", "toolCallId": "c", "state": state, "input": {}, "approval": {"id": "apr"}}
     message = row("a", "assistant", call)
     fold = Fold("a", parts=[call])
-    close_request(fold, "c", "never mind")
+    close_request(fold, "c", "never mind", {})
     assert (fold.part(0)["state"], fold.part(0).get("errorText")) == (left, error)
     assert [part.index for part in changed_parts(message, fold, 9)] == ([0] if left != state else [])
 

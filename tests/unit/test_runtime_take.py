@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -69,7 +70,7 @@ def waiting(*answers: Any) -> Turn:
     return turn("waiting", **with_waits(waits))
 
 
-def words(writes: tuple[Any, ...]) -> list[str]:
+def words(writes: Sequence[Any]) -> list[str]:
     return [part.data["errorText"] for write in writes if isinstance(write, PutParts) for part in write.parts]
 
 

@@ -12,7 +12,15 @@ import orjson
 import pytest
 
 from clew.compaction import prune
-from clew.compaction.budget import Measured, Ruler, estimate_message, estimate_part, message_tokens, size_request
+from clew.compaction.budget import (
+    Measured,
+    Ruler,
+    Window,
+    estimate_message,
+    estimate_part,
+    message_tokens,
+    size_request,
+)
 from clew.compaction.policy import policy_for
 from clew.compaction.prune import plan_prune
 from clew.config import CompactionConfig, PruningConfig
@@ -172,6 +180,7 @@ def test_outputs_are_not_looked_at_below_the_threshold(monkeypatch: pytest.Monke
     policy = policy_for(CompactionConfig(preset="guide"), PruningConfig(), None)
     messages = _messages(random.Random(3))
     planned = [
-        plan_prune(messages, policy, used=used, limit=1000, at=1, already={}, base_index={}) for used in (9, 999)
+        plan_prune(messages, policy, used=used, window=Window(1000, 0, 1000), at=1, already={}, base_index={})
+        for used in (9, 999)
     ]
     assert (planned, looked) == ([(), ()], [1])

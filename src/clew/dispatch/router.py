@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import copy
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -27,14 +27,25 @@ from clew.runtime.setting import Told
 from clew.runtime.standing import Standing, load_standing
 from clew.runtime.submission import Submission
 from clew.store.base import get_session
-from clew.store.unit import AddEvent, EventIsNew, Guard, InsertSession, RouteIsFree, Unit, Write
+from clew.store.unit import (
+    STORE_WIDE,
+    AddEvent,
+    DigestIsNew,
+    EventIsNew,
+    Guard,
+    InsertSession,
+    Refused,
+    RouteIsFree,
+    Unit,
+    Write,
+)
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.triggers.envelope import Trigger
 from clew.triggers.ledger import LedgerEvent, digest_event
 from clew.triggers.routing import RouteKind, Routing
 
-__all__ = ["MAX_CONTENT", "Draft", "Gate", "Inbound", "Received", "Router"]
+__all__ = ["MAX_CONTENT", "Draft", "Duplicate", "Gate", "Inbound", "Received", "Router"]
 
 MAX_CONTENT: Final = 1024 * 1024
 """Bytes of text and payload of one event. Whoever makes an :class:`Inbound` has checked what is in it."""
@@ -57,7 +68,8 @@ class Gate(NamedTuple):
 
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     """Something that came in. ``content`` decides whether it is the same again; ``tags`` go onto a session it makes,
-    which is the ``owner``'s."""
+    which is the ``owner``'s. Where ``source_id`` cannot be trusted, ``digest`` identifies the event: one with the
+    digest of another event of the last ``distinct_ms`` is its duplicate."""
 
     source: str
     source_id: str
@@ -68,6 +80,8 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     tags: dict[str, Any] = msgspec.field(default_factory=dict)
     owner: str | None = None
+    digest: str | None = None
+    distinct_ms: int = 0
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -76,6 +90,12 @@ class Received(msgspec.Struct, frozen=True):
     event_id: str
     session_id: str
     message_id: str
+
+
+class Duplicate(Received, frozen=True):
+    """The answer to a delivery that repeats another one under a different id: the ids of the first."""
+
+    duplicate: Literal[True] = True
 
 
 class Router:
@@ -92,24 +112,58 @@ class Router:
         self, inbound: Inbound, also: Sequence[Write] = (), guards: Sequence[Guard] = ()
     ) -> tuple[Received, bool]:
         """Take an event, and whether it is new. ``also`` is written in its unit, and only then, under these guards."""
-        digest = digest_event({"type": inbound.type, **inbound.content})
         async with self._lock("event", inbound.source, inbound.source_id):
-            known = await self._host.store.find_event("in", inbound.source, inbound.source_id)
+            known = await self._find_known(inbound)
             if known is not None:
-                if known.digest != digest:
-                    raise DuplicateEvent(
-                        f"event {inbound.source_id!r} of {inbound.source} came before with other content",
-                        event_id=known.id,
-                    )
-                return Received(known.id, known.session_id, known.message_id or ""), False
+                return known, False
             try:
-                return await self._take(inbound, digest, also, guards), True
+                return await self._take(inbound, also, guards), True
             except DuplicateEvent:
-                # Another process took it at this moment.
-                known = await self._host.store.find_event("in", inbound.source, inbound.source_id)
-                if known is None or known.digest != digest:
+                # Another task or process took it at this moment.
+                known = await self._find_known(inbound)
+                if known is None:
                     raise
-                return Received(known.id, known.session_id, known.message_id or ""), False
+                return known, False
+
+    async def _find_known(self, inbound: Inbound) -> Received | None:
+        """Return the answer to an event that came before or repeats one that did; record the repetition."""
+        source, store = inbound.source, self._host.store
+        event = await store.find_event("in", source, inbound.source_id)
+        if event is not None and not _is_same(event, inbound):
+            raise DuplicateEvent(
+                f"event {inbound.source_id!r} of {source} came before with other content", event_id=event.id
+            )
+        if event is not None and event.status is None:
+            return Received(event.id, event.session_id, event.message_id or "")
+        now = self._host.clock.now_ms()
+        if event is not None:
+            event = await store.find_event("in", source, event.routing["duplicate_of"])
+        elif inbound.distinct_ms:
+            event = await store.find_repeated(source, _digest_of(inbound), now - inbound.distinct_ms)
+            if event is not None:
+                await self._note_duplicate(inbound, event, now)
+        return None if event is None else Duplicate(event.id, event.session_id, event.message_id or "")
+
+    async def _note_duplicate(self, inbound: Inbound, event: LedgerEvent, now: int) -> None:
+        """Add a row in and a row out. The message stays the first event's: its turn answers that one alone."""
+        came = msgspec.structs.replace(
+            event,
+            id=self._host.mint.event(),
+            source_id=inbound.source_id,
+            message_id=None,
+            turn_id=None,
+            type=inbound.type,
+            status="duplicate",
+            routing={"duplicate_of": event.source_id},
+            data={},
+            at=now,
+        )
+        went = msgspec.structs.replace(came, id=self._host.mint.event(), direction="out", digest=None)
+        guard = EventIsNew("in", came.source, came.source_id)
+        for scope in (event.session_id, STORE_WIDE):
+            unit = Unit(scope, (AddEvent(came), AddEvent(went)), (guard,), sync="power")
+            if await self._host.store.commit(unit) != Refused("session_not_found"):
+                return
 
     def scoped(self, gate: Gate) -> Router:
         """The same for another who asks: what they name is looked for among their own."""
@@ -138,7 +192,7 @@ class Router:
             routing = msgspec.structs.replace(routing, model=self._host.providers.parse(routing.model))
         return routing, owner
 
-    async def _take(self, inbound: Inbound, digest: str, also: Sequence[Write], guards: Sequence[Guard]) -> Received:
+    async def _take(self, inbound: Inbound, also: Sequence[Write], guards: Sequence[Guard]) -> Received:
         routing = inbound.routing
         # Its session and its message are known once it is taken; the row is whole in the unit that stores them.
         event = LedgerEvent(
@@ -149,7 +203,7 @@ class Router:
             session_id="",
             message_id=None,
             type=inbound.type,
-            digest=digest,
+            digest=_digest_of(inbound),
             routing=routing.chosen(),
             data=inbound.content,
             at=self._host.clock.now_ms(),
@@ -158,8 +212,10 @@ class Router:
         def event_unit(row: MessageRow) -> Unit:
             self._runtime.outbound.expect(row.session_id)
             known = msgspec.structs.replace(event, session_id=row.session_id, message_id=row.id)
-            guard = EventIsNew("in", inbound.source, inbound.source_id)
-            return Unit(row.session_id, (AddEvent(known), *also), (guard, *guards))
+            new: tuple[Guard, ...] = (EventIsNew("in", inbound.source, inbound.source_id),)
+            if inbound.distinct_ms:
+                new += (DigestIsNew(inbound.source, _digest_of(inbound), event.at - inbound.distinct_ms),)
+            return Unit(row.session_id, (AddEvent(known), *also), (*new, *guards))
 
         if routing.session_id is not None:
             session = await get_session(self._host.store, await self._gate.own(routing.session_id))
@@ -256,3 +312,19 @@ class Router:
                 is_stopped = await self._runtime.queue.find_pause(session_id) in ("abort", "person")
                 if sessions.is_open(session_id) and obstacle is None and not is_stopped:
                     await self._runtime.runner.fire(session_id, only="triggered")
+
+
+def _digest_of(inbound: Inbound) -> str:
+    return inbound.digest or _content_digest(inbound)
+
+
+def _is_same(event: LedgerEvent, inbound: Inbound) -> bool:
+    # Older versions stored the digest of the content for every event.
+    if event.digest in (_digest_of(inbound), _content_digest(inbound)):
+        return True
+    # The webhook may have got another secret since then.
+    return inbound.digest is not None and event.data == inbound.content
+
+
+def _content_digest(inbound: Inbound) -> str:
+    return digest_event({"type": inbound.type, **inbound.content})

@@ -22,7 +22,7 @@ from clew.transcript.part import text_part
 from clew.triggers.envelope import Trigger, safe_headers
 from clew.triggers.ledger import event_text
 from clew.triggers.routing import Routing, check_routing
-from clew.triggers.signature import SCHEMES, Scheme, check_secret, is_signed, new_secret
+from clew.triggers.signature import SCHEMES, Scheme, check_secret, is_signed, new_secret, replay_digest, signs_id
 from clew.triggers.webhook import Webhook, check_name, delivery_id_of, key_of, payload_of, type_of
 
 __all__ = ["MAX_DELIVERY", "MAX_WEBHOOKS", "Challenge", "Webhooks"]
@@ -157,9 +157,11 @@ class Webhooks:
             return Challenge(str(payload.get("challenge", "")))
         if webhook.paused:
             raise TriggerPaused(f"the webhook {name} is paused", webhook=name)
-        return await self._take(webhook, delivery_id_of(scheme, body, given), payload, given)
+        return await self._take(webhook, body, payload, given)
 
-    async def _take(self, webhook: Webhook, delivery_id: str, payload: Any, headers: dict[str, str]) -> Received:
+    async def _take(self, webhook: Webhook, body: bytes, payload: Any, headers: dict[str, str]) -> Received:
+        delivery_id = delivery_id_of(webhook.scheme, body, headers)
+        is_named = signs_id(webhook.scheme)
         if payload in ("", None):
             raise InvalidInput("the delivery is empty")
         check_value(payload, "the delivery", max_bytes=MAX_CONTENT)
@@ -181,6 +183,8 @@ class Webhooks:
             type=type_of(webhook.scheme, payload, headers),
             tags={"source": "webhook", "webhook": webhook.name},
             owner=webhook.owner,
+            digest=None if is_named else replay_digest(webhook.secret, body),
+            distinct_ms=0 if is_named else round(self._host.config.duplicate_delivery_s * 1000),
         )
         return (await self._router.receive(inbound))[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -33,6 +34,8 @@ class EnginePart:
         self._runtime = runtime
         self._store = host.store
         self._adding_up = asyncio.Lock()
+        # By owner; a lock exists while it is held or awaited.
+        self._imports = WeakValueDictionary[str | None, asyncio.Lock]()
         self.owner: str | None = None
         self.roots: tuple[Path, ...] | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 import msgspec
 
+from clew.contained import resolved
 from clew.engine.files import Files
 from clew.engine.history import History
 from clew.engine.permissions import Permissions
@@ -121,7 +123,8 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         folder = Path(workspace) if workspace else None
         if self.roots is not None:
             folder = await self._place(folder)
-        catalog = await asyncio.to_thread(self._host.agents, folder)
+        with resolved(folder) if self.roots is not None and folder is not None else contextlib.nullcontext():
+            catalog = await asyncio.to_thread(self._host.agents, folder)
         # The limit of a session that names no preset of its own. The config's may come from the kind of store.
         preset = presets()[self._host.config.compaction.preset or "guide"]
         limit = self._host.choices.max_steps or preset.max_steps
@@ -210,6 +213,7 @@ class Engine(Operations):
         message_id: str | None = None,
         attended: bool = True,
         output: type[T],
+        metadata: Mapping[str, Any] | None = None,
     ) -> TurnStream[T]: ...
 
     @overload
@@ -223,6 +227,7 @@ class Engine(Operations):
         message_id: str | None = None,
         attended: bool = True,
         output: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> TurnStream[Any]: ...
 
     async def start(
@@ -235,6 +240,7 @@ class Engine(Operations):
         message_id: str | None = None,
         attended: bool = True,
         output: type[T] | Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> TurnStream[Any]:
         """Send a prompt, which is durable when this returns, and hand out its stream.
 
@@ -254,6 +260,7 @@ class Engine(Operations):
             on_busy="reject",
             attended=attended,
             output=schema,
+            metadata=metadata,
         )
         if submission.queued:
             raise SessionBusy("this message waits in the queue behind a run", session_id=session_id)
@@ -340,15 +347,17 @@ class Engine(Operations):
     async def statuses(
         self, session_ids: Iterable[str], *, unsettled: Collection[str] | None = None
     ) -> dict[str, Status]:
-        """What each is doing. Only those that ran here, or have something open (``unsettled``, as a list of sessions
-        tells it), can be doing anything."""
+        """Return what each is doing. Only those that ran here, have something open, or failed (``unsettled``, from a
+        list of sessions) can be anything but idle."""
         if self.owner is not None:
             session_ids = [await self._own(session_id) for session_id in session_ids]
         known = {session_id: self._host.live.status(session_id) for session_id in session_ids}
         if unsettled is None:
-            unsettled = frozenset(await self._store.unsettled_sessions(known))
+            unsettled = {*await self._store.unsettled_sessions(known), *await self._store.failed_sessions(known)}
+        # What failed here may have been rewound since.
+        looked_at = {*unsettled, *(id_ for id_, status in known.items() if status and status.state == "error")}
         return {
-            session_id: await self.get_status(session_id) if session_id in unsettled else status or Status("idle")
+            session_id: await self.get_status(session_id) if session_id in looked_at else status or Status("idle")
             for session_id, status in known.items()
         }
 
@@ -416,9 +425,10 @@ class Engine(Operations):
         return self.host.telemetry.figures.text(now)
 
     async def check_ready(self) -> None:
-        """Raise why nothing can be begun here now: it is ending, has lost its lease, or cannot reach its store."""
+        """Raise when nothing can be started here now: it is closing, has lost its lease, or cannot use its store."""
         self.host.lease.check_open()
         await self.store.list_replicas()
+        await self.store.check_writable()
 
     async def drain(self, within_s: float) -> None:
         """Begin nothing any more, and give what runs so long to end by itself; ``close`` settles the rest."""

@@ -58,12 +58,13 @@ class Files(EnginePart):
             signal.abort("nobody waits for it")
 
     async def _root(self, session_id: str | None, workspace: str | Path | None) -> Path | None:
+        """Return the folder as its links lead now. They are not followed again: an owner may change them meanwhile."""
         if session_id is None:
             return await self._place(workspace)
         folder = (await self._find_own(session_id)).workspace_root
         if self.roots is not None:
             return await self._place(folder)
-        return Path(folder) if folder else None
+        return Path(await asyncio.to_thread(os.path.realpath, folder)) if folder else None
 
 
 def _find_folders(root: Path, q: str, limit: int) -> list[str]:
@@ -71,7 +72,7 @@ def _find_folders(root: Path, q: str, limit: int) -> list[str]:
     from clew.tools.files.walk import list_folder
 
     try:
-        with open_folder(Path(os.path.realpath(root))) as handle:
+        with open_folder(root) as handle:
             names = [entry.path for entry in list_folder(handle) if entry.kind == "folder" and entry.path.isprintable()]
     except (OSError, ToolFailed):
         return []
@@ -125,7 +126,6 @@ def _find(root: Path, q: str, limit: int, closed: tuple[str, ...], signal: Signa
                 found[path] = None
 
     try:
-        root = Path(os.path.realpath(root))
         read_ignored("")
         # However large the rest is: who writes a folder's name means what is in it.
         named = PurePosixPath(q).parent if "/" in q else PurePosixPath()

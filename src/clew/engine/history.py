@@ -14,6 +14,7 @@ from clew.history.tree import ReflogEntry, TreeView, load_reflog, load_tree_view
 from clew.history.views import load_turn_messages
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message
+from clew.transcript.metadata import check_metadata
 from clew.transcript.session import Model, Session
 
 # Imports inside functions: they bring the runtime or what puts requests together, half as long again to load as clew
@@ -50,14 +51,23 @@ class History(EnginePart):
         model: str | Model | dict[str, Any] | None = None,
         agent: str | None = None,
         client_message_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Rewound:
         """Go back to a user message. What came after it leaves the conversation and stays stored.
 
         ``resend`` keeps the message and waits for a new answer; ``edit`` takes it back and hands its text over as a
         draft. With ``run`` the message, or what the edit made of it, is answered at once. ``text`` replaces what the
-        message said, ``parts`` all of it; model and agent stay the message's own unless given.
+        message said, ``parts`` all of it; model, agent and the client's metadata stay the message's own unless given.
         """
-        edit = Edit(text=text, parts=parts, model=model, agent=agent, client_message_id=client_message_id)
+        check_metadata(metadata)
+        edit = Edit(
+            text=text,
+            parts=parts,
+            model=model,
+            agent=agent,
+            client_message_id=client_message_id,
+            metadata=metadata,
+        )
         return await self._rewinding().rewind(
             await self._own(session_id), message_id, mode=mode, edit=edit, run=run, restore_files=restore_files
         )

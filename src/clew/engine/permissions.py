@@ -29,7 +29,8 @@ class Permissions(EnginePart):
         """The session's own rules, in their order. One that no longer reads shows as one that asks about all."""
         from clew.runtime.permit import stored_rules
 
-        return stored_rules((await self._find_own(session_id)).permissions, "session")
+        session = await self._find_own(session_id)
+        return stored_rules(session.permissions, "session", self._host.permission_names)
 
     async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         """Replace the session's own rules. Requests that wait are judged again by the new ones."""
@@ -77,7 +78,7 @@ class Permissions(EnginePart):
             if workspace is not None and self.roots is not None:
                 # An agent may be a file of that folder.
                 root = str(await self._place(workspace))
-            found += await book.of_agent(named, root)
+            found += await book.of_agent(named, root, stored=agent is None)
         return found
 
     async def add_rule(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from clew import ids
+from clew.actor import current_actor
+from clew.address_space import REQUEST_BYTES, check_address_space
 from clew.engine.base import EnginePart
 from clew.errors import InvalidInput, MessageNotFound
 from clew.fit import fit
@@ -17,6 +19,7 @@ from clew.live.base import Event, Status
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
+from clew.transcript.metadata import check_metadata, from_client
 from clew.transcript.session import Model
 
 if TYPE_CHECKING:
@@ -41,16 +44,20 @@ class Runs(EnginePart):
         on_busy: OnBusy = "queue",
         attended: bool = True,
         output: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Submission:
         """Send a prompt. It is durable when this returns; its run goes on by itself.
 
         On a busy session ``on_busy`` says what happens: ``queue`` it, ``reject`` it (``SessionBusy``), or
         ``interrupt`` what runs. ``message_id`` is the client's own id: sending it again changes nothing.
         ``output`` is a JSON Schema: the answer is a value of it, in a ``data-output`` part, or the turn has failed.
+        ``metadata`` is stored with the message; keys that mean something to clew are ignored. At most 64 KiB of each.
         """
         if message_id is not None:
             ids.check_named_message_id(message_id)
-        check_value(output, "output")
+        check_metadata(output, "output")
+        check_metadata(metadata)
+        check_address_space(REQUEST_BYTES, "a turn")
         return await self._runtime.prompts.submit(
             await self._own(session_id),
             prompt,
@@ -60,6 +67,7 @@ class Runs(EnginePart):
             on_busy=on_busy,
             attended=attended,
             output=output,
+            metadata=from_client(metadata),
         )
 
     async def attach(
@@ -132,8 +140,8 @@ class Runs(EnginePart):
         it, the rule covers this call and no other.
         """
         check_value([approval_id, reason, pattern], "answer")
-        answers, session_id = self._runtime.answers, await self._own(session_id)
-        return await self._seen_through(answers.answer(session_id, approval_id, decision, reason, pattern))
+        answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
+        return await self._seen_through(answers.answer(session_id, approval_id, decision, reason, pattern, actor=actor))
 
     async def answer_all(
         self,
@@ -147,14 +155,14 @@ class Runs(EnginePart):
         ``approval_ids`` are those that were seen: none but these is answered.
         """
         check_value([reason, approval_ids], "answer")
-        answers, session_id = self._runtime.answers, await self._own(session_id)
-        return await self._seen_through(answers.answer_all(session_id, decision, reason, approval_ids))
+        answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
+        return await self._seen_through(answers.answer_all(session_id, decision, reason, approval_ids, actor=actor))
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question the model asked."""
         check_value([tool_call_id, output], "answer")
-        answers, session_id = self._runtime.answers, await self._own(session_id)
-        return await self._seen_through(answers.answer_question(session_id, tool_call_id, output))
+        answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
+        return await self._seen_through(answers.answer_question(session_id, tool_call_id, output, actor=actor))
 
     async def _seen_through(self, answering: Coroutine[Any, Any, int]) -> int:
         """Whoever answers may leave: once the answer is stored, the turn must go on."""

@@ -28,7 +28,16 @@ from clew.store.base import Cursor, SessionQuery
 from clew.store.unit import AliasIsFree, DeleteSession, Guard, InsertSession, PatchSession, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
-from clew.transcript.metadata import MODE_KEY, NAMING_KEY, PINNED_KEY, local_place
+from clew.transcript.metadata import (
+    MODE_KEY,
+    NAMING_KEY,
+    PICKED_KEY,
+    PINNED_KEY,
+    check_metadata,
+    check_names,
+    local_place,
+    merge,
+)
 from clew.transcript.rule import Mode, check_mode
 from clew.transcript.session import Model, Session
 
@@ -41,7 +50,7 @@ __all__ = ["SessionList", "Sessions"]
 
 class SessionList(msgspec.Struct, frozen=True):
     """A page of sessions, newest first. ``next_cursor`` is None on the last page. ``unsettled`` are those that have
-    something open (a turn, a call, a prompt that waits); None where that was not told.
+    something open (a turn, a call, a queued prompt), or whose newest turn ``failed``; None where that is not known.
 
     Public under this name. Over HTTP the same page is a ``SessionPage``, and a ``SessionList`` is one without a cursor.
     """
@@ -49,6 +58,7 @@ class SessionList(msgspec.Struct, frozen=True):
     sessions: tuple[Session, ...]
     next_cursor: str | None
     unsettled: frozenset[str] | None = None
+    failed: frozenset[str] | None = None
 
 
 class Sessions(EnginePart):
@@ -134,7 +144,7 @@ class Sessions(EnginePart):
             owner=self.owner,
         )
         page = await self._store.list_shown(query)
-        return SessionList(page.sessions, _format_cursor(page.next), page.unsettled)
+        return SessionList(page.sessions, _format_cursor(page.next), page.unsettled, page.failed)
 
     async def rename_session(self, session_id: str, title: str) -> Session:
         """Give the session a title; an empty one takes it away. Its place in the list stays."""
@@ -161,18 +171,20 @@ class Sessions(EnginePart):
         ``mode`` counts from the next call of a tool on, and what waits is judged again by it. A ``pinned``
         session stands at the top of the page's list.
         """
+        given = metadata
         if pinned is not None:
             metadata = {**(metadata or {}), PINNED_KEY: pinned or None}
         if mode is not None:
             metadata = {**(metadata or {}), MODE_KEY: mode}
         if title is None and archived is None and metadata is None and model is None:
             return await self.get_session(session_id)
-        _check_title(title)
-        check_value([title, metadata, msgspec.to_builtins(model)], "session")
+        check_names({"title": title})
+        check_metadata(metadata)
+        check_value([title, msgspec.to_builtins(model)], "session")
         picked = self._host.providers.parse(model) if model is not None else None
         merged = {key: value for key, value in (metadata or {}).items() if value is not None}
         drop = tuple(key for key, value in (metadata or {}).items() if value is None)
-        _check_title(merged.get("title"))
+        check_names(merged)
         required = self._store.capabilities.required_metadata
         self._check_required(merged, [key for key in required if key in (metadata or {})])
         self._check_settings(merged)
@@ -183,10 +195,13 @@ class Sessions(EnginePart):
             merged["title"] = title
         elif title == "":
             drop = (*drop, "title")
-        stamp = self._host.clock.now_ms() if archived else None
-        archived_at = UNSET if archived is None else stamp
+        now, session_id = self._host.clock.now_ms(), await self._own(session_id)
+        archived_at = UNSET if archived is None else now if archived else None
+        if picked is not None:
+            merged[PICKED_KEY] = max(now, await self._store.newest_message_at(session_id))
+        if given:
+            check_metadata(merge((await self._find_own(session_id)).metadata, merged, drop))
         patch = PatchSession(metadata=merged, drop=drop, archived_at=archived_at, model=picked)
-        session_id = await self._own(session_id)
         await self._commit(session_id, patch)
         self._runtime.sessions.publish("session_updated", session_id)
         if MODE_KEY in (metadata or {}):
@@ -280,7 +295,8 @@ class Sessions(EnginePart):
         from clew.runtime.setting import usual_model
 
         now = self._host.clock.now_ms()
-        check_value([agent, title, dict(metadata or {})], "session")
+        check_value([agent, title], "session")
+        check_metadata(metadata)
         workspace = await self._place(workspace_root)
         catalog = await asyncio.to_thread(self._host.agents, workspace)
         manifest = catalog.get(agent or self._host.choices.default_agent)
@@ -290,6 +306,7 @@ class Sessions(EnginePart):
         if self._store.capabilities.required_metadata:
             # Of an event that makes its own session nobody could ask for them.
             bag = {**local_place(str(workspace) if workspace is not None else None), **bag}
+        check_metadata(bag)
         self._check_settings(bag)
         named = model if model is not None else manifest.model
         chosen = self._host.providers.parse(named) if named is not None else await usual_model(self._host, workspace)
@@ -304,7 +321,7 @@ class Sessions(EnginePart):
             owner=owner,
         )
         check_value(msgspec.to_builtins(session.model), "model")
-        _check_title(bag.get("title"))
+        check_names(bag)
         return session
 
     def _check_required(self, metadata: Mapping[str, Any], keys: Iterable[str]) -> None:
@@ -326,11 +343,6 @@ class Sessions(EnginePart):
 
     async def _commit(self, session_id: str, *writes: Write) -> None:
         await self._runtime.sessions.commit(Unit(session_id, writes, sync="power"))
-
-
-def _check_title(title: object) -> None:
-    if title is not None and not (isinstance(title, str) and len(title) <= 500):
-        raise InvalidInput("a title is text of at most 500 characters")
 
 
 def _format_cursor(cursor: Cursor | None) -> str | None:

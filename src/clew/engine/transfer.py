@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from clew.config import secret_values
 from clew.engine.base import EnginePart
@@ -14,13 +14,16 @@ from clew.long_work import giving_way, let_go, run_long
 from clew.store.base import SearchPage, SearchQuery
 from clew.transcript.gate import check_value
 from clew.transcript.metadata import local_place
-from clew.transcript.session import Session
+from clew.transcript.session import Model, Session
 
 # Imports inside functions: what writes and reads files of sessions takes half as long to load as all of clew.
 
 __all__ = ["ExportFormat", "Transfer"]
 
 ExportFormat = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"]
+
+
+_ANTHROPIC: Final = Model("anthropic", "claude-sonnet-4-5")
 
 
 class Transfer(EnginePart):
@@ -64,22 +67,36 @@ class Transfer(EnginePart):
         secrets = secret_values(self._host.config) if redact else ()
         with giving_way():
             portable = await export_session(self._store, session.id, self._host.clock.now_ms())
-            file = await run_long(format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden)
+            signers = self._signers(format)
+            file = await run_long(
+                format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden, signers=signers
+            )
             let_go(portable.messages, portable.turns, portable.steps)
             return file
+
+    def _signers(self, format: ExportFormat) -> tuple[str, ...]:
+        """Return the providers whose signed thoughts Anthropic's API takes."""
+        try:
+            others = self._host.providers.info(_ANTHROPIC).seals if format == "claude-code" else ()
+        except InvalidInput:
+            others = ()
+        return (_ANTHROPIC.provider_id, *others)
 
     async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
         """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole.
 
-        The folder the file names is not believed: the session works in ``workspace_root``, or in none.
+        The folder the file names is ignored: the session works in ``workspace_root``, or in none. Imports of one owner
+        run one after another, since each needs several times its file in memory.
         """
         from clew.history import transfer
         from clew.interop.session_file import parse_session
 
         workspace = await self._place(workspace_root)
-        with giving_way():
-            portable = await run_long(parse_session, data)
-            return await transfer.import_session(self._host, portable, workspace, self.owner)
+        async with self._import_lock():
+            with giving_way():
+                reading = run_long(parse_session, data)
+                del data  # what was read takes its place
+                return await transfer.import_session(self._host, await reading, workspace, self.owner)
 
     async def import_from(self, program: Program, data: bytes, *, workspace_root: str | Path | None = None) -> Arrival:
         """A session of another program, from the bytes of its file; ``opencode``'s as its export writes it.
@@ -98,6 +115,11 @@ class Transfer(EnginePart):
         able = self._store.capabilities
         place = local_place(str(workspace) if workspace is not None else None) if able.required_metadata else {}
         soil = Soil(able.session_ids, self.owner, agent, model, place)
-        with giving_way():
-            found = await run_long(read_foreign, program, data)
-            return await take_in(self._host, self._runtime.sessions, found, soil, workspace)
+        async with self._import_lock():
+            with giving_way():
+                reading = run_long(read_foreign, program, [data])
+                del data  # what was read takes its place
+                return await take_in(self._host, self._runtime.sessions, await reading, soil, workspace)
+
+    def _import_lock(self) -> asyncio.Lock:
+        return self._imports.setdefault(self.owner, asyncio.Lock())

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from clew import ids
-from clew.errors import BranchPointInvalid, InvalidInput
+from clew.errors import BranchPointInvalid
 from clew.failpoints import failpoint
 from clew.history.branch_line import find_start, load_branch_line, with_rows
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
@@ -28,7 +28,15 @@ from clew.runtime.title import branch_title
 from clew.store.base import get_session, get_turn
 from clew.store.unit import Guard, Unit
 from clew.transcript.gate import check_value
-from clew.transcript.metadata import MODE_KEY, NAMING_KEY, PAUSED_KEY, PINNED_KEY
+from clew.transcript.metadata import (
+    MODE_KEY,
+    NAMING_KEY,
+    PAUSED_KEY,
+    PICKED_KEY,
+    PINNED_KEY,
+    check_metadata,
+    check_names,
+)
 from clew.transcript.rule import check_mode
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Turn
@@ -124,6 +132,11 @@ class Branching:
             around = [source.id, *([source.parent_id] if source.parent_id is not None else [])]
             beside = [one.title for id_ in around for one in await host.store.list_children(id_)]
             bag["title"] = branch_title(source.title, beside)
+        if model is not None:
+            bag[PICKED_KEY] = max(now, await host.store.newest_message_at(source.id))
+        merged = {key: value for key, value in {**bag, **changes}.items() if value is not None}
+        if changes.keys() - {"label"}:
+            check_metadata(merged)
         child = Session(
             id=host.mint.session(host.store.capabilities.session_ids),
             agent=source.agent,
@@ -132,7 +145,7 @@ class Branching:
             parent_id=source.id,
             owner=source.owner,
             parent_message_id=point_id,
-            metadata={key: value for key, value in {**bag, **changes}.items() if value is not None},
+            metadata=merged,
             created_at=now,
             updated_at=now,
         )
@@ -156,13 +169,8 @@ class Branching:
 
 
 def _check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise InvalidInput("metadata is an object")
+    check_metadata(metadata)
     changes = dict(metadata or {})
-    check_value(changes, "metadata")
     check_mode(changes.get(MODE_KEY) or "ask")
-    for key in ("title", "label"):
-        value = changes.get(key)
-        if value is not None and not (isinstance(value, str) and len(value) <= 500):
-            raise InvalidInput(f"a {key} is text of at most 500 characters")
+    check_names(changes)
     return changes

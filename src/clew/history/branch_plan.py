@@ -200,5 +200,6 @@ def _changed_part(part: PartRow, rename: Rename, mint: Mint) -> dict[str, Any]:
     if not is_open_call(part.data):
         return part.data
     asked = approval_of(part.data)
-    denied = {**asked, "id": asked.get("id") or mint.approval(), "approved": False, "reason": LEFT_BEHIND}
+    answer = {"approved": False, "reason": LEFT_BEHIND, "via": "branch"}
+    denied = {**asked, "id": asked.get("id") or mint.approval(), **answer}
     return {**part.data, "state": "output-denied", "approval": denied}

@@ -24,6 +24,7 @@ from clew.transcript.part import blob_of, output_text
 from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import sum_usage
+from clew.transcript.spend import UsageQuery
 from clew.transcript.tool_state import TOOL_STATES
 from clew.transcript.turn import Tree
 from clew.transcript.turn_state import OPEN
@@ -57,6 +58,7 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
     try:
         problems += [Problem(damage.what, damage.session_id, damage.id) for damage in await store.verify()]
         session_ids = await store.session_ids()
+        problems += await _check_calls(store, session_ids)
     except ClewError as error:
         problems.append(Problem(str(error)))
     blobs: dict[str, str | None] = {}
@@ -71,6 +73,19 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
     for message_id, chunks in (acknowledged or {}).items():
         problems += _check_shown(stored.get(message_id), message_id, chunks)
     return problems
+
+
+async def _check_calls(store: Store, session_ids: Sequence[str]) -> list[Problem]:
+    """Find model calls of sessions that do not exist: those of a deleted one name none."""
+
+    async def named() -> set[str]:
+        return {group.key for group in await store.load_usage(UsageQuery("session")) if group.key is not None}
+
+    if not await named() - set(session_ids):
+        return []
+    # Read again: sessions may have come or gone since they were listed.
+    lost = [session_id for session_id in sorted(await named()) if await store.find_session(session_id) is None]
+    return [Problem("model calls name a session that does not exist", session_id) for session_id in lost]
 
 
 async def _check_session(

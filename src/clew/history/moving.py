@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -30,7 +30,7 @@ from clew.store import unit as u
 from clew.store.base import get_session
 from clew.store.portable import load_portable, plan_rows
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.metadata import projection_of
+from clew.transcript.metadata import MODEL_WAS_KEY, projection_of
 from clew.transcript.part import KEPT_PART
 from clew.transcript.portable import PortableSession, tree_of
 from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
@@ -39,7 +39,6 @@ from clew.transcript.turn import Turn
 
 __all__ = ["plan_growth", "take_in"]
 
-_MODEL_WAS: Final = "model_was"
 replace = msgspec.structs.replace
 
 
@@ -50,6 +49,8 @@ async def take_in(
     first: Arrival | None = None
     for foreign in found:
         portable = await asyncio.to_thread(_answerable, host, await run_long(plant, foreign, soil), foreign, soil.model)
+        # What was read is in the rows now, and a file may be large.
+        foreign.entries.clear()
         session, outcome, turns, why = await _take(
             host, sessions, portable, alias_of(foreign.program, foreign.id), workspace, soil.owner
         )
@@ -82,7 +83,7 @@ def _answerable(host: Host, portable: PortableSession, foreign: Foreign, usual: 
         foreign.remarks.append(
             Remark(f"{model} cannot be used here; the next prompt goes to {usual}", "changed", 1, None)
         )
-        metadata = {**portable.session.metadata, _MODEL_WAS: str(model)}
+        metadata = {**portable.session.metadata, MODEL_WAS_KEY: str(model)}
         return replace(portable, session=replace(portable.session, model=usual, metadata=metadata))
     return portable
 
@@ -105,7 +106,7 @@ async def _take(
             if known is None:
                 raise
         else:
-            return session, "new", len(portable.turns), None
+            return session, "new", sum(row.is_prompt for row in portable.messages), None
     await run_long(check_portable, portable)
     now = host.clock.now_ms()
     arriving = await run_long(lambda: close_open(portable, now, host.mint))
@@ -172,8 +173,10 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
     )
     writes: list[u.Write] = []
     writes += [u.PutParts(id_, parts) for id_, parts in changed.items() if parts]
-    was = {key: value for key, value in arriving.session.metadata.items() if key == _MODEL_WAS}
-    writes.append(u.PatchSession(metadata=was, model=arriving.session.model))
+    was = {key: value for key, value in arriving.session.metadata.items() if key == MODEL_WAS_KEY}
+    # A person's choice stays; without one the session gets the model that answered last there.
+    model = None if held.session.has_chosen_model else arriving.session.model
+    writes.append(u.PatchSession(metadata=was, model=model))
     for write in plan_rows(rest, now):
         if isinstance(write, u.InsertMessage) and write.message.id in rows:
             continue
@@ -193,7 +196,8 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
         id_: None for id_, row in rows.items() if projection_of(row.metadata)[0] is not None and id_ not in hidden
     }
     writes += [u.SetHidden(hidden)] if hidden else []
-    return _Growth(tuple(writes), (u.HeadIs(held.session.head_turn_id), u.NoOpenTurn()), len(new_turns))
+    added = sum(row.is_prompt for row in new_rows)
+    return _Growth(tuple(writes), (u.HeadIs(held.session.head_turn_id), u.NoOpenTurn()), added)
 
 
 def _data_at(row: MessageRow, index: int) -> object:

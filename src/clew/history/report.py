@@ -21,6 +21,7 @@ from clew.store.base import Store, get_turn
 from clew.system_prompt.assemble import Section, sections_of, sent_text
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
+from clew.transcript.part import KEPT_PART, kind_of
 from clew.transcript.pruned import pruned_through
 from clew.transcript.session import Model
 from clew.transcript.turn import Step, Turn
@@ -133,13 +134,19 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
         step.model,
         sections,
         tuple(request.tools),
-        tuple(request.messages),
+        tuple(_as_sent(message) for message in request.messages),
         output,
         temperature,
         digest,
         recorded,
         digest == recorded,
     )
+
+
+def _as_sent(message: Message) -> Message:
+    """Return the message without the parts kept for another program, which no model is sent."""
+    parts = [part for part in message.parts if kind_of(part) != KEPT_PART]
+    return message if len(parts) == len(message.parts) else msgspec.structs.replace(message, parts=parts)
 
 
 async def _kept(store: Store, digest: str) -> str | None:

@@ -29,6 +29,7 @@ from clew.store.base import Moment
 from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
 from clew.transcript.head import Added
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import from_client
 from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn
 from clew.transcript.turn_state import OPEN
 
@@ -100,7 +101,8 @@ class Rewinding:
             if admitted is not None:
                 # The head moves, and the new turn is opened below it, as one unit.
                 setting, content = admitted
-                given = {key: value for key, value in row.metadata.items() if key in ("unattended", "output")}
+                given = from_client(row.metadata if edit.metadata is None else edit.metadata)
+                given |= {key: value for key, value in row.metadata.items() if key in ("unattended", "output")}
                 said = await user_row(host, session, setting, content, edit.client_message_id, given)
                 after, moving = await load_move(host.store, reach, parent, host.clock.now_ms(), "rewind", new=carried)
                 failpoint("history.before_rewind")

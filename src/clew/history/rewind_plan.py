@@ -38,7 +38,8 @@ RewindMode = Literal["resend", "edit"]
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """What an edit changes of a message that is sent again; what is None stays as it was.
 
-    ``parts`` replace all of the message, ``text`` only its text. ``client_message_id`` is kept with the new row.
+    ``parts`` replace all of the message, ``text`` only its text. ``client_message_id`` and ``metadata`` are stored with
+    the new row.
     """
 
     text: str | None = None
@@ -46,6 +47,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     model: str | Model | dict[str, Any] | None = None
     agent: str | None = None
     client_message_id: str | None = None
+    metadata: Mapping[str, Any] | None = None
 
 
 def check_request(mode: str, edit: Edit, *, run: bool) -> None:

@@ -23,15 +23,16 @@ from clew.long_work import let_go, run_long
 from clew.runtime.host import Host
 from clew.store.base import Store, get_session
 from clew.store.portable import load_portable, plan_insert
-from clew.store.unit import AliasIsFree, Committed, LinkBlob, Outcome, Refused, Unit, Write
+from clew.store.unit import AliasIsFree, Committed, LinkBlob, Outcome, Refused, Unit
 from clew.transcript.damage import DAMAGED
-from clew.transcript.message import PartRow
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import MODE_KEY, PAUSED_KEY, STORE_KEYS, VIEW_KEYS, broken_off_usd, is_estimated, usage_of
-from clew.transcript.part import close_call, is_open_call, state_of, text_of
+from clew.transcript.packed import mapped
+from clew.transcript.part import close_call, is_open_call, state_of, text_of, with_claims
 from clew.transcript.portable import LEFT_BEHIND, PortableSession, for_export, named_blobs, rename_session
 from clew.transcript.rollup import book_usage, with_usage
 from clew.transcript.session import Session
-from clew.transcript.turn import HeadMove
+from clew.transcript.turn import HeadMove, Step
 from clew.transcript.turn_state import OPEN
 from clew.transcript.usage import Usage
 
@@ -76,10 +77,9 @@ async def import_session(
     missing = sorted(named - {blob.sha256 for blob in arriving.blobs})
     links = tuple([LinkBlob(sha256) for sha256 in missing if await store.find_blob(sha256, owner) is not None])
     outcome: Outcome | None = None
-    writes: tuple[Write, ...] = ()
     if await _is_free(store, arriving):
         try:
-            writes = (*await run_long(plan_insert, replace(arriving, session=session), now), *links)
+            writes = await run_long(plan_insert, replace(arriving, session=session), now, links)
             outcome = await store.commit(Unit(session.id, writes, guards, sync="power"))
         except InternalError:
             # A message or a part of another session has one of these ids; nothing was written.
@@ -89,14 +89,14 @@ async def import_session(
     if not isinstance(outcome, Committed):
         arriving = await run_long(_renamed, arriving, mint, store.capabilities.session_ids)
         session = replace(session, id=arriving.session.id, head_turn_id=arriving.session.head_turn_id)
-        writes = (*await run_long(plan_insert, replace(arriving, session=session), now), *links)
+        writes = await run_long(plan_insert, replace(arriving, session=session), now, links)
         outcome = await store.commit(Unit(session.id, writes, guards, sync="power"))
     if isinstance(outcome, Refused):
         raise InternalError(f"an import was refused: {outcome.reason}", session_id=session.id)
     imported = await get_session(store, session.id)
     host.live.publish(Event("session_created", {"session_id": imported.id}))
     host.hooks.observe("session_create", imported, imported)
-    let_go(writes, arriving.messages, arriving.turns, portable.messages)
+    let_go(arriving.turns, portable.turns, arriving.steps)
     return imported
 
 
@@ -183,29 +183,35 @@ def close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSessi
 
     Messages lose what they are not believed, parts that had no id yet get one, and all of it may be sealed.
     """
-    used: dict[str, dict[str, Any]] = {}
+    steps: dict[str, list[Step]] = {}
     for step in portable.steps:
-        used[step.message_id] = book_usage(used.get(step.message_id, {}), step.usage, estimated=step.is_estimated)
+        steps.setdefault(step.message_id, []).append(step)
     rest, broken_off = Usage(), list[float]()
 
     def part(row: PartRow) -> PartRow:
-        row = row if row.id else replace(row, id=mint.part())
+        row = replace(row, id=row.id or mint.part(), data=with_claims(row.data))
         if text_of(row.data, "text", "reasoning") is not None and state_of(row.data) == "streaming":
             return replace(row, data={**row.data, "state": "done"}, updated_at=now)
         return replace(row, data=close_call(row.data, LEFT_BEHIND), updated_at=now) if is_open_call(row.data) else row
 
-    messages = []
-    for row in portable.messages:
+    def closed(row: MessageRow) -> MessageRow:
+        nonlocal rest
+        used: dict[str, Any] = {}
+        for step in steps.get(row.id, ()):
+            used = book_usage(used, step.usage, estimated=step.is_estimated)
         metadata = {key: value for key, value in row.metadata.items() if key not in _WORKED_OUT}
-        metadata |= used.get(row.id, {})
+        metadata |= used
         if row.role == "assistant" and is_estimated(row.metadata):
             # A call that broke off is no step: what it took, and that this is an estimate, only its message says.
             counts = zip(*(msgspec.structs.astuple(usage_of(one)) for one in (row.metadata, metadata)), strict=True)
             beyond = Usage(*(max(said - booked, 0) for said, booked in counts))
             cost = broken_off_usd(row.metadata)
             metadata = book_usage(metadata, beyond, estimated=True, broken_off=cost)
-            rest, broken_off = rest + beyond, [*broken_off, cost]
-        messages.append(replace(row, metadata=metadata, parts=tuple(part(one) for one in row.parts)))
+            rest += beyond
+            broken_off.append(cost)
+        return replace(row, metadata=metadata, parts=tuple(part(one) for one in row.parts))
+
+    messages = mapped(portable.messages, closed)
     turns = []
     head, moves = portable.session.head_turn_id, portable.moves
     for turn in portable.turns:
@@ -223,7 +229,7 @@ def close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSessi
         portable,
         session=with_usage(session, rest),
         turns=tuple(turns),
-        messages=tuple(messages),
+        messages=messages,
         moves=moves,
         seals=frozenset(row.id for row in messages),
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -28,6 +28,8 @@ from clew.transcript.turn import NOT_REPORTED
 from clew.transcript.usage import Usage
 
 __all__ = [
+    "NO_MODEL",
+    "CallPurpose",
     "EndpointKind",
     "FailureCause",
     "FailureKind",
@@ -43,6 +45,9 @@ __all__ = [
     "cause_of",
     "repr_without_key",
 ]
+
+NO_MODEL: Final = Model("demo", "tour")
+"""What answers where no key is set and no model is configured."""
 
 EndpointKind = Literal[
     "openai",
@@ -76,6 +81,9 @@ EndpointKind = Literal[
 ]
 """``openai``, ``openai-responses`` and ``anthropic`` are their makers' own wires, spoken by gateways too; a
 compatible one may know less. The others are called what pydantic-ai calls them."""
+
+CallPurpose = Literal["answer", "subagent", "title", "summary"]
+"""Why a model is called: a step of a person's turn, a step of a subagent's, a session's title, a compaction."""
 
 FailureKind = Literal["transient", "overflow", "auth", "invalid", "unknown"]
 """transient: the same call may work later. overflow: the request is larger than the window. auth: the key or the
@@ -111,6 +119,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``once``: nothing that is sent later begins with it, so a provider need not keep it. ``settled_call``: up to this
     call it stays as it is for longer than the rest, so a provider that keeps what it is told to had better keep that.
+    ``purpose`` says why the model is called; providers may ignore it.
     ``answer`` names the tool whose arguments are the answer: one that has a way of its own to ask for a value of a
     schema may use that in place of the tool, and tells what came as a call of it.
     """
@@ -124,6 +133,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     once: bool = False
     settled_call: str | None = None
     answer: str | None = None
+    purpose: CallPurpose = "answer"
 
 
 class UsageSaid(msgspec.Struct, frozen=True):
@@ -211,7 +221,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``summariser`` and ``titler`` are the provider's cheap models for those jobs; without a titler a session is
     named after its first words. ``variants`` are what it can be asked for behind a colon, for one turn.
     ``files`` are the media types it takes beside text, which every model does; ``image/*`` stands for all of a kind.
-    ``file_rule`` is how its provider counts them.
+    ``file_rule`` is how its provider counts them. ``seals`` names other providers whose reasoning can be sent to it.
+    ``kind`` is that of the endpoint it is reached at.
     """
 
     model: Model
@@ -225,6 +236,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     output_known: bool = True
     files: tuple[str, ...] = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
     file_rule: FileRule = UNKNOWN
+    seals: tuple[str, ...] = ()
+    kind: EndpointKind | None = None
 
     def takes(self, media_type: str) -> bool:
         """Whether a file of this type can be sent to it as it is."""

@@ -16,7 +16,15 @@ import msgspec
 
 from clew.clock import Clock, SystemClock
 from clew.errors import Invalid, InvalidInput
-from clew.providers.base import EndpointKind, ModelInfo, ModelListing, Provider, ProviderFailure, repr_without_key
+from clew.providers.base import (
+    NO_MODEL,
+    EndpointKind,
+    ModelInfo,
+    ModelListing,
+    Provider,
+    ProviderFailure,
+    repr_without_key,
+)
 from clew.providers.catalog import Catalog, ModelFacts, does_cache, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
 from clew.providers.files import file_rule, files_taken
@@ -29,6 +37,8 @@ __all__ = ["ProviderConfig", "ProviderRegistry"]
 
 _OWN: Final = ("anthropic", "openai", "openai-responses", "google", "google-cloud", "bedrock", "mistral", "groq", "xai")
 """Wires with an address of their makers' own."""
+_PORTABLE_SEALS: Final = ("anthropic",)
+"""Kinds whose signed reasoning any account of the kind accepts."""
 _AMBIENT: Final = ("anthropic", "openai", "openai-responses")
 """Those whose clients find more than a key in the environment by themselves."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -135,8 +145,10 @@ class ProviderRegistry:
         model = info.model
         config = self._configs.get(model.provider_id)
         own = config.facts().get(model.model_id) if config is not None else None
+        info = msgspec.structs.replace(info, seals=self._seals(model.provider_id))
         if model.provider_id != DEMO:
-            info = msgspec.structs.replace(info, file_rule=file_rule(model.model_id))
+            kind = self._kind(model.provider_id)
+            info = msgspec.structs.replace(info, file_rule=file_rule(model.model_id), kind=kind)
         if model.provider_id != DEMO and (own is None or own.files is None):
             taken = files_taken(self._endpoint(model.provider_id).kind, model.model_id)
             info = msgspec.structs.replace(info, files=taken)
@@ -163,7 +175,7 @@ class ProviderRegistry:
             model_id = self._default_of(provider_id)
             if model_id and self._key(provider_id):
                 return Model(provider_id, model_id)
-        return Model(DEMO, "tour")
+        return NO_MODEL
 
     async def close(self) -> None:
         made, self._made = self._made, {}
@@ -196,7 +208,7 @@ class ProviderRegistry:
     def _endpoint(self, provider_id: str) -> Endpoint:
         config = self._configs.get(provider_id, ProviderConfig())
         known = families().get(provider_id)
-        kind: EndpointKind = config.kind or (known.kind if known else "openai-compatible")
+        kind = self._kind(provider_id)
         base_url = config.base_url
         if base_url is None and known is not None:
             from_environ = self._environ.get(known.base_url_env) if known.base_url_env else None
@@ -209,7 +221,21 @@ class ProviderRegistry:
             api_key=self._key(provider_id),
             # The maker's second wire is at the same address, for the same account.
             ambient=own_address and known is not None and kind.removesuffix("-responses") == known.kind,
+            seals=self._seals(provider_id),
         )
+
+    def _kind(self, provider_id: str) -> EndpointKind:
+        config, known = self._configs.get(provider_id), families().get(provider_id)
+        named = config.kind if config is not None else None
+        return named or (known.kind if known else "openai-compatible")
+
+    def _seals(self, provider_id: str) -> tuple[str, ...]:
+        """Return the other providers whose reasoning this one accepts: those of its kind, where a signature is valid
+        for any account. Reasoning sealed by other makers can be read only by the account that received it."""
+        kind = self._kind(provider_id)
+        if provider_id == DEMO or kind not in _PORTABLE_SEALS:
+            return ()
+        return tuple(one for one in self._ids() if one not in (DEMO, provider_id) and self._kind(one) == kind)
 
     def _key(self, provider_id: str) -> str | None:
         return next((value for name in self._key_names(provider_id) if (value := self._environ.get(name))), None) or (

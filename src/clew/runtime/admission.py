@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import os
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles, UnsupportedFile
+from clew.errors import InvalidInput, MessageTooLarge, ToolFailed, TooManyFiles, UnsupportedFile
 from clew.providers.base import ModelInfo
 from clew.runtime.file_extent import extent_of
 from clew.runtime.files import content_of
@@ -24,8 +22,11 @@ from clew.runtime.host import Host
 from clew.runtime.setting import Setting, Told, resolve
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob
+from clew.tools.files.access import open_plain
+from clew.tools.files.paths import locate
 from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import PICKED_KEY
 from clew.transcript.part import (
     blob_of,
     file_name_of,
@@ -41,7 +42,17 @@ from clew.transcript.part import (
 )
 from clew.transcript.session import Model, Session
 
-__all__ = ["PromptContent", "admit", "assistant_row", "content_digest", "media_type_from", "read_parts", "user_row"]
+__all__ = [
+    "PromptContent",
+    "admit",
+    "assistant_row",
+    "content_digest",
+    "media_type_from",
+    "next_row_at",
+    "read_parts",
+    "synthetic_row",
+    "user_row",
+]
 
 MAX_FILES: Final = 10
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
@@ -75,6 +86,8 @@ async def admit(
     setting = await resolve(
         host, session, model=model, agent=agent, attended=attended, media=media, told=told, output=output
     )
+    if session.owner is not None:
+        await _check_confined(setting, given)
     kept = await _load_kept(host.store, prompt, session.owner)
     asked = (prompt, setting.workspace, host.clock.now_ms(), setting.info, kept)
     # Off the loop where files are read, or much has to be looked at.
@@ -82,6 +95,22 @@ async def admit(
     content = read_parts(*asked) if short else await asyncio.to_thread(read_parts, *asked)
     _check_size(content, setting)
     return setting, content
+
+
+async def _check_confined(setting: Setting, parts: Sequence[object]) -> None:
+    """Raise ``InvalidInput`` where an owner names a file that their session's tools may not read."""
+    for part in parts:
+        url = (url_of(part) if isinstance(part, Mapping) else None) or ""
+        if not url.startswith("workspace:") or setting.workspace is None:
+            continue
+        name = url.removeprefix("workspace:")
+        try:
+            target = (await asyncio.to_thread(locate, name, setting.workspace)).target("read")
+        except ToolFailed as error:
+            raise InvalidInput(str(error)) from error
+        decision = await setting.permit.decide((target,), "read")
+        if decision.rule is not None and decision.rule.pinned and decision.action == "deny":
+            raise InvalidInput(f"{name!r} cannot be attached: {decision.reason}")
 
 
 def _is_short(prompt: str | Sequence[Mapping[str, Any]]) -> bool:
@@ -105,16 +134,35 @@ async def user_row(
     """The message of an admitted prompt, as it will be stored. Without a ``setting`` who answers is known when its
     turn comes. ``newest_at`` is when the newest message came, where that was just read."""
     newest_at = await host.store.newest_message_at(session.id) if newest_at is None else newest_at
-    now = max(host.clock.now_ms(), newest_at)
+    now = next_row_at(host, newest_at)
+    if session.metadata.get(PICKED_KEY) == now:
+        now += 1  # sent after the session's model was chosen, and read as such
     metadata: dict[str, Any] = dict(given or {})
     if setting is not None:
         metadata["model"] = msgspec.to_builtins(setting.model)
-    if setting is not None and setting.agent.name != session.agent:
+    # An agent that is only missing here is asked for again when its turn comes.
+    if setting is not None and setting.agent.name != session.agent and "agent" not in setting.fallback_for:
         metadata["agent"] = setting.agent.name
     if client_id is not None:
         metadata["client_message_id"] = client_id
     parts = tuple(PartRow(host.mint.part(), n, data, now, now) for n, data in enumerate(content.parts))
     return MessageRow(host.mint.message(), session.id, "user", now, now, metadata, parts)
+
+
+def next_row_at(host: Host, newest_at: int) -> int:
+    """Return when a message is added: now, or after the newest one of its session when the clock went back.
+
+    Programs that know no turns sort messages by their times, and ids only follow each other within a process.
+    """
+    now = host.clock.now_ms()
+    return now if now >= newest_at else newest_at + 1
+
+
+def synthetic_row(host: Host, session_id: str, text: str, newest_at: int) -> MessageRow:
+    """Return a message that clew itself puts into the conversation."""
+    now = next_row_at(host, newest_at)
+    part = PartRow(host.mint.part(), 0, text_part(text), now, now)
+    return MessageRow(host.mint.message(), session_id, "user", now, now, {"synthetic": True}, (part,))
 
 
 def assistant_row(session_id: str, message_id: str, now: int, metadata: dict[str, Any]) -> MessageRow:
@@ -248,11 +296,11 @@ def _read_workspace_file(name: str, workspace: Path | None) -> bytes:
     if not path.is_relative_to(workspace.resolve()):
         raise InvalidInput(f"{name!r} is outside the workspace")
     try:
-        # Not a pipe or a device, which has no size and no end; O_NONBLOCK, since opening a pipe already waits.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InvalidInput(f"{name!r} is not a file")
+        # Opened by handles: a link created meanwhile is not followed, and no pipe or device is opened.
+        with open_plain(path) as (handle, _), open(handle, "rb", closefd=False) as file:
             data = file.read(MAX_FILE_BYTES + 1)
+    except ToolFailed as error:
+        raise InvalidInput(f"{name!r} is not a file") from error
     except OSError as error:
         raise InvalidInput(f"{name!r} cannot be read: {error.strerror}") from error
     if len(data) > MAX_FILE_BYTES:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.actor import Actor, Via, answer_note
 from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InvalidInput, SessionBusy
 from clew.fit import fit
 from clew.live.base import Status
@@ -47,7 +48,7 @@ from clew.store.unit import (
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.part import approval_of, input_of, state_of, tool_name
+from clew.transcript.part import ANSWER_KEYS, OWN, approval_of, input_of, state_of, tool_name
 from clew.transcript.rule import Target
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Turn
@@ -79,13 +80,15 @@ class Answers:
         decision: Decision,
         reason: str | None = None,
         pattern: str | None = None,
+        *,
+        actor: Actor,
     ) -> int:
         """Answer a request; how many are still open. With none left the turn goes on before this returns.
 
         ``pattern`` is one of those the request offers: how far the rule goes that is stored; without it, no further
         than this call.
         """
-        answer = _approval(decision, reason)
+        answer = _approval(decision, reason, actor)
         if pattern is not None and decision not in ("session", "project"):
             raise InvalidInput("a pattern says how far a rule goes; once and deny store none")
         return await self._answer(session_id, answer, pattern, approval_id=approval_id)
@@ -96,12 +99,14 @@ class Answers:
         decision: Decision,
         reason: str | None = None,
         approval_ids: Collection[str] | None = None,
+        *,
+        actor: Actor,
     ) -> int:
         """Answer every request that waits, in one unit; how many questions are still open.
 
         With ``approval_ids`` those of these that wait: a word that is sent twice is then no word on what came after.
         """
-        answer = _approval(decision, reason)
+        answer = _approval(decision, reason, actor)
         await self._until_stored(session_id, None if approval_ids is None else frozenset(approval_ids))
         while True:
             async with self._sessions.lock(session_id):
@@ -119,9 +124,10 @@ class Answers:
                 raise ApprovalNotFound("nothing waits for an approval here", session_id=session_id)
             await ending.wait()
 
-    async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
+    async def answer_question(self, session_id: str, tool_call_id: str, output: Any, *, actor: Actor) -> int:
         """Give the human's answer to a question."""
-        return await self._answer(session_id, {"output": output}, tool_call_id=tool_call_id)
+        answer = {"output": output, "answered_by": actor.name, "via": actor.via}
+        return await self._answer(session_id, answer, tool_call_id=tool_call_id)
 
     async def _answer(self, session_id: str, answer: dict[str, Any], pattern: str | None = None, **which: str) -> int:
         # A viewer sees a request before the run that made it is over: the answer waits for that run's end. The run
@@ -231,6 +237,7 @@ class Answers:
             shown = tool_name(part.data), input_of(part.data), session.workspace_root
             if digest_call(session.id, wait.tool_call_id, *shown) != wait.digest:
                 raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
+        answer = {**answer, "answered_at": self._host.clock.now_ms()}
         answered = [msgspec.structs.replace(wait, answer=answer) for wait in asked]
         waits: tuple[Wait, ...] = ()
         rules: tuple[Write, Guard] | None = None
@@ -259,7 +266,12 @@ class Answers:
         if left:
             self._sessions.show(session_id, Status("idle", waiting=left))
         else:
-            await self._go_on(session_id, turn, waits)
+            try:
+                await self._go_on(session_id, turn, waits)
+            except Exception:
+                # The answers are stored anyway: no request is pending, and the turn can be continued.
+                self._sessions.show(session_id, Status("idle"))
+                raise
         return len(left)
 
     async def _write_answers(
@@ -290,7 +302,10 @@ class Answers:
                 index = fold.find_tool(wait.tool_call_id)
                 if index is not None and state_of(fold.part(index)) == "approval-requested":
                     fold.answer(
-                        wait.tool_call_id, approved=bool(wait.answer["approved"]), reason=wait.answer.get("reason")
+                        wait.tool_call_id,
+                        approved=bool(wait.answer["approved"]),
+                        reason=wait.answer.get("reason"),
+                        note=_note_of(wait.answer),
                     )
         # The answer is durable before anything follows from it: a kill now loses no human's word.
         writes: list[Write] = [
@@ -325,6 +340,7 @@ class Answers:
             rules = offer.rules if offer is not None else ()
             for rule in rules:
                 said = {**msgspec.to_builtins(rule), "source": scope, "added_at": now}
+                said |= {"added_by": answer["answered_by"], "via": answer["via"]}
                 new[_said_by(said)] = said
         project = str(session.project)
         known = session.permissions if scope == "session" else await self._host.store.load_project_rules(project)
@@ -346,6 +362,8 @@ class Answers:
                 decision = await setting.permit.decide(_targets(_part_of(message, wait)), wait.tool)
                 if decision.action in ("allow", "deny"):
                     answer = {"approved": decision.action == "allow", "decision": "rule", "reason": None}
+                    by: Via = "mode" if decision.scope == "mode" else "rule"
+                    answer |= answer_note(Actor(by, by), self._host.clock.now_ms())
                     covered.append(msgspec.structs.replace(wait, answer=answer))
         if covered:
             try:
@@ -380,10 +398,16 @@ class Answers:
         self._runner.start(TakenSession(setting, turn, standing.next_epoch, asked_by, resumption, steps))
 
 
-def _approval(decision: Decision, reason: str | None) -> dict[str, Any]:
+def _note_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return who gave an answer, when, and through which front."""
+    return {key: answer[key] for key in ANSWER_KEYS if key in answer}
+
+
+def _approval(decision: Decision, reason: str | None, actor: Actor) -> dict[str, Any]:
     if decision not in ("once", "session", "project", "deny"):
         raise InvalidInput(f"decision must be once, session, project or deny, not {decision!r}")
-    return {"approved": decision != "deny", "decision": decision, "reason": reason}
+    approved = {"approved": decision != "deny", "decision": decision, "reason": reason}
+    return {**approved, "answered_by": actor.name, "via": actor.via}
 
 
 def _said_by(rule: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -429,7 +453,9 @@ def _resume(
         answer = wait.answer or {}
         part = _part_of(message, wait)
         if wait.kind == "question":
-            outputs.append(c.ToolOutputAvailable(tool_call_id=wait.tool_call_id, output=answer.get("output")))
+            about = {OWN: _note_of(answer)}
+            output = c.ToolOutputAvailable(wait.tool_call_id, answer.get("output"), provider_metadata=about)
+            outputs.append(output)
         elif wait.tool_call_id in refused:
             outputs.append(c.ToolOutputError(tool_call_id=wait.tool_call_id, error_text=refused[wait.tool_call_id]))
         elif answer.get("approved"):

@@ -314,7 +314,8 @@ class Caller:
             if not loaded:
                 # Once per call: a search asks about every file it opens.
                 loaded.append(await self.setting.permit.load())
-            if target.kind == "command":
+            confined = loaded[0].confined
+            if target.kind == "command" or (confined is not None and confined.must_look(target)):
                 decision = await asyncio.to_thread(loaded[0].decide, [target])
             else:
                 decision = loaded[0].decide([target])

@@ -20,6 +20,7 @@ from clew.errors import ClewError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
 from clew.live.base import Event
 from clew.long_work import giving_way, go_through, holding, let_go
+from clew.runtime.admission import next_row_at
 from clew.runtime.context import load_idle_context, session_policy
 from clew.runtime.files import holds_files, with_files
 from clew.runtime.host import Host
@@ -115,7 +116,7 @@ class Compactor:
         open_turn: Turn | None,
     ) -> Compacted:
         host, session_id = self._host, plan.session_id
-        now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id))
+        now = next_row_at(host, await host.store.newest_message_at(session_id))
         marker_id = host.mint.message()
         data = await go_through(context.messages, plans.compaction_data_of, context, plan, written, warning, marker_id)
         part = PartRow(host.mint.part(), 0, to_part(data), now, now)

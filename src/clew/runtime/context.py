@@ -74,6 +74,7 @@ def frame_of(setting: Setting) -> RequestFrame:
         system_chars=len(setting.system_prompt.text),
         tools_chars=len(setting.encoded_tools) if setting.schemas else 0,
         files=setting.info.file_rule,
+        seals=setting.info.seals,
         workspace_root=setting.session.workspace_root,
     )
 

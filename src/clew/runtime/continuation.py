@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.errors import ClewError, InvalidInput, NothingToContinue
+from clew.runtime.admission import synthetic_row
 from clew.runtime.context import session_policy
 from clew.runtime.head_move import load_move, plan_begun_anew
 from clew.runtime.host import Host
@@ -32,8 +33,7 @@ from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write
 from clew.transcript.cut import ends_in_words, find_cuts, is_whole_answer, unsent_data
 from clew.transcript.head import Added
-from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.part import text_part
+from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 
@@ -159,6 +159,7 @@ class Continuation:
         """
         host, now = self._host, self._host.clock.now_ms()
         user = next(row for row in rows if row.role == "user")
+        newest_at = await host.store.newest_message_at(session.id)
         setting = await resolve_for(host, session, user)
         steps = await host.store.load_steps(turn.id)
         # A copy has no calls to tell a cut by, and says what was cut before it was made.
@@ -174,12 +175,12 @@ class Continuation:
         writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed, *noted)
         if ends_in_words(rows, cuts):
             # The history must not end in the model's own words: not every wire takes that.
-            part = PartRow(host.mint.part(), 0, text_part(GO_ON), now, now)
-            row = MessageRow(host.mint.message(), session.id, "user", now, now, {"synthetic": True}, (part,))
+            row = synthetic_row(host, session.id, GO_ON, newest_at)
+            newest_at = row.created_at
             writes += (InsertMessage(row), SealMessage(row.id, row.seal), LinkMessage(turn.id, row.id))
         await self._sessions.commit(plan_take(standing, now, writes, runner=host.lease.replica_id))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
-        taken = TakenSession(setting, reopened, standing.next_epoch, user.id, steps=len(steps))
+        taken = TakenSession(setting, reopened, standing.next_epoch, user.id, steps=len(steps), newest_at=newest_at)
         return self._runner.start(taken)
 
     async def _ask_again(
@@ -200,4 +201,5 @@ class Continuation:
         noted = await self._outbound.plan_attempt(sibling, user.id, "again")
         writes = (*writes, *plan_resume(session, speaks=False), *noted)
         await self._sessions.commit(plan_take(standing, now, writes, runner=host.lease.replica_id))
-        return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id))
+        newest_at = await host.store.newest_message_at(session.id)
+        return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id, newest_at=newest_at))

@@ -25,7 +25,8 @@ async def explain_call(host: Host, session: Session, tool: str, target: str) -> 
     """What would be decided about a call of ``tool`` on ``target``, by the rules as they are now."""
     workspace = Path(session.workspace_root) if session.workspace_root else None
     catalog = await asyncio.to_thread(host.agents, workspace)
-    permit = await load_permit(host, session, catalog.get(session.agent).rules, attended=True)
+    agent = catalog.first_known(session.agent, host.choices.default_agent)
+    permit = await load_permit(host, session, agent.rules, attended=True)
     targets = await asyncio.to_thread(_targets, host.tools.get(tool), tool, target, workspace)
     return await permit.decide(targets, tool)
 

@@ -29,7 +29,7 @@ from clew.runtime.ready import make_ready
 from clew.runtime.runner import Runner
 from clew.runtime.settle import GONE
 from clew.runtime.standing import load_standing
-from clew.runtime.submission import Outcomes, TurnOutcome
+from clew.runtime.submission import Outcomes, stored_outcome
 from clew.runtime.take import settle_session
 from clew.runtime.waiting import present_status
 from clew.store.unit import STORE_WIDE, BeatReplica, JoinReplica, LeaseHolds, LeaveReplica, Refused, Unit, Write
@@ -277,8 +277,7 @@ class Heartbeat:
             turn = holder.turn
             line = await store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)
             last = line.turns[-1].messages[-1].id
-            outcome = TurnOutcome(turn.id, last, turn.status, turn.stopped, dict(turn.error) or None)
-            self._outcomes.resolve(message_id, outcome)
+            self._outcomes.resolve(message_id, stored_outcome(turn, last))
         elif holder is None:
             row = await store.find_message(session_id, message_id)
             if row is None or row.is_cancelled:

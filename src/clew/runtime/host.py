@@ -11,9 +11,10 @@ import msgspec
 from clew.agents.catalog import AgentCatalog
 from clew.clock import Clock
 from clew.config import Config
+from clew.errors import ClewError
 from clew.ids import Mint
 from clew.live.base import Live
-from clew.providers.base import Providers
+from clew.providers.base import EndpointKind, Providers
 from clew.runtime.choices import Choices
 from clew.runtime.hooks import Hooks
 from clew.runtime.lease import Lease
@@ -23,6 +24,7 @@ from clew.telemetry.telemetry import Telemetry
 from clew.tools.base import Tool
 from clew.tools.served import ToolServers
 from clew.transcript.rule import Rule
+from clew.transcript.session import Model
 
 __all__ = ["Host"]
 
@@ -48,4 +50,17 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     deps: Any = None
     lease: Lease = msgspec.field(default_factory=Lease)
     servers: ToolServers | None = None
+    builtin_names: tuple[str, ...] = ()
     telemetry: Telemetry = msgspec.field(default_factory=Telemetry)
+
+    @property
+    def permission_names(self) -> frozenset[str]:
+        """The tools that a rule may name: those of this host, and clew's own also where they are left out."""
+        return frozenset((*self.builtin_names, *self.tools))
+
+    def find_kind(self, model: Model) -> EndpointKind | None:
+        """Return the kind of endpoint a model is reached at, where its provider says."""
+        try:
+            return self.providers.info(model).kind
+        except ClewError:
+            return None

@@ -109,7 +109,7 @@ class Loop(msgspec.Struct):
         if isinstance(given, PutBlob):
             # There before the chunk that names it, and before the request that sends it.
             self.recorder.join(given)
-            await self.recorder.flush()
+            await self.recorder.book(sync="process")
         else:
             await self.recorder.send(given)
 
@@ -281,6 +281,7 @@ class Loop(msgspec.Struct):
             temperature=setting.agent.temperature,
             settled_call=context.settled_call,
             answer=None if by_tool else AnswerForm.name,
+            purpose="subagent" if setting.session.kind == "subagent" else "answer",
         )
         request = await self.host.hooks.change("before_model_call", asked, setting.session, self.turn_id)
         self.size = context.size.used
@@ -302,7 +303,7 @@ class Loop(msgspec.Struct):
         asked = False
         asked_call = self.asked or self._note_asked(request)
         # Written before it is asked: from here on it may cost something, whatever happens to this process.
-        await self.recorder.flush()
+        await self.recorder.book(sync="process")
         failpoint("run.model_asked")
         recorder = self.recorder
         async with contextlib.aclosing(asked_call.stream(request)) as stream:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -32,7 +32,7 @@ from clew.store.unit import (
     Write,
 )
 from clew.transcript import chunk as c
-from clew.transcript.model_call import CallEnd, ModelCall, Purpose, without_session
+from clew.transcript.model_call import CallEnd, ModelCall, without_session
 from clew.transcript.part import Part, steps_in, text_part
 from clew.transcript.session import Model, Session
 from clew.transcript.usage import Usage
@@ -87,7 +87,7 @@ class AskedCall:
         """Its row, now that the model has said all: ``parts`` is what. Where nobody counted, it is estimated."""
         usage = end.usage if end.is_counted else with_rest(_with_guess(end.usage, self._guess), parts)
         call = self._closed("completed", usage, estimated=not end.is_counted)
-        self._tell(None, parts, end.finish_reason)
+        self._tell(None, parts, end)
         return call
 
     def break_off(self, failure: BaseException | None, parts: Sequence[Part]) -> ModelCall:
@@ -122,15 +122,27 @@ class AskedCall:
         )
         return self._call
 
-    def _tell(self, failure: BaseException | None, parts: Sequence[Part], finish_reason: str | None = None) -> None:
+    def _tell(self, failure: BaseException | None, parts: Sequence[Part], end: StepEnd | None = None) -> None:
         sent = self._request.messages if self._request is not None else ()
-        self._host.telemetry.called(self._call, failure, sent, parts, finish_reason)
+        kind = self._host.find_kind(self._call.model)
+        reason, answered = (None, {}) if end is None else (end.finish_reason, end.data)
+        self._host.telemetry.called(self._call, failure, sent, parts, reason, answered=answered, kind=kind)
 
 
 async def ask_text(
-    host: Host, session: Session, purpose: Purpose, request: ModelRequest, *, turn_id: str | None = None
+    host: Host,
+    session: Session,
+    purpose: Literal["title", "summary"],
+    request: ModelRequest,
+    *,
+    turn_id: str | None = None,
 ) -> tuple[str, Usage]:
-    """What a model says to a request that is no step of a turn, and what that used."""
+    """Return the text a model answers to a request that is no step of a turn, and its usage.
+
+    ``before_model_call`` hooks see the request first. Raises ``HookRefused`` when one of them refuses the call.
+    """
+    request = msgspec.structs.replace(request, once=True, purpose=purpose)
+    request = await host.hooks.change("before_model_call", request, session, turn_id)
 
     def keep(call: ModelCall) -> asyncio.Future[Outcome] | None:
         def written(done: asyncio.Future[Outcome]) -> None:
@@ -148,7 +160,6 @@ async def ask_text(
         stored.add_done_callback(written)
         return stored
 
-    request = msgspec.structs.replace(request, once=True)
     chars = len(request.system) + sum(len(text) for message in request.messages for text in message.texts)
     row = ModelCall(
         id=host.mint.call(),
@@ -178,6 +189,7 @@ async def ask_text(
                     if stored is not None:
                         # What was paid is on disk before anything is made of what was bought.
                         await asyncio.wait([stored])
+                    host.hooks.observe("after_model_call", (request, item), session, turn_id)
                     return "".join(said), item.usage
                 if isinstance(item, c.TextDelta | c.ReasoningDelta):
                     (said if isinstance(item, c.TextDelta) else thought).append(item.delta)

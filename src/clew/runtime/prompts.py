@@ -18,7 +18,7 @@ from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle, load_outset
 from clew.runtime.runner import Runner
 from clew.runtime.settle import INTERRUPTED
-from clew.runtime.submission import OnBusy, Outcomes, Submission, TurnOutcome
+from clew.runtime.submission import OnBusy, Outcomes, Submission, stored_outcome
 from clew.store.unit import SentSoFar, Unit
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
@@ -181,7 +181,7 @@ class Prompts:
                     # Its turn is over, so its outcome is known already.
                     turn = turns[-1]
                     last = tree.links[turn.id][-1]
-                    self._outcomes.resolve(row.id, TurnOutcome(turn.id, last, turn.status, turn.stopped))
+                    self._outcomes.resolve(row.id, stored_outcome(turn, last))
             return Submission(row.id, outcome, queued=queued)
         if sent:
             named, last = sent[-1].client_message_id, sent[-1].id

@@ -2,7 +2,7 @@
 
 When ``save_on`` is ``chunk``, a chunk is handed on only once it is durable. With ``step`` or ``turn`` (``step`` is the
 default of a ``json:`` store) it is handed on first and stored with the end of its step or turn, or when the buffer is
-full or has waited long enough: a kill in between takes back what was shown.
+full or has waited long enough: a kill in between takes back what was shown. The end itself waits until it is durable.
 
 chunk → gate → fold → journal row → group commit → acknowledged → shown, with ``chunk``. One unit of a stream is under
 way at a time; chunks that come meanwhile travel together in the next one. When, and in whose company, is the store's
@@ -28,11 +28,13 @@ from typing import Final
 
 import msgspec
 
-from clew.clock import Clock, Timer
+from clew.clock import Clock, GrowingTime, Timer
 from clew.config import SavePolicy
-from clew.errors import ClewError, IllegalChunk, InternalError, SessionNotFound, StaleEpoch
+from clew.errors import IllegalChunk, InternalError
 from clew.failpoints import failpoint
 from clew.ids import Mint
+from clew.runtime.fold_timing import FOLD_TURN_MS, FoldTiming
+from clew.runtime.unstored import Unstored, refused_error
 from clew.store import unit as u
 from clew.store.base import Store
 from clew.store.hub import Answer
@@ -47,13 +49,6 @@ __all__ = ["Recorder"]
 
 log = logging.getLogger("clew.recorder")
 
-_FOLD_CHARS: Final = 1024
-_FOLD_MS: Final = 1_000
-_LONG_FOLD_MS: Final = 5_000
-_LONG_CHARS: Final = 64 * 1024
-_FOLD_SHARE: Final = 4
-_FOLD_PATIENCE: Final = 3
-_FOLD_TURN_MS: Final = 20
 _REST_MS: Final = 20
 _STARTS: Final = frozenset({c.TextStart, c.ReasoningStart, c.ToolInputStart})
 _TAKING: Final = u.Unit("", ())
@@ -93,7 +88,8 @@ class Recorder:
         self._mint, self._clock = mint, clock
         policy = policy or SavePolicy()
         self._policy = msgspec.structs.replace(policy, save_on=policy.save_on or store.capabilities.save_on)
-        self._at_chunk = self._policy.save_on == "chunk"
+        self._at_chunk, self._at_turn = self._policy.save_on == "chunk", self._policy.save_on == "turn"
+        self._unstored = Unstored(store, self._policy.save_on or "chunk", stored=stored)
         self._most_bytes = policy.save_buffer_size if policy.save_buffer_size > 0 else sys.maxsize
         self._on_shown = on_shown
         self._gate = ChunkGate()
@@ -105,13 +101,10 @@ class Recorder:
         self._unshown: list[c.Chunk] = []
         self._bytes = 0
         self._parts: list[tuple[str, int]] = [(part.id, part.created_at) for part in message.parts]
+        self._time = GrowingTime(clock, max((message.created_at, *(at for _, at in self._parts))))
         self._dirty: set[int] = set()
         self._metadata_dirty = False
-        self._grown = self._unfolded = 0
-        self._folded_chars = 0
-        # Streams that begin together fold at different moments, or their folds would stall the chunks of all.
-        self._folded_at = clock.monotonic_ms() - _FOLD_MS * self._hub.next_phase()
-        self._fold_due = False
+        self._timing = FoldTiming(clock, self._hub.next_phase())
         # The unit that takes the session is under way, to this recorder, until it is told what became of it.
         self._inflight: u.Unit | None = _TAKING if ahead else None
         self._hurried = False
@@ -176,9 +169,12 @@ class Recorder:
         if self._rest is None:
             self._rest = self._clock.call_later(_REST_MS, self._end_rest)
 
-    async def book(self) -> None:
-        """Wait until everything written so far is durable, synced: what comes next may be interrupted."""
-        await self._commit((), fold=self._wants_fold(), sync="power")
+    async def book(self, *, sync: u.Sync = "power") -> None:
+        """Wait until everything written so far is durable, synced: what comes next may be interrupted.
+
+        With ``turn`` only model calls and what was joined are: chunks and steps wait for the end of the turn.
+        """
+        await self._commit((), fold=not self._at_turn and self._wants_fold(), sync=sync, whole=not self._at_turn)
 
     async def end_step(self, *writes: u.Write) -> None:
         """Fold everything written so far, in one unit with ``writes`` and what was joined. Not synced."""
@@ -197,7 +193,14 @@ class Recorder:
         self._closed = True
         self._stop_timers()
 
-    def plan_start(self) -> tuple[u.Write, ...]:
+    async def close_short(self, settle: Callable[[int, int], Sequence[u.Write]]) -> tuple[int, int] | None:
+        """End after a full disk with as much of what was shown as there is room for; see :meth:`Unstored.store`."""
+        now, held = self._time.now_ms(), enumerate(self._parts)
+        parts = tuple(PartRow(id_, index, self.fold.part(index), at, now) for index, (id_, at) in held)
+        end = u.LinkMessage(self._turn_id, self.message.id), u.MarkFolded(self.message.id, self._n), self._guard
+        return await self._unstored.store(msgspec.structs.replace(self.message, parts=parts), *end, settle)
+
+    def plan_start(self) -> Sequence[u.Write]:
         """Everything written so far, for the unit that takes the session; ``answered`` says what became of that."""
         writes = self._unit((), fold=True).writes
         self._showing = self._take_unshown()
@@ -206,7 +209,8 @@ class Recorder:
     def withdraw(self, tool_call_id: str, reason: str) -> None:
         """Deny a request that nobody will answer any more, as the run that made it ends."""
         self._check()
-        self._dirty.add(self.fold.answer(tool_call_id, approved=False, reason=reason))
+        note = {"via": "abort", "answered_at": self._clock.now_ms()}
+        self._dirty.add(self.fold.answer(tool_call_id, approved=False, reason=reason, note=note))
         self.write(c.ToolOutputDenied(tool_call_id=tool_call_id))
 
     def abandon(self) -> None:
@@ -238,32 +242,37 @@ class Recorder:
         if index is not None:
             self._dirty.add(index)
             if index >= len(self._parts):
-                self._parts.append((self._mint.part(), self._clock.now_ms()))
+                self._parts.append((self._mint.part(), self._time.now_ms()))
         if isinstance(chunk, c.DELTAS):
             size = len(chunk.delta if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)) else chunk.input_text_delta)
-            self._grown += size
-            self._unfolded += size
+            self._timing.grown += size
+            self._timing.unfolded += size
             self._bytes += size + 64
         elif kind in _STARTS:
             self._bytes += 64
         else:
-            self._unfolded += 256
+            self._timing.unfolded += 256
             self._bytes += 256
-            self._fold_due = True
+            self._timing.due = True
             self._metadata_dirty = self._metadata_dirty or kind in _PARTLESS
 
     def _buffer(self, chunk: c.Chunk) -> None:
         """With ``step`` and ``turn`` a chunk is shown now and stored later."""
         if self._inflight is _TAKING:
             return
-        self._show(self._take_unshown())
+        self._show_ahead()
         policy = self._policy
-        ends = isinstance(chunk, c.Finish) or (policy.save_on == "step" and isinstance(chunk, c.FinishStep))
         full = 0 < policy.save_buffer_size <= self._bytes
-        if full or (ends and self._rest is None):
-            self._flush()
+        if full or (isinstance(chunk, self._unstored.ends) and self._rest is None):
+            self._flush(whole=True)
         elif policy.save_buffer_ms > 0 and self._timer is None:
             self._timer = self._clock.call_later(policy.save_buffer_ms, self._on_timer)
+
+    def _show_ahead(self) -> None:
+        """Show what is not stored yet, up to the next end: that is shown with the unit that stores it."""
+        if not self._showing:
+            chunks, self._unshown = self._unstored.split(self._unshown)
+            self._show(chunks)
 
     def _flush_soon(self) -> None:
         if self._inflight is None and not self._awaited:
@@ -283,10 +292,15 @@ class Recorder:
         self._stop_rest()
         self._flush_soon()
 
-    def _flush(self) -> None:
-        """Send what waits, unless a unit is under way; that one's end will send it."""
+    def _flush(self, *, whole: bool = False) -> None:
+        """Send what waits, with ``turn`` chunks only if ``whole``; the end of a unit under way will send it."""
+        whole = whole or not self._at_turn
         if self._inflight is not None or self._closed or self._error is not None:
-            self._overdue = True
+            self._overdue = self._overdue or whole
+            return
+        if not whole:
+            if self._joined:
+                self._submit(self._unit((), fold=False, whole=False), whole=False)
             return
         if not self._pending and not self._joined:
             self._show(self._take_unshown())
@@ -294,30 +308,25 @@ class Recorder:
         self._submit(self._unit((), fold=self._wants_fold()))
 
     def _wants_fold(self) -> bool:
-        waited = self._clock.monotonic_ms() - self._folded_at
-        due = self._fold_due or self._grown >= max(_FOLD_CHARS, self._folded_chars)
-        if not due and waited < _FOLD_MS:
-            return False
-        # A fold writes whole parts again. Folded for each little that is added, a long one would cost its length
-        # squared; what is not folded is in the journal meanwhile.
-        size = self._dirty_size()
-        limit = _fold_limit_ms(size)
-        if waited < limit and not (due and (size <= _LONG_CHARS or self._unfolded * _FOLD_SHARE >= size)):
-            return False
-        return waited >= limit * _FOLD_PATIENCE or self._hub.takes_fold()
+        return self._timing.wants_fold(self._dirty_size, self._hub.takes_fold)
 
     def _dirty_size(self) -> int:
         """Characters a fold would write."""
         return sum(self.fold.text_length(index) for index in self._dirty)
 
-    def _unit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync = "process", seal: bool = False) -> u.Unit:
+    def _unit(
+        self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync = "process", seal: bool = False, whole: bool = True
+    ) -> u.Unit:
         """A unit of everything that waits: as parts when it folds, else as journal entries."""
+        if not whole:
+            joined, self._joined = self._joined, []
+            return u.Unit(self.message.session_id, (*joined, *writes), (self._guard,), sync)
         own: list[u.Write] = []
         entries = self._pending
         parts: tuple[PartRow, ...] = ()
         now = 0
         if fold:
-            now = self._clock.now_ms()
+            now = self._time.now_ms()
             parts = tuple(
                 PartRow(self._parts[index][0], index, self.fold.part(index), self._parts[index][1], now)
                 for index in sorted(self._dirty)
@@ -335,11 +344,9 @@ class Recorder:
         if fold and self._stored:
             # Parts and mark in one unit: recovery applies only what is above the mark, and never a chunk twice.
             own.append(u.MarkFolded(self.message.id, self._n))
-            self._folded_chars += self._grown
-            self._grown = self._unfolded = 0
-            self._folded_at = self._clock.monotonic_ms()
+            self._timing.note_fold()
             self._dirty.clear()
-            self._metadata_dirty = self._fold_due = False
+            self._metadata_dirty = False
             self._stop_timer()
         elif entries:
             own.append(u.AppendChunks(self.message.id, tuple(starmap(u.JournalEntry, entries))))
@@ -350,14 +357,18 @@ class Recorder:
                 self._stop_timer()
         if seal and self._stored:
             own.append(u.SealMessage(self.message.id, seal_of(self.fold.parts)))
+        if not self._at_chunk and self._unshown:
+            sync = self._unstored.sync_of_end(sync)
         own += self._joined
         self._pending, self._joined = [], []
         self._bytes = 0
         self._overdue = False
         return u.Unit(self.message.session_id, (*own, *writes), (self._guard,), sync)
 
-    def _submit(self, unit: u.Unit) -> None:
-        self._showing = self._take_unshown() if self._at_chunk else []
+    def _submit(self, unit: u.Unit, *, whole: bool = True) -> None:
+        self._showing = self._take_unshown() if whole else []
+        if whole:
+            self._unstored.send(unit, self.fold)
         failpoint("recorder.before_submit")
         # What is handed in outside of the hub's own turn goes at once.
         self._inflight, self._hurried = unit, True
@@ -365,23 +376,26 @@ class Recorder:
 
     def answered(self, answer: Answer) -> None:
         """What became of the unit under way; see :class:`clew.store.hub.Stream`."""
-        self._inflight = None
-        shown, self._showing = self._showing, []
+        unit, shown, self._inflight, self._showing = self._inflight, self._showing, None, []
         if isinstance(answer, u.Refused):
-            answer = _refused_error(answer, self.message)
+            answer = refused_error(answer, self.message)
         if isinstance(answer, BaseException):
+            self._unstored.fail(unit.writes if unit is not None else (), self._joined, self._held)
             self._fail(answer)
             return
+        self._unstored.settle()
         # With ``chunk``, only here, in the answer to its commit, is one handed on: what is shown survives a kill.
         failpoint("recorder.before_show")
         self._show(shown)
+        if not self._at_chunk:
+            self._show_ahead()
         self._wake()
         if self._committing:
             return  # what came meanwhile goes with the unit that somebody waits to commit
         if self._joined or (self._pending and self._at_chunk):
             self._flush_soon()
-        elif self._pending and self._overdue:
-            self._flush()
+        elif self._pending and (self._overdue or (self._unshown and self._rest is None)):
+            self._flush(whole=True)
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
@@ -413,7 +427,7 @@ class Recorder:
     async def _unit_over(self) -> None:
         """Wait for the end of the unit under way, sending one first when none is."""
         if self._inflight is None:
-            self._flush()
+            self._flush(whole=True)
         elif not self._hurried:
             self._hurried = True
             self._hub.hurry()
@@ -422,7 +436,9 @@ class Recorder:
             self._idle.append(waiter)
             await waiter
 
-    async def _commit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync, seal: bool = False) -> None:
+    async def _commit(
+        self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync, seal: bool = False, whole: bool = True
+    ) -> None:
         self._check()
         # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped.
         self._committing += 1
@@ -436,19 +452,21 @@ class Recorder:
             self._committing -= 1
             self._stop_rest()
         self._check()
-        writes, self._held = (*self._held, *writes), []
+        held, self._held = self._held, [] if whole else [one for one in self._held if not isinstance(one, u.PutCall)]
+        writes = (*(one for one in held if whole or isinstance(one, u.PutCall)), *writes)
         seal = seal and (self._stored or bool(self._pending))
-        waits = writes or self._pending or self._joined
+        waits = writes or (whole and self._pending) or self._joined
         if not (waits or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
-            self._show(self._take_unshown())
+            if whole:
+                self._show(self._take_unshown())
             return
-        self._submit(self._unit(writes, fold=fold, sync=sync, seal=seal))
+        self._submit(self._unit(writes, fold=fold, sync=sync, seal=seal, whole=whole), whole=whole)
         await self._unit_over()
         self._check()
 
     def _start_timer(self) -> None:
         if self._timer is None and self._dirty:
-            self._timer = self._clock.call_later(_fold_limit_ms(self._dirty_size()), self._on_timer)
+            self._timer = self._clock.call_later(self._timing.limit_ms(self._dirty_size()), self._on_timer)
 
     def _stop_timer(self) -> None:
         timer, self._timer = self._timer, None
@@ -468,29 +486,15 @@ class Recorder:
         """The stream has paused with chunks that no part holds (or that are not stored) yet."""
         self._timer = None
         if not self._at_chunk:
-            self._flush()
+            if self._rest is None:
+                self._flush(whole=True)
         elif self._inflight is not None or self._closed or self._error is not None:
-            self._fold_due = True
+            self._timing.due = True
         elif self._wants_fold():
             self._submit(self._unit((), fold=True))
-        elif self._clock.monotonic_ms() - self._folded_at >= _fold_limit_ms(self._dirty_size()):
+        elif self._timing.is_over(self._dirty_size()):
             # Others were due at the same moment, and have their turn first.
-            self._timer = self._clock.call_later(_FOLD_TURN_MS, self._on_timer)
+            self._timer = self._clock.call_later(FOLD_TURN_MS, self._on_timer)
         else:
             # It has grown since the timer was set, and may wait for longer.
             self._start_timer()
-
-
-def _fold_limit_ms(size: int) -> float:
-    """How long so many characters may go unfolded; a longer text for longer, in proportion."""
-    times = size // _LONG_CHARS
-    return _LONG_FOLD_MS * times if times else _FOLD_MS
-
-
-def _refused_error(refused: u.Refused, message: MessageRow) -> ClewError:
-    """The error a recorder ends with when the store would not take its unit."""
-    if refused.reason == "session_not_found":
-        return SessionNotFound("the session was deleted while a run was writing", session_id=message.session_id)
-    if refused.reason == "stale_epoch":
-        return StaleEpoch("a newer run has taken over the session", session_id=message.session_id)
-    return InternalError(f"a unit was refused: {refused.reason}", message_id=message.id)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clew.errors import ClewError, ContextTooLarge, ModelFailed, SessionNotFound, StaleEpoch, StoreError
+from clew.errors import ClewError, ContextTooLarge, ModelFailed, SessionNotFound, StaleEpoch, StorageFull, StoreError
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
-from clew.runtime.admission import assistant_row
+from clew.runtime.admission import assistant_row, next_row_at, synthetic_row
 from clew.runtime.answer_form import MAX_REMINDERS, NO_ANSWER, REMINDER
 from clew.runtime.calls import Caller, ScheduleTurn, SpawnChild
 from clew.runtime.context import session_policy
@@ -35,12 +35,12 @@ from clew.runtime.served_tools import served_names
 from clew.runtime.settle import SHUTDOWN, plan_end, plan_refusal
 from clew.runtime.submission import TurnOutcome
 from clew.runtime.taken_session import Resumption, TakenSession
+from clew.runtime.unstored import settle_short
 from clew.store.unit import (
     Committed,
     EpochIs,
     InsertMessage,
     LinkMessage,
-    MoveHead,
     PatchSession,
     Refused,
     SealMessage,
@@ -52,8 +52,8 @@ from clew.tools.base import Signal
 from clew.transcript import chunk as c
 from clew.transcript.cut import find_cut, unsent_data
 from clew.transcript.doom import WARNING, Pattern, find_pattern, made_calls
-from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.part import call_id_of, is_open_call, state_of, text_part
+from clew.transcript.metadata import MODEL_WAS_KEY, PICKED_KEY
+from clew.transcript.part import call_id_of, is_open_call, state_of
 from clew.transcript.session import Model
 from clew.transcript.turn import finish_of
 from clew.transcript.turn_state import TurnStatus
@@ -102,6 +102,7 @@ class Run:
         self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, taken.turn.id, told)
         self._room = Room(host, setting, self.turn, taken.epoch, self._progress, taken.counted)
         self._counted = taken.counted
+        self._newest_at = max(taken.turn.created_at, taken.newest_at)
         self.stream: RunStream
         self._pause: tuple[int, ProviderFailure] | None = None
         self.superseded = False
@@ -116,7 +117,7 @@ class Run:
 
     # From outside
 
-    async def plan_start(self) -> tuple[Write, ...]:
+    async def plan_start(self) -> Sequence[Write]:
         """The start of the answer and the row of the call that is asked for it, to be stored with the prompt.
 
         None where something has to be read, written, or asked of somebody else's code in between: then the prompt does
@@ -124,8 +125,9 @@ class Run:
         """
         host, setting = self._host, self._setting
         told_anew = setting.change is not None or setting.session.model != setting.model.plain
+        at_turn = host.config.save.save_on == "turn"
         asks_others = host.hooks.change_requests or served_names(host, setting)
-        if self._counted is None or told_anew or asks_others or not host.store.capabilities.chunk_durable:
+        if self._counted is None or told_anew or asks_others or not host.store.capabilities.chunk_durable or at_turn:
             return ()
         recorder = self._recorder(None, ahead=True)
         # What fails here is said where it can be told: by the run, whose prompt is stored by then.
@@ -168,7 +170,10 @@ class Run:
         """Do the work and settle the turn. The stream stays open: it is the last to end."""
         setting, is_child = self._setting, self._setting.session.kind == "subagent"
         name, model = setting.agent.name, setting.model.plain
-        with self._host.telemetry.turn(self.session_id, self.turn.id, name, model, subagent=is_child) as doing:
+        kind = self._host.find_kind(model)
+        with self._host.telemetry.turn(
+            self.session_id, self.turn.id, name, model, kind=kind, subagent=is_child
+        ) as doing:
             try:
                 outcome = await self._execute()
             except Exception as error:
@@ -239,13 +244,17 @@ class Run:
         """See that the request fits. Only then the session has the model: one that cannot take the conversation is not
         the session's."""
         await self._room.fit(None)
+        # A summary may have been made for it.
+        self._newest_at = max(self._newest_at, await self._host.store.newest_message_at(self.session_id))
         if self.signal.aborted:
             # Hooks and summaries that do not heed an abort do not decide that the run goes on.
             raise asyncio.CancelledError
         picked, goes_on = self._setting.session.model, self.turn.status in ("failed", "aborted")
         moved = await self._plan_model(picked, self._setting.model.plain)
-        # A turn that goes on still swaps what it was to swap. What was picked since it broke off stays picked.
-        if moved and (not goes_on or self.turn.swapped_from == msgspec.to_builtins(picked)):
+        # A continued turn still makes the swap it was to make. A model picked since the turn broke off stays picked;
+        # its variant has been used.
+        swaps = self.turn.swapped_from == msgspec.to_builtins(picked) or picked.plain == self._setting.model.plain
+        if moved and (not goes_on or swaps):
             await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
         self._has_begun = True
 
@@ -262,10 +271,8 @@ class Run:
         if resumption is not None:
             row, stored, last_n = resumption.message, True, resumption.last_n
         else:
-            metadata: dict[str, Any] = {"model": msgspec.to_builtins(self._setting.model)}
-            if self._setting.agent.name != self._setting.session.agent:
-                metadata["agent"] = self._setting.agent.name
-            row = assistant_row(self.session_id, self.message_id, host.clock.now_ms(), metadata)
+            at = next_row_at(host, self._newest_at)
+            row = assistant_row(self.session_id, self.message_id, at, self._setting.answer_metadata)
             stored, last_n = False, 0
         return Recorder(
             host.store,
@@ -309,24 +316,21 @@ class Run:
         return await loop.run()
 
     def _start_chunk(self) -> c.Start:
-        metadata = {
-            "turn_id": self.turn.id,
-            "user_message_id": self.user_message_id,
-            "model": msgspec.to_builtins(self._setting.model),
-        }
-        return c.Start(message_id=self.message_id, message_metadata=metadata)
+        ids = {"turn_id": self.turn.id, "user_message_id": self.user_message_id}
+        who = {key: value for key, value in self._setting.answer_metadata.items() if key != "agent"}
+        return c.Start(message_id=self.message_id, message_metadata={**ids, **who})
 
     async def _tell(self, recorder: Recorder, text: str, data: dict[str, Any]) -> None:
         """End this message, say something to the model in the conversation, and begin the next. The turn notes it."""
         await recorder.send(c.Finish(finish_reason="tool-calls"))
-        now = self._host.clock.now_ms()
-        part = PartRow(self._host.mint.part(), 0, text_part(text), now, now)
-        row = MessageRow(self._host.mint.message(), self.session_id, "user", now, now, {"synthetic": True}, (part,))
+        row = synthetic_row(
+            self._host, self.session_id, text, await self._host.store.newest_message_at(self.session_id)
+        )
         noted = SetTurn(self.turn.id, "running", data=data)
         sealed = SealMessage(row.id, row.seal)
         await recorder.close(InsertMessage(row), sealed, LinkMessage(self.turn.id, row.id), noted)
         self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
-        self._begin_next(row.id)
+        await self._begin_next(row.id)
 
     async def _went_on(self, recorder: Recorder, failure: BaseException | None) -> bool:
         """End a message whose stream was cut, and begin the next, where nobody is there to say that it goes on.
@@ -338,6 +342,7 @@ class Run:
             return False
         wait = delay_ms(failure, self.turn.resumed + 1, self._host.chance())
         parts = recorder.fold.parts
+        await recorder.flush()
         steps = await self._host.store.load_steps(self.turn.id)
         cut = find_cut(parts, sum(step.message_id == self.message_id for step in steps))
         if wait is None or cut is None or len(parts) == cut + 1:
@@ -352,10 +357,11 @@ class Run:
         await recorder.close(SetTurn(self.turn.id, "running", data=data))
         self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
         self._pause = wait, failure
-        self._begin_next(self.user_message_id)
+        await self._begin_next(self.user_message_id)
         return True
 
-    def _begin_next(self, user_message_id: str) -> None:
+    async def _begin_next(self, user_message_id: str) -> None:
+        self._newest_at = await self._host.store.newest_message_at(self.session_id)
         self._room.renew()
         self._recording = None
         self.message_id = self._host.mint.message()
@@ -372,8 +378,14 @@ class Run:
             # A call that did not end by itself has cost something all the same.
             self._loop.break_off(failure)
         self.stream.keep_back()
-        if failure is not None:
-            return await self._settle_failed(recorder, failure, now)
+        try:
+            if failure is None:
+                return await self._settle_ended(recorder, end, now)
+        except StorageFull as full:
+            failure = full
+        return await self._settle_failed(recorder, failure, now)
+
+    async def _settle_ended(self, recorder: Recorder, end: End | None, now: int) -> TurnOutcome:
         if end is None and self.signal.reason == LEASE_LOST:
             # Somebody else may have the session: whoever has it says how its turn ended.
             recorder.abandon()
@@ -415,18 +427,12 @@ class Run:
         turn, rows = line.turns[-1].turn, line.turns[-1].messages
         text = "\n".join(next((row.texts for row in rows if row.role == "user"), ()))
         problem = {**problem_of(refusal), "text": text}
-        state = await host.store.load_state(session_id)
-        now = host.clock.now_ms()
-        if self.turn.status == "unanswered":
-            # A resend that nobody answered stays what it was, and the head, which a compaction may have taken off it.
-            writes: tuple[Write, ...] = (SetTurn(turn.id, "unanswered", settled_at=now, data={"error": problem}),)
-            if state.head_turn_id != turn.id:
-                writes += (MoveHead(turn.id, now, "turn"),)
-        else:
-            writes = plan_refusal(turn.id, [row.id for row in rows], now, {"error": problem})
+        resent = self.turn.status == "unanswered"
+        on_head = (await host.store.load_state(session_id)).head_turn_id == turn.id
+        told, data = [row.id for row in rows], {"error": problem}
+        writes = plan_refusal(turn.id, told, host.clock.now_ms(), data, resent=resent, on_head=on_head)
         unit = Unit(session_id, writes, (EpochIs(self._epoch),), sync="power")
-        outcome = await host.store.commit(unit)
-        if isinstance(outcome, Refused):
+        if isinstance(await host.store.commit(unit), Refused):
             raise StaleEpoch("a newer run has taken over the session", session_id=session_id)
         finish = c.Finish(finish_reason="error")
         self.stream.keep_back(self._start_chunk(), c.Error(error_text=problem["message"]), finish)
@@ -435,7 +441,12 @@ class Run:
     async def _plan_model(self, old: Model, new: Model) -> tuple[Write, ...]:
         """Give the session another model, unless somebody has picked one meanwhile."""
         session = await self._host.store.find_session(self.session_id) if old != new else None
-        return () if session is None or session.model != old else (PatchSession(model=new),)
+        if session is None or session.model != old:
+            return ()
+        # A prompt that names another model is the newer choice.
+        drop = () if new.plain == old.plain else (PICKED_KEY,)
+        was = self._setting.fallback_for.get("model") == str(old) and {MODEL_WAS_KEY: str(old)}
+        return (PatchSession(model=new, metadata=was or {}, drop=drop),)
 
     async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
         problem = problem_of(failure)
@@ -446,14 +457,20 @@ class Run:
                 isinstance(failure, ProviderFailure) and failure.kind in ("invalid", "auth", "overflow")
             )
             kept: tuple[Write, ...] = ()
-            if refused and not await self._host.store.load_steps(self.turn.id):
+            if refused and not (self._loop.step if self._loop is not None else self._first_step):
                 # A model that took nothing at all: the session goes back to the one it had.
                 kept = await self._plan_model(self._setting.model.plain, self._setting.session.model)
             # An abort that came too late had noted itself.
             data = {"error": problem, **({"stopped": None} if self.signal.aborted else {})}
             await recorder.close(*plan_end(self.turn.id, "failed", now, data), *kept)
         except Exception as error:
-            return self._lost(failure if isinstance(failure, StoreError) else error, recorder)
+            cause = failure if isinstance(failure, StoreError) else error
+            short = await settle_short(recorder.close_short, self.turn.id, cause, now)
+            if short is None:
+                return self._lost(cause, recorder)
+            recorder.abandon()
+            problem = short
+            self.stream.keep_back(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
         return self._outcome_of("failed", error=problem)
 
     def _lost(self, error: BaseException, recorder: Recorder | None) -> TurnOutcome:
@@ -468,7 +485,8 @@ class Run:
             log.error("a run on %s failed in an unforeseen way", self.session_id, exc_info=error)
         self.unsettled = True
         problem = problem_of(error)
-        self.stream.keep_back(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
+        # No `finish`: a viewer would take the end for stored.
+        self.stream.keep_back(c.Error(error_text=problem["message"]))
         return self._outcome_of("failed", error=problem)
 
     def _outcome_of(

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from clew.actor import answer_note, current_actor, without_actor
 from clew.errors import ClewError, ReplicaAway, SessionBusy
 from clew.live.base import Signal, Status
 from clew.runtime.admission import PromptContent
@@ -142,7 +143,7 @@ class Runner:
                     raise
                 counted = None
                 newest_at = await self._host.store.newest_message_at(session.id)
-                row = msgspec.structs.replace(row, created_at=max(row.created_at, newest_at))
+                row = msgspec.structs.replace(row, created_at=max(row.created_at, newest_at + 1))
         submission = self._begin(run)
         self._sessions.show_changed(session.id)
         return submission
@@ -157,7 +158,7 @@ class Runner:
     def _begin(self, run: Run) -> Submission:
         self._sessions.add_run(run)
         run.begin(self.tool_memory.take(run.session_id))
-        run.task = asyncio.get_running_loop().create_task(self._drive(run))
+        run.task = asyncio.get_running_loop().create_task(self._drive(run), context=without_actor())
         run.task.add_done_callback(lambda _: self._let_go(run))
         outcome = self._outcomes.expect(run.session_id, run.user_message_id)
         return Submission(run.user_message_id, outcome, turn_id=run.turn.id, stream=run.live_stream)
@@ -254,7 +255,8 @@ class Runner:
 
     async def _load_aftermath(self, session_id: str) -> _Aftermath:
         async def ask(store: Moment) -> _Aftermath:
-            status, session = await idle_status(store, session_id), await store.find_session(session_id)
+            status = await idle_status(store, session_id, ended_well=True)
+            session = await store.find_session(session_id)
             return _Aftermath(status, session, bool(await store.load_queue(session_id)))
 
         return await self._host.store.at_once(session_id, ask, hot=True)
@@ -399,12 +401,13 @@ class Runner:
         standing = await load_standing(store, session_id)
         user, message = await load_waiting(store, session_id, turn)
         writes = [*plan_end(turn.id, "aborted", now, {"stopped": reason, "waiting": []})]
+        note = answer_note(current_actor(None), now)
         # What is damaged is left as it is, and keeps nobody from stopping.
         if message is not None and find_damage(message) is None:
             fold = Fold(message.id, parts=[part.data for part in message.parts])
             for part in message.parts:
                 if part.tool_call_id is not None:
-                    close_request(fold, part.tool_call_id, reason)
+                    close_request(fold, part.tool_call_id, reason, note)
             writes.append(PutParts(message.id, changed_parts(message, fold, now)))
             writes.append(SealMessage(message.id, seal_of(fold.parts)))
             # Its own calls end here, in the words of who withdrew them; what else is open is settled by the taking.

@@ -38,7 +38,8 @@ def place_of(setting: Setting) -> Place:
 async def find_place(host: Host, session: Session) -> Place:
     """The same for a session on which nothing runs."""
     workspace = Path(session.workspace_root) if session.workspace_root else None
-    agent = (await asyncio.to_thread(host.agents, workspace)).get(session.agent)
+    catalog = await asyncio.to_thread(host.agents, workspace)
+    agent = catalog.first_known(session.agent, host.choices.default_agent)
     return Place(session_id=session.id, owner=session.owner, workspace=workspace, servers=agent.mcp_servers)
 
 

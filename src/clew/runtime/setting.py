@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from clew.agents.catalog import AgentCatalog
 from clew.agents.manifest import Agent
-from clew.contained import shown
-from clew.errors import ClewError, InvalidInput, RowUndecodable
-from clew.providers.base import ModelInfo, ToolSchema
+from clew.contained import resolved, shown
+from clew.errors import ClewError, Invalid, InvalidInput, RowUndecodable
+from clew.providers.base import NO_MODEL, ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
 from clew.runtime.answer_form import AnswerForm
 from clew.runtime.host import Host
@@ -33,8 +33,9 @@ from clew.system_prompt.skills import SkillCatalog
 from clew.tools.base import Tool
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import FALLBACK_KEY, MODEL_WAS_KEY
 from clew.transcript.part import kind_of
-from clew.transcript.rule import Rule
+from clew.transcript.rule import Rule, mark_unknown
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step, Turn
 from clew.workspace_config import WORKSPACE_CONFIG, find_workspace_model
@@ -54,6 +55,7 @@ __all__ = [
 
 log = logging.getLogger("clew.agents")
 
+_MAX_MODEL_NAME: Final = 200
 _LOOKS_BACK: Final = 8
 """Turns in a row that came to no model call, such as failed ones, before the environment is told anew."""
 
@@ -62,7 +64,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """What is resolved once per turn: who answers, with what, under which rules and which system prompt.
 
     ``inputs`` are what the prompt was made from, with the environment as it is. ``change`` is what has changed around
-    the session since that prompt, for a turn that begins now.
+    the session since that prompt, for a turn that begins now. ``fallback_for`` names the ``agent`` and the
+    ``model`` that are unknown here and were replaced.
     """
 
     session: Session
@@ -78,9 +81,20 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     inputs: PromptInputs
     system_prompt: SystemPrompt
     change: str | None = None
+    fallback_for: Mapping[str, str] = msgspec.field(default_factory=dict)
     permit: Permit
     attended: bool
     depth: int
+
+    @property
+    def answer_metadata(self) -> dict[str, Any]:
+        """Who writes the answer, in its metadata: the model, and an agent that is not the session's own."""
+        metadata: dict[str, Any] = {"model": msgspec.to_builtins(self.model)}
+        if self.agent.name != self.session.agent:
+            metadata["agent"] = self.agent.name
+        if self.fallback_for:
+            metadata[FALLBACK_KEY] = dict(self.fallback_for)
+        return metadata
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -113,10 +127,13 @@ async def resolve(
     media: bool = False,
     told: Told | None = None,
     output: Mapping[str, Any] | None = None,
+    stored: bool = False,
 ) -> Setting:
     """The prompt's word on the model first, then the session's. ``media``: the prompt itself holds files.
 
     ``told`` is what the session was told before, where that was just read. ``output`` is the form of the answer.
+    An agent or model that a session or a ``stored`` message names may be unknown here, since another program or machine
+    stored it: the default answers then. One that a new prompt names is an error.
     """
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended, depth = False, max(depth, 1)
@@ -125,10 +142,12 @@ async def resolve(
     around = _look_around(host, session) if workspace is None else await asyncio.to_thread(_look_around, host, session)
     for notice in around.agents.notices:
         log.info("%s", notice)
-    manifest = around.agents.get(agent or session.agent)
-    chosen = host.providers.parse(model) if model is not None else _standing_model(host, session, manifest, around)
-    host.providers.get(chosen.provider_id)
-    info = host.providers.info(chosen)
+    names = (agent or session.agent, session.agent, host.choices.default_agent)
+    manifest = around.agents.get(agent) if agent and not stored else around.agents.first_known(*names)
+    chosen, info, unknown = _choose_model(host, session, manifest, around, model, stored=stored)
+    fallback_for = {"agent": names[0]} if manifest.name != names[0] else {}
+    if unknown is not None:
+        fallback_for["model"] = unknown
     tools, form = _offered(host, manifest, info, workspace, output)
     if told is None:
         told = await host.store.at_once(session.id, lambda moment: load_told(moment, session.id))
@@ -163,6 +182,7 @@ async def resolve(
         skills=skills,
         inputs=inputs,
         system_prompt=assemble(replace(inputs, frozen_environment=frozen)),
+        fallback_for=fallback_for,
         change=environment_change(now, frozen, last.turn.environment) if last and frozen is not None else None,
         permit=await load_permit(host, session, manifest.rules, attended=attended, parent=parent),
         attended=attended,
@@ -211,6 +231,13 @@ def _look_around(host: Host, session: Session) -> _Around:
         raise InvalidInput(
             f"the workspace {workspace} leads elsewhere now; begin a session in the folder that is meant"
         )
+    if session.owner is None or workspace is None:
+        return _read_around(host, session, workspace)
+    with resolved(workspace):
+        return _read_around(host, session, workspace)
+
+
+def _read_around(host: Host, session: Session, workspace: Path | None) -> _Around:
     named: str | InvalidInput | None = None
     try:
         named = find_workspace_model(workspace) if workspace is not None else None
@@ -219,8 +246,9 @@ def _look_around(host: Host, session: Session) -> _Around:
     return _Around(
         host.agents(workspace),
         SkillCatalog.load(host.config_folder, workspace) if "skill" in host.tools else SkillCatalog(),
-        load_instructions(workspace).files if workspace else (),
-        collect_environment(clock=host.clock, model=session.model, workspace=workspace),
+        # For an owner's session nothing above the workspace is read, and no git runs in a folder the owner can change.
+        load_instructions(workspace, home=workspace if session.owner is not None else None).files if workspace else (),
+        collect_environment(clock=host.clock, model=session.model, workspace=workspace, use_git=session.owner is None),
         named,
     )
 
@@ -284,10 +312,52 @@ async def tell_anew(host: Host, setting: Setting, *, media: bool) -> Setting:
     """The same with the environment as it is now: after a compaction the provider has to read everything anyway."""
 
     def collect() -> Environment:
-        return collect_environment(clock=host.clock, model=setting.model, workspace=setting.workspace, media=media)
+        return collect_environment(
+            clock=host.clock,
+            model=setting.model,
+            workspace=setting.workspace,
+            media=media,
+            use_git=setting.session.owner is None,
+        )
 
     inputs = replace(setting.inputs, environment=await asyncio.to_thread(collect))
     return replace(setting, inputs=inputs, system_prompt=assemble(inputs))
+
+
+def _choose_model(
+    host: Host,
+    session: Session,
+    manifest: Agent,
+    around: _Around,
+    asked: str | Model | dict[str, Any] | None,
+    *,
+    stored: bool,
+) -> tuple[Model, ModelInfo, str | None]:
+    """Return the model that answers, and the name of the requested one where that is unknown here."""
+    choices: list[Callable[[], Model]] = [] if asked is None else [lambda: host.providers.parse(asked)]
+    if asked is None or stored:
+        choices += [
+            lambda: _standing_model(host, session, manifest, around),
+            lambda: session.model.plain,  # its variant may be all that is unknown
+            lambda: host.providers.parse(manifest.model or ""),
+            lambda: _usual_model(host, _workspace(session), around.named),
+        ]
+    failure: Invalid | None = None
+    for choose in choices:
+        try:
+            model = choose()
+            host.providers.get(model.provider_id)
+            info = host.providers.info(model)
+        except Invalid as error:
+            failure = failure or error
+            continue
+        return model, info, None if failure is None else _name_of(asked or session.model)
+    raise failure or InvalidInput("no model is known")
+
+
+def _name_of(model: str | Model | Mapping[str, Any]) -> str:
+    names = (model.get("provider_id"), model.get("model_id")) if isinstance(model, Mapping) else (str(model),)
+    return "/".join(str(name) for name in names if name)[:_MAX_MODEL_NAME]
 
 
 def _standing_model(host: Host, session: Session, manifest: Agent, around: _Around) -> Model:
@@ -295,8 +365,10 @@ def _standing_model(host: Host, session: Session, manifest: Agent, around: _Arou
     agent, the workspace or the default wants this model, in every turn."""
     if session.model.variant is not None:
         return host.providers.parse(session.model)
+    # An import that came before any key was set got the demo: it stands in until there is a model, or one is chosen.
+    stands_in = MODEL_WAS_KEY in session.metadata and session.model == NO_MODEL and not session.has_chosen_model
     usual, named = session.model, manifest.model
-    if named is None:
+    if named is None or stands_in:
         try:
             usual = _usual_model(host, _workspace(session), around.named)
         except InvalidInput as error:
@@ -304,7 +376,7 @@ def _standing_model(host: Host, session: Session, manifest: Agent, around: _Arou
             log.info("%s", error)
     elif named.startswith(f"{session.model}:"):
         usual = host.providers.parse(named)
-    return usual if usual.plain == session.model else session.model
+    return usual if stands_in or usual.plain == session.model else session.model
 
 
 async def usual_model(host: Host, workspace: Path | None) -> Model:
@@ -339,9 +411,13 @@ async def load_permit(
         above = await host.store.find_session(session.parent_id)
         if above is not None:
             catalog = await asyncio.to_thread(host.agents, _workspace(above))
-            parent = await load_permit(host, above, catalog.get(above.agent).rules, attended=False)
-    own = (*host.base_rules, *rules)
-    return Permit(host.store, session.id, own, _workspace(session), host.places, attended, parent, session.project)
+            manifest = catalog.first_known(above.agent, host.choices.default_agent)
+            parent = await load_permit(host, above, manifest.rules, attended=False)
+    names = host.permission_names
+    own = mark_unknown((*host.base_rules, *rules), names)
+    return Permit(
+        host.store, session.id, names, own, _workspace(session), host.places, attended, parent, session.project
+    )
 
 
 def _workspace(session: Session) -> Path | None:
@@ -349,18 +425,21 @@ def _workspace(session: Session) -> Path | None:
 
 
 async def resolve_for(host: Host, session: Session, user: MessageRow | None, told: Told | None = None) -> Setting:
-    """Who answers a message that is stored: the model and agent it named when it was sent."""
+    """Resolve who answers a stored message: the agent and model it named, or the model chosen since it was sent."""
     if user is None:
         return await resolve(host, session, model=None, agent=None, attended=True, told=told)
+    # A queued message names its model for when its turn comes, which is now.
+    picked = user.queued_at is None and session.model_picked_since(user.created_at)
     return await resolve(
         host,
         session,
-        model=user.asked_model,
+        model=None if picked else user.asked_model,
         agent=user.asked_agent,
         attended=user.is_attended,
         media=holds_media((user,)),
         told=told,
         output=user.asked_output,
+        stored=True,
     )
 
 

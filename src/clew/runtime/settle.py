@@ -18,7 +18,7 @@ from clew.store.unit import MoveHead, PutParts, SealMessage, SetHidden, SetTurn,
 from clew.transcript.cut import is_whole_answer
 from clew.transcript.damage import seal_of
 from clew.transcript.message import PartRow
-from clew.transcript.part import close_call
+from clew.transcript.part import close_call, is_subagent_call
 from clew.transcript.projection import Hidden
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN, TurnStatus
@@ -69,6 +69,8 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
             ended: dict[int, PartRow] = {}
             for part in calls:
                 words = reason.replace(_UNKNOWN, _NOT_RUN) if part.tool_state == "input-streaming" else reason
+                if words == reason and _was_stopped(one.turn) and is_subagent_call(part.data):
+                    words = f"{BY_PARENT}: {reason}"
                 ended[part.index] = msgspec.structs.replace(part, data=close_call(part.data, words), updated_at=now)
             put = PutParts(one.message.id, tuple(ended[index] for index in sorted(ended)))
             seal = SealMessage(one.message.id, seal_of(ended.get(p.index, p).data for p in one.message.parts))
@@ -94,6 +96,13 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
     return tuple(writes)
 
 
+def _was_stopped(turn: Turn | None) -> bool:
+    """Return whether a person or another run ended the turn: it stopped its subagents, too."""
+    if turn is None or (turn.status not in OPEN and turn.status != "aborted"):
+        return False
+    return turn.stopped not in (None, SHUTDOWN, BY_PARENT)
+
+
 def _words(turn: Turn | None, left_open: str) -> str:
     """Who cut a call off, as its turn tells it. That is stored, so a restart in between changes nothing about it."""
     if turn is None:
@@ -117,7 +126,15 @@ def plan_end(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | 
     return SetTurn(turn_id, status, settled_at=now, data=data or {}), MoveHead(turn_id, now, "turn")
 
 
-def plan_refusal(turn_id: str, message_ids: Sequence[str], now: int, data: dict[str, Any]) -> tuple[Write, ...]:
-    """The writes that end a turn refused before any model call: the head stays, its messages are hidden."""
+def plan_refusal(
+    turn_id: str, message_ids: Sequence[str], now: int, data: dict[str, Any], *, resent: bool, on_head: bool
+) -> tuple[Write, ...]:
+    """Return the writes that end a turn refused before any model call: the head stays, its messages are hidden.
+
+    One that was ``resent`` stays unanswered, and the head, which a compaction may have taken off it.
+    """
+    if resent:
+        unanswered = SetTurn(turn_id, "unanswered", settled_at=now, data=data)
+        return (unanswered,) if on_head else (unanswered, MoveHead(turn_id, now, "turn"))
     hidden: dict[str, Hidden | None] = {message_id: Hidden(now, "refused") for message_id in message_ids}
     return SetTurn(turn_id, "refused", settled_at=now, data=data), SetHidden(hidden)

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import msgspec
 
 from clew.live.base import LiveStream
+from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
 
-__all__ = ["OnBusy", "Outcomes", "Submission", "TurnOutcome"]
+__all__ = ["OnBusy", "Outcomes", "Submission", "TurnOutcome", "stored_outcome"]
 
 OnBusy = Literal["queue", "reject", "interrupt"]
 
@@ -23,6 +24,11 @@ class TurnOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     status: TurnStatus
     stopped: str | None = None
     error: dict[str, Any] | None = None
+
+
+def stored_outcome(turn: Turn, message_id: str) -> TurnOutcome:
+    """Return how a settled turn ended, from the store; ``message_id`` is its last message."""
+    return TurnOutcome(turn.id, message_id, turn.status, turn.stopped, dict(turn.error) or None)
 
 
 class Submission:

@@ -23,6 +23,7 @@ from clew.errors import ClewError, CompactionError
 from clew.long_work import go_through
 from clew.providers.base import ModelRequest, ProviderFailure
 from clew.providers.retry import delay_ms
+from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.model_calls import ask_text
 from clew.runtime.race import after, race
@@ -201,6 +202,9 @@ class Summariser:
             said, usage = reading.result()
         except ProviderFailure:
             raise
+        except HookRefused as error:
+            # Another model would be refused the same text.
+            raise SummaryFailed(str(error)) from error
         except ClewError as error:
             raise ProviderFailure(str(error), kind="unknown") from error
         except Exception as error:  # a provider's own bug must not take the turn with it

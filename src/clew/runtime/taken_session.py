@@ -27,7 +27,8 @@ class Resumption(msgspec.Struct, frozen=True):
 class TakenSession(msgspec.Struct, frozen=True):
     """A session that was taken for a run: who answers, which turn with how many steps, the epoch it may write under.
 
-    ``counted`` is its line, where whoever took it knows what that is now.
+    ``counted`` is its line, where that has just been read. ``newest_at`` is the time of the newest
+    message, where that may be later than the turn.
     """
 
     setting: Setting
@@ -37,3 +38,4 @@ class TakenSession(msgspec.Struct, frozen=True):
     resumption: Resumption | None = None
     steps: int = 0
     counted: CountedLine | None = None
+    newest_at: int = 0

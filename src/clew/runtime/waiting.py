@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from clew.errors import RowUndecodable
 from clew.live.base import Status, Waiting
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
-from clew.store.base import Conversations
+from clew.store.base import Moment
 from clew.transcript.damage import DAMAGED_PART, MISSING, NOT_ALL_READABLE
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import Turn
 from clew.transcript.wait import Wait, waits_of
 
 __all__ = ["find_damage", "idle_status", "load_open_turn", "load_waiting", "open_waits", "present_status"]
+
+
+LEFT_OPEN: Final = "the run broke off before it could store its end; the turn is settled when the session is next used"
 
 
 def open_waits(waits: Sequence[Wait]) -> tuple[Waiting, ...]:
@@ -24,7 +28,7 @@ def open_waits(waits: Sequence[Wait]) -> tuple[Waiting, ...]:
     )
 
 
-async def load_open_turn(store: Conversations, session_id: str) -> Turn | None:
+async def load_open_turn(store: Moment, session_id: str) -> Turn | None:
     state = await store.load_state(session_id)
     if state.open_turn_id is None:
         return None
@@ -32,15 +36,28 @@ async def load_open_turn(store: Conversations, session_id: str) -> Turn | None:
     return line.turns[-1].turn if line.turns else None
 
 
-async def idle_status(store: Conversations, session_id: str) -> Status:
-    """The status of a session that nothing runs on: idle, with what waits for a human, or why nobody can tell."""
+async def idle_status(store: Moment, session_id: str, *, ended_well: bool = False) -> Status:
+    """Return the status of a session without a run, by how its newest turn ended.
+
+    Idle, with what waits for a human; ``error`` where that turn failed, was refused, or was left without an end, or
+    where that is unknown. ``ended_well``: the caller knows that it has not failed, if it has ended.
+    """
     try:
-        turn = await load_open_turn(store, session_id)
+        state = await store.load_state(session_id)
+        end = state.open_turn_id or state.head_turn_id
+        if state.open_turn_id is None and ended_well:
+            return Status("idle")
+        line = await store.load_line(session_id, through=end, turns=1, keep_damaged=True) if end is not None else None
+        turn = line.turns[-1].turn if line is not None and line.turns else None
+        if state.open_turn_id is None:
+            return _ended_status(await _newest_ended(store, session_id, turn))
     except RowUndecodable as error:
         told = f"this session is damaged: {error}; look with `clew check`, then restore a backup or delete it"
         return Status("error", message=told, problem={"code": error.code, "message": told})
     if turn is None:
         return Status("idle")
+    if turn.damage is None and turn.status != "waiting":
+        return Status("error", message=LEFT_OPEN, problem={"code": "interrupted", "message": LEFT_OPEN})
     told = (
         f"its newest turn is damaged: {turn.damage}; answer, abort or go on with a prompt, and look with `clew check`"
     )
@@ -51,12 +68,29 @@ async def idle_status(store: Conversations, session_id: str) -> Status:
     )
 
 
+async def _newest_ended(store: Moment, session_id: str, head: Turn | None) -> Turn | None:
+    """Return the turn that was refused after the head, else the head."""
+    since = (head.settled_at or 0) if head is not None else 0
+    late = await store.load_refused(session_id, since)
+    refused = [one.turn for one in late if one.turn.parent_turn_id == (head.id if head is not None else None)]
+    return refused[-1] if refused else head
+
+
+def _ended_status(turn: Turn | None) -> Status:
+    # A turn that a restart interrupted has not failed: it can be continued.
+    if turn is None or turn.status not in ("failed", "refused") or turn.error.get("code") == "interrupted":
+        return Status("idle")
+    problem = dict(turn.error) or None
+    return Status("error", message=str((problem or {}).get("message", "the run failed")), problem=problem)
+
+
 async def present_status(host: Host, sessions: LiveSessions, session_id: str) -> Status:
     """What the session is doing now. Among replicas whether it is run is for the store to say: what this process heard
     of it may be old."""
     store, known = host.store, host.live.status(session_id)
     if not host.lease.shared or sessions.is_live(session_id):
-        return known if known is not None else await idle_status(store, session_id)
+        is_sure = known is not None and (known.state != "error" or sessions.is_live(session_id))
+        return known if known is not None and is_sure else await _stored_status(store, session_id, known)
     if await host.lease.runs_elsewhere(store, await store.load_state(session_id)):
         if known is not None and known.state in ("busy", "retrying"):
             return known
@@ -64,12 +98,16 @@ async def present_status(host: Host, sessions: LiveSessions, session_id: str) ->
         if turn is None:
             return Status("busy", message="being summarised in another replica")
         return Status("busy", started_at=turn.created_at)
-    return known if known is not None and known.state == "error" else await idle_status(store, session_id)
+    return await _stored_status(store, session_id, known)
 
 
-async def load_waiting(
-    store: Conversations, session_id: str, turn: Turn
-) -> tuple[MessageRow | None, MessageRow | None]:
+async def _stored_status(store: Moment, session_id: str, known: Status | None) -> Status:
+    """Return the stored status; for a failure that was reported here, the status as it was reported."""
+    stored = await idle_status(store, session_id)
+    return known if known is not None and known.state == stored.state == "error" else stored
+
+
+async def load_waiting(store: Moment, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow | None]:
     """The user message of a waiting turn, and the message whose calls wait; either may be damaged, or gone."""
     rows = (await store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)).turns[-1].messages
     users = (row for row in rows if row.role == "user")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from clew._version import __version__
@@ -28,20 +28,31 @@ Attributes: TypeAlias = Mapping[str, str | int | float | bool | list[str]]
 _PROVIDERS: Final = {
     "bedrock": "aws.bedrock",
     "google": "gcp.gemini",
-    "google-gla": "gcp.gemini",
-    "google-vertex": "gcp.vertex_ai",
+    "google-cloud": "gcp.vertex_ai",
     "mistral": "mistral_ai",
-    "openai-chat": "openai",
+    "moonshotai": "moonshot_ai",
     "openai-responses": "openai",
     "xai": "x_ai",
 }
+_NAMED: Final = ("cohere", "huggingface", "perplexity")
+"""Providers with a name of their own that are reached over the wire of another kind."""
+_SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_TOKENS: Final = tuple(4**exponent for exponent in range(14))
+_BOUNDARIES: Final[Mapping[str, Sequence[float]]] = {"s": _SECONDS, "{token}": _TOKENS}
+"""Bucket boundaries of histograms by unit, as the conventions advise."""
 _CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _inside: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("clew_turn", default=False)
 
 
-def provider_name(provider_id: str) -> str:
-    """As the conventions call a provider; one they do not know is called as it is here."""
-    return _PROVIDERS.get(provider_id, provider_id)
+def provider_name(provider_id: str, kind: str | None) -> str:
+    """Return what the conventions call a provider of this kind, under any id in the configuration.
+
+    Servers that speak OpenAI's dialect are ``openai``, as the conventions have it for what cannot be told apart. A kind
+    the conventions do not name keeps clew's name for it; without a kind the name is the provider's id.
+    """
+    if kind is None or provider_id in _NAMED:
+        return provider_id
+    return _PROVIDERS.get(kind, "openai" if kind == "openai-compatible" else kind)
 
 
 class Spans:
@@ -106,5 +117,11 @@ class Spans:
         found = self._instruments.get(name)
         if found is None:
             make: Callable[..., Any] = self._meter.create_histogram
-            found = self._instruments[name] = make(name, unit=unit)
+            advised = _BOUNDARIES.get(unit)
+            try:
+                found = make(name, unit=unit, explicit_bucket_boundaries_advisory=advised)
+            except TypeError:
+                # Before 1.30 the API took no advice.
+                found = make(name, unit=unit)
+            self._instruments[name] = found
         found.record(value, attributes)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -60,14 +61,14 @@ class Telemetry:
         return self._made
 
     def turn(
-        self, session_id: str, turn_id: str, agent: str, model: Model, *, subagent: bool
+        self, session_id: str, turn_id: str, agent: str, model: Model, *, kind: str | None = None, subagent: bool
     ) -> AbstractContextManager[Doing]:
         def begin(spans: Spans) -> AbstractContextManager[Span]:
             attributes = {
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.agent.name": agent,
                 "gen_ai.conversation.id": session_id,
-                "gen_ai.provider.name": provider_name(model.provider_id),
+                "gen_ai.provider.name": provider_name(model.provider_id, kind),
                 "gen_ai.request.model": model.model_id,
                 "clew.turn.id": turn_id,
             }
@@ -143,8 +144,12 @@ class Telemetry:
         sent: Sequence[Message],
         said: Sequence[Part],
         finish_reason: str | None = None,
+        *,
+        answered: Mapping[str, Any] = MappingProxyType({}),
+        kind: str | None = None,
     ) -> None:
-        """A model call has ended, and its row says how; ``sent`` and ``said`` are told only where content is."""
+        """Record a model call that has ended as its row says; ``sent`` and ``said`` only where content is captured.
+        ``answered`` holds the id and the model in the provider's response, ``kind`` is that of its endpoint."""
         provider, model = call.model.provider_id, call.model.model_id
         took = ((call.ended_at or call.asked_at) - call.asked_at) / 1000
         first = None if call.first_chunk_at is None else (call.first_chunk_at - call.asked_at) / 1000
@@ -153,9 +158,9 @@ class Telemetry:
         figures.time("clew_model_call_seconds", took, provider, model)
         if first is not None:
             figures.time("clew_first_chunk_seconds", first, provider, model)
-        for kind in ("input", "output", "reasoning", "cache_read", "cache_write"):
-            if tokens := getattr(usage, kind):
-                figures.count("clew_tokens_total", provider, model, kind, by=tokens)
+        for type_ in ("input", "output", "reasoning", "cache_read", "cache_write"):
+            if tokens := getattr(usage, type_):
+                figures.count("clew_tokens_total", provider, model, type_, by=tokens)
         if call.cost_usd:
             figures.count("clew_cost_usd_total", provider, model, by=call.cost_usd)
         spans = self._spans
@@ -164,9 +169,10 @@ class Telemetry:
         error_type = None if failure is None else _error_type(failure)
         asked = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": provider_name(provider),
+            "gen_ai.provider.name": provider_name(provider, kind),
             "gen_ai.request.model": model,
         }
+        response_id, response_model = (answered.get(name) for name in ("response_id", "response_model"))
         # The conventions' counts are inclusive: what the cache served is input, what was thought is output.
         taken, given = usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
         if spans.traces:
@@ -189,6 +195,10 @@ class Telemetry:
                 attributes["gen_ai.response.time_to_first_chunk"] = first
             if finish_reason is not None:
                 attributes["gen_ai.response.finish_reasons"] = [finish_reason]
+            if response_id:
+                attributes["gen_ai.response.id"] = str(response_id)
+            if response_model:
+                attributes["gen_ai.response.model"] = str(response_model)
             if spans.shows_content:
                 told = [{"role": message.role, "parts": _parts(message.parts)} for message in sent]
                 attributes["gen_ai.input.messages"] = _json(told)
@@ -196,13 +206,15 @@ class Telemetry:
                 attributes["gen_ai.output.messages"] = _json([answer])
             spans.called(call, attributes, error_type)
         if spans.measures:
+            if response_model:
+                asked["gen_ai.response.model"] = str(response_model)
             failed = {} if error_type is None else {"error.type": error_type}
             spans.measure("gen_ai.client.operation.duration", "s", took, {**asked, **failed})
             if first is not None:
                 spans.measure("gen_ai.client.operation.time_to_first_chunk", "s", first, asked)
-            for kind, tokens in (("input", taken), ("output", given)):
+            for type_, tokens in (("input", taken), ("output", given)):
                 if tokens:
-                    spans.measure("gen_ai.client.token.usage", "{token}", tokens, {**asked, "gen_ai.token.type": kind})
+                    spans.measure("gen_ai.client.token.usage", "{token}", tokens, {**asked, "gen_ai.token.type": type_})
             if call.cost_usd:
                 spans.measure("clew.cost", "{USD}", call.cost_usd, asked)
 

@@ -44,7 +44,8 @@ _OWN: Final = frozenset({"schedule", "hook", "clew"})
 
 
 class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the ledger. ``seq`` is given by the store; ``status`` is the turn's, of outbound ones alone.
+    """A row of the ledger. ``seq`` is given by the store; ``status`` is the turn's, of outbound ones alone, but for a
+    delivery that repeats another one: both its rows say ``duplicate``.
 
     ``turn_id`` is stored with outbound events and looked up for inbound ones. ``digest`` is of what came in;
     ``routing`` says how it found its session. ``attempt`` counts from 1; the rows of later ones name their turn.
@@ -67,6 +68,11 @@ class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any] = msgspec.field(default_factory=dict)
     owner: str | None = None
     seq: int = 0
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it came in for the first time and started, or queued, a turn."""
+        return self.direction == "in" and self.attempt == 1 and self.status is None
 
 
 def without_content(event: LedgerEvent) -> LedgerEvent:

@@ -19,11 +19,23 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 from clew.errors import InvalidInput
 
-__all__ = ["SCHEMES", "TOLERANCE_S", "Scheme", "check_secret", "is_signed", "new_secret", "sign", "signed_bytes"]
+__all__ = [
+    "SCHEMES",
+    "TOLERANCE_S",
+    "Scheme",
+    "check_secret",
+    "is_signed",
+    "new_secret",
+    "replay_digest",
+    "sign",
+    "signed_bytes",
+    "signs_id",
+]
 
 Scheme = Literal["standard", "github", "stripe", "slack"]
 
@@ -86,6 +98,16 @@ def is_signed(scheme: Scheme, secret: str, body: bytes, headers: Mapping[str, st
     matches = [hmac.compare_digest(one, expected) for one in claim.digests or [b""]]
     fresh = claim.stamp is None or abs(now_ms // 1000 - claim.stamp) <= TOLERANCE_S
     return any(matches) and fresh and claim.sound
+
+
+def signs_id(scheme: Scheme) -> bool:
+    """Return whether the signature covers the id of a delivery."""
+    return scheme != "github"
+
+
+def replay_digest(secret: str, body: bytes) -> str:
+    """Return what two deliveries of one body under one secret have in common; it is not the signature itself."""
+    return sha256(hmac.digest(secret.encode(), body, "sha256")).hexdigest()
 
 
 def signed_bytes(scheme: Scheme, body: bytes, headers: Mapping[str, str]) -> bytes:

@@ -71,7 +71,7 @@ async def blocks_of(part: p.Part, find_blob: FindBlob) -> list[dict[str, Any]]:
     kind, text = p.kind_of(part), p.text_of(part, "text", "reasoning")
     if text is not None:
         return [text_block(text)] if text and not p.is_notice(part) else []
-    if p.is_call(part) or kind == p.STEP_START:
+    if p.is_call(part) or kind in p.UNSEEN:
         return []
     if kind == "file":
         return [await _shown_file(part, find_blob)]

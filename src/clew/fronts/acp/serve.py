@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import clew
+from clew.actor import acting_as, local_user
 from clew.engine import Operations
 from clew.errors import (
     ClewError,
@@ -83,10 +84,12 @@ async def serve(
     handler = Handler(agent.find_request, agent.find_notification, agent.left)
     connection = Connection(read, write, handler, longest_line=longest_line)
     agent.editor.connection = connection
-    listening = asyncio.create_task(agent.listen(find_again))
+    with acting_as(local_user(), "acp"):
+        listening = asyncio.create_task(agent.listen(find_again))
     try:
         await agent.listens.wait()
-        await connection.run()
+        with acting_as(local_user(), "acp"):
+            await connection.run()
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)

@@ -22,6 +22,8 @@ from typing import Annotated, Any, Final, Literal, cast
 import cyclopts
 
 import clew
+from clew.actor import acting_as, local_user
+from clew.address_space import save_address_space
 from clew.config import default_store_url, load_config
 from clew.errors import ClewError, InvalidInput, NotFound
 from clew.fronts.cli.command import (
@@ -266,7 +268,8 @@ def _http_front() -> Any:
 def run_command(words: Sequence[str]) -> int:
     """Do what the words of a command line say; the exit code."""
     try:
-        return app(words) or 0
+        with acting_as(local_user(), "cli"):
+            return app(words) or 0
     except ClewError as error:
         return print_error(error)
 
@@ -274,6 +277,7 @@ def run_command(words: Sequence[str]) -> int:
 def main() -> None:
     """Entry point of the ``clew`` command."""
     _fill_standard_files()
+    save_address_space()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that lacks a character is no reason to show nothing.

@@ -25,8 +25,8 @@ _WHY_ONCE: Final[Mapping[str, str]] = {
     "path": "the path leads somewhere that is known only when it is used",
     "host": "the address names no host that a rule could be about",
 }
-_WIDTH: Final = "how far? (Enter: 1) "
-_WHY: Final = "why not? (Enter: no reason) "
+_WIDTH: Final = "scope, by number: "
+_WHY: Final = "reason (optional, sent to the model): "
 _ANSWER: Final = "your answer: "
 _DECISIONS: Final[Mapping[str, Decision]] = {
     **dict.fromkeys(("y", "yes", "once"), "once"),
@@ -114,13 +114,17 @@ class Question:
         if self._stage == "reason":
             await self._give("deny", words or None)
             return True
+        if self._stage == "answer" and not words:
+            terminal.print("an answer cannot be empty\n")
+            self.ask(terminal)
+            return False
         if self._stage == "answer":
             number = int(words) if words.isascii() and words.isdigit() else 0
             answer = self._options[number - 1] if 1 <= number <= len(self._options) else words
             await self._engine.answer_question(self._session_id, self.wait.tool_call_id, answer)
             return True
         if self._stage == "width":
-            number = int(words) if words.isascii() and words.isdigit() else int(not words)
+            number = int(words) if words.isascii() and words.isdigit() else 0
             if 1 <= number <= len(self._offers):
                 await self._give(self._kept, None, str(self._offers[number - 1]["pattern"]))
                 return True

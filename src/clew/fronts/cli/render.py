@@ -27,6 +27,7 @@ __all__ = [
     "call_details",
     "call_line",
     "damage_of",
+    "fallback_note",
     "history_lines",
     "indented",
     "mark_of",
@@ -185,7 +186,9 @@ def call_line(part: Part, look: Look, width: int, *, over: bool = False) -> str:
     state = str(p.state_of(part))
     mark, colour = _MARKS.get(state, ("·", "dim"))
     head = f"{p.tool_name(part)} {one_line(_gist(p.input_of(part)), max(width // 2, 20))}".rstrip()
-    came = {"output-denied": "denied", "approval-requested": "waits for your word"}.get(state, "")
+    by = p.answer_note_of(part)
+    denied = f"denied by {by['answered_by']} ({by.get('via')})" if "answered_by" in by else "denied"
+    came = {"output-denied": denied, "approval-requested": "needs your approval"}.get(state, "")
     ended = ""
     if p.is_preliminary(part):
         # It runs, or was stopped: what it has given so far is no result.
@@ -289,6 +292,8 @@ def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterat
         elif message.role == "user":
             yield user_lines(message, look)
         else:
+            if note := fallback_note(message):
+                yield "\n" + look.style(note, "dim") + "\n"
             yield from Reply(look).finished(message.parts, width, final=True)
 
 
@@ -297,6 +302,17 @@ def damage_of(message: Message) -> str | None:
     if message.damage:
         return f"[damaged: {plain(message.damage)}; to let it stand as it is: clew check --accept {plain(message.id)}]"
     return f"[damaged: {NOT_ALL_READABLE}]" if message.is_unreadable else None
+
+
+def fallback_note(message: Message) -> str | None:
+    """Return who answered in place of an agent or a model that is unknown here; None where nothing was replaced."""
+    asked, notes = message.fallback_for, []
+    if agent := asked.get("agent"):
+        notes.append(f"there is no agent {agent} here; {message.asked_agent or 'the agent of the session'} answered")
+    if model := asked.get("model"):
+        used = message.asked_model if isinstance(message.asked_model, Mapping) else {}
+        notes.append(f"the model {model} is unknown here; {used.get('provider_id')}/{used.get('model_id')} answered")
+    return plain("; ".join(notes)) or None
 
 
 def stop_reason(turn: Mapping[str, Any], go_on: str) -> str | None:
@@ -350,5 +366,6 @@ def mark_of(part: p.Part) -> str:
 
 def user_lines(message: Message, look: Look) -> str:
     """What the user said, as it was said."""
-    texts = [mark_of(part) if (text := p.text_of(part)) is None else text for part in message.parts]
+    seen = [part for part in message.parts if p.kind_of(part) not in p.UNSEEN]
+    texts = [mark_of(part) if (text := p.text_of(part)) is None else text for part in seen]
     return "\n" + look.style(f"› {plain(chr(10).join(texts).translate(_SPACES))}", "bold") + "\n"

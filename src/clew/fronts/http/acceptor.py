@@ -1,9 +1,10 @@
 """The acceptor: takes connections in while there is room, and turns away the rest with a word.
 
 Every connection is a descriptor, and so is what the store and the tools open. A server that has none left cannot
-record, so the acceptor stops short of what the process may open. Whoever comes then is told so and sent away at once; a
-connection on which nobody has shown a token makes room for a new one first. Whatever happens here, the loop does not
-spin: when even sending away needs a descriptor that is not there, one that was kept back for that is used.
+record, so the acceptor stops short of what the process may open. A connection without a token makes room for a new one:
+first the oldest that has sent no whole request, however short a time it has been open, then the oldest that is being
+answered. Where no connection can make room, the new one is refused immediately. The loop never spins:
+when even sending away needs a descriptor that is not there, one that was kept back for that is used.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ log = logging.getLogger("clew.http")
 _BACKLOG: Final = 2048
 _BATCH: Final = 64
 SETTLED_S: Final = 0.5
-"""Who came in just now need not make room for others yet."""
+"""A request that is being answered need not make room for others in its first moment."""
 _REST_S: Final = 1.0
 _TELL_EVERY_S: Final = 10.0
 _LEAST_KEPT: Final = 64
@@ -53,7 +54,10 @@ class Acceptor:
         self._most = most
         self._most_strangers = min(limits.max_strangers, most)
         self._inside: set[Peer] = set()
-        self._strangers: dict[Peer, float] = {}
+        self._waiting: dict[Peer, None] = {}
+        """Connections without a token that have sent no whole head since their last answer, oldest first."""
+        self._asking: dict[Peer, float] = {}
+        """Connections without a token whose request is being answered, and since when."""
         self._spare: int | None = None
         self._beginning: set[asyncio.Task[None]] = set()
         self._resting: asyncio.TimerHandle | None = None
@@ -83,12 +87,24 @@ class Acceptor:
 
     def know(self, peer: Peer) -> None:
         """The token was shown on it."""
-        self._strangers.pop(peer, None)
+        self._waiting.pop(peer, None)
+        self._asking.pop(peer, None)
+
+    def ask(self, peer: Peer) -> None:
+        """Note that the head of a request has arrived on the connection."""
+        if peer in self._waiting:
+            del self._waiting[peer]
+            self._asking[peer] = self._loop.time()
+
+    def answered(self, peer: Peer) -> None:
+        """Note that its request has been answered."""
+        if self._asking.pop(peer, None) is not None:
+            self._waiting[peer] = None
 
     def leave(self, peer: Peer) -> None:
         """It is over."""
         self._inside.discard(peer)
-        self._strangers.pop(peer, None)
+        self.know(peer)
 
     # Inside
 
@@ -105,14 +121,14 @@ class Acceptor:
                 self._take(connection)
 
     def _take(self, connection: socket.socket) -> None:
-        full = len(self._inside) >= self._most or len(self._strangers) >= self._most_strangers
+        strangers = len(self._beginning) + len(self._waiting) + len(self._asking)
+        full = len(self._inside) >= self._most or strangers >= self._most_strangers
         if full and not self._make_room():
             self._send_away(connection)
             return
         connection.setblocking(False)
         peer = self._make()
         self._inside.add(peer)
-        self._strangers[peer] = self._loop.time()
         task = self._loop.create_task(self._begin(peer, connection))
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
@@ -123,11 +139,16 @@ class Acceptor:
         except OSError:
             connection.close()
             self.leave(peer)
+        else:
+            # Not before it can be cut, and before anything of it is read.
+            self._waiting[peer] = None
 
     def _make_room(self) -> bool:
-        oldest, since = next(iter(self._strangers.items()), (None, 0.0))
-        if oldest is None or self._loop.time() - since < SETTLED_S:
-            return False
+        oldest = next(iter(self._waiting), None)
+        if oldest is None:
+            oldest, since = next(iter(self._asking.items()), (None, 0.0))
+            if oldest is None or self._loop.time() - since < SETTLED_S:
+                return False
         self.leave(oldest)
         oldest.cut()
         self._cut += 1

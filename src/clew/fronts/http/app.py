@@ -9,6 +9,7 @@ from typing import Literal
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from clew.address_space import REQUEST_BYTES, shortage
 from clew.engine import Engine
 from clew.errors import InvalidInput, StoreClosed
 from clew.fronts.http.auth import BearerTokens, Guard, check_origins
@@ -18,7 +19,7 @@ from clew.fronts.http.handlers import Handlers
 from clew.fronts.http.identity import Authenticate, Engines
 from clew.fronts.http.log import RequestLog
 from clew.fronts.http.page import Pages
-from clew.fronts.http.problem import HANDLERS, SERVERS_LOG, Shield, problem
+from clew.fronts.http.problem import HANDLERS, SERVERS_LOG, ServerBusy, Shield, problem
 from clew.fronts.http.request_body import Bodies
 from clew.fronts.http.sse import Streams
 from clew.fronts.web.page import Page, load_page
@@ -33,7 +34,7 @@ def make_app(
     token: str | None = None,
     hosts: Container[str] | None = None,
     origins: Collection[str] = (),
-    create_chats: bool = False,
+    create_chats: bool = True,
     streams: Streams | None = None,
     workspace_root: Path | None = None,
     page: Page | None = None,
@@ -44,10 +45,11 @@ def make_app(
     ``authenticate`` is given a request and says whose it is: an owner, who then sees nothing but what is theirs, or
     None, which is 401. In its place, ``token`` is one for whoever may see all. ``hosts`` are the Host headers it
     answers to, with their port, any unless said; ``origins`` are the origins of pages elsewhere that may call it, such
-    as ``https://example.org``. With ``create_chats`` a chat that nobody knows is made by its first message, and the
-    client's id is its alias. A server that wants its streams to end with it hands in its own ``streams`` and closes
-    them. ``workspace_root`` is the folder that the page gives new sessions, ``page`` one that is served in place of the
-    built one. ``log_name`` is where a 500 says to look.
+    as ``https://example.org``. An unknown chat is created by its first message, with the client's id as its alias,
+    unless ``create_chats`` is false. Every client it lets in may answer the approvals of their sessions. A server
+    that wants its streams to end with it hands in its own ``streams`` and closes them. ``workspace_root`` is the folder
+    that the page gives new sessions, ``page`` one that is served in place of the built one. ``log_name`` is where a 500
+    says to look.
     """
     if authenticate is None:
         if token is None:
@@ -70,7 +72,7 @@ def make_routes(
     workspace_root: Path | None = None,
     page: Page | None = None,
     *,
-    create_chats: bool = False,
+    create_chats: bool = True,
     login: Literal["token", "host"] = "token",
 ) -> list[Endpoint]:
     """Everything that is served."""
@@ -90,5 +92,8 @@ class _Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._streams.closing and scope["type"] == "http":
             await problem(StoreClosed("clew is shutting down"))(scope, receive, send)
+            return
+        if scope["type"] == "http" and (why := shortage(REQUEST_BYTES)) is not None:
+            await problem(ServerBusy(f"no room for another request: {why}"))(scope, receive, send)
             return
         await self._app(scope, receive, send)

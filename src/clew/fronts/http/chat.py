@@ -8,13 +8,16 @@ rewinds that run. Refusals come before the first frame, as problems; what happen
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final, Literal
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from starlette.requests import Request
 
 from clew import errors as e
+from clew.actor import ADMIN, HOST, acting, acting_as
 from clew.engine import Engine
 from clew.fronts.http.answer import nothing
 from clew.fronts.http.identity import Engines
@@ -31,9 +34,11 @@ from clew.transcript.message import MessageRow
 from clew.transcript.part import approval_of, call_id_of, is_preliminary, output_of, state_of, steps_in
 from clew.transcript.session import Session, read_model
 
-__all__ = ["Chat", "begin_chat"]
+__all__ = ["ApprovalAttempt", "Approvals", "Chat", "begin_chat"]
 
 Batches = AsyncIterator[Sequence[c.Chunk]]
+_CHAT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
+"""An id that a client may choose for a chat, such as those of `useChat`, or a UUID."""
 _NOTHING_NEW: Final = "the newest message must be the user's, or hold answers to what waits"
 
 
@@ -43,19 +48,39 @@ class ClientMessage(msgspec.Struct):
     role: Literal["user", "assistant", "system"]
     parts: list[dict[str, Any]]
     id: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class ApprovalAttempt(msgspec.Struct, frozen=True):
+    """An answer to a request for approval that a client has put into its chat. ``owner`` is that of the engine behind
+    the chat, None for the whole one; whether the request is pending is not known yet."""
+
+    session: Session
+    approval_id: str
+    approved: bool
+    owner: str | None
+
+
+Approvals: TypeAlias = bool | Callable[[ApprovalAttempt], bool | Awaitable[bool]]
+"""Whether a chat takes answers to requests for approval, or a function that decides each time."""
 
 
 class Chat:
     """``POST /api/chat`` and the stream to come back to."""
 
-    def __init__(self, engines: Engines, streams: Streams, *, create: bool = False) -> None:
+    def __init__(self, engines: Engines, streams: Streams, *, create: bool = True) -> None:
         self._engines = engines
         self._streams = streams
         self._create = create
 
     async def attach(self, request: Request) -> Any:
         engine = self._engines.of(request)
-        session = await engine.get_session(request.path_params["id"])
+        try:
+            session = await engine.get_session(request.path_params["id"])
+        except e.SessionNotFound:
+            if self._may_create(request.path_params["id"]):
+                return nothing()  # its first message makes it; until then there is nothing to resume
+            raise
         asked = read_query(request, AttachQuery)
         batches = await engine.find_batches(session.id, replay=asked.replay, message_id=asked.message_id)
         return nothing() if batches is None else self._stream(batches)
@@ -64,7 +89,9 @@ class Chat:
         body = await read_body(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)
         engine = self._engines.of(request)
         try:
-            batches = await begin_chat(engine, body, create=self._create)
+            # A client that is let in here may call the `answer` operation, too.
+            with acting_as(engine.owner or ADMIN, "chat"):
+                batches = await begin_chat(engine, body, create=self._may_create(body.id), approvals=True, agents=True)
         except e.ClewError:
             # Whatever else is wrong, that there is no such session is said first.
             about_session(request, (await engine.get_session(body.id)).id)
@@ -72,17 +99,25 @@ class Chat:
         about_session(request, body.id)
         return self._stream(batches)
 
+    def _may_create(self, name: str) -> bool:
+        return self._create and is_alias(name) and _CHAT_ID.fullmatch(name) is not None
+
     def _stream(self, batches: Batches) -> EventStream:
         return EventStream(chunk_frames(batches), self._streams, finite=True, headers=CHAT_HEADERS)
 
 
-async def begin_chat(engine: Engine, body: ChatBody, *, create: bool = False) -> Batches:
+async def begin_chat(
+    engine: Engine, body: ChatBody, *, create: bool = False, approvals: Approvals = False, agents: bool = False
+) -> Batches:
     """Take what a client posted; every refusal raises, before anything of an answer is there.
 
-    ``create``: a chat that nobody knows yet is made by its first message, under the client's id as its alias.
+    ``create``: an unknown chat is created by its first message, under the client's id as its alias.
+    ``approvals``: whether it may answer requests for approval. ``agents``: whether it may choose the agent.
     """
     check_value([body.model, body.agent], "the body")
-    taking = _Taking(engine)
+    if body.agent is not None and not agents:
+        raise e.PermissionDenied("this chat does not let a client choose the agent; leave `agent` out")
+    taking = _Taking(engine, approvals)
     if create and is_alias(body.id) and body.trigger != "regenerate-message" and _newest(body).role == "user":
         try:
             await engine.get_session(body.id)
@@ -95,7 +130,10 @@ async def begin_chat(engine: Engine, body: ChatBody, *, create: bool = False) ->
     if newest.role == "user":
         return await taking.send(body.id, newest, body)
     if newest.role == "assistant":
-        return await taking.answer(await engine.get_session(body.id), newest)
+        # The actor that a front has set; else the owner that the host has scoped this engine to.
+        known = acting()
+        with acting_as(known.name if known is not None else engine.owner or HOST, "chat"):
+            return await taking.answer(await engine.get_session(body.id), newest)
     raise e.InvalidInput(_NOTHING_NEW)
 
 
@@ -103,12 +141,13 @@ class _Taking(msgspec.Struct, frozen=True):
     """The ways a post is taken, each to the stream that comes of it."""
 
     engine: Engine
+    approvals: Approvals
 
     async def send(self, session_id: str, newest: ClientMessage, body: ChatBody) -> Batches:
         """The newest message, at the end or in the place of an earlier one."""
         if len(newest.parts) > MAX_PARTS:
             raise e.InvalidInput(f"a message of a user has at most {MAX_PARTS} parts")
-        asked: dict[str, Any] = {"model": body.model, "agent": body.agent}
+        asked: dict[str, Any] = {"model": body.model, "agent": body.agent, "metadata": newest.metadata}
         if body.message_id is not None:
             asked |= {"mode": "edit", "parts": newest.parts, "client_message_id": newest.id}
             return await self._rewind(session_id, body.message_id, asked)
@@ -126,8 +165,8 @@ class _Taking(msgspec.Struct, frozen=True):
         return await self._rewind(session.id, row.id, asked)
 
     def _differs(self, body: ChatBody, row: MessageRow, session: Session) -> bool:
-        """Whether somebody else is to answer than whoever the message names."""
-        named = row.asked_model
+        """Return whether another model or agent than the message names is to answer."""
+        named = session.model if session.model_picked_since(row.created_at) else row.asked_model
         if body.model is not None and (named is None or self.engine.parse_model(body.model) != read_model(named)):
             return True
         return body.agent is not None and body.agent != (row.asked_agent or session.agent)
@@ -138,15 +177,30 @@ class _Taking(msgspec.Struct, frozen=True):
             raise e.InternalError("a rewind that runs has begun nothing", session_id=session_id)
         return (await self.engine.follow(session_id, rewound.submission)).batches
 
+    async def _check_approvals(self, session: Session, newest: ClientMessage) -> None:
+        """Refuse all answers of a message when one of them may not be given here."""
+        for part in _last_step(newest):
+            if self.approvals is True or not _is_approval(part):
+                continue
+            approval = approval_of(part)
+            attempt = ApprovalAttempt(session, approval["id"], approval["approved"], self.engine.owner)
+            allowed = self.approvals(attempt) if callable(self.approvals) else False
+            if (await allowed if inspect.isawaitable(allowed) else allowed) is not True:
+                raise e.PermissionDenied(
+                    "this chat accepts no approvals; the host answers them with `engine.answer`",
+                    session_id=session.id,
+                    approval_id=approval["id"],
+                )
+
     async def answer(self, session: Session, newest: ClientMessage) -> Batches:
         """Answer what waits as the client's copy of the message says, and follow what comes of it."""
         engine = self.engine
+        await self._check_approvals(session, newest)
         answered, left = False, None
-        # Nothing before the last step can wait.
-        for part in newest.parts[(steps_in(newest.parts) or [0])[-1] :]:
+        for part in _last_step(newest):
             call_id, state, approval = call_id_of(part), state_of(part), approval_of(part)
             approval_id, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason")
-            is_approval = state == "approval-responded" and isinstance(approval_id, str) and isinstance(approved, bool)
+            is_approval = _is_approval(part)
             is_output = state == "output-available" and not approval and not is_preliminary(part)
             if call_id is None or not (is_approval or is_output):
                 continue
@@ -171,6 +225,17 @@ class _Taking(msgspec.Struct, frozen=True):
         if (await engine.get_status(session.id)).waiting:
             raise e.WaitingForHuman("this session waits for other answers than these", session_id=session.id)
         raise e.AlreadyAnswered("nothing that these answers are for waits here", session_id=session.id)
+
+
+def _last_step(message: ClientMessage) -> Sequence[dict[str, Any]]:
+    """Return the parts of a client's message that can be answers: nothing before its last step can be pending."""
+    return message.parts[(steps_in(message.parts) or [0])[-1] :]
+
+
+def _is_approval(part: dict[str, Any]) -> bool:
+    approval = approval_of(part)
+    answers = isinstance(approval.get("id"), str) and isinstance(approval.get("approved"), bool)
+    return answers and state_of(part) == "approval-responded" and call_id_of(part) is not None
 
 
 def _newest(body: ChatBody) -> ClientMessage:

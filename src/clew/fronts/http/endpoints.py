@@ -6,21 +6,24 @@ and what it returns is shown. A front's own handlers answer the others: streams,
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.requests import Request
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+from clew.actor import ADMIN, acting_as
 from clew.engine import Engine
 from clew.fit import fit
 from clew.fronts.http.answer import answer, answer_messages, encoded, nothing
 from clew.fronts.http.identity import Engines, route_path
-from clew.fronts.http.kept_answers import KeptAnswers
+from clew.fronts.http.kept_answers import KeptAnswers, Place
 from clew.fronts.http.log import about_session
 from clew.fronts.http.request_body import MAX_BODY, read_body, read_bytes
 from clew.fronts.http.request_query import read_query
@@ -30,6 +33,8 @@ from clew.fronts.operations import results as r
 __all__ = ["Endpoint", "Handler", "Paths", "make_endpoints"]
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Any]]
+_Uploads: TypeAlias = WeakValueDictionary[str | None, asyncio.Lock]
+"""A lock for each owner that sends a file."""
 _SHOW_SECRET: Final = ("webhooks.add", "webhooks.rotate")
 _FOUND_BY: Final = {"session_id": "get_session", "schedule_id": "schedules.get", "name": "webhooks.get"}
 
@@ -94,7 +99,7 @@ def make_endpoints(engines: Engines, own: Iterable[object]) -> list[Endpoint]:
     """Every operation, answered by the facade, or by the method of its name of one of the front's ``own`` objects."""
     handlers = {name: getattr(one, name) for one in own for name in vars(type(one)) if not name.startswith("_")}
     endpoints: list[Endpoint] = []
-    kept = KeptAnswers(engines.whole)
+    kept, uploads = KeptAnswers(engines.whole), _Uploads()
     for path, group in itertools.groupby(OPERATIONS, key=lambda operation: operation.path):
         operations = tuple(group)
         answering: list[Handler] = []
@@ -102,14 +107,33 @@ def make_endpoints(engines: Engines, own: Iterable[object]) -> list[Endpoint]:
             handler = handlers.pop(operation.name.replace(".", "_"), None)
             if handler is None and operation.served:
                 raise TypeError(f"nobody answers {operation.name}")
-            answering.append(handler or _call_facade(engines, operation, kept))
+            answering.append(handler or _call_facade(engines, operation, kept, uploads))
         endpoints.append(Endpoint(path, operations, answering))
     if handlers:
         raise TypeError(f"the table of operations does not say what {', '.join(handlers)} takes and answers")
     return endpoints
 
 
-def _call_facade(engines: Engines, operation: Operation, kept: KeptAnswers) -> Handler:
+def _call_facade(engines: Engines, operation: Operation, kept: KeptAnswers, uploads: _Uploads) -> Handler:
+    async def answer_with(engine: Engine, arguments: dict[str, Any], place: Place | None) -> Any:
+        with acting_as(engine.owner or ADMIN, "http"):
+            called = attrgetter(operation.name)(engine)(**arguments)
+            if operation.raw is not None:
+                # Whoever reads the body lets go of it as soon as it is read.
+                arguments.pop(operation.raw)
+            value = await called
+        if operation.answer is None:
+            return nothing()
+        if operation.answer is r.MessageList:
+            response = await answer_messages(value)
+        else:
+            shown = await _show(engine, operation, arguments, value)
+            started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
+            response = answer(shown, list(operation.answers)[-1 if started else 0])
+        if place is not None:
+            kept.keep(place, value, bytes(response.body))
+        return response
+
     async def handle(request: Request) -> Any:
         engine = engines.of(request)
         # What is kept was told to whoever sees all.
@@ -125,22 +149,14 @@ def _call_facade(engines: Engines, operation: Operation, kept: KeptAnswers) -> H
             arguments |= read_query(request, operation.query).arguments()
         limit = operation.limit or MAX_BODY
         if operation.raw is not None:
-            arguments[operation.raw] = await read_bytes(request, limit)
+            # One large body of an owner is held at a time; the next one is read when it is done.
+            async with uploads.setdefault(engine.owner, asyncio.Lock()):
+                arguments[operation.raw] = await read_bytes(request, limit)
+                return await answer_with(engine, arguments, place)
         elif operation.body is not None:
             body = await read_body(request, operation.body, limit=limit, optional=operation.optional)
             arguments |= body.arguments()
-        value = await attrgetter(operation.name)(engine)(**arguments)
-        if operation.answer is None:
-            return nothing()
-        if operation.answer is r.MessageList:
-            response = await answer_messages(value)
-        else:
-            shown = await _show(engine, operation, arguments, value)
-            started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
-            response = answer(shown, list(operation.answers)[-1 if started else 0])
-        if place is not None:
-            kept.keep(place, value, bytes(response.body))
-        return response
+        return await answer_with(engine, arguments, place)
 
     return handle
 
@@ -151,7 +167,8 @@ async def _show(engine: Engine, operation: Operation, arguments: Mapping[str, An
     if kind is r.SessionShape:
         return r.show_session(value, await engine.get_status(value.id))
     if kind is r.SessionPage:
-        statuses = await engine.statuses((one.id for one in value.sessions), unsettled=value.unsettled)
+        looked_at = None if value.unsettled is None else value.unsettled | (value.failed or frozenset())
+        statuses = await engine.statuses((one.id for one in value.sessions), unsettled=looked_at)
         return r.SessionPage([r.show_session(one, statuses[one.id]) for one in value.sessions], value.next_cursor)
     if kind is r.QueueShape:
         status = await engine.get_status(arguments["session_id"])

@@ -12,14 +12,15 @@ import msgspec
 from starlette.requests import Request
 
 from clew import __version__
+from clew.dispatch.router import Duplicate
 from clew.dispatch.webhooks import MAX_DELIVERY, Challenge
 from clew.engine import Engine
-from clew.errors import Conflict, SignatureInvalid
+from clew.errors import Conflict, SignatureInvalid, StoreError
 from clew.fronts.http.answer import HEADERS, InPieces, answer
 from clew.fronts.http.auth import Failures
 from clew.fronts.http.identity import Engines
 from clew.fronts.http.openapi import make_document
-from clew.fronts.http.problem import RateLimited
+from clew.fronts.http.problem import RateLimited, problem
 from clew.fronts.http.request_body import read_body, read_bytes
 from clew.fronts.http.request_query import read_query
 from clew.fronts.http.sse import EventStream, Streams, closing, frame
@@ -36,6 +37,7 @@ MAX_EVENT: Final = 256 * 1024
 _SHORT: Final = 4 * 1024
 # Bytes of a user or a tool under our own address: never a page, never a script.
 _INERT: Final = {"content-security-policy": "default-src 'none'; sandbox", "x-content-type-options": "nosniff"}
+_DELIVERED: Final[dict[type, int]] = {Challenge: 200, Duplicate: 208}
 _FOR_GOOD: Final = "private, max-age=31536000, immutable"
 
 
@@ -64,7 +66,11 @@ class Handlers:
         return answer(Health(__version__, self._engine.store.url.partition(":")[0], self._login))
 
     async def ready(self, request: Request) -> Any:
-        await self._engine.check_ready()
+        try:
+            await self._engine.check_ready()
+        except StoreError as error:
+            # Also for a full disk: a load balancer looks for a 503.
+            return problem(error, status=503)
         return await self.health(request)
 
     async def metrics(self, request: Request) -> Any:
@@ -89,7 +95,7 @@ class Handlers:
         )
 
     async def document(self, _: Request) -> Any:
-        return answer(make_document(self._engine.store.capabilities.session_ids))
+        return answer(make_document())
 
     async def examples(self, request: Request) -> Any:
         """What ``clew demo`` does, made for whoever asks first; who asks meanwhile waits for the same ones."""
@@ -172,7 +178,7 @@ class Handlers:
         headers = list(request.headers.items())
         try:
             taken = await self._engine.webhooks.deliver(request.path_params["name"], body, headers)
-            return answer(taken, 200 if isinstance(taken, Challenge) else 202)
+            return answer(taken, _DELIVERED.get(type(taken), 202))
         except SignatureInvalid:
             if self._unsigned.too_many():
                 raise RateLimited("too many deliveries that are not signed; wait a little") from None

@@ -16,7 +16,6 @@ from clew import __version__
 from clew.fronts.operations import OPERATIONS, Operation
 from clew.fronts.operations.operation import JSON
 from clew.fronts.operations.results import Part, Problem
-from clew.ids import SessionIdForm
 
 __all__ = ["make_document"]
 
@@ -28,7 +27,7 @@ _WORDS: Final = tomllib.loads(resources.files(__package__).joinpath("openapi.tom
 
 
 @functools.cache
-def make_document(session_ids: SessionIdForm = SessionIdForm.CLEW) -> dict[str, Any]:
+def make_document() -> dict[str, Any]:
     """The document, for a store whose session ids have this form."""
     types: list[Any] = [Problem, Part]
     for operation in OPERATIONS:
@@ -45,10 +44,12 @@ def make_document(session_ids: SessionIdForm = SessionIdForm.CLEW) -> dict[str, 
                 one["items"] = {"$ref": _REF.format(name="Part")}
         if name in _OPEN:
             component["additionalProperties"] = True
+        for field, schema in component.get("properties", {}).items():
+            _add_pattern(schema, name, field)
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         methods = paths.setdefault(operation.path, {})
-        methods[operation.method.lower()] = _describe(operation, schemas, session_ids)
+        methods[operation.method.lower()] = _describe(operation, schemas)
     refused = {"headers": _HEADERS, "content": {"application/problem+json": {"schema": schemas[Problem]}}}
     return {
         "openapi": "3.1.0",
@@ -65,16 +66,14 @@ def make_document(session_ids: SessionIdForm = SessionIdForm.CLEW) -> dict[str, 
     }
 
 
-def _describe(
-    operation: Operation, schemas: Mapping[Any, dict[str, Any]], session_ids: SessionIdForm
-) -> dict[str, Any]:
+def _describe(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": "_".join([operation.method.lower(), *re.findall(r"[a-z0-9_]+", operation.path)]),
         "summary": operation.summary,
         "responses": {str(status): _answer(status, operation, schemas) for status in operation.answers}
         | {status: {"$ref": f"#/components/responses/{status}"} for status in _refusals(operation)},
     }
-    parameters = _parameters(operation, session_ids)
+    parameters = _parameters(operation)
     if parameters:
         described["parameters"] = parameters
     if operation.body is not None:
@@ -85,22 +84,31 @@ def _describe(
     return described
 
 
-def _parameters(operation: Operation, session_ids: SessionIdForm) -> list[dict[str, Any]]:
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = []
-    of_session = {"pattern": f"^{session_ids.value.pattern}$"}
     for name in re.findall(r"{(\w+)}", operation.path):
-        schema = {"type": "string", **_WORDS["ids"].get(operation.parameter(name), of_session)}
+        schema = {"type": "string", **_WORDS["ids"][operation.parameter(name)]}
         described = {"description": schema.pop("description")} if "description" in schema else {}
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema, **described})
     if operation.query is not None:
         _, components = msgspec.json.schema_components([operation.query])
         schema = components[operation.query.__name__]
         required = schema.get("required", ())
-        parameters += [
-            {"name": name, "in": "query", "required": name in required, "schema": value}
-            for name, value in schema["properties"].items()
-        ]
+        for name, value in schema["properties"].items():
+            _add_pattern(value, "query", name)
+            parameters.append({"name": name, "in": "query", "required": name in required, "schema": value})
     return parameters
+
+
+def _add_pattern(schema: dict[str, Any], owner: str, field: str) -> None:
+    """Add the pattern of a field that is an id or a cursor; ``owner`` is the schema that has the field."""
+    fields = _WORDS["fields"]
+    named = fields.get(f"{owner}.{field}", fields.get(field))
+    if not named:
+        return
+    for one in (schema, *schema.get("anyOf", ())):
+        if one.get("type") == "string":
+            one["pattern"] = _WORDS["patterns"][named]
 
 
 def _refusals(operation: Operation) -> list[str]:
@@ -125,6 +133,7 @@ def _answer(status: int, operation: Operation, schemas: Mapping[Any, dict[str, A
     elif kind is not None:
         content[operation.media] = {"schema": {"type": "string"} if operation.media.startswith("text/") else {}}
     if operation.streams is not None and status == 200:
-        content["text/event-stream"] = {"schema": {"type": "string"}, "x-itemSchema": schemas[operation.streams]}
+        item = schemas[operation.streams]
+        content["text/event-stream"] = {"schema": item, "x-itemSchema": item}
     described = {"description": HTTPStatus(status).phrase, "headers": _HEADERS}
     return {**described, "content": content} if content else described

@@ -121,9 +121,9 @@ def status_of(error: e.ClewError) -> int:
     return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
 
 
-def problem(error: e.ClewError, log_name: str = SERVERS_LOG) -> Response:
+def problem(error: e.ClewError, log_name: str = SERVERS_LOG, status: int | None = None) -> Response:
     """The problem document of an error. ``log_name`` is where to look for what nobody foresaw."""
-    status = status_of(error)
+    status = status or status_of(error)
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,

@@ -85,6 +85,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._begun = self._in_head = False
         self._heads += 1
         self._expect(None)
+        self._acceptor.ask(self)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -93,6 +94,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.cycle.response_complete:
+            self._acceptor.answered(self)
         # A head that has begun has its own end; a request that was sent ahead is being answered now.
         if not self._begun and self.cycle.response_complete and not self.transport.is_closing():
             self._expect(self._limits.idle_s)

@@ -26,9 +26,11 @@ from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.problem import BadRequest, BodyTooLarge, BodyTooSlow, ServerBusy
 from clew.misfit import misfit
 from clew.transcript.gate import check_value
+from clew.transcript.metadata import check_metadata_size
 
 __all__ = ["MAX_BODY", "MAX_CHAT_BODY", "Bodies", "parse", "parse_raw", "read_body", "read_bytes"]
 
+_RAW_VALUES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 MAX_BODY: Final = 32 * 1024 * 1024
 MAX_CHAT_BODY: Final = 64 * 1024 * 1024
 """A chat client sends its whole history with each message, files by value included."""
@@ -156,6 +158,8 @@ class Bodies:
 
 def parse(data: bytes, type_: type[T]) -> T:
     """The body as ``type_``; every value in it is one that stores can keep."""
+    if len(data) >= _LARGE and "metadata" in getattr(type_, "__struct_fields__", ()):
+        _check_raw_metadata(data)
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -167,6 +171,14 @@ def parse(data: bytes, type_: type[T]) -> T:
         return fit(value, type_)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the body does not fit: {misfit(error, type_)}") from error
+
+
+def _check_raw_metadata(data: bytes) -> None:
+    """Refuse metadata of megabytes by its length: parsing it into a million values would block every other thread."""
+    with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        size = len(bytes(_RAW_VALUES.decode(data).get("metadata", b"")))
+        if size >= _LARGE:
+            check_metadata_size(size)
 
 
 def parse_raw(data: bytes, type_: type[T]) -> T:

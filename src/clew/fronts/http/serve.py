@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from starlette.types import ASGIApp
 
 from clew import opening
+from clew.address_space import SERVER_BYTES, check_address_space
 from clew.config import (
     ServerConfig,
     config_folder,
@@ -171,6 +172,7 @@ async def _serve(
     drain_s: float | None = None,
     opened: Opens = opening.open,
 ) -> int:
+    check_address_space(SERVER_BYTES, "a server")
     base, hosts = _addresses(listener)
     streams = Streams()
     async with contextlib.AsyncExitStack() as leaving:

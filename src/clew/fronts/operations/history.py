@@ -34,6 +34,7 @@ class RewindBody(Arguments):
     model: ModelName | None = None
     agent: str | None = None
     client_message_id: str | None = None
+    metadata: dict[str, Any] | None = None
 
 
 class HeadBody(Arguments):

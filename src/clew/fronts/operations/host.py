@@ -104,7 +104,7 @@ OPERATIONS: Final = (
     Operation(
         "ready",
         "GET /api/health/ready",
-        "That prompts are taken here now; 503 while this server is ending, away from its store, or without a lease.",
+        "Whether prompts are accepted now; 503 with the reason during shutdown, without a usable store or a lease.",
         {200: Health},
         open=True,
         served=True,

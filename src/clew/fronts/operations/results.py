@@ -212,8 +212,9 @@ class Remaining(msgspec.Struct, frozen=True):
     remaining: int
 
 
-class RuleShape(msgspec.Struct, frozen=True):
-    """A permission rule with the scope it is of."""
+class RuleShape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A permission rule with its scope. ``unknown``: it names no known tool, and applies to every tool if it denies or
+    asks."""
 
     permission: str
     pattern: str
@@ -221,6 +222,7 @@ class RuleShape(msgspec.Struct, frozen=True):
     source: Literal["manifest", "session", "project", "mode"]
     added_at: int | None
     pinned: bool
+    unknown: bool = False
 
 
 class RuleList(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ class PromptBody(Arguments):
     on_busy: Literal["queue", "reject", "interrupt"] | None = None
     attended: bool | None = None
     output: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
 
     def arguments(self) -> dict[str, Any]:
         if (self.text is None) == (self.parts is None):

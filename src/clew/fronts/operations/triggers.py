@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from clew.dispatch.events import EventList
-from clew.dispatch.router import Received
+from clew.dispatch.router import Duplicate, Received
 from clew.dispatch.schedules import SchedulePreview
 from clew.dispatch.webhooks import Challenge
 from clew.fronts.operations.operation import Arguments, Operation
@@ -233,8 +233,9 @@ OPERATIONS: Final = (
     Operation(
         "webhooks.deliver",
         "POST /api/hooks/{name}",
-        "A delivery, signed with the secret of the webhook; no token. The same again is answered alike.",
-        {202: Received, 200: Challenge},
+        "A delivery, signed with the secret of the webhook; no token. A repeated delivery gets the same "
+        "answer, and a duplicate under another id starts nothing.",
+        {202: Received, 200: Challenge, 208: Duplicate},
         dict[str, Any],
         refusals=(401, 409, 429),
         open=True,

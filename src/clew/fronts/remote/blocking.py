@@ -337,6 +337,7 @@ class Client(_Part):
         message_id: str | None = None,
         attended: bool = True,
         output: type[T],
+        metadata: Mapping[str, Any] | None = None,
     ) -> Turn[T]: ...
 
     @overload
@@ -350,6 +351,7 @@ class Client(_Part):
         message_id: str | None = None,
         attended: bool = True,
         output: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Turn[Any]: ...
 
     def start(self, session_id: str, prompt: str | Sequence[Mapping[str, Any]], **options: Any) -> Turn[Any]:

@@ -102,6 +102,7 @@ class AsyncClient(RemoteEngine):
         message_id: str | None = None,
         attended: bool = True,
         output: type[T],
+        metadata: Mapping[str, Any] | None = None,
     ) -> AsyncTurn[T]: ...
 
     @overload
@@ -115,6 +116,7 @@ class AsyncClient(RemoteEngine):
         message_id: str | None = None,
         attended: bool = True,
         output: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> AsyncTurn[Any]: ...
 
     async def start(
@@ -127,6 +129,7 @@ class AsyncClient(RemoteEngine):
         message_id: str | None = None,
         attended: bool = True,
         output: type[T] | Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> AsyncTurn[Any]:
         """Send a prompt, which is durable when this returns, and hand out its turn.
 
@@ -146,6 +149,7 @@ class AsyncClient(RemoteEngine):
                 on_busy="reject",
                 attended=attended,
                 output=schema,
+                metadata=metadata,
             )
         )
         if submission.queued:

@@ -40,7 +40,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A provider's address and key. The key is not shown by ``repr``.
 
     ``ambient``: what the SDK finds in the environment by itself (organisation, project, further headers) is meant for
-    this endpoint. Only its maker's own endpoint is such a one.
+    this endpoint. Only its maker's own endpoint is such a one. ``seals`` names other providers whose reasoning can be
+    sent to it.
     """
 
     provider_id: str
@@ -48,6 +49,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     api_key: str | None = None
     ambient: bool = False
+    seals: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return repr_without_key(self)

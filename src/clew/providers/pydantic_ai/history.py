@@ -1,10 +1,10 @@
 """The model view as the library's messages.
 
-A message of ours may hold several steps; each becomes a response with its texts, reasoning and calls, followed by
-what its calls gave back. Reasoning goes back only to the provider that made it, which is written in its metadata:
-others refuse its signature or would read it as something that was said. Data parts, sources and parts of unknown
-type are not for a model and are left out. A call without a result gets one that says so, because a provider refuses
-a conversation where one is missing.
+A message of ours may hold several steps; each becomes a response with its texts, reasoning and calls, followed by what
+its calls gave back. Reasoning goes back only to the provider that made it, which is written in its metadata, or to
+another that accepts its signature: others refuse it or would read it as something that was said. Data parts, sources
+and parts of unknown type are not for a model and are left out. A call without a result gets one that says so, because
+a provider refuses a conversation where one is missing.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ def translate(
     *,
     marks: bool = False,
     short_ids: bool = False,
+    seals: tuple[str, ...] = (),
 ) -> list[Any]:
     """The request's messages as the library takes them. ``system`` is what the library calls the provider, and
     ``canonical_system`` whose keys can read what the model sealed.
 
     ``marks``: the provider keeps what it is told to, so that the end of the settled stretch is marked. ``short_ids``:
-    it takes ids of calls of nine letters and digits only.
+    it takes ids of calls of nine letters and digits only. ``seals`` names other providers whose reasoning it takes.
     """
     from pydantic_ai import messages as theirs
 
     history = _History(theirs, provider_id, system, str(request.model.model_id))
-    history.canonical_system, history.short_ids = canonical_system, short_ids
+    history.canonical_system, history.short_ids, history.seals = canonical_system, short_ids, seals
     history.settled_call = request.settled_call if marks and not request.once else None
     return history.of(request)
 
@@ -85,6 +86,7 @@ class _History:
         self.settled_call: str | None = None
         self.canonical_system = system
         self.short_ids = False
+        self.seals: tuple[str, ...] = ()
 
     def of(self, request: ModelRequest) -> list[Any]:
         if request.system:
@@ -181,7 +183,7 @@ class _History:
         return self._theirs.TextPart(content=text, provider_name=self._system, provider_details=details)
 
     def _reasoning(self, part: p.Part) -> list[Any]:
-        own = p.provider_data(part, self._provider_id)
+        own = p.seal_of(part, (self._provider_id, *self.seals))
         if own is None:
             return []
         return [
@@ -213,10 +215,11 @@ class _History:
             case "output-available" if not p.is_preliminary(part):
                 content = p.read_output(part)
                 if texts := [file for file in files if isinstance(file, str)]:
-                    content = "\n\n".join([p.output_text(part) or "", *texts])
+                    content = "\n\n".join(text for text in (p.output_text(part) or "", *texts) if text.strip())
                 if len(texts) < len(files):
-                    shown = [file for file in files if not isinstance(file, str)]
-                    content = [_NO_OUTPUT if content is None else content, *shown]
+                    # Files are an output: an empty text next to them is left out.
+                    said = [] if content is None or (isinstance(content, str) and not content.strip()) else [content]
+                    content = [*said, *(file for file in files if not isinstance(file, str))]
             case "output-error":
                 content, outcome = p.error_text(part) or "The call failed.", "failed"
             case "output-denied":

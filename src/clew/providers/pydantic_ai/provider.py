@@ -183,6 +183,7 @@ class PydanticAIProvider:
                 model.canonical_system,
                 marks=self.endpoint.kind == "anthropic",
                 short_ids=self.endpoint.kind == "mistral",
+                seals=self.endpoint.seals,
             ),
             model_settings=self._settings(model, request),
             model_request_parameters=ModelRequestParameters(function_tools=translate_tools(request), **asked),

@@ -29,6 +29,8 @@ class Typist(Protocol):
 
     def takes_key(self, key: str) -> bool: ...
 
+    def answer_with(self, key: str) -> None: ...
+
     def act(self, kind: Any, text: str = "") -> None: ...
 
     async def edit_elsewhere(self) -> None: ...
@@ -140,7 +142,7 @@ def _bind_answer(keys: KeyBindings, screen: Typist) -> None:
     @keys.add(Keys.Any, filter=here & Condition(lambda: screen.is_asking))
     def _(event: KeyPressEvent) -> None:
         if event.data.isprintable() and len(event.data) == 1 and screen.takes_key(event.data.lower()):
-            screen.act("key", event.data.lower())
+            screen.answer_with(event.data.lower())
         elif event.data.isprintable():
             screen.answer.insert_text(event.data)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from clew.fronts.cli.chat.terminal import Terminal
 from clew.fronts.cli.command import AnyEngine
-from clew.fronts.cli.render import Look, Reply
+from clew.fronts.cli.render import Look, Reply, fallback_note
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
@@ -94,7 +94,9 @@ class LiveReply:
         stored = await find_message(self._engine(), self._session_id, self._message_id) if self._message_id else None
         parts = stored.parts if stored is not None else self._fold.parts if self._fold is not None else []
         self._fold = None
-        self._terminal.show((), above="".join(self._reply.finished(parts, self._terminal.size[0], final=final)))
+        note = fallback_note(stored) if stored is not None and final else None
+        above = "".join(self._reply.finished(parts, self._terminal.size[0], final=final))
+        self._terminal.show((), above=above + (self._look.style(note, "dim") + "\n" if note else ""))
         if final:
             self._message_id = None
         return streaming is not None

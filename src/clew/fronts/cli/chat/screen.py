@@ -43,8 +43,9 @@ __all__ = ["MOMENT_S", "SIGNALS", "PlainOutput", "Screen", "cut", "standard_outp
 
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RESET: Final = "\x1b[0m"
-MOMENT_S: Final = 0.3
-"""So soon after a question was shown nobody has read it: what is typed then, without a pause, is no answer."""
+MOMENT_S: Final = 0.5
+"""A request takes keys only after it has been drawn for this long without a key press, and a single key answers it
+only when no other key follows within this time: typing does neither."""
 SIGNALS: Final = {signal.SIGINT: "interrupt", signal.SIGTERM: "end", signal.SIGHUP: "end"}
 _PROMPT: Final = "› "
 _COMPLETED: Final = re.compile(r"\A/|(?:\A|\s)@(?:'[^'\n]*|\S*)\Z")
@@ -133,6 +134,7 @@ class Screen:
         self._asked = 0
         self._arming: asyncio.TimerHandle | None = None
         self._armed = False
+        self._single_key: asyncio.TimerHandle | None = None
         self.picker: Picker | None = None
         self.pasting = False
         self._above: list[str] = []
@@ -248,9 +250,9 @@ class Screen:
 
     def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
         """Put a question in the place of the line; with ``words``, one of them is the answer. None: no question."""
+        self._cancel_single_key()
         if question is not None and self._question is None:
             self._asked += 1
-            self._arming = asyncio.get_running_loop().call_later(MOMENT_S, self._arm)
         elif question is None:
             if self._arming is not None:
                 self._arming.cancel()
@@ -261,10 +263,26 @@ class Screen:
         self._app.invalidate()
 
     def _put_off(self) -> None:
-        """Somebody who types on has not seen the question: that belongs to the line it was asked in."""
+        """Wait longer with a request while keys are pressed: they belong to the line that was being written."""
+        self._cancel_single_key()
         if self._arming is not None and not self._armed:
             self._arming.cancel()
             self._arming = asyncio.get_running_loop().call_later(MOMENT_S, self._arm)
+
+    def _cancel_single_key(self) -> None:
+        if self._single_key is not None:
+            self._single_key.cancel()
+            self._single_key = None
+
+    def answer_with(self, key: str) -> None:
+        """Answer with one key, unless another one follows: then both are the beginning of a text."""
+        self.answer.insert_text(key)
+        self._single_key = asyncio.get_running_loop().call_later(MOMENT_S, self._take_single_key, key)
+
+    def _take_single_key(self, key: str) -> None:
+        self._single_key = None
+        self.answer.reset()
+        self.act("key", key)
 
     def _arm(self) -> None:
         self._armed = True
@@ -361,6 +379,8 @@ class Screen:
     def _after_drawing(self) -> None:
         self._output.held = False
         self._output.flush()
+        if self._question is not None and self._arming is None and not self._above:
+            self._arming = asyncio.get_running_loop().call_later(MOMENT_S, self._arm)
 
     def _live_rows(self) -> list[str]:
         width, height = self.size

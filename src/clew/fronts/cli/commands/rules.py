@@ -151,6 +151,8 @@ def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
             scope = rule.scope, rule.of
             yield escape_unseen(f"{rule.scope} {rule.of}")
         pinned = "  pinned" if rule.pinned else ""
+        if rule.unknown:
+            pinned += "  unknown permission" + ("; applies to every tool" if rule.action != "allow" else "")
         # Of a pattern with a line break the rest would look like another rule.
         yield escape_unseen(f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}")
 

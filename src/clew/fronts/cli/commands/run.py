@@ -27,7 +27,7 @@ from clew.fronts.cli.command import AnyEngine, Json, Store, flag, new_session, o
 from clew.fronts.cli.commands.printer import Printer
 from clew.fronts.cli.failure import failure_words
 from clew.fronts.cli.question import Question
-from clew.fronts.cli.render import Look, queue_pause, stop_reason, summary_of
+from clew.fronts.cli.render import Look, fallback_note, queue_pause, stop_reason, summary_of
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.remote.attachment import attach_file
 from clew.fronts.remote.engine import RemoteEngine
@@ -157,6 +157,9 @@ async def follow_turn(
             whole = replay(msgspec.to_builtins(message), finish=completed and finish_of(outcome.stopped))
             printer.show(list(whole), replayed=True)
     _tell_summaries(messages, submission.message_id, known)
+    for message in _answers(messages, submission.message_id, known):
+        if note := fallback_note(message):
+            print(f"clew: {note}", file=sys.stderr)
     if completed and outcome.stopped is not None:
         turn = await engine.turn(outcome.turn_id)
         if words := stop_reason(turn.data, f"`clew continue {session}`"):
@@ -286,11 +289,10 @@ async def _ask(
 ) -> None:
     """Put one thing that waits to whoever sits at the terminal; without anybody there it is denied."""
     terminal, asking = _LineTerminal(attended=attended), Question(engine, session_id, wait)
-    if attended:
-        # What was typed before the question was there does not answer it.
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     if not await asking.begin(terminal, Look(colour=False)):
         return
+    # Input typed before the request was printed does not answer it.
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     elsewhere = asyncio.ensure_future(_answered(engine, session_id, wait))
     try:
         while True:

@@ -11,7 +11,7 @@ import msgspec
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, print_json, session_shapes, show
 from clew.fronts.cli.commands.run import see_through
-from clew.fronts.cli.render import damage_of, mark_of, queue_pause
+from clew.fronts.cli.render import damage_of, fallback_note, mark_of, queue_pause
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import QueueShape
 from clew.transcript import part as p
@@ -79,10 +79,12 @@ async def show_(
             print(message.id)
         if damage := damage_of(message):
             print(f"{message.role}: {damage}")
+        if note := fallback_note(message):
+            print(f"({note})")
         for part in message.parts:
             # What is said of a whole damaged message was said above.
             whole = "message_id" in (p.data_of(part, DAMAGED_PART) or {})
-            if p.kind_of(part) != p.STEP_START and not whole:
+            if p.kind_of(part) not in p.UNSEEN and not whole:
                 print(f"{message.role}: {plain(_part_text(part))}")
 
 
@@ -144,7 +146,8 @@ async def queue(
 
 def words_of(message: Message, length: int = 70) -> str:
     """What a message begins with, on one line."""
-    texts = (p.text_of(part, "text", "reasoning") or mark_of(part) for part in message.parts)
+    seen = (part for part in message.parts if p.kind_of(part) not in p.UNSEEN)
+    texts = (p.text_of(part, "text", "reasoning") or mark_of(part) for part in seen)
     return p.first_words(" ".join(texts), length)
 
 

@@ -12,6 +12,7 @@ from clew.clock import SystemClock
 from clew.fronts.cli.command import Json, option, print_json
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.owner_tokens import OwnerTokens
+from clew.tools.process.owner_sandbox import find_owner_sandbox
 
 __all__ = ["COMMANDS"]
 
@@ -32,7 +33,18 @@ def add(
     roots = tuple(str(folder.expanduser().resolve()) for folder in root or ())
     token = OwnerTokens().add(name, SystemClock().now_ms(), roots)
     print(token)
-    print(f"clew: this is shown once; {plain(name)} opens the page with #token= and it behind", file=sys.stderr)
+    where = f"only in these folders: {', '.join(map(plain, roots))}" if roots else "in no folder: no --root was given"
+    notes = (
+        f"the token is shown once; {plain(name)} opens the page with #token= and the token at the end of its address",
+        f"{plain(name)} can create sessions, see and change only their own ones, and answer their approvals",
+        f"these sessions work {where}; each can use only the files of its own workspace",
+        "their bash commands run only in a sandbox without network, for any value of tools.sandbox; "
+        + find_owner_sandbox().here,
+        "they use your model keys, can fetch public web pages, and can use MCP servers with a url, and those with a "
+        "command and owners = true",
+    )
+    for line in notes:
+        print(f"clew: {line}", file=sys.stderr)
 
 
 @tokens.command(name="list")
