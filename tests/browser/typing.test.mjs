@@ -155,6 +155,32 @@ test("a letter selects an answer and Enter gives it, only at the request in focu
   assert.equal(await composer(page).inputValue(), "");
 });
 
+test("the reply to an answer comes late and takes no focus from the request that was gone to meanwhile", async () => {
+  const server = await sharedServer();
+  const waiting = await waitingSession(server, { title: "late reply", count: 2 });
+  const page = await openSession(server, waiting.id);
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  let replied;
+  const done = new Promise((resolve) => (replied = resolve));
+  await page.route("**/api/sessions/*/approvals/*", async (route) => {
+    const response = await route.fetch();
+    await released;
+    await route.fulfill({ response });
+    replied();
+  });
+  await settled(page);
+  await button(request(page).first(), "Allow once").click();
+  await until(async () => (await request(page).count()) === 1, "the answered request is still shown");
+  await settled(page);
+  await button(request(page), "Allow once").focus();
+  await keyed(page);
+  release();
+  await done;
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  assert.equal(await request(page).evaluate((element) => element.contains(document.activeElement)), true);
+});
+
 test("a press on buttons that have just come or moved is no answer", async () => {
   const server = await sharedServer();
   const waiting = await waitingSession(server, { title: "in flight", count: 2 });

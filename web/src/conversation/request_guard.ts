@@ -81,12 +81,15 @@ export function leaveByEscape(event: KeyboardEvent<HTMLElement>): boolean {
   return true;
 }
 
-/** After an answer the focus goes to the composer, never to another request. */
+/** After an answer the focus goes to the composer, never to another request; a person who has moved on stays there. */
 export function returnFocus(from: HTMLElement | null): () => void {
   const pane = paneOf(from);
+  // Where the focus moves by itself when the request is removed.
+  const around: Element[] = [];
+  for (let at = from; at && at !== pane; at = at.parentElement) around.push(at);
   return () => {
     const at = document.activeElement;
-    if (!at || at === document.body || at.closest('article')) focusQuietly(composerField(pane));
+    if (!at || at === document.body || from?.contains(at) || around.includes(at)) focusQuietly(composerField(pane));
   };
 }
 
