@@ -405,6 +405,7 @@ test("a session is exported as a file that holds what the server says", async ()
   const id = await begin(server, { title: "To take/along" });
   await say(server, id, "**one**", "two");
   const page = await openSession(server, id);
+  await heading(page, "To take/along").waitFor();
   for (const [name, format] of [["JSON", "json"], ["Markdown", "md"], ["HTML", "html"]]) {
     await pane(page).getByRole("button", { name: "Export" }).click();
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name: `Export as ${name}` }).click()]);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,21 @@ async def test_a_search_is_answered_before_all_is_indexed_says_so_and_completes_
         (search_copy, "_SOON"),
     ):
         monkeypatch.setattr(home, name, 1)
+    first_answered = asyncio.Event()
+    index_rest = indexing.Indexing._index_rest
+
+    async def after_the_first_answer(index: indexing.Indexing) -> None:
+        await first_answered.wait()
+        await index_rest(index)
+
+    monkeypatch.setattr(indexing.Indexing, "_index_rest", after_the_first_answer)
     providers = FakeProviders(ScriptedModel([], otherwise=say("another thimble")))
     async with served(store=stores(tmp_path)[store], providers=providers) as client:
         ids = await talks(client, 4)
         answers: list[dict[str, Any]] = []
         while not answers or not answers[-1]["complete"]:
             answers.append((await client.get("/api/search?q=thimble")).json())
+            first_answered.set()
         assert not answers[0]["complete"]
         assert len(answers[0]["hits"]) < 8
         last = answers[-1]

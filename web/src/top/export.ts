@@ -18,13 +18,14 @@ export function fileName(title: string | null, format: Format): string {
   return `${plain || 'session'}.${format === 'claude-code' || format === 'pi' ? `${format}.jsonl` : format}`;
 }
 
-export async function download(client: Client, id: string, title: string | null, format: Format): Promise<void> {
+export async function download(client: Client, id: string, title: () => string | null, format: Format): Promise<void> {
   const file = await client.call('GET /api/sessions/{id}/export', { path: { id }, query: { format } });
   // Typed as bytes: a saved page must not be opened with this page's rights.
   const url = URL.createObjectURL(new Blob([file], { type: 'application/octet-stream' }));
   const link = document.createElement('a');
   link.href = url;
-  link.download = fileName(title, format);
+  // Read now: the session may have been loading when this began.
+  link.download = fileName(title(), format);
   link.click();
   giveUp(url);
 }

@@ -30,7 +30,7 @@ export function useActions() {
       sidecar: () => void during('sidecar', () => openSidecar(conversation)),
       save: (format: Format) =>
         void during('export', () =>
-          download(client, conversation.id, conversation.store.get().session?.title ?? null, format).catch((error: unknown) => conversation.say(`${inWords(error)}.`)),
+          download(client, conversation.id, () => conversation.store.get().session?.title ?? null, format).catch((error: unknown) => conversation.say(`${inWords(error)}.`)),
         ),
     }),
     [conversation, client, doing, during],

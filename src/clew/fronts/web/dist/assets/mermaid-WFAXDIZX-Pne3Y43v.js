@@ -1,0 +1,1 @@
+export{o as Mermaid}from"./index-Dwf4ZFdq.js";
