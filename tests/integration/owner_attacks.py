@@ -39,6 +39,7 @@ class Machine:
         (self.work / "way").symlink_to(self.bob)
         (self.work / "link.txt").symlink_to(self.secret)
         (self.work / "shadow.md").symlink_to(home / "shadow")
+        (self.bob / "onward").symlink_to(f"/{CANARY}/x")
         os.link(self.secret, self.work / "hard.txt")
         self._service = socket.socket(socket.AF_UNIX)
         # The name of a socket is a short one.
@@ -87,6 +88,7 @@ def _paths(machine: Machine, pid: int) -> list[str]:
     return [
         *(str(machine.secret), "../../bob/secret.txt", "docs/../../../bob/secret.txt"),
         *("way/secret.txt", "link.txt", "hard.txt", "shadow.md", f"{machine.work}/../../bob/secret.txt"),
+        *("way/onward", str(machine.bob / "onward")),
         *(str(machine.home / "config" / "clew" / "token"), str(machine.home / "store.db"), "~/.ssh/id_ed25519"),
         *(str(machine.home / ".ssh" / "id_ed25519"), str(machine.home / "shadow")),
         *(f"/proc/{pid}/environ", f"/proc/{pid}/root{machine.secret}", "/proc/self/cwd/../../bob/secret.txt"),

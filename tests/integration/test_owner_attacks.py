@@ -98,7 +98,7 @@ class Ada:
 
     async def got_nothing(self) -> None:
         """Assert that no canary came in, that nothing outside was changed, and that nobody was reached."""
-        told = [json.dumps([part.get("output"), part.get("errorText")]) for part in await self.outputs()]
+        told = [json.dumps({**part, "input": None}) for part in await self.outputs()]
         for canary in (*self.machine.canaries(), *SUCCESSES):
             assert [one for one in (*told, *self.heard) if json.dumps(canary)[1:-1] in one] == []
         assert self.machine.outside() == self.before
@@ -294,6 +294,8 @@ async def by_looking(ada: Ada) -> None:
         path = f"/api/sessions/{session_id}/permissions/explain?tool={name}&target={ada.machine.secret}"
         told = (await ada.ask("GET", path)).json()
         assert (told["action"], told["rule"]["pinned"]) == ("deny", True)
+        for link in ("way/onward", ada.machine.bob / "onward"):
+            await ada.ask("GET", f"/api/sessions/{session_id}/permissions/explain?tool={name}&target={link}")
 
 
 async def by_the_server(ada: Ada) -> None:
@@ -365,6 +367,46 @@ async def test_no_route_leads_out_of_an_owners_workspace(route: Any, machine: Ma
     async with as_ada(machine, tmp_path) as ada:
         await route(ada)
         await ada.got_nothing()
+
+
+@pytest.mark.rule("OW-1")
+async def test_a_link_does_not_tell_which_files_exist_outside(machine: Machine, tmp_path: Path) -> None:
+    """What is said about one that leads to a file of bob's and about one that leads to nothing is the same."""
+    (machine.bob / "known").mkdir()
+    said: dict[str, str] = {}
+    async with as_ada(machine, tmp_path) as ada:
+        session_id = await ada.session(*EVERYTHING)
+        for name in ("known", "wrong"):
+            (machine.work / "made").symlink_to(machine.bob / name)
+            paths = ("made", "made/x", f"../../bob/{name}", str(machine.bob / name))
+            asked: list[tuple[str, dict[str, Any]]] = [
+                ("ls", {}),
+                ("glob", {"pattern": "m*"}),
+                ("grep", {"pattern": "x"}),
+            ]
+            for path in paths:
+                asked += [("read", {"path": path}), ("ls", {"path": path}), ("grep", {"path": path, "pattern": "x"})]
+                asked += [("write", {"path": path, "content": "x"}), ("glob", {"path": path, "pattern": "*"})]
+                asked += [("bash", {"command": f"ls -d {path}; stat -L {path}; cat {path}/.; test -e {path}; echo $?"})]
+            before = len(await ada.outputs())
+            await ada.ask("POST", f"/api/sessions/{session_id}/prompt", {"text": lines(asked)})
+            await ada.settle(session_id)
+            found = (await ada.outputs())[before:]
+            assert len(found) == len(asked)
+            told = [json.dumps([part.get("output"), part.get("errorText")]) for part in found]
+            for path in paths:
+                for tool in ("read", "ls", "glob", "grep", "write"):
+                    where = f"/api/sessions/{session_id}/permissions/explain?tool={tool}&target={path}"
+                    told.append((await ada.ask("GET", where)).body.decode())
+                part = {"type": "file", "mediaType": "text/plain", "url": f"workspace:{path}"}
+                answer = await ada.ask("POST", f"/api/sessions/{session_id}/prompt", {"parts": [part]})
+                assert answer.status == 422
+                told.append(answer.json()["detail"])
+            looked = [await ada.ask("GET", f"/api/{one}?workspace={machine.work}/made") for one in ("files", "agents")]
+            told += [answer.json()["detail"] for answer in looked]
+            (machine.work / "made").unlink()
+            said[name] = "\n".join(told).replace(name, "NAME")
+    assert said["known"] == said["wrong"]
 
 
 @pytest.mark.rule("OW-1")

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from clew.permissions.evaluate import Decision, Judgement
 from clew.permissions.paths import is_resolved
 from clew.permissions.rules import READING
@@ -24,6 +26,7 @@ from clew.transcript.rule import Rule, Target
 __all__ = ["Confinement"]
 
 _MAX_FILES: Final = 200_000
+_OUTSIDE: Final = "a path outside the workspace"
 
 
 class Confinement:
@@ -46,6 +49,8 @@ class Confinement:
         pattern = "/**" if self._workspace is None else f"!({self._workspace})/**"
         place = "and this session has none" if self._workspace is None else f"which is {self._workspace}"
         rule = Rule("*", pattern, "deny", "manifest", pinned=True)
+        # The resolved path would tell the owner where a link that is not theirs leads.
+        outside = msgspec.structs.replace(outside, value=_OUTSIDE)
         reason = f"an owner's session can use only the files of its workspace, {place}"
         judged = (Judgement(outside, "deny", rule, "manifest", reason),)
         return Decision("deny", rule, "manifest", outside, (), reason, judged)

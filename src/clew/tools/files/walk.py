@@ -26,6 +26,7 @@ from clew.tools.files.paths import ResolvedPath, show_name
 __all__ = ["Brake", "Entry", "LeftOut", "count", "line_of", "list_folder", "permitted", "walk"]
 
 MAX_DEPTH: Final = 64
+_MAX_STEPS: Final = 1_000
 MAX_ENTRIES: Final = 200_000
 VERSION_CONTROL: Final = frozenset({".git", ".hg", ".svn"})
 
@@ -160,14 +161,37 @@ def line_of(entry: Entry, base: ResolvedPath, *, sizes: bool) -> str:
         case "folder":
             return shown + "/"
         case "link":
-            leads = Path(os.path.realpath(resolved.path))
-            out = "" if leads.is_relative_to(base.root) else "  (leads out of the workspace)"
-            broken = "" if os.path.lexists(leads) else "  (leads nowhere)"
-            return f"{shown} -> {show_name(entry.note)}{out}{broken}"
+            leads = _leads_inside(resolved)
+            if leads is None:
+                return f"{shown} -> {show_name(entry.note)}  (leads out of the workspace)"
+            return f"{shown} -> {show_name(entry.note)}{'' if os.path.lexists(leads) else '  (leads nowhere)'}"
         case "special":
             return f"{shown}  ({entry.note})"
         case _:
             return f"{shown}  {count(entry.size, 'byte')}" if sizes else shown
+
+
+def _leads_inside(link: ResolvedPath) -> str | None:
+    """Return where a link leads; None as soon as a step is outside the workspace, where nothing is looked at: an owner
+    who can make links must not learn from them which other files exist."""
+    at, rest = str(link.path.parent), [link.path.name]
+    for _ in range(_MAX_STEPS):
+        if not rest:
+            return at
+        step = os.path.normpath(os.path.join(at, rest.pop()))
+        if not Path(step).is_relative_to(link.root):
+            if not link.root.is_relative_to(step):
+                return None
+            at = step  # The way down to the workspace holds no link.
+            continue
+        try:
+            target = os.readlink(step)
+        except (OSError, ValueError):
+            at = step
+            continue
+        at = "/" if target.startswith("/") else os.path.dirname(step)
+        rest += [name for name in reversed(target.split("/")) if name]
+    return os.path.join(at, *reversed(rest))
 
 
 def _sorted(handle: int) -> Iterator[Entry]:
