@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from clew.contained import resolved
 from clew.errors import InvalidInput, ToolFailed
 from clew.permissions.evaluate import Decision
 from clew.runtime.host import Host
@@ -24,7 +26,8 @@ _TOLD_BY: Final = ("command", "path", "url", "name", "agent")
 async def explain_call(host: Host, session: Session, tool: str, target: str) -> Decision:
     """What would be decided about a call of ``tool`` on ``target``, by the rules as they are now."""
     workspace = Path(session.workspace_root) if session.workspace_root else None
-    catalog = await asyncio.to_thread(host.agents, workspace)
+    with resolved(workspace) if workspace is not None and session.owner is not None else contextlib.nullcontext():
+        catalog = await asyncio.to_thread(host.agents, workspace)
     agent = catalog.first_known(session.agent, host.choices.default_agent)
     permit = await load_permit(host, session, agent.rules, attended=True)
     targets = await asyncio.to_thread(_targets, host.tools.get(tool), tool, target, workspace)

@@ -381,7 +381,10 @@ def _standing_model(host: Host, session: Session, manifest: Agent, around: _Arou
 
 async def usual_model(host: Host, workspace: Path | None) -> Model:
     """The model where neither a person nor an agent names one: the workspace's own, else the default."""
-    named = await asyncio.to_thread(find_workspace_model, workspace) if workspace is not None else None
+    if workspace is None:
+        return _usual_model(host, None, None)
+    with resolved(workspace):
+        named = await asyncio.to_thread(find_workspace_model, workspace)
     return _usual_model(host, workspace, named)
 
 
