@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -254,6 +255,27 @@ async def test_metadata_of_a_message_is_kept_and_says_nothing_to_clew() -> None:
         assert row.metadata == {**plain, **{key: row.metadata[key] for key in known}}
         assert (row.metadata["model"]["model_id"], row.metadata["client_message_id"]) == ("model", "u2")
         assert (one.refunded, await one.status()) == ([], ["refund"])
+
+
+@pytest.mark.parametrize("way", ["prompt", "edit", "chat"])
+async def test_what_a_client_notes_in_a_part_as_clew_does_is_left_out(way: str) -> None:
+    """A notice of clew's is not counted, summarised or shown as a person's words; a client cannot make one."""
+    notes = {"clew": {"notice": True, "call": "call_1", "size": 1}, "openai": {"id": "x"}}
+    data = f"data:text/plain;base64,{base64.b64encode(b'file').decode()}"
+    file = {"type": "file", "mediaType": "text/plain", "filename": "f", "url": data, "providerMetadata": notes}
+    parts = [{"type": "text", "text": "say so", "providerMetadata": notes}, file]
+    async with shop() as one:
+        if way == "chat":
+            await one.post(user({}, parts))
+        elif way == "edit":
+            await one.ask()
+            (asked, _) = await one.engine.messages(one.session.id)
+            await one.engine.rewind(one.session.id, asked.id, mode="edit", run=True, parts=parts)
+        else:
+            await one.engine.submit(one.session.id, parts)
+        said = (await one.engine.messages(one.session.id))[0].parts
+        noted = [part["providerMetadata"] for part in said]
+        assert noted == [{"openai": {"id": "x"}}, {"openai": {"id": "x"}, "clew": {"size": 4}}]
 
 
 @pytest.mark.rule("ST-4")

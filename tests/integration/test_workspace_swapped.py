@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import clew
-from clew.runtime import setting
+from clew.runtime import admission, setting
 from clew.workspace_config import find_workspace_model
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rule("OW-1")]
@@ -50,6 +51,34 @@ async def test_a_workspace_that_is_swapped_after_the_check_is_not_followed(
         session = await ada.create_session(model="demo/echo", workspace_root=inside)
         monkeypatch.setattr(setting, "find_workspace_model", swapped)
         assert "CANARY" not in await _request(ada, session.id)
+
+
+@pytest.mark.parametrize("swapped", ["workspace", "folder"])
+async def test_an_attached_file_is_the_one_that_was_checked(
+    swapped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link in the place of the workspace, or of a folder in it, at the moment after the check."""
+    inside, outside = tmp_path / "root/d", tmp_path / "out"
+    (inside / "sub").mkdir(parents=True)
+    (inside / "sub/plan.txt").write_text("plan")
+    (outside / "sub").mkdir(parents=True)
+    (outside / "sub/plan.txt").write_text("CANARY")
+    read = admission.read_parts
+
+    def read_swapped(*args: Any) -> admission.PromptContent:
+        moved, to = (inside, outside) if swapped == "workspace" else (inside / "sub", outside / "sub")
+        moved.rename(tmp_path / "aside")
+        moved.symlink_to(to)
+        return read(*args)
+
+    async with clew.open("memory:") as engine:
+        ada = engine.scoped("ada", roots=[tmp_path / "root"])
+        session = await ada.create_session(model="demo/echo", workspace_root=inside)
+        part = {"type": "file", "mediaType": "text/plain", "url": "workspace:sub/plan.txt"}
+        monkeypatch.setattr(admission, "read_parts", read_swapped)
+        with pytest.raises(clew.errors.Invalid):
+            await ada.submit(session.id, [part])
+        assert await ada.messages(session.id) == []
 
 
 async def test_what_lies_in_the_workspace_is_read(tmp_path: Path) -> None:

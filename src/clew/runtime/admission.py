@@ -39,6 +39,7 @@ from clew.transcript.part import (
     text_part,
     texts_of,
     url_of,
+    without_notes,
 )
 from clew.transcript.session import Model, Session
 
@@ -86,10 +87,9 @@ async def admit(
     setting = await resolve(
         host, session, model=model, agent=agent, attended=attended, media=media, told=told, output=output
     )
-    if session.owner is not None:
-        await _check_confined(setting, given)
+    checked = None if session.owner is None else await _check_confined(setting, given)
     kept = await _load_kept(host.store, prompt, session.owner)
-    asked = (prompt, setting.workspace, host.clock.now_ms(), setting.info, kept)
+    asked = (prompt, setting.workspace, host.clock.now_ms(), setting.info, kept, checked)
     # Off the loop where files are read, or much has to be looked at.
     short = not media and _is_short(prompt)
     content = read_parts(*asked) if short else await asyncio.to_thread(read_parts, *asked)
@@ -97,8 +97,10 @@ async def admit(
     return setting, content
 
 
-async def _check_confined(setting: Setting, parts: Sequence[object]) -> None:
-    """Raise ``InvalidInput`` where an owner names a file that their session's tools may not read."""
+async def _check_confined(setting: Setting, parts: Sequence[object]) -> Mapping[str, Path]:
+    """Return the paths of the files that an owner names, by name. Raise ``InvalidInput`` for one that their session's
+    tools may not read. These paths hold no link: a name may lead elsewhere by the time its file is opened."""
+    checked: dict[str, Path] = {}
     for part in parts:
         url = (url_of(part) if isinstance(part, Mapping) else None) or ""
         if not url.startswith("workspace:") or setting.workspace is None:
@@ -111,6 +113,8 @@ async def _check_confined(setting: Setting, parts: Sequence[object]) -> None:
         decision = await setting.permit.decide((target,), "read")
         if decision.rule is not None and decision.rule.pinned and decision.action == "deny":
             raise InvalidInput(f"{name!r} cannot be attached: {decision.reason}")
+        checked[name] = Path(target.value)
+    return checked
 
 
 def _is_short(prompt: str | Sequence[Mapping[str, Any]]) -> bool:
@@ -191,10 +195,12 @@ def read_parts(
     now: int,
     info: ModelInfo,
     kept: Mapping[str, Blob] | None = None,
+    checked: Mapping[str, Path] | None = None,
 ) -> PromptContent:
     """The parts of a user message, checked; files by value or from the workspace become blobs, ``kept`` ones stay.
 
-    ``info`` is of the model that would answer: a file that it does not take is refused.
+    ``info`` is of the model that would answer: a file that it does not take is refused. With ``checked`` only these
+    files of the workspace are read, at these paths.
     """
     given = [text_part(prompt)] if isinstance(prompt, str) else [dict(part) for part in prompt]
     if not given:
@@ -209,10 +215,10 @@ def read_parts(
     total = 0
     for part in given:
         if text_of(part) is not None:
-            parts.append(part)
+            parts.append(without_notes(part))
         elif kind_of(part) == "file":
-            part = _named(part)
-            blob = _read_file(part, workspace, now, info, kept or {})
+            part = without_notes(_named(part))
+            blob = _read_file(part, workspace, now, info, kept or {}, checked)
             total += len(blob.data)
             if total > MAX_FILES_BYTES:
                 raise MessageTooLarge(f"the files of a prompt may have {MAX_FILES_BYTES} bytes together")
@@ -236,7 +242,12 @@ def _named(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_file(
-    part: Mapping[str, Any], workspace: Path | None, now: int, info: ModelInfo, kept: Mapping[str, Blob]
+    part: Mapping[str, Any],
+    workspace: Path | None,
+    now: int,
+    info: ModelInfo,
+    kept: Mapping[str, Blob],
+    checked: Mapping[str, Path] | None,
 ) -> PutBlob:
     """The bytes of a file, under the type they have; what was claimed may be nothing, or wrong."""
     url = url_of(part)
@@ -246,7 +257,7 @@ def _read_file(
     if url.startswith("data:"):
         data = _read_data_url(url)
     elif url.startswith("workspace:"):
-        data = _read_workspace_file(url.removeprefix("workspace:"), workspace)
+        data = _read_workspace_file(url.removeprefix("workspace:"), workspace, checked)
     elif named := blob_of(part):
         if named not in kept:
             raise InvalidInput(f"there is no file {url}; send it as a data: url")
@@ -289,11 +300,11 @@ def _read_data_url(url: str) -> bytes:
         raise InvalidInput(f"a data: url is not base64: {error}") from error
 
 
-def _read_workspace_file(name: str, workspace: Path | None) -> bytes:
+def _read_workspace_file(name: str, workspace: Path | None, checked: Mapping[str, Path] | None) -> bytes:
     if workspace is None:
         raise InvalidInput("this session has no workspace to take files from")
-    path = (workspace / name).resolve()
-    if not path.is_relative_to(workspace.resolve()):
+    path = (workspace / name).resolve() if checked is None else checked[name]
+    if checked is None and not path.is_relative_to(workspace.resolve()):
         raise InvalidInput(f"{name!r} is outside the workspace")
     try:
         # Opened by handles: a link created meanwhile is not followed, and no pipe or device is opened.

@@ -407,6 +407,15 @@ def stored_file(part: Part, sha256: str, media_type: str, noted: Mapping[str, in
     return {**part, "url": blob_url(sha256), "mediaType": media_type, "providerMetadata": metadata}
 
 
+def without_notes(part: Part) -> dict[str, Any]:
+    """Return a client's part without clew's own notes: only clew says what is a notice, or what a call gave."""
+    about = part.get("providerMetadata")
+    if not isinstance(about, Mapping) or OWN not in about:
+        return dict(part)
+    left = {key: value for key, value in about.items() if key != OWN}
+    return {**part, "providerMetadata": left} if left else {k: v for k, v in part.items() if k != "providerMetadata"}
+
+
 def noted_of(part: Part, key: str) -> int | None:
     """What was noted of a file when it was taken in, such as its ``size``: a request is sized without reading it."""
     noted = (provider_data(part, OWN) or {}).get(key)
