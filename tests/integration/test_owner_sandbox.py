@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -53,6 +54,37 @@ async def server(machine: Machine) -> AsyncIterator[int]:
     await made.wait()
 
 
+_RUNS_AS_ITS_OWNER = """
+import ctypes, os, stat
+call = ctypes.CDLL(None, use_errno=True).syscall
+def attempt(of):
+    try:
+        of()
+    except OSError:
+        pass
+open("plain", "w").close()
+for mode in (0o4755, 0o2755, 0o6755):
+    attempt(lambda: os.chmod("plain", mode))
+    attempt(lambda: os.fchmod(os.open("plain", os.O_RDONLY), mode))
+    attempt(lambda: os.chmod("plain", mode, dir_fd=os.open(".", os.O_RDONLY)))
+    attempt(lambda: os.mknod(f"node{mode}", stat.S_IFREG | mode))
+    attempt(lambda: os.open(f"open{mode}", os.O_CREAT | os.O_WRONLY, mode))
+    attempt(lambda: os.link(f"/proc/self/fd/{os.open('.', os.O_TMPFILE | os.O_WRONLY, mode)}", f"tmp{mode}"))
+    call(452, -100, b"plain", mode, 0)
+    how = (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, mode, 0)
+    call(437, -100, b"how%d" % mode, how, 24)
+    if os.uname().machine == "x86_64":
+        call(2, b"old%d" % mode, os.O_CREAT | os.O_WRONLY, mode)
+        call(85, b"creat%d" % mode, mode)
+        call(133, b"mknod%d" % mode, stat.S_IFREG | mode, 0)
+os.chmod("plain", 0o755)
+os.open("made", os.O_CREAT | os.O_WRONLY, 0o640)
+# What is only opened has no mode, whatever stands there.
+os.close(os.open("plain", os.O_RDONLY, 0o6755))
+print("done")
+"""
+
+
 async def run(machine: Machine, command: str, closed: tuple[str, ...] = ()) -> str:
     """What the command says in ada's session, with no sandbox in the settings; with what is put aside of it."""
     context = msgspec.structs.replace(context_of(machine.home / "data", workspace=machine.work), owner="ada")
@@ -73,6 +105,17 @@ async def test_no_command_of_an_owner_reaches_out_of_the_sandbox(
         assert [one for one in (*machine.canaries(), *SUCCESSES) if one in told] == [], command
     assert machine.outside() == before
     assert not machine.was_reached
+
+
+async def test_no_command_makes_a_program_that_runs_as_the_servers_user(
+    sandbox: OwnerSandbox, machine: Machine
+) -> None:
+    """By no system call; other modes can be set, and files made, as usual."""
+    told = await run(machine, f"umask 0; python3 - <<'E'\n{_RUNS_AS_ITS_OWNER}E")
+    assert told == "done\n[exit code 0]"
+    modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in machine.work.rglob("*")}
+    assert {name: mode for name, mode in modes.items() if mode & 0o6000} == {}
+    assert {name: modes[name] for name in ("plain", "made")} == {"plain": 0o755, "made": 0o640}
 
 
 async def test_programs_work_in_an_owners_sandbox(sandbox: OwnerSandbox, machine: Machine) -> None:

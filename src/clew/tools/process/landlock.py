@@ -50,6 +50,18 @@ _OF_ONESELF = {"x86_64": (302, 203, 144, 142, 314), "aarch64": (261, 122, 119, 1
 _REFUSED = {"x86_64": (141, 251, 250, 248, 249), "aarch64": (140, 30, 219, 217, 218)}
 
 
+# A program with the rights of its file's owner would be the server's user for every other user of the machine. Calls
+# that set a mode, with the argument that holds it; those that do where they create a file, with that of their flags:
+# chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; open, openat. What openat2 is asked cannot be seen.
+_SET_MODE = {
+    "x86_64": ((90, 1), (91, 1), (268, 2), (452, 2), (85, 1), (133, 1), (259, 2)),
+    "aarch64": ((52, 1), (53, 2), (452, 2), (33, 2)),
+}
+_CREATE = {"x86_64": ((2, 1, 2), (257, 2, 3)), "aarch64": ((56, 2, 3),)}
+_OPENAT2 = 437
+_SETUID_OR_SETGID, _CREATING = 0o6000, 0o100 | 0o20000000
+
+
 def landlock_abi() -> int:
     """Which version of Landlock the kernel has; 0 for none."""
     if sys.platform != "linux":
@@ -116,13 +128,22 @@ def _call(number: int, *arguments: object) -> int:
 
 
 def _filter_calls(*, apart: bool) -> None:
-    """No socket but a local one: Landlock knows TCP alone. The queue through which sockets could be had goes, too.
+    program = filter_program(apart=apart)
+    held = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
+    if ctypes.CDLL(None, use_errno=True).prctl(_SET_SECCOMP, _FILTER, described, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel refused the filter that keeps a program from the network")
 
-    With ``apart`` no call that changes another process, either.
+
+def filter_program(*, apart: bool) -> bytes:
+    """Return a filter that leaves no socket but a local one: Landlock knows TCP alone. The queue through which sockets
+    could be had goes, too.
+
+    With ``apart`` no call that changes another process, either, and none that makes a program run as its owner.
     """
     name = os.uname().machine
     machine, socket = _MACHINES[name]
-    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
+    load, equal, at_least, has_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     refuse, allow = (answer, 0x00050000 | 13, 0, 0), (answer, 0x7FFF0000, 0, 0)
     # Each step: what to do, its value, and how many steps are left out when it holds and when it does not. What is
     # loaded: the architecture, the number of the call, its first argument.
@@ -131,10 +152,14 @@ def _filter_calls(*, apart: bool) -> None:
         steps += [(equal, number, 0, 1), refuse]
     for number in _OF_ONESELF[name] if apart else ():
         steps += [(equal, number, 0, 4), (load, 16, 0, 0), (equal, 0, 0, 1), allow, refuse]
+    for number, mode in _SET_MODE[name] if apart else ():
+        steps += [(equal, number, 0, 4), (load, 16 + 8 * mode, 0, 0), (has_bit, _SETUID_OR_SETGID, 0, 1), refuse, allow]
+    for number, flags, mode in _CREATE[name] if apart else ():
+        steps += [(equal, number, 0, 6), (load, 16 + 8 * flags, 0, 0), (has_bit, _CREATING, 0, 3)]
+        steps += [(load, 16 + 8 * mode, 0, 0), (has_bit, _SETUID_OR_SETGID, 0, 1), refuse, allow]
+    if apart:
+        # As by a kernel that does not know it: programs then use openat.
+        steps += [(equal, _OPENAT2, 0, 1), (answer, 0x00050000 | 38, 0, 0)]
     steps += [(equal, socket, 0, 4), (load, 16, 0, 0), (equal, _LOCAL_FAMILIES[0], 2, 0)]
     steps += [(equal, _LOCAL_FAMILIES[1], 1, 0), refuse, allow]
-    program = b"".join(struct.pack("HBBI", code, yes, no, value) for code, value, yes, no in steps)
-    held = ctypes.create_string_buffer(program, len(program))
-    described = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(held))
-    if ctypes.CDLL(None, use_errno=True).prctl(_SET_SECCOMP, _FILTER, described, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "the kernel refused the filter that keeps a program from the network")
+    return b"".join(struct.pack("HBBI", code, yes, no, value) for code, value, yes, no in steps)

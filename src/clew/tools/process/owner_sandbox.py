@@ -20,7 +20,7 @@ from typing import Final, Literal
 import msgspec
 
 from clew.errors import ToolFailed
-from clew.tools.process.landlock import can_filter_sockets, landlock_abi
+from clew.tools.process.landlock import can_filter_sockets, filter_program, landlock_abi
 from clew.tools.process.program import Program, run_blocking
 
 __all__ = ["OwnerSandbox", "find_owner_sandbox"]
@@ -108,6 +108,10 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
         read = [*_SYSTEM, *(os.path.realpath(one) for one in readable)]
         if self.by == "bubblewrap":
             argv = (*self._wrapping(workspace, own, read, hidden), *program.argv)
+            if can_filter_sockets():
+                (scratch / "filter").write_bytes(filter_program(apart=True))
+                opened = ("/bin/sh", "-c", 'exec "$@" 9< "$0"', str(scratch / "filter"))
+                argv = (*opened, argv[0], "--seccomp", "9", *argv[1:])
             return msgspec.structs.replace(program, argv=argv, env=env)
         fence = {
             "write": [workspace, *own],
