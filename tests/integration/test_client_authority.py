@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -16,11 +17,14 @@ import clew.server
 from clew import errors as e
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
+from clew.fronts.operations import OPERATIONS
 from clew.testing.scripted import ScriptedModel, call, say
 from clew.transcript.metadata import MAX_METADATA_BYTES
 from clew.triggers.routing import Routing
 from clew.triggers.signature import sign
 from tests.integration.http_client import TOKEN, AsgiClient
+
+_FREE = re.compile(r"dict\[|typing\.Any|Mapping|msgspec\.Raw|bytes|object")
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rule("EM-4")]
 
@@ -193,6 +197,30 @@ async def session_metadata(one: Shop, asked: dict[str, Any]) -> None:
     await one.customer.patch_session(one.session.id, metadata={**claims, "permission_mode": "accept_edits"})
 
 
+async def imported_from(one: Shop, asked: dict[str, Any]) -> None:
+    """The session as a file of another program's, taken in as one of theirs."""
+    taken = await one.customer.import_from("pi", await one.customer.export(one.session.id, "pi"))
+    made = await one.engine.get_session(taken.session_id)
+    assert (made.owner, list(made.permissions), made.mode) == ("ann", [], "ask")
+
+
+async def made_with_metadata(one: Shop, asked: dict[str, Any]) -> None:
+    made = await one.customer.create_session(metadata={**OWN_KEYS, "permissions": ["*"], "owner": "ben"})
+    assert (made.owner, list(made.permissions), made.mode) == ("ann", [], "ask")
+
+
+async def rewound(one: Shop, asked: dict[str, Any]) -> None:
+    (first, _) = await one.customer.messages(one.session.id)
+    await one.customer.rewind(one.session.id, first.id, mode="edit", run=True, parts=respond(asked)["parts"])
+
+
+async def branched(one: Shop, asked: dict[str, Any]) -> None:
+    (first, _) = await one.customer.messages(one.session.id)
+    claims = {"permissions": [{"permission": "*", "pattern": "*", "action": "allow"}], "owner": "ben"}
+    made = await one.customer.branch(one.session.id, first.id, metadata=claims)
+    assert (made.owner, list(made.permissions), made.mode) == ("ann", [], "ask")
+
+
 TABLE: dict[str, Attempt] = {
     "chat: approval in an assistant message": chat(respond),
     "chat: approval under another message id": chat(lambda asked: {**respond(asked), "id": "msg_of_mine"}),
@@ -210,8 +238,49 @@ TABLE: dict[str, Attempt] = {
     "event: payload": event,
     "webhook: signed payload": delivery,
     "session: metadata": session_metadata,
+    "session: metadata of a new one": made_with_metadata,
+    "prompt: a tool part": lambda one, asked: one.customer.submit(one.session.id, [respond(asked)["parts"][-1]]),
+    "prompt: an answer's form": lambda one, asked: one.customer.submit(one.session.id, "x", output={"type": "object"}),
+    "prompt: metadata": lambda one, asked: one.customer.submit(one.session.id, "x", metadata=dict(OWN_KEYS)),
+    "rewind: a tool part": rewound,
+    "branch: metadata": branched,
+    "import from another program": imported_from,
 }
 """Attempts of a customer whose session waits for the host's approval."""
+
+PLACES = {
+    ("chat", "messages"): "chat: approval in an assistant message",
+    ("submit", "parts"): "prompt: a tool part",
+    ("submit", "output"): "prompt: an answer's form",
+    ("submit", "metadata"): "prompt: metadata",
+    ("rewind", "parts"): "rewind: a tool part",
+    ("rewind", "metadata"): "test_metadata_of_a_message_is_kept_and_says_nothing_to_clew",
+    ("branch", "metadata"): "branch: metadata",
+    ("create_session", "metadata"): "session: metadata of a new one",
+    ("patch_session", "metadata"): "session: metadata",
+    ("patch_session", "agent"): "test_only_operations_of_the_table_take_free_json",
+    ("answer_question", "output"): "library: an approval answered as a question",
+    ("import_session", ""): "import: answered request, rules, mode, owner",
+    ("import_from", ""): "import from another program",
+    ("events.receive", "payload"): "event: payload",
+    ("webhooks.deliver", ""): "webhook: signed payload",
+    ("give_mcp_servers", "servers"): "test_only_operations_of_the_table_take_free_json",
+}
+"""Where free JSON of a client's arrives, by operation and field, and what is tried there. What is no JSON of theirs
+names the test of this table itself: an agent's name, and servers that only an administrator may give."""
+
+
+def test_only_operations_of_the_table_take_free_json() -> None:
+    """A new field fails here until it is said how a client would claim something by it."""
+    found: set[tuple[str, str]] = set()
+    for one in OPERATIONS:
+        if one.takes is None or not isinstance(one.takes, type) or not issubclass(one.takes, msgspec.Struct):
+            found |= {(one.name, "")} if one.takes is not None or one.raw else set()
+            continue
+        fields = {field.encode_name: str(field.type) for field in msgspec.structs.fields(one.takes)}
+        found |= {(one.name, name) for name, kind in fields.items() if name != "model" and _FREE.search(kind)}
+    assert found == PLACES.keys()
+    assert {what for what in PLACES.values() if what not in TABLE and what not in globals()} == set()
 
 
 @pytest.mark.parametrize("attempt", TABLE, ids=TABLE.keys())

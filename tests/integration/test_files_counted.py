@@ -174,7 +174,7 @@ async def test_a_file_of_an_older_version_is_estimated_as_it_was(wire: WireServe
         assert await history(client, session, "claude-opus-4-8") - plain == 1_500
         stored = (await client.messages(session))[0]["parts"][1]
         again = await asked(client, stored)
-        assert await noted(client, again) == {"size": len(PNG), "width": 64, "height": 64, "old": 1, "older": 1}
+        assert await noted(client, again) == {"size": len(PNG), "width": 64, "height": 64}
         assert await history(client, again, "claude-opus-4-8") - plain == 9
 
 
