@@ -293,7 +293,7 @@ async def test_no_place_where_client_input_arrives_carries_authority(attempt: st
         assert (one.refunded, await one.status()) == ([], ["refund"])
 
 
-OWN_KEYS = {
+OWN_KEYS: dict[str, Any] = {
     "model": {"provider_id": "test", "model_id": "other"},
     "agent": "loose",
     "unattended": True,
