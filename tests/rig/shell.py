@@ -63,6 +63,7 @@ _EVALUATED: Final = (
     "PS4='$(cmd)'; set -x; ls", "a[$(cmd)]=1", "a=([$(cmd)]=1)", "cat <<E\n$(cmd)\nE", "cat <<E\n$(( {h} ))\nE",
     "cat <<< \"$(cmd)\"", "cat <(cmd)", "echo >(cmd)", "case $(cmd) in *) ls;; esac", "case x in $(cmd)) ls;; esac",
     "echo `cmd`", "echo \"${{x:-$(cmd)}}\"", "echo ${{x:=$(cmd)}}", "ls $(cmd)",
+    "[[ -n x && ls -eq '{h}' ]]", "[[ -z x || cat -lt '{h}' ]]", "if [[ -n x && echo -eq '{h}' ]]; then ls; fi",
     "printf '%n' PATH; ls a", "printf '1%hn' PATH; ls a", "echo $(PATH=evil; ls a)", "echo `PATH=evil; ls a`",
     "cat <(PATH=evil; ls a)", "time PATH=evil; ls a",
 )  # fmt: skip
@@ -98,6 +99,8 @@ _STARTED: Final = (
     "stdbuf -o0 cmd", "setsid -w cmd", "script -qc cmd x", "flock f cmd", "unshare cmd", "ld.so ./cmd",
     "watch -g cmd", "install --strip-program=cmd -s f x", "gcc -wrapper cmd f", "sh -c cmd", "bash -c cmd",
     "bash <<< cmd", "source cmd", ". ./cmd", "echo cmd | bash", "coproc cmd", "time cmd", "! cmd", "sudo cmd",
+    "source <(echo cmd)", "python3 <(echo 'import os; os.system(\"cmd\")')", "cd bare; exec -c git status",
+    "debugfs -R '!cmd'", "dc -e '!cmd'",
     "python3 -c 'import os; os.system(\"cmd\")'", "perl -e 'system(\"cmd\")'", "{{ cmd; }}", "(cmd)",
     "if cmd; then ls; fi", "cmd &", "$(echo cmd)", "c''md", "c\\md", "$x cmd", "*md", "x=cmd; $x", "ls | cmd",
     "ls;cmd", "ls\ncmd", "ls && cmd", "ls #\ncmd", "./cmd", "evil/ls",

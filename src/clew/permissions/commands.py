@@ -8,7 +8,7 @@ spellings too (no quotes, no folder, lower case), because for them the mistake t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -38,10 +38,15 @@ _INTERPRETERS: Final = (
     (re.compile(r"(?:groovy|guile|irb|jshell|julia|lua|luajit|osascript|R|Rscript|ruby|scala)[0-9.]*"), "e"),
     (re.compile(r"powershell|pwsh|tclsh[0-9.]*|wish[0-9.]*"), "cC"),
     (
-        re.compile(r"clisp|dc|elixir|erl|ghci|gnuplot|iex|ipython3?|m4|mongosh|ocaml|octave|racket|sbcl|scheme|swift"),
+        re.compile(
+            r"clisp|clj|clojure|coffee|dc|elixir|erl|fennel|ghci|gnuplot|hy|iex|ipython3?|janet|jruby|m4|micropython"
+            r"|mongosh|ocaml|octave|qjs|racket|raku|runghc|runhaskell|sbcl|scheme|swift|ts-node|tsx"
+        ),
         "ce",
     ),
 )
+# Options of interpreters without a table that load nothing and run nothing.
+_PLAIN_OPTIONS: Final = word_set("--help --project --project=. --vanilla --version -h -V -v")
 # Their options whose value could be taken for the name of a program's file.
 _VALUED: Final = word_set("-C -d -I -r -W -X")
 _FED: Final = word_set("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
@@ -155,6 +160,8 @@ def _cover(simple: SimpleCommand) -> tuple[Cover, str, int, tuple[str, ...]]:
         return cover, why, 1, ()
     examined = examine(simple.words)
     if examined is None:
+        if count := _count_option_words(simple.words):
+            return "named", "an option of its interpreter may run code", count, ()
         return cover, why, 1, ()
     if examined.head_words is None:
         return "none", examined.why, 1, ()
@@ -175,7 +182,7 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
     arguments = [word.value for word in simple.words[1:]]
     if evaluates(program.value, arguments):
         return "none", "an argument may run code or set a variable"
-    if _is_fed(name, arguments):
+    if _is_fed(name, simple.words[1:]):
         written = simple.inputs and not any(UNKNOWN in text for text in simple.inputs)
         return ("exact", "it runs the text it is fed") if written else ("none", "it runs what it is fed")
     # A star of a rule would cover look-alikes of the program's name, so the rule must spell it.
@@ -216,17 +223,22 @@ def _hides(simple: SimpleCommand) -> bool:
     )
 
 
-def _is_fed(name: str, arguments: list[str]) -> bool:
-    """Whether an interpreter takes its program from its input."""
-    letters = next((letters for pattern, letters in _INTERPRETERS if pattern.fullmatch(name)), None)
+def _is_fed(name: str, words: Sequence[Token]) -> bool:
+    """Return whether an interpreter takes its program from its input, or from a command of the line."""
+    if name in (".", "source"):
+        return any(word.value in _FED or _is_handle(word) for word in words)
+    letters = _letters_with_code(name)
     if letters is None:
         return False
+    arguments = [word.value for word in words]
     if any(argument in _FED for argument in arguments):
         return True
     if len(arguments) == 1 and arguments[0] in ("--version", "--help", "-V", "-v", "-h"):
         return False
     previous = ""
-    for argument in arguments:
+    for word, argument in zip(words, arguments, strict=True):
+        if _is_handle(word):
+            return True
         short = argument.startswith("-") and not argument.startswith("--")
         if short and any(letter in letters for letter in argument[1:]):
             return False
@@ -236,6 +248,29 @@ def _is_fed(name: str, arguments: list[str]) -> bool:
             return False
         previous = argument
     return True
+
+
+def _is_handle(word: Token) -> bool:
+    """Return whether the word is the file of a process substitution: ``<(cmd)``."""
+    return word.rooted and not word.home and word.value.startswith(UNKNOWN)
+
+
+def _letters_with_code(name: str) -> str | None:
+    return next((letters for pattern, letters in _INTERPRETERS if pattern.fullmatch(name)), None)
+
+
+def _count_option_words(words: Sequence[Token]) -> int:
+    """Return how many words of an interpreter without a table a rule must write out: up to its last option that may
+    run code, 0 where it has none."""
+    count = 0
+    if _letters_with_code(words[0].value.rpartition("/")[2]) is None:
+        return count
+    for at, word in enumerate(words[1:], 2):
+        # What is not known was refused before. Behind the file of its program the options are the program's.
+        if not word.value.startswith("-") and words[at - 2].value not in _VALUED:
+            break
+        count = count if word.value in _PLAIN_OPTIONS else at
+    return count
 
 
 def _command(
@@ -265,6 +300,8 @@ def _loose(simple: SimpleCommand, text: str) -> tuple[str, ...]:
 
 
 def _shown(word: Token) -> str:
+    if word.kind == "operator":
+        return word.value
     if not word.glob:
         return _quoted(word.value)
     # What is quoted beside a glob cannot be told from it any more, so it is not pretended to be known.

@@ -27,8 +27,8 @@ __all__ = ["Redirect", "ShellLine", "SimpleCommand", "read_line"]
 
 _MAX_DEPTH: Final = 200
 
-# What a token is, by the grammar.
-_Role = Literal["structure", "command"]
+# What a token is, by the grammar. Between double brackets an operator separates no commands: it is an operand.
+_Role = Literal["structure", "command", "test"]
 
 # Nodes that stand for one word. What is inside them is read by the other reading, but for substitutions.
 _WORDS: Final = word_set("""
@@ -108,7 +108,7 @@ def read_line(line: str) -> ShellLine:
     commands: list[SimpleCommand] = []
     redirects: list[Redirect] = []
     for level in levels:
-        for run in _runs(level):
+        for run in _runs(level, roles):
             command, opened = _command(run, roles)
             redirects += opened
             if command is not None:
@@ -166,6 +166,8 @@ def _collect(node: Node, role: _Role, roles: dict[tuple[int, int], _Role], depth
         for child in node.children:
             if child.type in _CASE_ENDS and kind != "case_item":
                 raise Unreadable("the end of a case where there is none")
+            if kind == "test_command" and node.children[0].type == "[[":
+                inner = "test"
             assigned = child.type == "variable_assignment" and kind not in ("case_item", "for_statement")
             _collect(child, "command" if assigned else inner, roles, depth + 1)
     else:
@@ -187,11 +189,13 @@ def _substitutions(node: Node, roles: dict[tuple[int, int], _Role], depth: int) 
 # ---------------------------------------------------------------- commands
 
 
-def _runs(level: Level) -> Iterator[list[Token]]:
+def _runs(level: Level, roles: dict[tuple[int, int], _Role]) -> Iterator[list[Token]]:
     """The stretches between separators. In each there is at most one simple command."""
     run: list[Token] = []
     for token in level:
-        if token.kind == "newline" or (token.kind == "operator" and token.value not in _REDIRECTS):
+        if roles.get((token.start, token.end)) == "test":
+            run.append(token)
+        elif token.kind == "newline" or (token.kind == "operator" and token.value not in _REDIRECTS):
             if run:
                 yield run
                 run = []
@@ -230,7 +234,7 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
     while at < len(tokens):
         token = tokens[at]
         following = tokens[at + 1] if at + 1 < len(tokens) else None
-        if token.kind == "operator":
+        if token.kind == "operator" and (token.value in _REDIRECTS or roles[token.start, token.end] != "test"):
             if following is None or following.kind != "word":
                 raise Unreadable("a redirect without a file")
             if token.value in ("<<", "<<-"):
@@ -247,16 +251,16 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
             at += 1
     first = next((index for index, word in enumerate(words) if not word.assigns), len(words))
     assignments, words = words[:first], words[first:]
-    _refuse_keywords(words)
+    _refuse_keywords(words, roles)
     if not words and not assignments:
         return None, redirects
     return SimpleCommand(tuple(assignments), tuple(words), tuple(inputs)), redirects
 
 
-def _refuse_keywords(words: Sequence[Token]) -> None:
+def _refuse_keywords(words: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> None:
     """Refuse keywords where a program should stand; `time`, a keyword to bash and a program here, may precede one."""
     for word in words:
-        if not word.bare or word.value == "[[":
+        if not word.bare or roles[word.start, word.end] == "test":
             return
         if word.value in _KEYWORDS:
             raise Unreadable("a keyword stands where a program should")

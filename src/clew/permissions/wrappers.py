@@ -20,9 +20,12 @@ from clew.permissions.tokens import UNKNOWN, Token, word_set
 __all__ = ["SHELLS", "ClosedWrapper", "InnerCommands", "look_inside", "starting_options"]
 
 
-SHELLS: Final = word_set("ash bash csh dash fish ksh mksh rbash sh tcsh yash zsh")
+SHELLS: Final = word_set(
+    """ash bash csh dash elvish es fish ion ksh ksh93 loksh lksh mksh nu oksh osh posh rbash rc rzsh sash scsh sh tcsh
+    xonsh yash ysh zsh"""
+)
 # Their language is another one, in which a line means something else.
-_FOREIGN: Final = word_set("csh fish tcsh zsh")
+_FOREIGN: Final = word_set("csh elvish es fish ion nu osh rc rzsh sash scsh tcsh xonsh ysh zsh")
 # Options that do not change how a line is read.
 _SHELL_LETTERS: Final = frozenset("ceuxvnfhml")
 _SHELL_SETTINGS: Final = word_set("errexit nounset pipefail xtrace")
@@ -71,16 +74,22 @@ _STARTS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(word_set("dirmngr gpg gpg-wks-server gpg-zip gpg2 gpgcompose gpgconf gpgsm gpgtar"), _GPG_STARTS),
     **dict.fromkeys(word_set("gpic groff neqn nroff pic troff"), ("-U", "-F", "-X")),
     "ar": ("--plugin", "-M"),
+    "cpack": ("--config", "-D", "-P"),
     "cpio": ("--rsh-command", "-F", "-I", "-O", "--file"),
+    # Each of its requests may be `!cmd`.
+    "debugfs": ("-R", "-f"),
     "diff3": ("--diff-program",),
     "dpkg": ("--pre-invoke", "--post-invoke", "--status-logger", "--root", "--admindir", "-i", "--install", "--unpack",
         "--configure"),
     "dpkg-architecture": ("-c", "--command"),
+    "grog": ("--run",),
     "install": ("--strip-program", "-s", "--strip"),
-    "ip": ("-b", "-batch", "--batch", "netns", "vrf", "-force"),
+    # Its words may be shortened: `ip net exec`.
+    "ip": ("-b", "net", "vr"),
     "man": ("-P", "--pager", "-H", "--html", "-C", "--config-file", "-X", "--gxditview", "-T", "--troff-device",
         "-t", "--troff", "-l", "--local-file", "-K"),
     "json_pp": ("-f", "--f"),
+    "mkfs": ("-t", "--type"),
     "mt": ("--rsh-command",),
     "nc": ("-e", "-c"),
     "nm": ("--plugin",),
@@ -88,11 +97,14 @@ _STARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "openssl": ("-engine", "-provider", "engine", "-config"),
     "patch": ("-e", "--ed", "-o", "--output", "-d", "--directory", "-g", "--get"),
     "ssh-add": ("-s", "-e", "-S"),
+    "savelog": ("-x",),
     "scp": ("-S", "-o", "-F", "-J"),
     "sdiff": ("--diff-program",),
     "sftp": ("-S", "-o", "-F", "-b", "-D", "-s", "-J"),
     "ssh-keygen": ("-D", "-w"),
+    "tc": ("exec", "-b"),
     "tcpdump": ("-z",),
+    **dict.fromkeys(("updatedb", "updatedb.findutils"), ("--findoptions",)),
     "wget": ("--use-askpass", "-e", "--execute"),
 }  # fmt: skip
 
