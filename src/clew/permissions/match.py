@@ -127,7 +127,8 @@ def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
         )
         for command in commands
     ]
-    subjects += [_opened(redirect, file_system, moves=parts.moves) for redirect in parts.redirects]
+    for redirect in parts.redirects:
+        subjects += _opened(redirect, file_system, moves=parts.moves)
     return tuple(subjects)
 
 
@@ -187,8 +188,9 @@ def _unpacks(command: Command) -> bool:
     )
 
 
-def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> Subject:
-    """A redirect as the path it opens."""
+def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> list[Subject]:
+    """Return a redirect as the path it opens, and as the path it names where that is a link of the workspace that is
+    written through: what `.envrc` leads to is run as `.envrc`."""
     path, problem = redirect.path, ""
     relative = not path.startswith("/")
     if not redirect.known:
@@ -203,13 +205,18 @@ def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> Subj
         problem = "the file of a redirect was not resolved"
     if relative and file_system.workspace is not None:
         path = posixpath.join(file_system.workspace, path)
+    named = paths.normal(path)
     if not problem and file_system.resolve is not None:
         path = file_system.resolve(path)
         if not paths.is_resolved(path):
             problem = "the file of a redirect cannot be resolved"
     # By the path without links, where it is known: a link out of the workspace leads outside.
     inside = file_system.workspace is not None and paths.path_matches("./**", path, file_system.workspace)
-    return Subject(Target(redirect.permission, "path", show_unknown(path), inside), problem=problem)
+    opened = [Subject(Target(redirect.permission, "path", show_unknown(path), inside), problem=problem)]
+    linked = named != path and inside and paths.path_matches("./**", named, file_system.workspace)
+    if redirect.permission == "write" and not problem and linked:
+        opened += [Subject(Target("write", "path", named, inside))]
+    return opened
 
 
 def show_unknown(text: str) -> str:

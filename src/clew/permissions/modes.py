@@ -19,26 +19,30 @@ _RUN_LATER: Final = (
     *(".hg/**", ".jj/**", ".svn/**", ".bzr/**"),
     # Managers of git hooks.
     *(".husky/**", ".githooks/**", ".pre-commit-config.y*ml", "lefthook*.y*ml", ".lefthook*.y*ml", ".lefthook/**"),
-    *(".hooks/**", ".simple-git-hooks.*", ".overcommit.y*ml"),
+    *(".hooks/**", ".simple-git-hooks.*", "simple-git-hooks.*", ".overcommit.y*ml", ".huskyrc*", "captainhook.json"),
+    *("lefthook*.toml", ".lefthook*.toml", "lefthook*.json", ".lefthook*.json"),
     # Agents: clew and others that find tools, hooks and rules here.
     *(".clew/**", ".claude/**", ".opencode/**", "opencode.json*", ".mcp.json", ".cursor/**", ".codex/**", ".gemini/**"),
-    *(".windsurf/**", ".continue/**", ".roo/**", ".kiro/**", ".aider*"),
+    *(".windsurf/**", ".continue/**", ".roo/**", ".kiro/**", ".aider*", ".agents/**", ".qwen/**", ".crush.json"),
     # Shells and version managers that read a file when a folder is entered or a shell starts.
-    *(".envrc", ".mise*.toml", "mise*.toml", ".bashrc", ".bash_*", ".profile", ".zsh*", ".zprofile", ".zlogin"),
+    *(".envrc", ".mise*.toml", "mise*.toml", ".bashrc", ".bash_*", ".profile", ".zsh*", ".zprofile", ".zlog*"),
     *(".inputrc", ".config/**", ".local/**", ".ssh/**", ".direnv/**", ".autoenv*", ".*shrc", ".login", ".logout"),
+    *(".env", ".mise/**", ".tool-versions", ".asdfrc", ".pam_environment"),
     # What other programs of a home folder read when they start, where the workspace is one.
     *(".rvmrc", ".gitconfig", ".hgrc", ".xprofile", ".xinitrc", ".xsession*", ".tmux.conf", ".screenrc", ".gnupg/**"),
     *(".emacs", ".emacs.d/**", ".vim/**", ".nvim/**", ".curlrc", ".wgetrc", ".psqlrc", ".sqliterc", ".ghci"),
-    *(".gdbearlyinit", ".ocamlinit", ".iex.exs", "Library/LaunchAgents/**"),
+    *(".gdbearlyinit", ".ocamlinit", ".iex.exs", "Library/LaunchAgents/**", ".lessfilter", ".lesskey", ".ackrc"),
+    *(".mailcap", ".docker/**", ".kube/**", ".aws/**", ".m2/**", ".ipython/**", ".jupyter/**", ".terraform.d/**"),
     # Programs found before others of the same name, and code that an interpreter loads by itself.
-    *(".venv/**", "venv/**", "env/bin/**", "node_modules/.bin/**", "*.pth", "sitecustomize.py", "usercustomize.py"),
+    *(".venv/**", "venv/**", "env/bin/**", "node_modules/**", "*.pth", "sitecustomize.py", "usercustomize.py"),
+    *("site-packages/**", "pyvenv.cfg", "bin/activate*", "bunfig.toml", ".bunfig.toml"),
     *(".tox/**", ".nox/**", "vendor/bin/**", ".pnp.*js", ".Rprofile", ".pdbrc*", ".irbrc", ".pryrc", ".pythonrc*"),
     # Package managers: registries, scripts and plugins.
     *(".npmrc", ".yarnrc*", ".yarn/**", ".pnpmfile.*js", ".cargo/**", ".pypirc", "pip.conf", ".bazelrc"),
     *(".mvn/**", ".gradle/**", "gradle/wrapper/**", ".bundle/**", ".terraform/**", ".terraformrc", ".gemrc"),
     # Editors and debuggers: tasks, settings that name programs, scripts that run on opening.
     *(".vscode/**", ".idea/**", ".zed/**", ".devcontainer/**", ".devcontainer.json", "*.code-workspace"),
-    *(".gitpod.y*ml", ".codesandbox/**", ".fleet/**"),
+    *(".gitpod.y*ml", ".codesandbox/**", ".fleet/**", ".run/**", ".vs/**", ".replit"),
     *(".vimrc", ".lvimrc", ".nvimrc", ".exrc", ".nvim.lua", ".dir-locals.el", ".gdbinit", ".lldbinit"),
     # Automation that runs with the next push.
     *(".github/workflows/**", ".github/actions/**", ".gitlab-ci.y*ml", ".circleci/**", "Jenkinsfile"),

@@ -15,7 +15,7 @@ from clew.tools.base import Change, ToolContext, ToolOutput
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, read_all, replace
 from clew.tools.files.change import change_between, may_show, text_at, told_of
-from clew.tools.files.paths import ResolvedPath, judged_path, locate, path_targets
+from clew.tools.files.paths import ResolvedPath, changed_targets, judged_path, locate
 from clew.tools.files.walk import count
 from clew.tools.media import looks_binary
 from clew.tools.thread import run_in_thread
@@ -45,7 +45,7 @@ def _preview(args: Mapping[str, Any], workspace: Path | None) -> Change | None:
     return change_between(args["old"], args["new"], note)
 
 
-@tool(needs_workspace=True, targets=path_targets("edit"), preview=_preview)
+@tool(needs_workspace=True, targets=changed_targets("edit"), preview=_preview)
 async def edit(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     old: Annotated[str, Meta(description="The text to replace, exactly as it stands in the file.", min_length=1)],

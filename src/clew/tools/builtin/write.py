@@ -13,7 +13,7 @@ from clew.tools.base import Change, ToolContext, ToolOutput
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, replace
 from clew.tools.files.change import change_between, may_show, text_at, told_of
-from clew.tools.files.paths import ResolvedPath, judged_path, locate, path_targets
+from clew.tools.files.paths import ResolvedPath, changed_targets, judged_path, locate
 from clew.tools.files.walk import count
 from clew.tools.thread import run_in_thread
 
@@ -28,7 +28,7 @@ def _preview(args: Mapping[str, Any], workspace: Path | None) -> Change | None:
     return change_between(before or "", args["content"], "" if before is not None else "a new file")
 
 
-@tool(needs_workspace=True, targets=path_targets("write"), preview=_preview)
+@tool(needs_workspace=True, targets=changed_targets("write"), preview=_preview)
 async def write(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     content: Annotated[str, Meta(description="The whole text of the file.")],

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,9 +22,10 @@ from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
 from clew.unseen import escape_unseen
 
-__all__ = ["MAX_PATH_BYTES", "ResolvedPath", "judged_path", "locate", "path_targets", "show_name"]
+__all__ = ["MAX_PATH_BYTES", "ResolvedPath", "changed_targets", "judged_path", "locate", "path_targets", "show_name"]
 
 MAX_PATH_BYTES: Final = 4096
+_MAX_LINKS: Final = 40
 
 
 class ResolvedPath(msgspec.Struct, frozen=True):
@@ -67,6 +69,34 @@ def locate(text: str, workspace: Path | None) -> ResolvedPath:
 def path_targets(permission: str) -> TargetsOf:
     """What a tool with the argument ``path`` would touch; without it, the workspace."""
     return lambda args, workspace: [locate(args.get("path", "."), workspace).target(permission)]
+
+
+def changed_targets(permission: str) -> TargetsOf:
+    """What a tool that changes ``path`` would touch: the file, and the names of the workspace that lead to it.
+
+    A file in the workspace may have its meaning from the link: what `.envrc` leads to is run as `.envrc`.
+    """
+
+    def targets(args: Mapping[str, Any], workspace: Path | None) -> list[Target]:
+        found = locate(args.get("path", "."), workspace)
+        names = _names_on_the_way(args.get("path", "."), found) if found.inside else []
+        return [found.target(permission), *(Target(permission, "path", name, inside=True) for name in names)]
+
+    return targets
+
+
+def _names_on_the_way(text: str, found: ResolvedPath) -> list[str]:
+    """The paths in the workspace, but for the last, that are passed on the way to ``found``."""
+    at, names = os.path.join(found.root, text), dict[str, None]()
+    for _ in range(_MAX_LINKS):
+        folder, name = os.path.split(os.path.normpath(at))
+        real = os.path.join(os.path.realpath(folder), name)
+        names |= {os.path.normpath(at): None, real: None}
+        try:
+            at = os.path.join(os.path.dirname(real), os.readlink(real))
+        except OSError:
+            break
+    return [name for name in names if name != str(found.path) and Path(name).is_relative_to(found.root)]
 
 
 async def judged_path(permission: str, text: str, context: ToolContext) -> ResolvedPath:
