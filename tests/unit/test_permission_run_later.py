@@ -82,3 +82,22 @@ def test_a_redirect_through_a_link_is_judged_by_the_name_of_the_link_too(name: s
         resolve=leads_to,
     )
     assert found.action == decided
+
+
+@pytest.mark.rule("PM-8")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cp a .git/hooks/pre-commit",
+        "mv a sub/.GIT/config",
+        "ln -s ../../a .git/hooks/pre-commit",
+        "echo x | tee .git/hooks/pre-commit",
+        "install -m 755 --target-directory=.git/hooks a",
+        "dd if=a of=.git/config",
+        "cd .git/hooks; cp ../../a pre-commit",
+    ],
+)
+def test_a_star_covers_no_write_into_the_folder_of_git(line: str) -> None:
+    rules = [Rule("bash", f"{name} *", "allow") for name in ("cp", "mv", "ln", "echo", "tee", "install", "dd", "cd")]
+    moved = line.replace(".git/", "git/").replace(".GIT/", "git/")
+    assert [evaluate([bash(one)], session=rules, workspace="/w").action for one in (line, moved)] == ["ask", "allow"]

@@ -31,6 +31,8 @@ _HOME_SET: Final = re.compile(r"(?<![$\w{])HOME\b")
 _ADRIFT: Final = re.compile(r"CDPATH|cdable_vars")
 # Programs that write the file a word names.
 _WRITERS: Final = word_set("cp dd install ln mkdir mv rm rmdir rsync shred tar tee touch truncate unzip")
+# Those without a table, and whose words are all files.
+_COPYING: Final = _WRITERS - word_set("rsync tar unzip")
 # They may add links and run nothing of the workspace; a program that does could read any file by itself.
 _LINKING: Final = _WRITERS | word_set("bsdtar cpio gtar patch")
 # They unpack files, also through the folders that links of the workspace lead to: their letters and long options.
@@ -62,6 +64,8 @@ _GIT_FILES: Final = (
     "--ignore-rev",
     "--exclude",
 )
+# Git's own folder, in a word or behind an option.
+_OF_GIT: Final = re.compile(r"(?i)(?:^|[/=])\.git(?:/|$)")
 _WORD_START: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?=\S)")
 
 
@@ -154,6 +158,9 @@ def _held_inside(command: Command, folders: Sequence[str] | None, file_system: F
     root, why = file_system.workspace, ""
     if command.cover not in ("any", "named") or root is None:
         return command
+    words = [word.value for word in command.words[1:]]
+    if _program(command) in _COPYING and any(map(_OF_GIT.search, (*words, *(folders or ())))):
+        why = "it may change git's own folder, whose settings and hooks are run"
     # Each folder of `tar -C` begins at the one before it.
     if "tar" in _program(command) and len(command.places) > 2:
         why = "the folder it writes to depends on several options"
