@@ -142,8 +142,9 @@ test("a letter selects an answer and Enter gives it, only at the request in focu
   await until(async () => (await status(server, waiting.id)).waiting.length === 1, "it was not answered");
   // The next request has to be gone to: the focus is where one writes.
   await until(() => composer(page).evaluate((field) => field === document.activeElement), "the focus is elsewhere");
+  await until(async () => (await request(page).count()) === 1, "the answered request is still shown");
   await page.keyboard.press("Enter");
-  await request(page).first().getByText("touch ran0").first().waitFor();
+  await request(page).getByText("touch ran0").first().waitFor();
   assert.equal((await status(server, waiting.id)).waiting.length, 1);
   await button(request(page), "Deny").focus();
   await keyed(page);
