@@ -146,6 +146,8 @@ async def test_the_environment_is_a_short_list_without_secrets(
         "GIT_CONFIG_COUNT",
         "GIT_CONFIG_KEY_0",
         "GIT_CONFIG_VALUE_0",
+        "GIT_CONFIG_KEY_1",
+        "GIT_CONFIG_VALUE_1",
     }
     assert "TERM=dumb\n" in told
     assert "LC_CTYPE=C.UTF-8\n" in told
@@ -153,7 +155,10 @@ async def test_the_environment_is_a_short_list_without_secrets(
 
 def test_the_environment_always_has_a_path() -> None:
     """A host without one still finds programs."""
-    git = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit"}
+    settings = {"safe.bareRepository": "explicit", "core.fsmonitor": "false"}
+    git = {"GIT_CONFIG_COUNT": "2"}
+    for at, (key, value) in enumerate(settings.items()):
+        git |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
     assert environment({}) == {"PATH": os.defpath, "TERM": "dumb", **git}
     assert environment({"PATH": "/x", "TERM": "xterm", "LC_TOKEN": "x"}) == {"PATH": "/x", "TERM": "dumb", **git}
 
@@ -167,6 +172,14 @@ async def test_git_takes_no_folder_for_a_repository_because_of_its_files(workspa
     for line in ("git status", "cd objects && git log", "bash -c 'git status'"):
         assert "cannot use bare repository" in await run(f"cd sub && {line}", workspace)
     assert "explicit" in await run("git config --get safe.bareRepository", workspace)
+    assert not (workspace / "ran").exists()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+async def test_git_status_starts_no_monitor_that_an_unpacked_repository_names(workspace: Path) -> None:
+    """Looking at a working copy runs nothing that its config names."""
+    await run(f"git init -q . && git config core.fsmonitor 'touch {workspace}/ran; true'", workspace)
+    assert "No commits yet" in await run("git status", workspace)
     assert not (workspace / "ran").exists()
 
 

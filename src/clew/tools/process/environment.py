@@ -10,8 +10,15 @@ from typing import Final
 __all__ = ["environment"]
 
 _KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
-# git must not take a folder for a repository because of the files in it: its config would name programs to run.
-_GIT: Final = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit"}
+# git must not treat a folder as a repository because of the files in it: its config would name programs to run. Nor may a
+# `.git` that an archive brought along run a program when git only looks at the working copy.
+_GIT: Final = {
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_0": "explicit",
+    "GIT_CONFIG_KEY_1": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_1": "false",
+}
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVATE", re.IGNORECASE)
 
 
