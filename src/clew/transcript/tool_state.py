@@ -1,11 +1,10 @@
-"""The states a tool call can be in, as one table. A move that is not in it is refused.
+"""The states of a tool call and the allowed transitions, as one table. Any other transition is refused.
 
-Owns which chunk may follow which. An event is the type of a chunk, or ``approval-response``: the answer of a
-human, for which v6 has no chunk, so clew applies it itself. What a chunk writes into the part is the fold's
-business.
+Owns which chunk may follow which. An event is the type of a chunk, or ``approval-response``: a person's answer, which
+has no chunk in v6, so clew applies it itself. What a chunk writes into the part is defined by the fold.
 
-A call ends once. The only output that another one may follow is a preliminary one, hence the two entries that
-lead out of ``output-available``: they hold only while the part says ``preliminary``.
+A call ends once. Only a preliminary output may be followed by another one, hence the two transitions out of
+``output-available``: they apply only while the part is marked ``preliminary``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ TRANSITIONS: Final[dict[tuple[ToolState | None, str], ToolState]] = {
     ("input-streaming", "tool-input-delta"): "input-streaming",
     ("input-streaming", "tool-input-available"): "input-available",
     ("input-streaming", "tool-input-error"): "output-error",
-    # A call whose arguments were cut off by an abort or a crash is settled from here.
+    # Settles a call whose arguments were cut off by an abort or a crash.
     ("input-streaming", "tool-output-error"): "output-error",
     ("input-available", "tool-approval-request"): "approval-requested",
     ("input-available", "tool-output-available"): "output-available",
@@ -47,14 +46,14 @@ TRANSITIONS: Final[dict[tuple[ToolState | None, str], ToolState]] = {
     ("output-available", "tool-output-available"): "output-available",
     ("output-available", "tool-output-error"): "output-error",
 }
-"""``None`` stands for a call that is not there yet."""
+"""``None`` stands for a call that does not exist yet."""
 TOOL_EVENTS: Final = tuple(dict.fromkeys(event for _, event in TRANSITIONS))
 
 
 def next_state(state: str | None, event: str, *, preliminary: bool = False) -> ToolState:
-    """The state that ``event`` leads to from ``state``; :class:`IllegalChunk` when it leads nowhere.
+    """Return the state that ``event`` leads to from ``state``; raise :class:`IllegalChunk` if there is none.
 
-    ``preliminary`` says that the output the part holds is not the last one.
+    ``preliminary`` means that the output in the part is not final.
     """
     after = TRANSITIONS.get(cast("tuple[ToolState | None, str]", (state, event)))
     if after is None or (state == "output-available" and not preliminary):

@@ -1,9 +1,9 @@
-"""The states a turn can be in, as one table. A move that is not in it is refused.
+"""The states of a turn and the allowed transitions, as one table. Any other transition is refused.
 
-A turn is *open* while something may still be added to it: by a run (``running``), by a run that waits before it
-tries the model again (``retrying``), by a summariser that makes room first (``compacting``), or by nobody until a
-human answers (``waiting``). Every other state is *settled*. A run is the live side of an open turn and has no
-states of its own: the front end's status is read off this table too.
+A turn is *open* while something may still be added to it: by a run (``running``), by a run that waits before it retries
+the model (``retrying``), by a summariser that frees context first (``compacting``), or after a person answers
+(``waiting``). Every other state is *settled*. A run is the live side of an open turn and has no states of its own: the
+status shown by front ends is derived from this table too.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ OPEN: Final[frozenset[str]] = frozenset(get_args(OpenStatus))
 SETTLED: Final[frozenset[str]] = frozenset(get_args(SettledStatus))
 
 START: Final[frozenset[str]] = frozenset({"running", "unanswered", "completed", "aborted", "failed"})
-"""How a turn may begin: by a prompt, by a resend that nobody ran, or settled (a compaction, a branch's copy)."""
+"""The states a turn may begin in: running, unanswered (a resend that did not run), or settled (a copy)."""
 
 TRANSITIONS: Final[dict[tuple[TurnStatus, TurnStatus], str]] = {
-    ("running", "retrying"): "the model failed in passing",
+    ("running", "retrying"): "transient model error",
     ("running", "compacting"): "the next request would not fit",
-    ("running", "waiting"): "a tool call needs a human",
+    ("running", "waiting"): "a tool call needs a person",
     ("running", "completed"): "no calls left, or the step limit",
     ("running", "aborted"): "abort",
     ("running", "failed"): "the model or the host gave up",
@@ -35,10 +35,10 @@ TRANSITIONS: Final[dict[tuple[TurnStatus, TurnStatus], str]] = {
     ("running", "unanswered"): "refused before any model call, as it was before",
     ("retrying", "running"): "next attempt",
     ("retrying", "aborted"): "abort",
-    ("retrying", "failed"): "attempts used up",
-    ("compacting", "running"): "room made",
+    ("retrying", "failed"): "no attempts left",
+    ("compacting", "running"): "context freed",
     ("compacting", "aborted"): "abort",
-    ("compacting", "failed"): "no room to be had",
+    ("compacting", "failed"): "context cannot be freed",
     ("compacting", "refused"): "does not fit, nothing was called",
     ("compacting", "unanswered"): "does not fit, as it was before",
     ("waiting", "running"): "every request answered",
@@ -52,18 +52,18 @@ TRANSITIONS: Final[dict[tuple[TurnStatus, TurnStatus], str]] = {
 
 
 def check_transition(before: TurnStatus | None, after: TurnStatus) -> None:
-    """Raise :class:`IllegalTransition` unless a turn may go from ``before`` (None: not there yet) to ``after``.
+    """Raise :class:`IllegalTransition` unless a turn may change from ``before`` (None: a new turn) to ``after``.
 
-    To stay where it is is no move and is always allowed.
+    Staying in the same state is always allowed.
     """
     if before is None:
         allowed = after in START
     else:
         allowed = before == after or (before, after) in TRANSITIONS
     if not allowed:
-        raise IllegalTransition(f"a turn cannot go from {before or 'nothing'} to {after}")
+        raise IllegalTransition(f"a turn cannot change from {before or 'nothing'} to {after}")
 
 
 def is_run(status: TurnStatus) -> bool:
-    """Whether a turn of that status has a run: it is open, and not for a human to answer."""
+    """Return whether a turn in this state has a run: it is open and not waiting for a person."""
     return status in OPEN and status != "waiting"
