@@ -1,17 +1,16 @@
-"""The chunk vocabulary: every unit of a v6 UI message stream as a frozen value.
+"""The chunk vocabulary: every unit of a v6 UI message stream as an immutable value.
 
-Owns the names, fields and types of the 25 kinds of chunk, and the way between a chunk and its wire form. A
-field that is absent on the wire is ``UNSET`` here, so an explicit ``false`` or ``null`` is not lost. Fields
-this module does not know are kept in ``extra`` and come out again beside the known ones. What a chunk does to
-a message is not known here: that is :mod:`clew.transcript.fold`.
+Owns the names, fields and types of the 25 kinds of chunk, and converts chunks to and from the wire form. A field that
+is absent on the wire is ``UNSET`` here, so an explicit ``false`` or ``null`` is not lost. Unknown fields stay in
+``extra`` and written again after the known ones. The effect of a chunk on a message is defined in
+:mod:`clew.transcript.fold`.
 
-A chunk may hold mutable JSON (an input, a metadata object). Nobody changes it: chunks are shared freely
-between the fold, the journal and the viewers.
+A chunk may hold mutable JSON (an input, a metadata object) that must not be changed: chunks are shared between the
+fold, the journal and the viewers.
 
-Two narrowings of what the reference schema takes: ``messageMetadata`` is an object or null (merging anything
-else into an object has no meaning), and ``input``, ``output`` and ``data`` are always there, null where there
-is nothing, because a client refuses a chunk without them or not depending on the version of its schema
-library.
+Stricter than the reference schema in two ways: ``messageMetadata`` is an object or null (merging anything else into an
+object is meaningless), and ``input``, ``output`` and ``data`` are always present, null if empty, because some versions
+of the client's schema library reject a chunk without them.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class _Base(Struct, frozen=True, kw_only=True, gc=False, rename=_camel, tag_fiel
 
     @property
     def type(self) -> str:
-        """The type as it stands on the wire."""
+        """The type on the wire."""
         return cast(str, self.__struct_config__.tag)
 
 
@@ -52,7 +51,7 @@ class _WithMetadata(_Base, frozen=True, kw_only=True, gc=False):
 
 
 class _Tool(_WithMetadata, frozen=True, kw_only=True, gc=False):
-    """What the chunks about a tool call share; ``dynamic`` says the tool is not known at build time."""
+    """Common fields of chunks about a tool call; ``dynamic`` means that the tool is not known at build time."""
 
     provider_executed: bool | UnsetType = UNSET
     tool_metadata: Object | UnsetType = UNSET
@@ -118,7 +117,7 @@ class ToolInputAvailable(_Tool, frozen=True, gc=False, tag="tool-input-available
 
 
 class ToolInputError(_Tool, frozen=True, gc=False, tag="tool-input-error"):
-    """Arguments that did not validate. ``input`` is then whatever the model wrote."""
+    """Arguments that did not validate. ``input`` is whatever the model wrote."""
 
     tool_call_id: str
     tool_name: str
@@ -207,12 +206,15 @@ _Closing: TypeAlias = MessageMetadata | Finish | Abort | Error
 Chunk: TypeAlias = _Opening | _Text | ToolChunk | _Single | _Closing
 
 JournalRow: TypeAlias = tuple[str, int, int | None, Chunk]
-"""(stream, n within the message, index of the part or None, chunk): what a journal row holds many of."""
+"""(stream, n within the message, index of the part or None, chunk): one entry of a journal row."""
 
 
 class EncodedRow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """The same as it is written. Nearly every chunk is some words, so those go without the names of their fields:
-    ``what`` is then the id, and ``kind`` says what they are words of where that is no text."""
+    """A journal entry in its compact form.
+
+    Nearly every chunk is a delta, so deltas are written without field names: ``what`` is then the id, and ``kind`` says
+    what the delta belongs to if not to a text.
+    """
 
     stream: str
     n: int
@@ -224,8 +226,7 @@ class EncodedRow(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
 _CLASSES: Final[tuple[type[Chunk], ...]] = get_args(Chunk)
 DELTAS: Final = (TextDelta, ReasoningDelta, ToolInputDelta)
-"""What nearly every chunk is, so whoever looks at each asks for these first: ``isinstance`` of a struct asks its
-metaclass where the answer is no, and costs ten times as much then."""
+"""Check for these first, since nearly every chunk is one: ``isinstance`` of a struct is ten times slower when false."""
 CHUNK_TYPES: Final = tuple("data-*" if cls is Data else cast(str, cls.__struct_config__.tag) for cls in _CLASSES)
 """Every chunk type. ``data-*`` stands for the open family ``data-NAME``."""
 _BY_TYPE: Final[dict[str, type[Chunk]]] = {
@@ -249,17 +250,17 @@ _decode_id: Final = msgspec.json.Decoder(str).decode
 
 
 def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
-    """The chunk a wire object stands for; :class:`IllegalChunk` when it stands for none."""
+    """Return the chunk of a wire object; raise :class:`IllegalChunk` if it is not one."""
     try:
         kind = obj["type"]
     except (LookupError, TypeError):
         kind = None
     if not isinstance(kind, str):
-        raise IllegalChunk("a chunk is an object with a string in 'type'")
+        raise IllegalChunk("a chunk must be an object with a string in 'type'")
     cls = _BY_TYPE.get(kind)
     if cls is None:
         if not kind.startswith("data-"):
-            raise IllegalChunk(f"there is no chunk of type {kind[:60]!r}", chunk_type=kind[:60])
+            raise IllegalChunk(f"unknown chunk type {kind[:60]!r}", chunk_type=kind[:60])
         cls = Data
     known = _KEYS[cls]
     extra = {key: value for key, value in obj.items() if key not in known}
@@ -269,15 +270,15 @@ def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
     try:
         chunk: Chunk = fit(fields, cls)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        # Half a surrogate pair where one of a few words belongs cannot even be looked up.
-        raise IllegalChunk(f"this is not a {kind[:60]} chunk: {error}", chunk_type=kind[:60]) from error
+        # Half a surrogate pair in an enum field fails to encode before it can be validated.
+        raise IllegalChunk(f"invalid {kind[:60]} chunk: {error}", chunk_type=kind[:60]) from error
     return msgspec.structs.replace(chunk, extra=extra) if extra else chunk
 
 
 def chunk_dict(chunk: Chunk) -> Object:
-    """The wire form as a dict, ``type`` first. Values are shared with the chunk, not copied."""
+    """Return the wire form as a dict, ``type`` first. Values are shared with the chunk, not copied."""
     if isinstance(chunk, (TextDelta, ReasoningDelta)) and chunk.provider_metadata is UNSET and chunk.extra is UNSET:
-        # Nearly every chunk is one: some words, and nothing in them that would be copied.
+        # Fast path: nearly every chunk is a delta, and nothing in it would be copied.
         return cast(Object, msgspec.to_builtins(chunk))
     out = known_fields(chunk)
     if chunk.extra is not UNSET:
@@ -287,35 +288,35 @@ def chunk_dict(chunk: Chunk) -> Object:
 
 
 def known_fields(chunk: Chunk) -> Object:
-    """The same without the fields this module does not know."""
+    """Return the wire form without unknown fields."""
     given = ((key, getattr(chunk, field)) for field, key in _FIELDS[chunk.__class__])
     return {"type": chunk.type, **{key: value for key, value in given if value is not UNSET}}
 
 
 def wire(chunk: Chunk) -> Any:
-    """What stands for the chunk inside a larger value that msgspec encodes: itself, where that is enough."""
+    """Return the chunk in a form that msgspec can encode inside a larger value: itself, if possible."""
     return chunk if chunk.extra is UNSET and chunk.__class__ is not Data else chunk_dict(chunk)
 
 
 def is_transient(chunk: Chunk) -> bool:
-    """Whether it is shown and never stored."""
+    """Return whether the chunk is shown but never stored."""
     return chunk.__class__ is Data and chunk.transient is True
 
 
 def joined_deltas(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same stream with text that follows on text of the same part said at once; it folds to the same message."""
+    """Yield the stream with consecutive deltas of the same part joined; it folds to the same message."""
     pieces: list[str] = []
     kind: type[TextDelta | ReasoningDelta] = TextDelta
     id_ = ""
     for chunk in chunks:
-        plain = isinstance(chunk, (TextDelta, ReasoningDelta)) and chunk.provider_metadata is UNSET
-        if plain and pieces and chunk.__class__ is kind and chunk.id == id_:
+        is_plain = isinstance(chunk, (TextDelta, ReasoningDelta)) and chunk.provider_metadata is UNSET
+        if is_plain and pieces and chunk.__class__ is kind and chunk.id == id_:
             pieces.append(chunk.delta)
             continue
         if pieces:
             yield kind(id_, "".join(pieces))
             pieces = []
-        if isinstance(chunk, (TextDelta, ReasoningDelta)) and plain:
+        if isinstance(chunk, (TextDelta, ReasoningDelta)) and is_plain:
             kind, id_, pieces = chunk.__class__, chunk.id, [chunk.delta]
         else:
             yield chunk
@@ -324,12 +325,12 @@ def joined_deltas(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
-    """The wire form as JSON."""
+    """Return the wire form as JSON."""
     return _encode(wire(chunk))
 
 
 def encode_rows(rows: Iterable[JournalRow], *, in_full: bool = False) -> bytes:
-    """Many chunks with their places, as one JSON array of arrays. ``in_full``: as every version of clew reads them."""
+    """Encode journal entries as a JSON array of arrays; ``in_full`` in the form every version of clew reads."""
     if in_full:
         return _encode([(stream, n, index, wire(chunk)) for stream, n, index, chunk in rows])
     return _encode([_short_row(*row) for row in rows])
@@ -347,13 +348,13 @@ def _short_row(stream: str, n: int, index: int | None, chunk: Chunk) -> tuple[An
 
 
 def split_rows(data: bytes | str) -> list[EncodedRow]:
-    """The same rows with their chunks as they stand there: most readers want those of one message only."""
+    """Decode journal entries without parsing their chunks: most readers need those of one message only."""
     rows: list[EncodedRow] = fit_json(data, _ROWS)
     return rows
 
 
 def parse_row(row: EncodedRow) -> Chunk:
-    """The chunk of a row."""
+    """Return the chunk of a row."""
     if row.delta is UNSET:
         return parse_encoded(row.what)
     id_ = _decode_id(row.what)
@@ -363,10 +364,10 @@ def parse_row(row: EncodedRow) -> Chunk:
 
 
 def parse_encoded(data: bytes | msgspec.Raw) -> Chunk:
-    """A chunk from its wire form as JSON."""
+    """Return the chunk of a wire form as JSON."""
     return parse_chunk(_decode(data))
 
 
 def decode_rows(data: bytes | str) -> list[JournalRow]:
-    """The way back from :func:`encode_rows`."""
+    """Decode what :func:`encode_rows` has encoded."""
     return [(row.stream, row.n, row.part, parse_row(row)) for row in split_rows(data)]

@@ -1,8 +1,8 @@
-"""The gate for a model's stream: every chunk made keepable, none refused, and its part told when one was changed.
+"""Sanitises a model's stream: makes every chunk storable, rejects none, and marks parts whose content was changed.
 
-A provider may cut a character in two: the first half of a surrogate pair ends one delta, the second begins the
-next. The half is held back until its other half comes. What stays invalid becomes U+FFFD, a number no store can
-keep becomes text, and the part then carries ``clew.replaced`` in its provider metadata.
+A provider may split a character: the first half of a surrogate pair ends one delta, the second begins the next. The
+first half is held back until the second arrives. What stays invalid becomes U+FFFD, a number that no store can hold
+becomes text, and the part then has ``clew.replaced`` in its provider metadata.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ChunkGate"]
 
 _REPLACEMENT = "\ufffd"
 _Key = tuple[str, str]
-"""What a chunk is about: a ``text``, a ``reasoning`` or a ``tool`` call, and the id of that."""
+"""The subject of a chunk: a ``text``, a ``reasoning`` or a ``tool`` call, and its id."""
 
 _GROWING: Final[dict[str, str]] = {
     "text-delta": "delta",
@@ -39,15 +39,15 @@ _STREAM_ENDS: Final = (c.FinishStep, c.Finish, c.Abort, c.Error)
 
 
 class ChunkGate:
-    """The state of one stream: what each open part said of itself last, which were changed, and halves held back."""
+    """The state of one stream: the last metadata of each open part, the changed parts, and halves held back."""
 
     def __init__(self) -> None:
-        self._said: dict[_Key, dict[str, Any] | None] = {}
+        self._metadata: dict[_Key, dict[str, Any] | None] = {}
         self._changed: set[_Key] = set()
-        self._held: dict[_Key, str] = {}
+        self._held_back: dict[_Key, str] = {}
 
     def clean(self, chunk: c.Chunk) -> tuple[c.Chunk, ...]:
-        """What the chunk becomes: itself nearly always; after halves that were never completed, more than one."""
+        """Return the sanitised chunk, nearly always unchanged, after any halves that were never completed."""
         if self.passes(chunk):
             return (chunk,)
         key = _key(chunk)
@@ -56,84 +56,84 @@ class ChunkGate:
         wire, replaced = clean_value(self._joined(given, key))
         if wire is not given:
             chunk = c.parse_chunk(wire)
-        if key is None or (isinstance(chunk, c.DELTAS) and key not in self._said):
+        if key is None or (isinstance(chunk, c.DELTAS) and key not in self._metadata):
             chunk = _flagged(chunk, _metadata_of(chunk)) if replaced else chunk
         else:
-            chunk = self._told(chunk, key, replaced)
+            chunk = self._with_flag(chunk, key, replaced)
         self._forget(chunk, key)
         return (*flushed, chunk)
 
     def passes(self, chunk: c.Chunk) -> bool:
-        """Whether it stays what it is and nothing of it has to be remembered, as of nearly every one."""
-        if self._held or not isinstance(chunk, c.DELTAS) or chunk.extra is not c.UNSET:
+        """Return whether the chunk needs no change and no state, as is true of nearly every chunk."""
+        if self._held_back or not isinstance(chunk, c.DELTAS) or chunk.extra is not c.UNSET:
             return False
         if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)):
             return chunk.provider_metadata is c.UNSET and is_clean(chunk.delta) and is_clean(chunk.id)
         return is_clean(chunk.input_text_delta) and is_clean(chunk.tool_call_id)
 
     def _joined(self, wire: dict[str, Any], key: _Key | None) -> dict[str, Any]:
-        """The chunk with the half held back before it, without the half that its text ends in."""
+        """Return the chunk with the half held back before it, and without a half at its own end."""
         name = _GROWING.get(wire["type"])
-        if name is None or key is None or key not in self._said:
+        if name is None or key is None or key not in self._metadata:
             return wire
-        text = self._held.pop(key, "") + wire[name]
+        text = self._held_back.pop(key, "") + wire[name]
         if "\ud800" <= text[-1:] <= "\udbff":
-            self._held[key] = text[-1]
+            self._held_back[key] = text[-1]
             text = text[:-1]
         return wire if text == wire[name] else {**wire, name: text}
 
-    def _told(self, chunk: c.Chunk, key: _Key, replaced: bool) -> c.Chunk:
-        """The chunk, saying that its part was changed when this is news, or when it replaces what said so."""
+    def _with_flag(self, chunk: c.Chunk, key: _Key, replaced: bool) -> c.Chunk:
+        """Return the chunk, with the flag if its part was changed and the client must be informed."""
         if replaced:
             self._changed.add(key)
         given = _metadata_of(chunk)
-        if given is not None or key not in self._said:
-            self._said[key] = given
+        if given is not None or key not in self._metadata:
+            self._metadata[key] = given
         if key in self._changed and (replaced or given is not None or not isinstance(chunk, c.DELTAS)):
-            # A client replaces a part's metadata whole, so what was said before is said again beside the flag.
-            return _flagged(chunk, self._said[key])
+            # A client replaces a part's metadata as a whole, so repeat the earlier metadata along with the flag.
+            return _flagged(chunk, self._metadata[key])
         return chunk
 
     def _flush(self, chunk: c.Chunk, key: _Key | None) -> tuple[c.Chunk, ...]:
-        """Halves that can no longer be completed, each as the replacement it becomes, before ``chunk``."""
-        if not self._held or isinstance(chunk, c.DELTAS):
+        """Return replacements for halves that can no longer be completed, to be sent before ``chunk``."""
+        if not self._held_back or isinstance(chunk, c.DELTAS):
             return ()
         if isinstance(chunk, _STREAM_ENDS):
-            keys = list(self._held)
+            keys = list(self._held_back)
         elif isinstance(chunk, c.StartStep):
-            # A text may go on in the next step, arguments may not.
-            keys = [held for held in self._held if held[0] == "tool"]
+            # A text may continue in the next step, arguments may not.
+            keys = [waiting for waiting in self._held_back if waiting[0] == "tool"]
         elif key is None or isinstance(chunk, c.ToolInputAvailable | c.ToolInputError):
-            # Arguments that come whole need no half: what was written of them gives way.
+            # Complete arguments replace what was streamed, so the half is not needed.
             keys = []
         else:
             keys = [key]
-        return tuple(self._replacement(key) for key in keys if key in self._held)
+        return tuple(self._replacement(key) for key in keys if key in self._held_back)
 
     def left_over(self) -> tuple[c.Chunk, ...]:
-        """What the halves become that nothing will complete any more: the stream ends without saying so."""
-        return tuple(self._replacement(key) for key in list(self._held))
+        """Return replacements for halves still held back when the stream ends without an end chunk."""
+        return tuple(self._replacement(key) for key in list(self._held_back))
 
     def _replacement(self, key: _Key) -> c.Chunk:
-        del self._held[key]
+        del self._held_back[key]
         kind, id_ = key
         if kind == "tool":
-            return self._told(c.ToolInputDelta(id_, _REPLACEMENT), key, replaced=True)
+            return self._with_flag(c.ToolInputDelta(id_, _REPLACEMENT), key, replaced=True)
         delta = c.TextDelta if kind == "text" else c.ReasoningDelta
-        return self._told(delta(id_, _REPLACEMENT), key, replaced=True)
+        return self._with_flag(delta(id_, _REPLACEMENT), key, replaced=True)
 
     def _forget(self, chunk: c.Chunk, key: _Key | None) -> None:
-        """A part that has ended, or arguments that have: an id may come again, and a result speaks for itself."""
+        """Drop the state of parts that have ended: an id may be used again, and a result needs no flag."""
         if isinstance(chunk, c.FinishStep):
-            over = [known for known in self._said if known[0] != "tool"]
+            ended = [known for known in self._metadata if known[0] != "tool"]
         elif key is not None and isinstance(chunk, _PART_ENDS) and getattr(chunk, "preliminary", None) is not True:
-            over = [key]
+            ended = [key]
         else:
             return
-        for known in over:
-            self._said.pop(known, None)
+        for known in ended:
+            self._metadata.pop(known, None)
             self._changed.discard(known)
-            self._held.pop(known, None)
+            self._held_back.pop(known, None)
 
 
 def _key(chunk: c.Chunk) -> _Key | None:
@@ -151,7 +151,7 @@ def _metadata_of(chunk: c.Chunk) -> dict[str, Any] | None:
 
 
 def _flagged(chunk: c.Chunk, metadata: dict[str, Any] | None) -> c.Chunk:
-    """The chunk with the flag beside ``metadata``; a chunk that has no place for it stays as it is."""
+    """Return the chunk with the flag added to ``metadata``; a chunk without metadata is returned unchanged."""
     if hasattr(chunk, "provider_metadata"):
         return msgspec.structs.replace(chunk, provider_metadata=_flag(metadata))
     if isinstance(chunk, c.Data):

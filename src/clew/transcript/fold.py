@@ -1,18 +1,18 @@
-"""The fold: one assistant message while it streams, chunk by chunk.
+"""The fold: builds one assistant message from its chunks while it streams.
 
-Owns where in its message a chunk belongs, and what it does to the metadata. The outcome is the message a v6
-client reduces from the same chunks, as JSON. No I/O, no clock, and no knowledge of what is stored already.
+Owns where in its message a chunk belongs, and what it does to the metadata. The result is the message a v6 client
+reduces from the same chunks, as JSON. No I/O, no clock, and no knowledge of what is already stored.
 
-A chunk is taken in two halves. :meth:`Fold.locate` decides where it belongs, and needs what only a live
-stream knows: which text is open under which id. :meth:`Fold.apply_at` writes it there, and needs nothing but
-the part at that index. So a journal of (index, chunk) pairs can be applied to stored parts after the stream
-is gone. A chunk that is refused by either half has changed nothing.
+A chunk is applied in two steps. :meth:`Fold.locate` decides where it belongs, and needs what only a live stream knows:
+which text is open under which id. :meth:`Fold.apply_at` writes it there, and needs only the part at that index. So a
+journal of (index, chunk) pairs can be applied to stored parts after the stream has ended. A chunk refused by either
+step has changed nothing.
 
-Stricter than the client, where the client would quietly make a second part or lose the first: an id that is
-open is not opened again, a tool call id names one call in a message, the arguments of a call end in the step
-they began in, a call stays static or dynamic, and ``start`` does not rename the message.
+Stricter than the client where the client would silently create a second part or lose the first: an id that is open
+cannot be opened again, a tool call id names one call in a message, the arguments of a call end in the step they began
+in, a call stays static or dynamic, and ``start`` does not rename the message.
 
-Snapshots are new dicts, but the JSON values inside them are shared with the chunks: nobody changes them.
+Copies of parts are new dicts, but the JSON values inside them are shared with the chunks and must not be changed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Json: TypeAlias = dict[str, Any]
 _TEXTS: Final[frozenset[type[c.Chunk]]] = frozenset({c.TextStart, c.TextDelta, c.TextEnd})
 _PARTLESS: Final = (c.Start, c.MessageMetadata, c.Finish, c.FinishStep, c.Abort, c.Error)
 _UNMERGED: Final = frozenset({"__proto__", "constructor", "prototype"})
-"""Keys a client skips when it merges metadata, for they mean something else in JavaScript."""
+"""Keys a client skips when it merges metadata, because they are special in JavaScript."""
 
 
 _NO_NOTE: Final[Mapping[str, Any]] = {}
 
 
 class Fold:
-    """One assistant message. Give it the stored parts to go on where an earlier stream ended."""
+    """One assistant message. Pass the stored parts to continue where an earlier stream ended."""
 
     def __init__(
         self, message_id: str, *, parts: Sequence[Mapping[str, Any]] = (), metadata: Mapping[str, Any] | None = None
@@ -58,14 +58,14 @@ class Fold:
         for part in parts:
             self._append(dict(part), changed=False)
 
-    # What it has become.
+    # The message so far.
 
     @property
     def part_count(self) -> int:
         return len(self._parts)
 
     def part(self, index: int) -> Json:
-        """The part as it is now, in a dict of its own."""
+        """Return a copy of the part as it is now."""
         return self._parts[index].snapshot()
 
     @property
@@ -77,32 +77,32 @@ class Fold:
         return None if self._metadata is None else dict(self._metadata)
 
     def message(self) -> Json:
-        """The whole message, as a client would hold it."""
+        """Return the whole message as a client would hold it."""
         metadata = {} if self._metadata is None else {"metadata": self.metadata}
         return {"id": self.message_id, "role": "assistant", **metadata, "parts": self.parts}
 
     def text_length(self, index: int) -> int:
-        """Characters so far of a text, a reasoning, or arguments as they are written; 0 for other parts."""
+        """Return the length so far of a text, a reasoning, or streaming arguments; 0 for other parts."""
         return self._parts[index].text_length()
 
     @property
     def open_ids(self) -> dict[int, str]:
-        """The id each open text or reasoning is known by in the live stream, by the index of its part."""
+        """The id of each open text or reasoning in the live stream, by the index of its part."""
         return {index: id_ for ids in (self._texts, self._reasonings) for id_, index in ids.items()}
 
     def reopen(self, index: int, id_: str) -> None:
-        """Go on with a text or reasoning that was given as a part, under this id."""
+        """Continue a text or reasoning that was passed as a part, under this id."""
         (self._texts if kind_of(self._parts[index].data) == "text" else self._reasonings)[id_] = index
 
     def find_tool(self, tool_call_id: str) -> int | None:
         return self._tools.get(tool_call_id)
 
-    # Taking chunks.
+    # Applying chunks.
 
     def apply(self, chunk: c.Chunk) -> int | None:
-        """Take a chunk; returns the index of the part it landed in, None when it touches no part."""
+        """Apply a chunk; return the index of the part it belongs to, None if it belongs to no part."""
         if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)) and chunk.provider_metadata is UNSET:
-            # Nearly every chunk is one: text for a part that is open, as its id says.
+            # Fast path: nearly every chunk adds text to an open part.
             at = (self._texts if chunk.__class__ is c.TextDelta else self._reasonings).get(chunk.id)
             if at is not None:
                 self._parts[at].grow(chunk.delta)
@@ -112,23 +112,24 @@ class Fold:
         return index
 
     def locate(self, chunk: c.Chunk) -> int | None:
-        """Where :meth:`apply` would put the chunk; an index past the last part stands for a new one."""
+        """Return where :meth:`apply` would put the chunk; an index past the last part means a new one."""
         index = _FIND[chunk.__class__](self, chunk)
         self._check(index, chunk)
         return index
 
     def apply_at(self, index: int | None, chunk: c.Chunk) -> None:
-        """Take a chunk whose place is known, as a journal knows it."""
+        """Apply a chunk whose position is known, as it is in a journal."""
         self._check(index, chunk)
         self._write(index, chunk)
 
     def answer(
         self, tool_call_id: str, *, approved: bool, reason: str | None = None, note: Mapping[str, Any] = _NO_NOTE
     ) -> int:
-        """Write an answer into the call that waits for it, with a ``note`` of who gave it; the index of its part."""
+        """Write an answer into the call that waits for it, with a ``note`` of who gave it; return the index of its
+        part."""
         index = self._tools.get(tool_call_id)
         if index is None:
-            raise IllegalChunk(f"there is no tool call {tool_call_id!r} to answer", tool_call_id=tool_call_id)
+            raise IllegalChunk(f"no tool call {tool_call_id!r} to answer", tool_call_id=tool_call_id)
         part = self._parts[index]
         state = part.state_after("approval-response", tool_call_id)
         answer: Json = {"approved": approved} if reason is None else {"approved": approved, "reason": reason}
@@ -137,9 +138,10 @@ class Fold:
         return index
 
     def apply_shown(self, chunk: c.Chunk) -> int | None:
-        """Take a chunk as a viewer is shown it; returns what :meth:`apply` does.
+        """Apply a chunk as a viewer receives it; return the same as :meth:`apply`.
 
-        A run that is aborted while it asks denies its own request, and no chunk says that before this one.
+        A run that is aborted while a request is pending denies that request itself, and no chunk says so before this
+        one.
         """
         if isinstance(chunk, c.ToolOutputDenied):
             index = self._tools.get(chunk.tool_call_id)
@@ -147,17 +149,17 @@ class Fold:
                 self.answer(chunk.tool_call_id, approved=False)
         return self.apply(chunk)
 
-    # Where a chunk belongs: what only the live stream knows.
+    # Where a chunk belongs: needs the live stream.
 
     def _find_new_text(self, chunk: c.TextStart | c.ReasoningStart) -> int:
         if chunk.id in self._ids(chunk):
-            raise IllegalChunk(f"{chunk.type}: {chunk.id!r} is open already", chunk_type=chunk.type)
+            raise IllegalChunk(f"{chunk.type}: {chunk.id!r} is already open", chunk_type=chunk.type)
         return len(self._parts)
 
     def _find_open_text(self, chunk: c.TextDelta | c.TextEnd | c.ReasoningDelta | c.ReasoningEnd) -> int:
         index = self._ids(chunk).get(chunk.id)
         if index is None:
-            raise IllegalChunk(f"{chunk.type}: nothing is open as {chunk.id!r}", chunk_type=chunk.type)
+            raise IllegalChunk(f"{chunk.type}: no open text with the id {chunk.id!r}", chunk_type=chunk.type)
         return index
 
     def _find_call(self, chunk: c.ToolChunk) -> int:
@@ -182,28 +184,28 @@ class Fold:
     def _ids(self, chunk: c.Chunk) -> dict[str, int]:
         return self._texts if chunk.__class__ in _TEXTS else self._reasonings
 
-    # What it does there: all that a journal needs.
+    # What it does there: all a journal needs.
 
     def _check(self, index: int | None, chunk: c.Chunk) -> None:
         if index is None and isinstance(chunk, c.Start):
             if chunk.message_id is not UNSET and chunk.message_id != self.message_id:
                 raise IllegalChunk(
-                    f"start names the message {chunk.message_id!r}, this is {self.message_id!r}",
+                    f"start has the message id {chunk.message_id!r}, expected {self.message_id!r}",
                     message_id=self.message_id,
                 )
         elif index is None:
             if chunk.__class__ not in _PARTLESS and not (isinstance(chunk, c.Data) and chunk.transient is True):
-                raise IllegalChunk(f"{chunk.type} belongs to a part", chunk_type=chunk.type)
+                raise IllegalChunk(f"{chunk.type} needs a part", chunk_type=chunk.type)
         elif 0 <= index < len(self._parts):
             check(self._parts[index], chunk)
         elif index == len(self._parts):
             begin(chunk)
         else:
-            raise IllegalChunk(f"{chunk.type}: there is no part {index}", chunk_type=chunk.type)
+            raise IllegalChunk(f"{chunk.type}: no part {index}", chunk_type=chunk.type)
 
     def _write(self, index: int | None, chunk: c.Chunk) -> None:
         if index is None:
-            self._note(chunk)
+            self._apply_to_message(chunk)
         elif index == len(self._parts):
             self._append(begin(chunk), changed=True)
             if isinstance(chunk, (c.TextStart, c.ReasoningStart)):
@@ -211,7 +213,7 @@ class Fold:
         else:
             extend(self._parts[index], chunk)
             if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)):
-                # After a restart this is how the id of an open text becomes known again.
+                # After a restart, this restores the id of an open text.
                 self._ids(chunk)[chunk.id] = index
             elif isinstance(chunk, (c.TextEnd, c.ReasoningEnd)):
                 for ids in (self._texts, self._reasonings):
@@ -231,7 +233,7 @@ class Fold:
 
     # Chunks about the message as a whole.
 
-    def _note(self, chunk: c.Chunk) -> None:
+    def _apply_to_message(self, chunk: c.Chunk) -> None:
         if isinstance(chunk, c.FinishStep):
             self._texts.clear()
             self._reasonings.clear()
@@ -248,7 +250,7 @@ class Fold:
 
 
 def _merged(base: Json, new: Json) -> Json:
-    """``new`` over ``base``, objects into objects, anything else replaced. Neither is changed."""
+    """Merge ``new`` into ``base``: objects recursively, other values replaced. Neither is changed."""
     out = dict(base)
     for key, value in new.items():
         if key in _UNMERGED:

@@ -1,12 +1,11 @@
-"""What a chunk does to one part, given the part alone.
+"""The effect of a chunk on one part, given the part alone.
 
-Owns the shape of every part that chunks make, and how each further chunk changes it: which keys a state of a
-tool call has, what a delta adds to, which metadata replaces which. Ids of open texts, the order of parts and
-the message around them are not known here: that is :mod:`clew.transcript.fold`.
+Owns the shape of every part that chunks create, and how each further chunk changes it: the keys of each state of a tool
+call, what a delta extends, which metadata replaces which. Ids of open texts, the order of parts and the message around
+them are not known here: see :mod:`clew.transcript.fold`.
 
-:func:`begin` makes a part, :func:`check` asks whether a part takes a chunk, :func:`extend` writes it. Growing
-text is kept in pieces and joined when somebody looks; the partial input of a tool call is parsed then, not
-before.
+:func:`begin` creates a part, :func:`check` checks whether a chunk fits a part, :func:`extend` writes it. Growing text
+is collected in pieces and joined when it is read; the partial input of a tool call is parsed then, not before.
 """
 
 from __future__ import annotations
@@ -49,15 +48,14 @@ _TOOL_KEYS: Final = (
 )
 _RANK: Final = {key: rank for rank, key in enumerate(_TOOL_KEYS)}
 _STATE_RANK: Final = {state: rank for rank, state in enumerate(TOOL_STATES)}
-_MOST_PARSED: Final = 64 * 1024
-"""Of arguments that are still being written: looking through megabytes of them again and again would hold up everybody.
-What they are as a whole is said once they are whole."""
+_MAX_PARSED_CHARS: Final = 64 * 1024
+"""Characters of streaming arguments to parse: parsing megabytes repeatedly would block all other work."""
 _PER_STATE: Final = ("input", "inputEncoding", "rawInput", "output", "errorText", "preliminary")
-"""Keys that say what a tool call holds in its present state; every move writes all of them anew."""
+"""Keys whose presence depends on the state of a tool call; every transition writes all of them."""
 
 
 class GrowingPart:
-    """A part and the text that has been added to it. ``data`` is whole only while ``pieces`` is None."""
+    """A part and the text added to it. ``data`` is complete only while ``pieces`` is None."""
 
     __slots__ = ("changed", "data", "length", "pieces")
 
@@ -68,7 +66,7 @@ class GrowingPart:
         self.length = 0
 
     def grow(self, delta: str) -> None:
-        """Add to the text of a text or reasoning, or to the arguments of a call as they are written."""
+        """Append to a text, a reasoning, or the streaming arguments of a call."""
         if self.pieces is None:
             begun = self.data.get(self._growing())
             self.pieces = [begun if isinstance(begun, str) else ""]
@@ -85,7 +83,7 @@ class GrowingPart:
             self.data[self._growing()] = text
             if "toolCallId" in self.data:
                 is_text = self.data.get("inputEncoding") == "text"
-                _set(self.data, "input", text if is_text else parse_partial_json(text[:_MOST_PARSED]))
+                _set(self.data, "input", text if is_text else parse_partial_json(text[:_MAX_PARSED_CHARS]))
         return self.data
 
     def text_length(self) -> int:
@@ -95,14 +93,14 @@ class GrowingPart:
         return len(text) if isinstance(text, str) else 0
 
     def snapshot(self) -> Json:
-        """The part in a dict of its own: as it was given if nothing changed it, else in one order of keys."""
+        """Return a copy of the part: as given if unchanged, else with its keys in a fixed order."""
         data = self.settle()
         if not self.changed or not is_call(data):
             return dict(data)
         return dict(sorted(data.items(), key=lambda item: _RANK.get(item[0], len(_RANK))))
 
     def state_after(self, event: str, tool_call_id: str) -> str:
-        """Where the table leads this call; :class:`IllegalChunk` where it leads nowhere."""
+        """Return the next state of this call; raise :class:`IllegalChunk` if there is none."""
         return _state_after(self.data.get("state"), event, tool_call_id, self.data.get("preliminary") is True)
 
     def _growing(self) -> str:
@@ -110,7 +108,7 @@ class GrowingPart:
 
 
 def _set(data: Json, key: str, value: Any) -> None:
-    """Absent stays absent: a key whose value is not given is not there."""
+    """Set a key, or remove it if the value is ``UNSET``."""
     if value is UNSET:
         data.pop(key, None)
     else:
@@ -128,24 +126,24 @@ def _state_after(state: str | None, event: str, tool_call_id: str, preliminary: 
         raise IllegalChunk(f"{error} ({tool_call_id})", **error.ids, tool_call_id=tool_call_id) from None
 
 
-# Parts begin.
+# Beginning parts.
 
 
 def begin(chunk: c.Chunk) -> Json:
-    """The part a chunk begins; :class:`IllegalChunk` for one that can only go on with a part."""
+    """Return the part a chunk begins; raise :class:`IllegalChunk` for a chunk that can only continue one."""
     make = _BEGIN.get(chunk.__class__)
     if make is not None:
         return make(chunk)
     call_id = getattr(chunk, "tool_call_id", None)
     if call_id is not None:
         _state_after(None, chunk.type, call_id)
-    raise IllegalChunk(f"{chunk.type} does not begin a part", chunk_type=chunk.type)
+    raise IllegalChunk(f"{chunk.type} cannot begin a part", chunk_type=chunk.type)
 
 
 def _begin_text(chunk: c.TextStart | c.ReasoningStart) -> Json:
-    # A client keeps the id of a reasoning, and forgets that of a text.
-    kept = {"type": "text"} if isinstance(chunk, c.TextStart) else {"type": "reasoning", "id": chunk.id}
-    return _given(**kept, text="", state="streaming", providerMetadata=chunk.provider_metadata)
+    # A client keeps the id of a reasoning but not that of a text.
+    keys = {"type": "text"} if isinstance(chunk, c.TextStart) else {"type": "reasoning", "id": chunk.id}
+    return _given(**keys, text="", state="streaming", providerMetadata=chunk.provider_metadata)
 
 
 def _begin_call(chunk: _Call) -> Json:
@@ -157,14 +155,14 @@ def _begin_call(chunk: _Call) -> Json:
 
 
 def _begin_data(chunk: c.Data) -> Json:
-    """A data part is its chunk, unknown fields included."""
+    """Return the chunk as a part, including unknown fields."""
     _refuse_transient(chunk)
     return c.chunk_dict(chunk)
 
 
 def _refuse_transient(chunk: c.Data) -> None:
     if chunk.transient is True:
-        raise IllegalChunk(f"{chunk.type} is transient and belongs to no part", chunk_type=chunk.type)
+        raise IllegalChunk(f"{chunk.type} is transient and has no part", chunk_type=chunk.type)
 
 
 _BEGIN: Final[dict[type[c.Chunk], Callable[[Any], Json]]] = {
@@ -183,21 +181,21 @@ _BEGIN: Final[dict[type[c.Chunk], Callable[[Any], Json]]] = {
 }
 
 
-# Parts go on.
+# Continuing parts.
 
 
 def check(part: GrowingPart, chunk: c.Chunk) -> None:
-    """Raise :class:`IllegalChunk` unless the part takes the chunk. Nothing is changed."""
-    ask = _CHECK.get(chunk.__class__)
-    if ask is None:
-        raise IllegalChunk(f"{chunk.type} begins a part of its own", chunk_type=chunk.type)
-    ask(part, chunk)
+    """Raise :class:`IllegalChunk` unless the chunk fits the part. Nothing is changed."""
+    check_part = _CHECK.get(chunk.__class__)
+    if check_part is None:
+        raise IllegalChunk(f"{chunk.type} begins a new part", chunk_type=chunk.type)
+    check_part(part, chunk)
 
 
 def _check_text(part: GrowingPart, chunk: _Text) -> None:
     kind = "text" if isinstance(chunk, (c.TextDelta, c.TextEnd)) else "reasoning"
     if part.data.get("type") != kind or part.data.get("state") != "streaming":
-        raise IllegalChunk(f"{chunk.type} for {chunk.id!r}: the part is no open {kind}", chunk_type=chunk.type)
+        raise IllegalChunk(f"{chunk.type} for {chunk.id!r}: the part is not an open {kind}", chunk_type=chunk.type)
 
 
 def _check_tool(part: GrowingPart, chunk: _Tool | _Output) -> None:
@@ -209,7 +207,7 @@ def _check_tool(part: GrowingPart, chunk: _Tool | _Output) -> None:
         dynamic = part.data["type"] == "dynamic-tool"
         if dynamic != (chunk.dynamic is True):
             kind = "dynamic" if dynamic else "static"
-            raise IllegalChunk(f"the tool call {call_id!r} began as a {kind} one", tool_call_id=call_id)
+            raise IllegalChunk(f"the tool call {call_id!r} began as {kind}", tool_call_id=call_id)
 
 
 def _check_data(part: GrowingPart, chunk: c.Data) -> None:
@@ -219,7 +217,7 @@ def _check_data(part: GrowingPart, chunk: c.Data) -> None:
 
 
 def extend(part: GrowingPart, chunk: c.Chunk) -> None:
-    """Write a chunk that :func:`check` has let pass."""
+    """Write a chunk that :func:`check` has accepted."""
     _EXTEND[chunk.__class__](part, chunk)
     part.changed = True
 
@@ -238,37 +236,37 @@ def _end_text(part: GrowingPart, chunk: c.TextEnd | c.ReasoningEnd) -> None:
 
 
 def _set_call(part: GrowingPart, chunk: _Call) -> None:
-    part.pieces = None  # what was written so far gives way to what this chunk says
+    part.pieces = None  # this chunk replaces what was streamed so far
     _write_call(part.data, chunk, part.state_after(chunk.type, chunk.tool_call_id))
 
 
 def _write_call(data: Json, chunk: _Call, state: str) -> None:
     dynamic = data["type"] == "dynamic-tool"
-    holds: Json = {}
+    state_keys: Json = {}
     if isinstance(chunk, c.ToolInputStart):
-        holds = {"inputEncoding": chunk.input_encoding}
+        state_keys = {"inputEncoding": chunk.input_encoding}
     elif isinstance(chunk, c.ToolInputAvailable):
-        holds = {"input": chunk.input}
+        state_keys = {"input": chunk.input}
     else:
-        holds = {"input" if dynamic else "rawInput": chunk.input, "errorText": chunk.error_text}
+        state_keys = {"input" if dynamic else "rawInput": chunk.input, "errorText": chunk.error_text}
     data["toolName" if dynamic else "type"] = chunk.tool_name if dynamic else f"tool-{chunk.tool_name}"
-    # A client ignores the title of arguments that failed; so does the part.
+    # Like a client, ignore the title of invalid arguments.
     if not isinstance(chunk, c.ToolInputError) and chunk.title is not UNSET:
         data["title"] = chunk.title
-    _move(data, chunk, state, holds)
+    _move(data, chunk, state, state_keys)
 
 
 def _set_output(part: GrowingPart, chunk: _Output) -> None:
     data = part.settle()
     state = part.state_after(chunk.type, chunk.tool_call_id)
-    holds = {"input": data.get("input", UNSET)}
+    state_keys = {"input": data.get("input", UNSET)}
     if isinstance(chunk, c.ToolOutputAvailable):
-        holds |= {"output": chunk.output, "preliminary": chunk.preliminary}
+        state_keys |= {"output": chunk.output, "preliminary": chunk.preliminary}
     else:
-        holds["errorText"] = chunk.error_text
+        state_keys["errorText"] = chunk.error_text
         if data["type"] != "dynamic-tool":
-            holds["rawInput"] = data.get("rawInput", UNSET)
-    _move(data, chunk, state, holds)
+            state_keys["rawInput"] = data.get("rawInput", UNSET)
+    _move(data, chunk, state, state_keys)
 
 
 def _move(data: Json, chunk: _Call | _Output, state: str, holds: Json) -> None:
@@ -284,7 +282,7 @@ def _move(data: Json, chunk: _Call | _Output, state: str, holds: Json) -> None:
         data[f"{about}ProviderMetadata"] = chunk.provider_metadata
 
 
-def _ask(part: GrowingPart, chunk: c.ToolApprovalRequest) -> None:
+def _request_approval(part: GrowingPart, chunk: c.ToolApprovalRequest) -> None:
     part.data["state"] = part.state_after(chunk.type, chunk.tool_call_id)
     descriptor = UNSET if chunk.approval_descriptor is None else chunk.approval_descriptor
     part.data["approval"] = _given(
@@ -311,7 +309,7 @@ _EXTEND: Final[dict[type[c.Chunk], _Act]] = {
     c.ToolInputDelta: lambda part, chunk: part.grow(chunk.input_text_delta),
     c.ToolInputAvailable: _set_call,
     c.ToolInputError: _set_call,
-    c.ToolApprovalRequest: _ask,
+    c.ToolApprovalRequest: _request_approval,
     c.ToolOutputAvailable: _set_output,
     c.ToolOutputError: _set_output,
     c.ToolOutputDenied: lambda part, chunk: part.data.update(state=part.state_after(chunk.type, chunk.tool_call_id)),
@@ -319,11 +317,11 @@ _EXTEND: Final[dict[type[c.Chunk], _Act]] = {
 }
 
 
-# What a part may have become.
+# Comparing versions of a part.
 
 
 def continues(stored: Sequence[Part], shown: Sequence[Part]) -> bool:
-    """Whether ``stored`` is ``shown``, or what it can have become by further chunks."""
+    """Return whether ``stored`` equals ``shown``, or can have developed from it by further chunks."""
     if len(stored) < len(shown):
         return False
     return all(_part_extends(after, before) for after, before in zip(stored, shown, strict=False))
@@ -337,14 +335,14 @@ def _part_extends(after: Part, before: Part) -> bool:
     if kind_of(before) in ("text", "reasoning"):
         return state_of(before) == "streaming" and str(after.get("text")).startswith(str(before.get("text")))
     if is_call(before):
-        return call_id_of(after) == call_id_of(before) and _later(after, before)
-    # Only data with an id is ever replaced, and nothing of the part but the data.
+        return call_id_of(after) == call_id_of(before) and _call_extends(after, before)
+    # Only data with an id is ever replaced, and no other key of its part.
     named = kind_of(before).startswith("data-") and "id" in before
     return named and {**after, "data": None} == {**before, "data": None}
 
 
-def _later(after: Part, before: Part) -> bool:
-    """Whether a call can have gone on from ``before`` to ``after``. Arguments that were complete never change."""
+def _call_extends(after: Part, before: Part) -> bool:
+    """Return whether a call can have developed from ``before`` to ``after``. Complete arguments never change."""
     state, earlier = str(state_of(after)), str(state_of(before))
     if earlier == "input-streaming":
         if state == earlier:

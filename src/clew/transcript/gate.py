@@ -1,9 +1,9 @@
-"""The gate for values: what every store can keep, and what happens to the rest.
+"""Value checks: what every store can hold, and what happens to other values.
 
-From a client nothing is bent: a value that some store could not keep is refused and nothing is written. From a
-model or a tool nothing is refused: what cannot be kept is replaced, and the caller is told so that the part can
-say it. Both use one definition of what can be kept: no U+0000 and no lone surrogate in text or keys, finite
-numbers, integers of at most 64 bits, objects and arrays at most 200 deep in one another, and a bounded size.
+Values from a client are never altered: one that some store could not hold is rejected, and nothing is written. Values
+from a model or a tool are never rejected: what cannot be stored is replaced, and the caller learns of it so that the
+part can say so. Both use the same definition of a storable value: no U+0000 and no lone surrogate in text or keys,
+finite numbers, integers of at most 64 bits, objects and arrays nested at most 200 deep, and a bounded size.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ MAX_DEPTH: Final = 200
 MAX_VALUE_BYTES: Final = 20 * 1024 * 1024
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _REPLACEMENT = "\ufffd"
-_SHOWN = 60
+_MAX_KEY_IN_PATH = 60
 
 
 def check_text(text: str, where: str = "$") -> int:
-    """The UTF-8 size of ``text``; raises :class:`UnsupportedValue` when a store could not keep it."""
+    """Return the UTF-8 size of ``text``; raise :class:`UnsupportedValue` if a store could not hold it."""
     if "\x00" in text:
-        raise UnsupportedValue(f"{where} holds U+0000, which not every store can keep; remove it", where=where)
+        raise UnsupportedValue(f"{where} contains U+0000, which not every store supports; remove it", where=where)
     if text.isascii():
         return len(text)
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:
         raise UnsupportedValue(
-            f"{where} holds half of a surrogate pair at character {error.start}; send whole characters", where=where
+            f"{where} contains half of a surrogate pair at character {error.start}; send whole characters", where=where
         ) from error
 
 
 def check_value(value: Any, where: str = "$", *, max_bytes: int = MAX_VALUE_BYTES) -> None:
-    """Refuse a client's JSON value that a store could not keep. Iterative, so depth cannot break it."""
+    """Raise for a client's JSON value that a store could not hold. Iterative, so that any depth is safe."""
     size = 0
     open_: list[Iterator[tuple[str, Any, int]]] = [iter([(where, value, 0)])]
     while open_:
@@ -61,16 +61,16 @@ def check_value(value: Any, where: str = "$", *, max_bytes: int = MAX_VALUE_BYTE
 
 
 def _members(item: Any, path: str) -> Iterator[tuple[str, Any, int]]:
-    """What an object or array holds, as (path, value, size of the key). One at a time: it may hold millions."""
+    """Yield the members of an object or array as (path, value, size of the key). Lazy: there may be millions."""
     if not isinstance(item, dict):
-        for place, inner in enumerate(item):
-            yield f"{path}[{place}]", inner, 0
+        for index, inner in enumerate(item):
+            yield f"{path}[{index}]", inner, 0
         return
     for key, inner in item.items():
         if not isinstance(key, str):
             raise UnsupportedValue(f"{path} has a key that is not text", where=path)
         size = check_text(key, f"a key of {path}")
-        yield f"{path}.{key[:_SHOWN]}", inner, size
+        yield f"{path}.{key[:_MAX_KEY_IN_PATH]}", inner, size
 
 
 def _check_scalar(item: object, path: str) -> None:
@@ -87,9 +87,9 @@ def _check_scalar(item: object, path: str) -> None:
 
 
 def clean_text(text: str) -> tuple[str, bool]:
-    """Text as a store can keep it, and whether anything had to be replaced. Whole surrogate pairs are joined.
+    """Return text as a store can hold it, and whether anything was replaced. Surrogate pairs are joined.
 
-    Text that can be kept comes back as the same object.
+    Text that needs no change is returned as the same object.
     """
     replaced = "\x00" in text
     if replaced:
@@ -99,21 +99,21 @@ def clean_text(text: str) -> tuple[str, bool]:
             text.encode()
         except UnicodeEncodeError:
             joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-            # Joining a pair is no replacement: nothing is lost by it.
+            # Joining a pair does not count as a replacement: nothing is lost.
             replaced = replaced or joined.count(_REPLACEMENT) > text.count(_REPLACEMENT)
             text = joined
     return text, replaced
 
 
 def is_clean(text: str) -> bool:
-    """Whether :func:`clean_text` would leave it as it is; of plain text that is seen without a copy of it."""
+    """Return whether :func:`clean_text` would leave the text unchanged; ASCII text is not copied to find out."""
     return "\x00" not in text and (text.isascii() or clean_text(text)[0] is text)
 
 
 def clean_value(value: Any, depth: int = 1) -> tuple[Any, bool]:
-    """A model's or a tool's JSON value as a store can keep it, and whether anything had to be replaced.
+    """Return a JSON value from a model or a tool as a store can hold it, and whether anything was replaced.
 
-    A value that can be kept as it is comes back as the same object.
+    A value that needs no change is returned as the same object.
     """
     if isinstance(value, str):
         return clean_text(value if type(value) is str else str.__str__(value))
@@ -152,7 +152,7 @@ def _clean_dict(value: dict[Any, Any], depth: int) -> tuple[dict[str, Any], bool
 
 
 def _clean_key(key: Any, value: dict[Any, Any], cleaned: dict[str, Any]) -> tuple[str, bool]:
-    """The key as a store can keep it. One that came to equal another is made longer: neither value is lost."""
+    """Return the key as a store can hold it. A key that now equals another is made longer, so no value is lost."""
     name, replaced = clean_value(key)
     if not isinstance(name, str):
         name, replaced = _as_text(name), True

@@ -72,7 +72,7 @@ class Mirror:
         """What leads on from what was shown to the message as it is stored now."""
         before, open_ids = self.parts, self._fold.open_ids
         if not continues(parts, before):
-            raise Diverged("the stored message is not what was shown of it")
+            raise Diverged("the stored message does not match what was shown")
         chunks: list[c.Chunk] = []
         if not self.began:
             chunks.append(c.Start(self._fold.message_id, dict(metadata)))

@@ -1,19 +1,17 @@
-"""Partial JSON: the value of a JSON text that has not all arrived yet.
+"""Partial JSON: the value of a JSON text that has not arrived completely.
 
-Owns one question: what would a v6 client show as the input of a tool call whose arguments are still being
-written? The answer equals the client's own for every text, broken ones included, because a viewer who watched
-the call and one who reloads must see the same. A text that is JSON as it stands gives its value. For any
-other the text is cut after the last place where it could be closed, what is open there is closed, and the
-result is parsed; when that fails there is no value (``UNSET``).
+Returns what a v6 client shows as the input of a tool call while its arguments are being written. The result equals the
+client's for every text, broken ones included, because a viewer who watched the call and one who reloads must see the
+same. A text that is complete JSON gives its value. Any other text is cut after the last position where it can be
+closed, the open values are closed, and the result is parsed; if that fails there is no value (``UNSET``).
 
-The cut is found by a walk that is deliberately forgiving: in each place it looks for the one thing it waits
-for and steps over everything else. What it stepped over is either cut off or makes the parse fail. A few of
-its habits look odd and are the client's: a quote ends a key even after a backslash, a sign of an exponent
-ends a number, and anything after an element of an array stays in the text.
+The position is found by a deliberately lenient scan: at each position it searches for the one token it expects and
+skips everything else. Skipped text is either cut off or makes the parse fail. Some of its rules look odd and copy the
+client's: a quote ends a key even after a backslash, a sign of an exponent ends a number, and anything after an array
+element stays in the text.
 
-Where no store could keep what a client computes, this module differs from it: half a surrogate pair and
-U+0000 come as U+FFFD, a number that is not finite comes as null (as it does in any JSON a client writes), and
-a value nested deeper than the gate allows is no value.
+It differs from the client where no store could hold the client's value: half a surrogate pair and U+0000 become U+FFFD,
+a number that is not finite becomes null (as in any JSON a client writes), and a value nested too deeply is no value.
 """
 
 from __future__ import annotations
@@ -45,20 +43,20 @@ _Step: TypeAlias = "Callable[[], _Step] | None"
 
 
 def parse_partial_json(text: str) -> Any:
-    """The value of ``text``, whole or cut off anywhere; ``UNSET`` when it has none."""
+    """Return the value of ``text``, complete or truncated; ``UNSET`` if it has none."""
     value = _parse(text)
     return value if value is not UNSET else _parse(_Walk(text).closed())
 
 
 class _EndOfWalk(Exception):
-    """The text ended, or nests deeper than any value that could be kept."""
+    """The text ended, or is nested deeper than any value that can be stored."""
 
 
 class _Walk:
-    """One pass over a text that finds where it can be cut, and what closes it there.
+    """One pass over a text that finds where to cut it and how to close it there.
 
-    Each step looks for what its place waits for and names the step that follows; the depth of the text is in
-    ``_open``, never in Python's stack.
+    Each step searches for the token it expects and returns the next step; the nesting is tracked in ``_open``, never on
+    Python's stack.
     """
 
     def __init__(self, text: str) -> None:
@@ -69,7 +67,7 @@ class _Walk:
         self._tail = ""
 
     def closed(self) -> str:
-        """The text cut and closed. It need not be JSON: the parser decides that."""
+        """Return the text, cut and closed. It need not be JSON: the parser decides that."""
         step: _Step = self._value
         try:
             while step is not None:
@@ -79,7 +77,7 @@ class _Walk:
         return self._text[: self._keep] + self._tail + "".join(reversed(self._open))
 
     def _find(self, pattern: re.Pattern[str]) -> str:
-        """Step past the next match and return its first character."""
+        """Advance past the next match and return its first character."""
         match = pattern.search(self._text, self._at)
         if match is None:
             raise _EndOfWalk
@@ -113,7 +111,7 @@ class _Walk:
         return self._after()
 
     def _after(self) -> _Step:
-        """What follows a value, by what it stands in. Behind the outermost one nothing matters."""
+        """Return the step after a value, by its container. After the outermost value nothing matters."""
         if not self._open:
             return None
         return self._after_member if self._open[-1] == "}" else self._after_element
@@ -128,7 +126,7 @@ class _Walk:
         return self._member()
 
     def _member(self) -> _Step:
-        """From just inside a key to its value. Nothing of it is kept until the value begins."""
+        """Advance from inside a key to its value. The member is included only once its value begins."""
         self._find(_QUOTE)
         self._find(_COLON)
         return self._value
@@ -139,7 +137,7 @@ class _Walk:
             self._at += 1
             if char == "]":
                 return self._leave()
-            # Even what cannot begin a value is kept here, so "[-" and "[x" have no value at all.
+            # Characters that cannot begin a value are included too, so "[-" and "[x" have no value.
             self._keep = self._at
             if _VALUE_BEGINS.match(char):
                 return self._begin(char)
@@ -171,7 +169,7 @@ class _Walk:
         return self._after()
 
     def _escape(self) -> None:
-        """From just behind a backslash. A whole escape is kept, half of one is cut off."""
+        """Advance past an escape, from just after its backslash. A truncated escape is cut off."""
         end = self._at + 1
         if self._text[self._at : end] == "u":
             match = _FOUR_HEX.match(self._text, end)
@@ -200,7 +198,7 @@ class _Walk:
         return self._end_of_scalar()
 
     def _end_of_scalar(self) -> _Step:
-        """The character that ends a number or a literal is used up, unless it is the container's own."""
+        """Consume the character that ends a number or a literal, unless it belongs to the container."""
         char = self._text[self._at : self._at + 1]
         if not char:
             raise _EndOfWalk
@@ -210,7 +208,7 @@ class _Walk:
 
 
 def _parse(text: str) -> Any:
-    """The value of a whole JSON text as a store can keep it, or ``UNSET``."""
+    """Return the storable value of a complete JSON text, or ``UNSET``."""
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -247,7 +245,7 @@ def _is_too_deep(text: str, value: Any) -> bool:
 
 
 def _is_hostile(text: str, value: Any) -> bool:
-    """Whether the value names a JavaScript prototype, which the client refuses to build."""
+    """Return whether the value names a JavaScript prototype, which the client refuses to build."""
     if "\\u" not in text and "__proto__" not in text and "constructor" not in text:
         return False
     rest = [value]

@@ -1,23 +1,22 @@
-"""Replay: the way back, from a stored message to chunks.
+"""Replay: convert a stored message back to chunks.
 
-Owns one promise: a v6 client that reduces these chunks holds the stored message again, id, metadata and parts in
-their order, and can go on with the live stream from there. Deltas are joined. What is still open stays open: a text
-or reasoning under the id the live stream knows it by, arguments of a tool call as far as they were written. A text
-that was interrupted for good comes back as ``streaming``, as it is stored. Where the message came from, and whether
-a run is live, is the caller's to know.
+Guarantees that a v6 client that reduces these chunks has the stored message again (id, metadata and parts in order) and
+can continue with the live stream from there. Deltas are joined. Open parts stay open: a text or reasoning under its id
+in the live stream, arguments of a tool call as far as they were written. A text that was interrupted permanently comes
+back as ``streaming``, as it is stored. The caller knows where the message came from and whether a run is live.
 
-Text parts do not keep their ids, so they get new ones; reasoning keeps its own, because a client stores it.
+Text parts have no stored id, so they get new ones; reasoning keeps its own, because a client stores it.
 
-What a v6 client cannot be told, and what it holds instead:
+A v6 stream cannot express these, so the client holds something else:
 
-* The answer to an approval. The request of an answered call is left out, or the client would ask again: a call that
-  was answered and has no output yet comes as ``input-available``, and no ended call has its ``approval``.
-* A part of a type that no chunk carries, or a tool call in a state v6 does not have: it is left out.
-* ``filename`` of a file goes along as a field clients may read; a v6 client drops it.
-* Parts that no v6 stream makes, as an import may hold them: a text or reasoning without ``state`` comes as done, a
-  reasoning without ``id`` gets one, arguments that are streaming without ``rawInput`` come without ``input``, a
-  dynamic call that failed loses its ``rawInput``, a call without ``input`` has null, two data parts of one type and
-  id become one, and keys the part's type does not have are dropped, but for data parts, which keep them.
+* The answer to an approval. The request of an answered call is left out, or the client would ask again: a call that was
+  answered and has no output yet becomes ``input-available``, and no ended call has its ``approval``.
+* A part of a type that has no chunk, or a tool call in a state v6 does not have: it is left out.
+* ``filename`` of a file is sent as an extra field; a v6 client drops it.
+* Parts that no v6 stream produces, such as imported ones: a text or reasoning without ``state`` becomes done, a
+  reasoning without ``id`` gets one, streaming arguments without ``rawInput`` have no ``input``, a failed dynamic call
+  loses its ``rawInput``, a call without ``input`` gets null, two data parts with the same type and id become one, and
+  unknown keys are dropped except in data parts.
 """
 
 from __future__ import annotations
@@ -36,33 +35,32 @@ from clew.transcript.part import STEP_START, Part, is_call, kind_of, state_of, t
 __all__ = ["Diverged", "growth_chunks", "kept_id", "part_chunks", "replay"]
 
 _T = TypeVar("_T")
-_OF_CALL: Final = ("input", "title", "callProviderMetadata", "rawInput")
-"""What is said of a call before its output; one that is dynamic does not keep the last of it."""
+_CALL_KEYS: Final = ("input", "title", "callProviderMetadata", "rawInput")
+"""Keys of a call that are sent before its output. A dynamic call does not keep the last one."""
 
 
 def replay(
     message: Mapping[str, Any], *, open_ids: Mapping[int, str] | None = None, finish: bool | FinishReason = False
 ) -> Iterator[Chunk]:
-    """The chunks that make ``message``, an assistant's ``UIMessage``.
+    """Yield the chunks that produce ``message``, an assistant's ``UIMessage``.
 
-    ``open_ids`` says which parts the live stream will go on with, and under which id (``Fold.open_ids``).
-    ``finish`` ends the last step and the message, with a reason where one is given; leave it out when a live
-    stream follows.
+    ``open_ids`` maps the parts that the live stream will continue to their ids there (``Fold.open_ids``). ``finish``
+    ends the last step and the message, with a reason if one is given; leave it out if a live stream follows.
     """
     if message.get("role") != "assistant":
         raise InvalidInput("only an assistant message can be replayed as a stream")
-    live = dict(open_ids or {})
-    taken = {*live.values(), *(part["id"] for part in message["parts"] if isinstance(part.get("id"), str))}
-    ids = (id_ for id_ in (f"replayed-{n}" for n in count(1)) if id_ not in taken)
+    live_ids = dict(open_ids or {})
+    used = {*live_ids.values(), *(part["id"] for part in message["parts"] if isinstance(part.get("id"), str))}
+    ids = (id_ for id_ in (f"replayed-{n}" for n in count(1)) if id_ not in used)
     yield c.Start(message["id"], _optional(message, "metadata", dict))
     in_step = False
     for index, part in enumerate(message["parts"]):
         if kind_of(part) == STEP_START:
             # A client forgets every open text at finish-step, so none may be sent while a live text is open.
-            if in_step and not any(at < index for at in live):
+            if in_step and not any(at < index for at in live_ids):
                 yield c.FinishStep()
             in_step = True
-        yield from part_chunks(part, ids, live.get(index))
+        yield from part_chunks(part, ids, live_ids.get(index))
     if finish:
         if in_step:
             yield c.FinishStep()
@@ -70,41 +68,43 @@ def replay(
 
 
 def part_chunks(part: Part, ids: Iterator[str], live_id: str | None = None) -> list[Chunk]:
-    """The chunks that make one part; none where no chunk carries it. ``ids`` are for what keeps none of its own."""
+    """Return the chunks that produce one part; none if it has no chunk. ``ids`` are for parts without an id."""
     try:
         return list(_chunks(part, ids, live_id))
-    except _NotCarried:
+    except _NotExpressible:
         return []
 
 
 class Diverged(Exception):
-    """What is stored is nothing that can have become of what was shown."""
+    """The stored message cannot have developed from what was shown."""
 
 
 def growth_chunks(before: Part, after: Part, id_: str | None) -> list[c.Chunk]:
-    """What made ``after`` of ``before``, said at once; ``id_`` is what an open text goes on under."""
+    """Return the chunks that turn ``before`` into ``after``; ``id_`` is the id of an open text."""
     kind = kind_of(after)
     if kind in ("text", "reasoning"):
         if id_ is None:
-            raise Diverged("a text went on that had ended")
+            raise Diverged("a text grew after it had ended")
         delta, end = (c.TextDelta, c.TextEnd) if kind == "text" else (c.ReasoningDelta, c.ReasoningEnd)
         ends = state_of(after) != "streaming"
         added = after["text"][len(before["text"]) :]
         metadata = (
             after["providerMetadata"] if after.get("providerMetadata") != before.get("providerMetadata") else UNSET
         )
-        said: list[c.Chunk] = []
+        text_chunks: list[c.Chunk] = []
         if added or (not ends and metadata is not UNSET):
-            said.append(delta(id_, added, provider_metadata=UNSET if ends else metadata))
-        return [*said, end(id_, provider_metadata=metadata)] if ends else said
+            text_chunks.append(delta(id_, added, provider_metadata=UNSET if ends else metadata))
+        return [*text_chunks, end(id_, provider_metadata=metadata)] if ends else text_chunks
     if not is_call(after):
         return part_chunks(after, iter(()))
     written, was_written = str(before.get("rawInput", "")), state_of(before) == "input-streaming"
     if "input" in before and after["type"] == "dynamic-tool" and "input" not in after:
-        raise Diverged("arguments that made no sense any more cannot be told without what was written of them")
-    # A call that was cut off while its arguments were written has no more of them than were shown.
-    kept = _OF_CALL[:-1] if after["type"] == "dynamic-tool" else _OF_CALL
-    was_cut = state_of(after) == "output-error" and all(before.get(key, UNSET) == after.get(key, UNSET) for key in kept)
+        raise Diverged("invalid arguments cannot be streamed without their raw text")
+    # A call that was cut off while its arguments were streaming has only the arguments already shown.
+    call_keys = _CALL_KEYS[:-1] if after["type"] == "dynamic-tool" else _CALL_KEYS
+    was_cut = state_of(after) == "output-error" and all(
+        before.get(key, UNSET) == after.get(key, UNSET) for key in call_keys
+    )
     chunks: list[c.Chunk] = []
     for chunk in part_chunks(after, iter(())):
         if isinstance(chunk, c.ToolInputError) and was_cut and was_written:
@@ -117,7 +117,7 @@ def growth_chunks(before: Part, after: Part, id_: str | None) -> list[c.Chunk]:
             if was_written and not was_cut:
                 chunks.append(chunk)
         elif isinstance(chunk, c.ToolOutputAvailable | c.ToolOutputError | c.ToolInputError):
-            # What the whole call is said to be may have come with its end.
+            # These fields of the call may have arrived with its end.
             executed, about = after.get("providerExecuted", UNSET), after.get("toolMetadata", UNSET)
             chunks.append(msgspec.structs.replace(chunk, provider_executed=executed, tool_metadata=about))
         elif not isinstance(chunk, c.ToolInputStart):
@@ -126,12 +126,12 @@ def growth_chunks(before: Part, after: Part, id_: str | None) -> list[c.Chunk]:
 
 
 def kept_id(part: Part) -> str | None:
-    """The id of a reasoning, which a client stores with it; other parts have none of their own."""
+    """Return the stored id of a reasoning; other parts have none."""
     return str(part["id"]) if kind_of(part) == "reasoning" and isinstance(part.get("id"), str) else None
 
 
-class _NotCarried(Exception):
-    """No chunk carries this part."""
+class _NotExpressible(Exception):
+    """No chunk can express this part."""
 
 
 def _chunks(part: Part, ids: Iterator[str], live_id: str | None) -> Iterator[Chunk]:
@@ -163,16 +163,16 @@ def _chunks(part: Part, ids: Iterator[str], live_id: str | None) -> Iterator[Chu
         url, media_type = _text_of(part, "url"), _text_of(part, "mediaType")
         yield c.File(url, media_type, provider_metadata=_metadata(part), extra=extra or UNSET)
     else:
-        raise _NotCarried
+        raise _NotExpressible
 
 
-# What a chunk may hold. A value of another type would make a client refuse the whole stream.
+# Field values by type. A value of another type would make a client refuse the whole stream.
 
 
 def _text_of(part: Part, key: str) -> str:
     value = part.get(key)
     if not isinstance(value, str):
-        raise _NotCarried
+        raise _NotExpressible
     return value
 
 
@@ -200,7 +200,7 @@ def _text(part: Part, id_: str) -> Iterator[Chunk]:
         yield (c.TextEnd if is_text else c.ReasoningEnd)(id_)
 
 
-# Tool calls: how the call comes depends on what its part still holds of it.
+# Tool calls: the chunks depend on which fields the part still has.
 
 
 def _tool(part: Part) -> Iterator[Chunk]:
@@ -213,13 +213,13 @@ def _tool(part: Part) -> Iterator[Chunk]:
     elif state in ("input-available", "approval-responded"):
         yield _call(part)
     elif state == "approval-requested":
-        asked = part.get("approval")
-        if not isinstance(asked, Mapping):
-            raise _NotCarried
-        descriptor, shown = asked.get("descriptor", UNSET), asked.get("inputSchemaInput", UNSET)
+        approval = part.get("approval")
+        if not isinstance(approval, Mapping):
+            raise _NotExpressible
+        descriptor, shown = approval.get("descriptor", UNSET), approval.get("inputSchemaInput", UNSET)
         yield _call(part)
         yield c.ToolApprovalRequest(
-            _text_of(asked, "id"), call_id, descriptor, shown, _optional(asked, "signature", str)
+            _text_of(approval, "id"), call_id, descriptor, shown, _optional(approval, "signature", str)
         )
     elif state == "output-available":
         yield _call(part)
@@ -235,7 +235,7 @@ def _tool(part: Part) -> Iterator[Chunk]:
     elif state == "output-error":
         yield from _failed_call(part)
     else:
-        raise _NotCarried
+        raise _NotExpressible
 
 
 def _call(part: Part) -> Chunk:
@@ -259,12 +259,12 @@ def _failed_call(part: Part) -> Iterator[Chunk]:
     metadata = _metadata(part, "resultProviderMetadata")
     raw, is_static = part.get("rawInput", UNSET), part["type"] != "dynamic-tool"
     if is_static and raw is not UNSET and "input" not in part:
-        # The arguments did not validate, or were cut off before they had a value: a client holds the same then.
+        # The arguments did not validate, or were cut off before they had a value: a client holds the same.
         yield _begun_call(part)
         yield c.ToolInputError(call_id, tool_name(part), raw, error_text, provider_metadata=metadata)
         return
     if is_static and isinstance(raw, str):
-        # Interrupted while the arguments were written. Only text arguments equal what was written of them.
+        # Interrupted while the arguments were streaming. Only text arguments equal their raw text.
         yield _begun_call(part, "text" if part["input"] == raw else UNSET)
         yield c.ToolInputDelta(call_id, raw)
     else:
