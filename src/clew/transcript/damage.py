@@ -1,8 +1,8 @@
-"""Damage: what makes a flipped bit visible, and how a message that is not what was stored says so.
+"""Damage: how a changed bit is detected, and how a message that is not what was stored is marked.
 
-A message that has settled is *sealed*: the store keeps a digest of its parts (``seal_of``), and whoever reads the
-message holds it against that. One that does not fit is shown all the same, with ``DAMAGED`` in its metadata and a part
-``DAMAGED_PART`` where something is not there; a model is sent ``STUB`` in its place, until a human has accepted it.
+A settled message is *sealed*: the store keeps a digest of its parts (``seal_of``), and every reader of the message
+compares it. A message that does not match is still shown, with ``DAMAGED`` in its metadata and a ``DAMAGED_PART`` where
+something is missing; a model is sent ``STUB`` instead, until a person has accepted the message.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ __all__ = [
 ]
 
 DAMAGED: Final = "damaged"
-"""The metadata key that says why a message is not, or may not be, what was stored: a sentence, or ``UNREADABLE``.
-Whoever reads a message that does not fit its seal puts it there; where the damage cannot be seen from the rows any more
-it is stored with the message."""
+"""The metadata key for why a message is not, or may not be, what was stored: a sentence, or ``UNREADABLE``.
+
+Set when a message does not match its seal; stored with the message if the rows no longer show the damage.
+"""
 
 UNREADABLE: Final = True
-"""Stands for the sentence in a message or a session of which not even the metadata could be read."""
+"""Replaces the sentence for a message or a session whose metadata could not even be read."""
 
 DAMAGE_ACCEPTED: Final = "damage_accepted"
-"""The metadata key that says when a damaged message was accepted, and what was the matter with it."""
+"""The metadata key for when a damaged message was accepted, and what the damage was."""
 
 DAMAGED_PART: Final = "data-damaged"
-"""The type of the part that stands where something is not there: an AI SDK data part, so every client can show it."""
+"""The type of the part that replaces missing content: an AI SDK data part, so every client can show it."""
 
 CHANGED: Final = "it was changed after it had settled: its seal does not match"
 MISSING: Final = "it is not there any more"
@@ -52,19 +53,19 @@ UNSEALED: Final = "it has settled, and its seal is not there: nobody can tell wh
 LOST: Final = "it is damaged: something of what was stored of it is lost"
 NOT_ALL_READABLE: Final = "not all of it is readable"
 
-_BEGUN: Final = blake2b(digest_size=16)
+_EMPTY_HASH: Final = blake2b(digest_size=16)
 
 STUB: Final = "[This message was damaged where it is stored. What it said is not known for sure, so it is left out.]"
-"""What a model is sent in place of a damaged message, until a human has accepted it as it is."""
+"""Sent to a model in place of a damaged message, until a person has accepted it."""
 
 
 def seal_of(parts: Iterable[Part]) -> str:
-    """The digest of these parts in this order, as 32 hex digits. It shows when a settled message was changed."""
+    """Return the digest of these parts in order, as 32 hex digits. It reveals changes to a settled message."""
     return seal_of_encoded(orjson.dumps(part) for part in parts)
 
 
 def seal_of_encoded(parts: Iterable[bytes]) -> str:
-    """The seal of parts as they are stored, without reading them: what was encoded once is encoded the same again."""
+    """Return the seal of parts as they are stored, without decoding: the encoding is deterministic."""
     digest = begin_seal()
     for part in parts:
         digest.update(part)
@@ -73,10 +74,10 @@ def seal_of_encoded(parts: Iterable[bytes]) -> str:
 
 
 def begin_seal() -> blake2b:
-    """What a seal is made with: each part goes in as it is stored, and after it a newline."""
-    return _BEGUN.copy()  # a fifth of what it takes to make one
+    """Return the hash of a seal: each stored part is fed to it, followed by a newline."""
+    return _EMPTY_HASH.copy()  # copying takes a fifth of the time of creating one
 
 
 def damaged_part(of: Literal["part_id", "message_id"], id_: str, reason: str) -> dict[str, Any]:
-    """What stands in the place of a part, or at the end of a message, that is not what was stored."""
+    """Return the part that replaces a damaged part, or is added to the end of a damaged message."""
     return {"type": DAMAGED_PART, "data": {of: id_, "reason": reason}}

@@ -1,8 +1,8 @@
-"""Doom loops: a model that does the same over and over, with the same results. Pure.
+"""Repetition: detects a model that makes the same calls over and over, with the same results. Pure.
 
-A pattern is one call, or a cycle of two or three, that was made three times in a row with the same results each time.
-It brings a warning into the conversation; once more of the same after it ends the turn. A call outside of the pattern
-forgives: from there on it counts anew. A result that changes is progress, so polling until something happens is none.
+A pattern is one call, or a cycle of two or three, made three times in a row with the same results each time. It adds a
+warning to the conversation; another repetition after that ends the turn. Any other call resets the count. A result that
+changes is progress, so polling until something happens is not a repetition.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from clew.transcript.part import error_text, input_of, is_call, output_of, state
 __all__ = ["WARNING", "Pattern", "find_pattern", "made_calls", "repetition_of"]
 
 _REPEATS: Final = 3
-_LONGEST: Final = 3
+_MAX_LENGTH: Final = 3
 WARNING: Final = (
     "The last tool calls repeat what was done before, with the same results. Do something else: change the arguments, "
     "use another tool, or say what is in the way."
 )
 
 Pattern = tuple[str, ...]
-"""The calls of one round, each by the digest of its tool, its arguments and its result."""
+"""The calls of one round, each as a digest of its tool, arguments and result."""
 
 
 def made_calls(parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The calls in these parts, in order."""
+    """Return the digest of each call in these parts, in order."""
     calls = []
     for part in parts:
         if is_call(part):
-            said = (tool_name(part), input_of(part), state_of(part), output_of(part), error_text(part))
-            calls.append(hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:32])
+            content = (tool_name(part), input_of(part), state_of(part), output_of(part), error_text(part))
+            calls.append(hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:32])
     return calls
 
 
 def find_pattern(calls: Sequence[str]) -> Pattern | None:
-    """What the last calls repeat three times over, the shortest round first."""
-    for length in range(1, _LONGEST + 1):
+    """Return what the last calls repeat three times, shortest pattern first."""
+    for length in range(1, _MAX_LENGTH + 1):
         tail = calls[-length * _REPEATS :]
         if len(tail) == length * _REPEATS and list(tail) == list(tail[:length]) * _REPEATS:
             return tuple(tail[:length])
@@ -48,7 +48,7 @@ def find_pattern(calls: Sequence[str]) -> Pattern | None:
 
 
 def repetition_of(calls: Sequence[str], warned: Pattern | None) -> Literal["fine", "warn", "doom"]:
-    """What to do after these calls of a message, when ``warned`` was warned about right before it."""
+    """Return what to do after these calls of a message, if ``warned`` was warned about directly before it."""
     if warned and all(call in warned for call in calls):
         return "doom" if len(calls) >= len(warned) else "fine"
     return "fine" if find_pattern(calls) is None else "warn"

@@ -1,6 +1,6 @@
-"""What a picture or a document takes in tokens, by the rule its model's provider publishes. Pure.
+"""Tokens of an image or a document, by the rules model providers publish. Pure.
 
-Goes by what was noted of the file when it was taken in. That may be a lie: every rule has a largest number.
+Uses the dimensions recorded when the file was stored. They may be wrong, so every rule has an upper bound.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from clew.transcript import part as p
 
 __all__ = ["UNKNOWN", "FileRule", "Patches", "Tiles", "image_tokens", "page_tokens"]
 
-_MOST_PAGES: Final = 600
-"""No provider takes more in a request."""
-_MOST_PIXELS: Final = 100_000
-"""Of one side; more than any format but one can say."""
-_TILE: Final = 512
-_TILED_EDGE: Final = 2_048
-_TILED_SHORT: Final = 768
+_MAX_PAGES: Final = 600
+"""No provider accepts more pages in a request."""
+_MAX_PIXELS: Final = 100_000
+"""Per side; more than nearly all formats can express."""
+_TILE_SIDE: Final = 512
+_MAX_TILED_EDGE: Final = 2_048
+_MAX_TILED_SHORT_SIDE: Final = 768
 
 
 class Tiles(msgspec.Struct, frozen=True, tag_field="by", tag="tiles", forbid_unknown_fields=True):
-    """Scaled into a square of 2,048 pixels, then to 768 on its short side, a picture takes ``each`` for every tile."""
+    """An image is scaled into a square of 2,048 pixels, then to 768 on its short side, and costs ``each`` per tile."""
 
     base: int
     each: int
 
 
 class Patches(msgspec.Struct, frozen=True, tag_field="by", tag="patches", forbid_unknown_fields=True):
-    """A picture is covered by squares of ``side`` pixels, at most ``most`` and ``edge`` pixels in a row.
+    """An image is covered by squares of ``side`` pixels: at most ``most`` of them, and ``edge`` pixels per side.
 
-    A larger one is scaled down to the largest size that fits, or where it ``snaps`` until its sides are whole patches.
-    ``each`` is what one patch takes.
+    A larger image is scaled down to the largest size that fits or, with ``snaps``, until its sides are whole patches.
+    ``each`` is the cost of one patch.
     """
 
     side: int
@@ -45,7 +45,7 @@ class Patches(msgspec.Struct, frozen=True, tag_field="by", tag="patches", forbid
 
 
 class FileRule(msgspec.Struct, frozen=True):
-    """How a model counts files; None where its provider does not say. ``page`` is one of a PDF, picture and text."""
+    """How a model counts files; None if its provider does not say. ``page`` is one page of a PDF, text and image."""
 
     image: Tiles | Patches | None = None
     page: int | None = None
@@ -55,26 +55,26 @@ UNKNOWN: Final = FileRule()
 
 
 def image_tokens(part: p.Part, rule: FileRule) -> int | None:
-    """Tokens of a picture; None when its size was not noted, or nobody says what that takes."""
+    """Return the tokens of an image; None if its size or the rule is unknown."""
     by = rule.image
-    width, height = (min(p.noted_of(part, key) or 0, _MOST_PIXELS) for key in ("width", "height"))
+    width, height = (min(p.noted_of(part, key) or 0, _MAX_PIXELS) for key in ("width", "height"))
     if by is None or not width or not height:
         return None
     if isinstance(by, Tiles):
-        scale = min(1.0, _TILED_EDGE / max(width, height))
-        scale = min(scale, _TILED_SHORT / min(width, height))
-        return by.base + by.each * _cover(width * scale, height * scale, _TILE)
+        scale = min(1.0, _MAX_TILED_EDGE / max(width, height))
+        scale = min(scale, _MAX_TILED_SHORT_SIDE / min(width, height))
+        return by.base + by.each * _cover(width * scale, height * scale, _TILE_SIDE)
     return ceil(round(_scaled_patches(width, height, by) * by.each, 3))
 
 
 def page_tokens(part: p.Part, rule: FileRule) -> int | None:
-    """Tokens of a PDF by its pages; None when they were not counted, or nobody says what one takes."""
+    """Return the tokens of a PDF by its pages; None if their number or the rule is unknown."""
     pages = p.noted_of(part, "pages")
-    return None if rule.page is None or not pages else rule.page * min(pages, _MOST_PAGES)
+    return None if rule.page is None or not pages else rule.page * min(pages, _MAX_PAGES)
 
 
 def _cover(width: float, height: float, side: int) -> int:
-    # Rounded first: a side that was scaled to exactly so many must not need one more.
+    # Round first: a side scaled to a whole number of squares must not need one more.
     return ceil(round(width, 6) / side) * ceil(round(height, 6) / side)
 
 

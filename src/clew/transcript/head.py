@@ -1,7 +1,7 @@
-"""The head: where it may hang a turn, and what the tree and its projections are once it has moved. Pure.
+"""The head: where a new turn may be attached, and the tree and its projections after a move. Pure.
 
-The tree decides what a conversation holds. ``hidden_at`` and ``hidden_by`` are worked out from it before and after a
-move, and only what differs has to be written.
+The tree decides what a conversation contains. ``hidden_at`` and ``hidden_by`` are computed from it before and after a
+move, and only the differences are written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Added", "begin_anew", "carried_turn", "holding_at", "moved", "newest
 
 
 class Added(msgspec.Struct, frozen=True):
-    """A turn to be added below its parent, with the messages it holds; ``tail`` is what it kept as a compaction."""
+    """A turn to add below its parent, with its messages; ``tail`` is its tail if it is a compaction."""
 
     turn: Turn
     messages: tuple[str, ...]
@@ -29,12 +29,13 @@ class Added(msgspec.Struct, frozen=True):
 def holding_at(
     line: Sequence[tuple[str, str]], compactions: Iterable[Compaction], turn_id: str, message_id: str
 ) -> set[str]:
-    """The compactions of a line of (turn id, message id) that also hold once it goes no further than this message.
+    """Return the compactions that stay in force if a line of (turn id, message id) ends at this message, by turn.
 
-    Those that kept the message and told of nothing behind it: the line then has all that was summarised. By turn.
+    These are the ones whose tail includes the message and whose summary covers nothing after it: the shortened line
+    still contains everything they summarised.
     """
     end = line.index((turn_id, message_id))
-    ends = {message: place for place, (_, message) in enumerate(line)}
+    ends = {message: index for index, (_, message) in enumerate(line)}
     return {
         one.turn_id
         for one in compactions
@@ -44,7 +45,7 @@ def holding_at(
 
 
 def carried_turn(source: Turn, turn_id: str, parent_turn_id: str | None) -> Turn:
-    """A compaction's turn in another place of the tree: the same figures and times, and the turn it was made as."""
+    """Return a copy of a compaction's turn for another position in the tree, with the turn it was created as."""
     made_as = source.carried_from or source.id
     data = {**source.data, "carried_from": made_as}
     return msgspec.structs.replace(source, id=turn_id, parent_turn_id=parent_turn_id, origin_turn_id=None, data=data)
@@ -53,12 +54,11 @@ def carried_turn(source: Turn, turn_id: str, parent_turn_id: str | None) -> Turn
 def begin_anew(
     tree: Tree, compactions: Collection[Compaction], turn: Turn, carried_id: str
 ) -> tuple[str | None, tuple[Added, ...]]:
-    """Where a turn hangs that starts over with the user message of ``turn`` (None: at the beginning), and what has to
-    be added for it.
+    """Return the parent of a turn that restarts ``turn`` with the same user message, and the turns to add for it.
 
-    Below its parent. The newest compaction of the line that holds there too is carried along, as the turn
-    ``carried_id`` right above it. One that tells of what is being taken back, because it made room inside the turn, is
-    passed over.
+    A parent of None means the root. The newest compaction of the line that is still in force there is copied to the
+    turn ``carried_id`` directly above the new one. A compaction made during the turn, whose summary covers what is
+    being taken back, is skipped.
     """
     if not compactions:
         return turn.parent_turn_id, ()
@@ -79,7 +79,7 @@ def begin_anew(
 
 
 def with_turn(tree: Tree, turn: Turn, messages: Sequence[str] = ()) -> Tree:
-    """The tree with one more turn, below its parent."""
+    """Return the tree with one more turn, below its parent."""
     turn = place_below(turn, tree.turns.get(turn.parent_turn_id or ""))
     return msgspec.structs.replace(
         tree, turns={**tree.turns, turn.id: turn}, links={**tree.links, turn.id: tuple(messages)}
@@ -87,14 +87,14 @@ def with_turn(tree: Tree, turn: Turn, messages: Sequence[str] = ()) -> Tree:
 
 
 def moved(tree: Tree, session_id: str, to_turn_id: str | None, now: int, why: MoveReason) -> Tree:
-    """The tree with its head moved and the move in its reflog."""
+    """Return the tree with its head moved and the move in its reflog."""
     seq = tree.moves[-1].seq + 1 if tree.moves else 1
     move = HeadMove(seq, session_id, tree.head_turn_id, to_turn_id, now, why)
     return msgspec.structs.replace(tree, head_turn_id=to_turn_id, moves=(*tree.moves, move))
 
 
 def newest_rewind(moves: Iterable[HeadMove]) -> HeadMove | None:
-    """The newest rewind that was not undone. ``moves`` come newest first, and no further than needed."""
+    """Return the newest rewind that was not undone. ``moves`` are read newest first, and only as far as needed."""
     undone = 0
     for move in moves:
         if move.why == "unrewind":
@@ -109,13 +109,13 @@ def newest_rewind(moves: Iterable[HeadMove]) -> HeadMove | None:
 def newly_hidden(
     before: Tree, after: Tree, tails: Iterable[KeptTail], tails_after: Iterable[KeptTail] | None = None
 ) -> dict[str, Hidden | None]:
-    """The messages whose projection differs between two trees, each with the new one."""
+    """Return the messages whose projection differs between two trees, each with the new one."""
     tails = tuple(tails)
     old = hidden_messages(before, tails)
     new = hidden_messages(after, tails if tails_after is None else tails_after)
     both = old.keys() & new.keys()
-    same = [id_ for id_ in both if old[id_] == new[id_]] if both else ()
-    differing: dict[str, Hidden | None] = {**dict.fromkeys(old), **new}
-    for id_ in same:
-        del differing[id_]
-    return differing
+    unchanged = [id_ for id_ in both if old[id_] == new[id_]] if both else ()
+    changed: dict[str, Hidden | None] = {**dict.fromkeys(old), **new}
+    for id_ in unchanged:
+        del changed[id_]
+    return changed

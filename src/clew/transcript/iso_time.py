@@ -1,4 +1,4 @@
-"""Times as the file formats write them: ISO 8601 in UTC, to the millisecond; and back."""
+"""Times in file formats: ISO 8601 in UTC with milliseconds, written and parsed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso(ms: int) -> str:
-    """Epoch milliseconds as text; a time no calendar holds is the nearest one that it does."""
+    """Format epoch milliseconds; a time no calendar holds becomes the nearest one that it does."""
     try:
         moment = _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
@@ -19,7 +19,7 @@ def iso(ms: int) -> str:
 
 
 def milliseconds(value: object) -> int | None:
-    """What a file says about a time: ISO text, or epoch milliseconds. None when it is neither."""
+    """Parse a time from a file: ISO text, or epoch milliseconds. None if it is neither."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):

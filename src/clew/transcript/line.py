@@ -1,7 +1,7 @@
-"""The line: the path from the root turn to the head, and on through the open turn.
+"""The line: the path from the root turn to the head, and on to the open turn.
 
-This module alone decides which messages make up the conversation as it stands. It never looks at ``hidden_at``:
-that key is a projection for other readers, made from here.
+This module alone decides which messages make up the current conversation. It never reads ``hidden_at``: that key is a
+projection for other readers, computed from the line.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ __all__ = ["LineTurn", "end_of_line", "line_messages", "line_turns", "path_to", 
 
 
 class LineTurn(msgspec.Struct, frozen=True, dict=True):
-    """A turn on the line with the messages it holds, in order."""
+    """A turn on the line with its messages, in order."""
 
     turn: Turn
     messages: tuple[MessageRow, ...]
 
     @property
     def memo(self) -> dict[str, Any]:
-        """What its messages were made into; see :attr:`clew.transcript.message.Message.memo`."""
+        """Values derived from its messages; see :attr:`clew.transcript.message.Message.memo`."""
         return self.__dict__
 
 
 def path_to(turns: Mapping[str, Turn], turn_id: str | None) -> tuple[Turn, ...]:
-    """The turns from the root down to ``turn_id``; empty when it is None."""
+    """Return the turns from the root down to ``turn_id``; empty if it is None."""
     path: list[Turn] = []
     while turn_id is not None:
         turn = turns.get(turn_id)
@@ -44,7 +44,7 @@ def path_to(turns: Mapping[str, Turn], turn_id: str | None) -> tuple[Turn, ...]:
 
 
 def end_of_line(head_turn_id: str | None, open_turn_id: str | None) -> str | None:
-    """Where the line ends: at the open turn when there is one, else at the head."""
+    """Return the turn the line ends at: the open turn if there is one, else the head."""
     return open_turn_id if open_turn_id is not None else head_turn_id
 
 
@@ -53,31 +53,31 @@ def line_turns(tree: Tree) -> tuple[Turn, ...]:
 
 
 def line_messages(tree: Tree) -> Iterator[tuple[Turn, str]]:
-    """Each message of the line as (turn, message id), in the order of the conversation."""
+    """Yield each message of the line as (turn, message id), in the order of the conversation."""
     for turn in line_turns(tree):
         for message_id in tree.links.get(turn.id, ()):
             yield turn, message_id
 
 
 def tail_place(line: Sequence[tuple[str, str]], turn_id: str, tail_start_id: str | None) -> int:
-    """Where on a line of (turn id, message id) the tail of the compaction ``turn_id`` begins.
+    """Return the index at which the tail of the compaction ``turn_id`` begins, on a line of (turn id, message id).
 
-    A compaction that made room for an open turn has its tail below itself. Once the head has left that turn, the
-    tail is what follows the compaction: all that lies above it is summarised. Without a tail everything is kept.
+    A compaction made during an open turn has its tail below itself. Once the head has left that turn, the tail is what
+    follows the compaction: everything above it is summarised. Without ``tail_start_id`` the whole line is the tail.
     """
     if tail_start_id is None:
         return 0
-    below = 0
-    for place, (turn, message) in enumerate(line):
+    after_compaction = 0
+    for index, (turn, message) in enumerate(line):
         if message == tail_start_id:
-            return place
+            return index
         if turn == turn_id:
-            below = place + 1
-    return below
+            after_compaction = index + 1
+    return after_compaction
 
 
 def turns_before_tail(line: Sequence[tuple[Turn, str]], turn_id: str, tail_start_id: str | None) -> int:
-    """How many turns the summary of a compaction stands for, those of the summaries before it included.
+    """Return how many turns the summary of a compaction covers, including those of earlier summaries.
 
     ``line`` is the path to the compaction's own turn, as (turn, message id).
     """

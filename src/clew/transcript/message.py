@@ -1,7 +1,7 @@
-"""Messages and their parts: as rows in a store, as people and clients see them, and as a model is sent them.
+"""Messages and their parts: as rows in a store, as shown to people and clients, and as sent to a model.
 
-A part is a JSON object in the AI SDK's own shape, kept verbatim: unknown keys and unknown part types pass through
-untouched. Only what rows need to be found by is lifted out of it.
+A part is a JSON object in the AI SDK's shape, stored verbatim: unknown keys and unknown part types pass through
+untouched. Only the fields that rows are looked up by are extracted from it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,18 @@ class PartRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tool_state(self) -> str | None:
-        """Of a call, how far it is. A preliminary output is none: whoever looks for calls without a result finds it."""
+        """The state of a call, None for other parts.
+
+        A call with a preliminary output counts as ``input-available``, so that queries for calls without a result find
+        it.
+        """
         if call_id_of(self.data) is None:
             return None
         return "input-available" if is_preliminary(self.data) else state_of(self.data)
 
 
 class MessageRow(MessageMetadata, msgspec.Struct, frozen=True, gc=False):
-    """One stored message with its parts in order. ``metadata`` holds the format's keys and whatever else was given."""
+    """One stored message with its parts in order. ``metadata`` holds the format's keys and any others given."""
 
     id: str
     session_id: str
@@ -58,7 +62,7 @@ class MessageRow(MessageMetadata, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def texts(self) -> list[str]:
-        """What its text parts say, each."""
+        """The text of each text part."""
         return texts_of(part.data for part in self.parts)
 
     @property
@@ -76,26 +80,28 @@ class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True, 
 
     @property
     def texts(self) -> list[str]:
-        """What its text parts say, each."""
+        """The text of each text part."""
         return texts_of(self.parts)
 
     @property
     def memo(self) -> dict[Any, Any]:
-        """What was worked out from this value, by whoever did: its size, its digest. It holds as long as the value is
-        there, since nothing in it ever changes; what is changed is another value, and begins with none."""
+        """Values derived from this message, such as its size or digest.
+
+        They stay valid because a message is immutable; a changed copy begins with an empty memo.
+        """
         return self.__dict__
 
 
 def copied(message: Message) -> Message:
-    """The same message, of which nothing is anybody else's."""
+    """Return a deep copy of the message."""
     parts, metadata = orjson.loads(orjson.dumps([message.parts, message.metadata]))
     return Message(message.id, message.role, parts, metadata)
 
 
 def shown_message(row: MessageRow, turn_id: str | None) -> Message:
-    """The row as a view shows it, naming the turn through which the view reached it.
+    """Return the row as a view shows it, with the turn through which the view reached it.
 
-    One that is damaged says so twice: in its metadata, and in a part at its end, for whoever shows parts alone.
+    A damaged message is marked in its metadata and by a part at its end, for clients that render only parts.
     """
     parts = [part.data for part in row.parts]
     if row.metadata:
@@ -110,7 +116,7 @@ def shown_message(row: MessageRow, turn_id: str | None) -> Message:
 
 
 def sent_message(row: MessageRow, turn_id: str, end: int | None = None) -> Message:
-    """The row as a model is sent it, without the parts from ``end`` on: one that is damaged as a stub."""
+    """Return the row as a model is sent it, without the parts from ``end`` on; a damaged message becomes a stub."""
     message = shown_message(row, turn_id)
     if DAMAGED not in row.metadata or row.damage is None:
         return message if end is None else msgspec.structs.replace(message, parts=message.parts[:end])

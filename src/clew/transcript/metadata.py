@@ -1,8 +1,7 @@
-"""Metadata: the keys clew knows in the free-form metadata of a message and of a session, and what they mean.
+"""The metadata keys of messages and sessions that clew knows, and their meaning.
 
-The dict is kept verbatim: keys nobody here knows pass through untouched. This module alone reads the known ones, for
-whoever has a value that carries metadata: it is the base class of those. A key of the wrong type reads as one that is
-not there.
+The dict is stored verbatim: unknown keys pass through untouched. Only this module reads the known keys; values with
+metadata inherit from its classes. A key with a value of the wrong type reads as missing.
 """
 
 from __future__ import annotations
@@ -60,30 +59,30 @@ __all__ = [
 ]
 
 BROKEN_OFF_USD: Final = "broken_off_usd"
-"""In a message's usage: what its calls cost that broke off."""
+"""In a message's usage: the cost of its interrupted calls."""
 VIEW_KEYS: Final = frozenset({"turn_id", "created_at", "user_message_id", "turn", "pruned", "unsent_from"})
-"""Metadata a view adds: the way to a message, and what is known of it elsewhere. It is never stored with one."""
+"""Metadata a view adds, such as how it reached the message. Never stored with a message."""
 
 STORE_KEYS: Final = frozenset({"usage", "hidden_at", "hidden_by", "queued_at", DAMAGED})
-"""Metadata that only the store's own writes set, each from one source; a stream that carries them is not believed."""
+"""Metadata written only by the store itself, each key from one source; values in a stream are ignored."""
 
 MAX_METADATA_BYTES: Final = 64 * 1024
 """The limit for the metadata a client sends for one message or one session, as JSON."""
 
 MAX_STORED_METADATA_BYTES: Final = 4 * MAX_METADATA_BYTES
-"""The limit with clew's own keys, such as the schema of an answer, so that all stored metadata can be imported."""
+"""The limit including clew's own keys, such as an output schema, so that stored metadata can be imported."""
 
-_MAX_VALUES: Final = 8
-"""How many times as large values may count as their JSON is: a digit and a comma count for eight bytes."""
+_VALUE_SIZE_FACTOR: Final = 8
+"""The factor by which values may exceed their JSON size: a digit and a comma count as eight bytes."""
 
 MAX_TITLE: Final = 500
 """The longest title or label of a session, in characters."""
 
 SNAPSHOT_KEY: Final = "snapshot_id"
-"""Names the state of the workspace before the prompt."""
+"""The id of the workspace snapshot taken before the prompt."""
 
 FALLBACK_KEY: Final = "fallback_for"
-"""Message metadata: the ``agent`` and the ``model`` that were to answer and are unknown here."""
+"""Message metadata: the ``agent`` and ``model`` that were requested but are unknown here."""
 
 OWN_MESSAGE_KEYS: Final = (
     VIEW_KEYS
@@ -91,33 +90,33 @@ OWN_MESSAGE_KEYS: Final = (
     | {"model", "agent", "client_message_id", "unattended", "output", "trigger", "synthetic", "summary", "compaction"}
     | {"cancelled_at", "cancelled_why", "clew", "came_from", SNAPSHOT_KEY, FALLBACK_KEY}
 )
-"""Message metadata that clew sets and reads. A client's own values for these keys are not stored."""
+"""Message metadata that clew sets and reads. A client's values for these keys are not stored."""
 
 PausedBy = Literal["person", "abort", "error", "restart"]
-"""Why a queue waits until a person speaks; what a ``person`` has paused, until one says go on."""
+"""Why a queue is paused until a person resumes it."""
 
 PAUSED_KEY: Final = "queue_paused"
-"""Session metadata: why its queue is paused. It is there only while something waits in it."""
+"""Session metadata: why its queue is paused. Present only while a message is queued."""
 
 
 NAMING_KEY: Final = "naming"
-"""Says that a session's title is clew's, and where from. Whoever gives it another takes this away."""
+"""Session metadata: how clew generated the title. Removed when the session is given another title."""
 
 
 MODE_KEY: Final = "permission_mode"
-"""Session metadata: how freely it works. It is not there while it asks."""
+"""Session metadata: its permission mode. Absent in the default mode, ``ask``."""
 
 
 PINNED_KEY: Final = "pinned"
-"""Session metadata: a person keeps it at the top of the list. It is not there otherwise."""
+"""Session metadata: a person pinned it to the top of the list. Absent otherwise."""
 
 
 PICKED_KEY: Final = "model_picked_at"
-"""Session metadata: when a person last chose its model, other than by a prompt that names one."""
+"""Session metadata: when a person last chose its model, other than in a prompt."""
 
 
 MODEL_WAS_KEY: Final = "model_was"
-"""Session metadata: the model of an imported session that could not be used here when it came."""
+"""Session metadata: the original model of an imported session, if it was not available here."""
 
 
 OWN_SESSION_KEYS: Final = frozenset(
@@ -126,11 +125,11 @@ OWN_SESSION_KEYS: Final = frozenset(
 """Session metadata that clew adds to what a client has given."""
 
 PLACE_KEYS: Final = ("workerId", "workspaceId")
-"""Session metadata: who works where, as other programs that share a folder of sessions call it."""
+"""Session metadata: the worker and the workspace, under the keys of other programs that share sessions."""
 
 
 class MessageMetadata:
-    """What the metadata of a message says."""
+    """Typed access to the metadata of a message."""
 
     __slots__ = ()
     role: Literal["user", "assistant", "system"]
@@ -138,7 +137,7 @@ class MessageMetadata:
 
     @property
     def is_prompt(self) -> bool:
-        """Said by a person or a trigger: nothing that clew put in the user's place."""
+        """True if a person or a trigger wrote it; False for user messages that clew inserted."""
         return self.role == "user" and not self.is_synthetic
 
     turn_id = TextKey("turn_id")
@@ -146,38 +145,38 @@ class MessageMetadata:
 
     @property
     def shown_at(self) -> int:
-        """When it came to be, as a view tells it."""
+        """The creation time as a view reports it."""
         at = self.metadata.get("created_at")
         return at if isinstance(at, int) else 0
 
     @property
     def is_synthetic(self) -> bool:
-        """Put into the conversation by clew, and said by nobody."""
+        """True if clew inserted it into the conversation."""
         return self.metadata.get("synthetic") is True
 
     @property
     def is_summary(self) -> bool:
-        """The summary of a compaction."""
+        """True for the summary of a compaction."""
         return self.metadata.get("summary") is True
 
     @property
     def is_attended(self) -> bool:
-        """Sent by somebody who is there to answer requests."""
+        """True if its sender is present to answer requests."""
         return self.metadata.get("unattended") is not True
 
     @property
     def is_triggered(self) -> bool:
-        """Sent by an event, a schedule or a webhook, and by no person."""
+        """True if an event, a schedule or a webhook sent it, not a person."""
         return "trigger" in self.metadata
 
     @property
     def fallback_for(self) -> Mapping[str, Any]:
-        """The agent and the model that were to write it and are unknown here."""
-        named = self.metadata.get(FALLBACK_KEY)
-        return named if isinstance(named, dict) else {}
+        """The requested agent and model, if they are unknown here."""
+        requested = self.metadata.get(FALLBACK_KEY)
+        return requested if isinstance(requested, dict) else {}
 
     client_message_id = TextKey("client_message_id")
-    """The id its sender gave it, by which a prompt sent twice is known."""
+    """The sender's id for it, by which a repeated prompt is recognised."""
 
     @property
     def asked_model(self) -> Any:
@@ -185,23 +184,23 @@ class MessageMetadata:
         return self.metadata.get("model")
 
     asked_agent = TextKey("agent")
-    """The agent it was sent to, where that is not the session's."""
+    """The agent it was sent to, if not the session's."""
 
     @property
     def asked_output(self) -> Mapping[str, Any] | None:
-        """The JSON Schema that the answer is to be a value of."""
+        """The JSON Schema of the requested structured output."""
         schema = self.metadata.get("output")
         return schema if isinstance(schema, dict) else None
 
     @property
     def queued_at(self) -> int | None:
-        """Since when it waits in the queue."""
+        """When it was queued; None if it is not in the queue."""
         at = self.metadata.get("queued_at")
         return at if isinstance(at, int) else None
 
     @property
     def is_cancelled(self) -> bool:
-        """Taken from the queue without being sent."""
+        """True if it was removed from the queue without being sent."""
         return "cancelled_at" in self.metadata
 
     cancelled_why = TextKey("cancelled_why")
@@ -209,11 +208,11 @@ class MessageMetadata:
     snapshot_id = TextKey(SNAPSHOT_KEY)
 
     damage = TextKey(DAMAGED)
-    """Why its text is not, or may not be, what was stored; None where nothing is known against it."""
+    """Why its content is not, or may not be, what was stored; None if there is no known damage."""
 
     @property
     def is_unreadable(self) -> bool:
-        """Not even its row could be read; what there is of it was put in its place."""
+        """True if not even its row could be read; a placeholder replaces it."""
         return self.metadata.get(DAMAGED) is UNREADABLE
 
     @property
@@ -222,7 +221,7 @@ class MessageMetadata:
 
 
 class SessionMetadata:
-    """What the metadata of a session says."""
+    """Typed access to the metadata of a session."""
 
     __slots__ = ()
     metadata: dict[str, Any]
@@ -231,8 +230,10 @@ class SessionMetadata:
 
     @property
     def naming(self) -> dict[str, Any] | None:
-        """How clew came by the title: ``by`` its first ``words`` or a ``model``, after how many vain ``tries``. None
-        when a person gave it, or nobody did."""
+        """How clew generated the title: ``by`` the first ``words`` or a ``model``, and after how many failed ``tries``.
+
+        None if a person set the title, or there is none.
+        """
         naming = self.metadata.get(NAMING_KEY)
         return naming if isinstance(naming, dict) else None
 
@@ -244,51 +245,51 @@ class SessionMetadata:
 
     @property
     def ephemeral(self) -> bool:
-        """Left out of lists."""
+        """True if it is left out of lists."""
         return self.metadata.get("ephemeral") is True
 
     @property
     def pinned(self) -> bool:
-        """Kept at the top of lists by a person."""
+        """True if a person pinned it to the top of lists."""
         return self.metadata.get(PINNED_KEY) is True
 
     def model_picked_since(self, asked_at: int) -> bool:
-        """Return whether its model was chosen after a prompt of that time was sent."""
+        """Return whether a person chose its model at or after ``asked_at``, the time a prompt was sent."""
         at = self.metadata.get(PICKED_KEY)
         return isinstance(at, int) and at >= asked_at
 
     @property
     def has_chosen_model(self) -> bool:
-        """Return whether a person chose its model, other than by a prompt that names one."""
+        """True if a person chose its model, other than in a prompt."""
         return PICKED_KEY in self.metadata
 
     @property
     def paused_by(self) -> PausedBy | None:
-        """Why its queue is paused; None while it is not."""
+        """Why its queue is paused; None if it is not."""
         why = self.metadata.get(PAUSED_KEY)
         return why if why in get_args(PausedBy) else None
 
     @property
     def mode(self) -> Mode:
-        """How freely it works where no rule of a person's says otherwise."""
+        """Its permission mode, applied where none of the user's rules decides."""
         return read_mode(self.metadata.get(MODE_KEY))
 
     system_prompt = TextKey("system_prompt")
-    """Stands in the place of the agent's own prompt."""
+    """Replaces the agent's own prompt."""
 
     @property
     def compaction(self) -> Any:
-        """Its own settings of compaction, as JSON; checked where they are used."""
+        """Its own compaction settings, as JSON; validated where they are used."""
         return self.metadata.get("compaction")
 
 
 def local_place(workspace_root: str | None) -> dict[str, str]:
-    """The place of a session that clew itself makes, for others to read."""
+    """Return the worker and workspace keys of a session created by clew, for other programs."""
     return dict(zip(PLACE_KEYS, ("local", workspace_root or "local"), strict=True))
 
 
 def usage_of(metadata: Mapping[str, Any]) -> Usage:
-    """The usage a message carries; none is zero, and so is one that is not readable."""
+    """Return the usage in the metadata of a message; zero if it is missing or unreadable."""
     try:
         return fit(metadata.get("usage", {}), Usage)
     except msgspec.ValidationError:
@@ -296,91 +297,91 @@ def usage_of(metadata: Mapping[str, Any]) -> Usage:
 
 
 def is_estimated(metadata: Mapping[str, Any]) -> bool:
-    """Whether the usage a message carries has an estimate in it."""
+    """Return whether the usage in the metadata of a message includes an estimate."""
     usage = metadata.get("usage")
     return isinstance(usage, Mapping) and usage.get("estimated") is True
 
 
 def broken_off_usd(metadata: Mapping[str, Any]) -> float:
-    """What the calls of a message cost that broke off, and so are no step of its turn."""
+    """Return the cost of a message's interrupted calls, which belong to no step of its turn."""
     usage = metadata.get("usage")
     cost = usage.get(BROKEN_OFF_USD) if isinstance(usage, Mapping) else None
     return float(cost) if isinstance(cost, int | float) else 0.0
 
 
 def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:
-    """When and by what a message was hidden from other readers, as it says (:mod:`clew.transcript.projection`)."""
+    """Return when and why a message was hidden from other readers (:mod:`clew.transcript.projection`)."""
     return metadata.get("hidden_at"), metadata.get("hidden_by")
 
 
 def cancelled(at: int, why: str) -> dict[str, Any]:
-    """What is noted on a message that was taken from the queue. It is in no turn, so for other readers it is hidden."""
+    """Return the metadata of a cancelled queued message. It belongs to no turn, so other readers see it as hidden."""
     return {"cancelled_at": at, "cancelled_why": why, "hidden_at": at, "hidden_by": "cancelled"}
 
 
 def hidden_if_cancelled(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a message as it is noted today: older versions did not hide what was cancelled."""
+    """Return the metadata with a cancelled message hidden, which older versions did not do."""
     at = metadata.get("cancelled_at")
     return {**metadata, "hidden_at": at, "hidden_by": "cancelled"} if isinstance(at, int) else metadata
 
 
 def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What of a stream's message metadata is stored with the message."""
+    """Return the metadata from a stream that is stored with the message."""
     return {key: value for key, value in (metadata or {}).items() if key not in VIEW_KEYS | STORE_KEYS}
 
 
 def from_client(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what of a client's message metadata is stored: all but the keys that mean something to clew."""
+    """Return the metadata from a client that is stored: all but the keys clew uses itself."""
     return {key: value for key, value in (metadata or {}).items() if key not in OWN_MESSAGE_KEYS}
 
 
 def check_metadata(metadata: Mapping[str, Any] | None, where: str = "metadata", most: int = MAX_METADATA_BYTES) -> None:
-    """Refuse metadata that a store could not keep, or that has more than ``most`` bytes as JSON."""
+    """Raise for metadata that no store can hold or that exceeds ``most`` bytes as JSON."""
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise InvalidInput(f"{where} is an object")
-    given = dict(metadata or {})
-    # Its size first, which takes no time: checking every value in megabytes would block all other requests.
+        raise InvalidInput(f"{where} must be an object")
+    plain = dict(metadata or {})
+    # Check the size first, which is fast: checking every value of megabytes would block all other requests.
     try:
-        size = len(orjson.dumps(given))
+        size = len(orjson.dumps(plain))
     except (TypeError, ValueError, RecursionError):
         size = 0
     check_metadata_size(size, where, most)
-    check_value(given, where, max_bytes=_MAX_VALUES * most)
+    check_value(plain, where, max_bytes=_VALUE_SIZE_FACTOR * most)
 
 
 def check_stored_metadata(metadata: Mapping[str, Any], own: Container[str], where: str) -> None:
-    """Refuse metadata over ``MAX_STORED_METADATA_BYTES``, or, without clew's ``own`` keys, over the client's limit."""
+    """Raise for metadata over ``MAX_STORED_METADATA_BYTES``, or over the client's limit without clew's ``own`` keys."""
     check_metadata(metadata, where, MAX_STORED_METADATA_BYTES)
     check_metadata({key: value for key, value in metadata.items() if key not in own}, where)
 
 
 def check_metadata_size(size: int, where: str = "metadata", most: int = MAX_METADATA_BYTES) -> None:
-    """Refuse metadata of so many bytes as JSON."""
+    """Raise for metadata of more than ``most`` bytes as JSON."""
     if size > most:
         raise UnsupportedValue(
-            f"{where} has {size:,} bytes as JSON; at most {most:,} are stored. Store the rest elsewhere, "
+            f"{where} has {size:,} bytes as JSON; the limit is {most:,}. Store the data elsewhere "
             "and a reference to it here",
             where=where,
         )
 
 
 def check_names(metadata: Mapping[str, Any]) -> None:
-    """Refuse a title or a label of a session that is not text or is longer than ``MAX_TITLE``."""
+    """Raise for a title or a label that is not text or is longer than ``MAX_TITLE``."""
     for key in ("title", "label"):
         value = metadata.get(key)
         if value is not None and not (isinstance(value, str) and len(value) <= MAX_TITLE):
-            raise InvalidInput(f"a {key} is text of at most {MAX_TITLE} characters")
+            raise InvalidInput(f"{key} must be text of at most {MAX_TITLE} characters")
 
 
 def named(old: Mapping[str, Any], title: str, by: str, tries: int) -> dict[str, Any]:
-    """What changes of a session's metadata when clew names it: nothing where a person has."""
+    """Return the metadata changes for a title generated by clew; empty if a person has set one."""
     if old.get("title") is not None and NAMING_KEY not in old:
         return {}
     return {"title": title, NAMING_KEY: {"by": by, "tries": tries} if tries else {"by": by}}
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
-    """``old`` with the keys of ``new`` set and those of ``drop`` gone; all other keys as they were."""
+    """Return ``old`` with the keys of ``new`` set and those of ``drop`` removed."""
     result = {**old, **new}
     for key in drop:
         result.pop(key, None)

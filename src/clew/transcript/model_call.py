@@ -1,6 +1,6 @@
-"""Model calls: one row for each time a model was asked, whatever for. All spend is the sum over them.
+"""Model calls: one row for each call of a model, for whatever purpose. All spend is the sum over them.
 
-A row is written when the call is asked, brought up to date with what the provider says, and closed once.
+A row is written when the call starts, updated with the provider's usage reports, and closed once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["CallEnd", "ModelCall", "Purpose", "brought_up_to_date", "without_ses
 
 Purpose = Literal["answer", "title", "summary"]
 CallEnd = Literal["asked", "completed", "failed", "cut", "aborted", "interrupted"]
-"""How a call ended; ``asked`` while it has not."""
+"""How a call ended; ``asked`` while it is open."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One call of a model: for what, what it used, when, and how it ended.
+    """One call of a model: its purpose, usage, times and end.
 
-    ``step`` is the place in its turn of the step it was asked for, whether that came to be booked or not. ``tools_ms``
-    is how long the tools it asked for took. ``estimated``: the provider did not say all of the usage.
+    ``step`` is the index of its step in the turn, recorded or not. ``tools_ms`` is the duration of the tools it called.
+    ``estimated`` means that the provider did not report all of the usage.
     """
 
     id: str
@@ -51,12 +51,12 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def day(self) -> str:
-        """The day it was asked, in UTC."""
+        """The day it was made, in UTC."""
         return datetime.fromtimestamp(self.asked_at / 1000, UTC).date().isoformat()
 
 
 def brought_up_to_date(held: ModelCall | None, new: ModelCall) -> ModelCall:
-    """The row as it is kept: a closed one takes nothing but the time of its tools, one without session stays so."""
+    """Return the row to store: a closed one changes only in tool time, one without a session stays so."""
     if held is None:
         return new
     if not held.is_open:
@@ -65,5 +65,5 @@ def brought_up_to_date(held: ModelCall | None, new: ModelCall) -> ModelCall:
 
 
 def without_session(call: ModelCall) -> ModelCall:
-    """The row as it outlives its session."""
+    """Return the row as it is stored after its session is deleted."""
     return msgspec.structs.replace(call, session_id=None, turn_id=None, message_id=None)

@@ -1,7 +1,7 @@
-"""Packed rows: the messages of a session on its way from a file to a store, each made anew whenever it is asked for.
+"""Packed rows: the messages of a session between a file and a store, decoded each time they are read.
 
-As values they take several times as much memory as the file they came from. Packed they lie in a temporary file, where
-they are more than a little, and in memory where there is no room for one.
+Decoded, they take several times as much memory as the file they came from. Packed rows beyond a small buffer are in a
+temporary file, or in memory if there is no disk space for one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _Part: TypeAlias = tuple[str, int, dict[str, Any], int, int]
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack_row: Final = msgspec.msgpack.Decoder(tuple[str, str, Role, int, int, dict[str, Any], list[_Part]]).decode
 _unpack_parts: Final = msgspec.msgpack.Decoder(list[_Part]).decode
-_UNPACKABLE: Final = (OverflowError, RecursionError, TypeError, UnicodeError)
-"""What is raised for values that no store keeps; they are refused by whoever checks the row."""
-_IN_MEMORY: Final = 1 << 20
-_AT_ONCE: Final = 1 << 18
-"""So many bytes are read at once by whoever goes through all rows."""
+_PACK_ERRORS: Final = (OverflowError, RecursionError, TypeError, UnicodeError)
+"""Raised for values that no store can hold; the row is rejected later, when it is checked."""
+_MAX_MEMORY_BYTES: Final = 1 << 20
+_READ_BYTES: Final = 1 << 18
+"""Bytes read at a time when iterating over all rows."""
 
 
 class _Spool:
-    """Bytes one after the other, the newest in memory and the others in a file that has no name."""
+    """An append-only buffer: the newest bytes in memory, the others in an unnamed file."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -44,23 +44,23 @@ class _Spool:
     def add(self, data: bytes) -> None:
         self._newest += data
         self.size += len(data)
-        if self._has_room and len(self._newest) >= _IN_MEMORY:
+        if self._has_room and len(self._newest) >= _MAX_MEMORY_BYTES:
             self._spill()
 
     def read(self, begin: int, end: int) -> bytes:
-        """What was added from there to there, by whole additions."""
+        """Return the bytes in a range that spans whole additions."""
         found = b""
         if self._file is not None and begin < self._spilled:
             found = os.pread(self._file, min(end, self._spilled) - begin, begin)
         found += self._newest[max(begin - self._spilled, 0) : max(end - self._spilled, 0)]
         if len(found) != end - begin:
-            raise InternalError("a temporary file was cut")
+            raise InternalError("a temporary file was truncated")
         return found
 
     def _spill(self) -> None:
         try:
             if self._file is None:
-                file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # as long as this is there
+                file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed with the spool
                 weakref.finalize(self, file.close)
                 self._file = file.fileno()
             written = 0
@@ -74,7 +74,7 @@ class _Spool:
 
 
 class PackedRows(Sequence[MessageRow]):
-    """Rows in their order. Nothing of one is shared with the same row asked for another time."""
+    """A sequence of packed rows. Each access returns a new row that shares nothing with earlier ones."""
 
     def __init__(self, rows: Iterable[MessageRow] = ()) -> None:
         self._spool = _Spool()
@@ -83,7 +83,7 @@ class PackedRows(Sequence[MessageRow]):
         for row in rows:
             try:
                 self._spool.add(_pack((*msgspec.structs.astuple(row)[:-1], _plain(row.parts))))
-            except _UNPACKABLE:
+            except _PACK_ERRORS:
                 self._odd[len(self)] = row
             self._ends.append(self._spool.size)
 
@@ -91,35 +91,35 @@ class PackedRows(Sequence[MessageRow]):
         return len(self._ends) - 1
 
     @overload
-    def __getitem__(self, place: int) -> MessageRow: ...
+    def __getitem__(self, index: int) -> MessageRow: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Sequence[MessageRow]: ...
+    def __getitem__(self, index: slice) -> Sequence[MessageRow]: ...
 
-    def __getitem__(self, place: int | slice) -> MessageRow | Sequence[MessageRow]:
-        if isinstance(place, slice):
-            return tuple(self[n] for n in range(len(self))[place])
-        place = range(len(self))[place]
-        return self._row(place, self._spool.read(self._ends[place], self._ends[place + 1]))
+    def __getitem__(self, index: int | slice) -> MessageRow | Sequence[MessageRow]:
+        if isinstance(index, slice):
+            return tuple(self[n] for n in range(len(self))[index])
+        index = range(len(self))[index]
+        return self._row(index, self._spool.read(self._ends[index], self._ends[index + 1]))
 
     def __iter__(self) -> Iterator[MessageRow]:
-        place, ends = 0, self._ends
-        while place < len(self):
-            begin, last = ends[place], place + 1
-            while last < len(self) and ends[last + 1] - begin <= _AT_ONCE:
+        at, ends = 0, self._ends
+        while at < len(self):
+            begin, last = ends[at], at + 1
+            while last < len(self) and ends[last + 1] - begin <= _READ_BYTES:
                 last += 1
-            held = memoryview(self._spool.read(begin, ends[last]))
-            for n in range(place, last):
-                yield self._row(n, held[ends[n] - begin : ends[n + 1] - begin])
-            place = last
+            data = memoryview(self._spool.read(begin, ends[last]))
+            for n in range(at, last):
+                yield self._row(n, data[ends[n] - begin : ends[n + 1] - begin])
+            at = last
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, tuple | PackedRows) and tuple(self) == tuple(other)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _row(self, place: int, packed: bytes | memoryview) -> MessageRow:
-        if (odd := self._odd.get(place)) is not None:
+    def _row(self, index: int, packed: bytes | memoryview) -> MessageRow:
+        if (odd := self._odd.get(index)) is not None:
             return odd
         id_, session_id, role, created_at, updated_at, metadata, parts = _unpack_row(packed)
         rows = tuple(PartRow(*part) for part in parts)
@@ -127,7 +127,7 @@ class PackedRows(Sequence[MessageRow]):
 
 
 class PackedParts:
-    """Parts of messages that are not whole yet, packed a few at a time."""
+    """Parts of incomplete messages, packed a few at a time."""
 
     def __init__(self) -> None:
         self._spool = _Spool()
@@ -135,11 +135,11 @@ class PackedParts:
         self._odd: dict[int, tuple[PartRow, ...]] = {}
 
     def add(self, parts: Iterable[PartRow]) -> int:
-        """Keep these; their number."""
+        """Store these parts and return their number."""
         number, parts = len(self._ends) - 1, tuple(parts)
         try:
             self._spool.add(_pack(_plain(parts)))
-        except _UNPACKABLE:
+        except _PACK_ERRORS:
             self._odd[number] = parts
         self._ends.append(self._spool.size)
         return number
@@ -152,18 +152,18 @@ class PackedParts:
 
 
 def mapped(rows: Sequence[MessageRow], change: Callable[[MessageRow], MessageRow]) -> Sequence[MessageRow]:
-    """The rows, each changed; packed where they were."""
-    return _as(rows, map(change, rows))
+    """Return the rows, each changed; packed if they were."""
+    return _like(rows, map(change, rows))
 
 
 def sorted_rows(rows: Sequence[MessageRow]) -> Sequence[MessageRow]:
-    """The rows in the order of (created_at, id); packed where they were."""
-    order = [(row.created_at, row.id, place) for place, row in enumerate(rows)]
-    return _as(rows, (rows[place] for _, _, place in sorted(order)))
+    """Return the rows in the order of (created_at, id); packed if they were."""
+    order = [(row.created_at, row.id, index) for index, row in enumerate(rows)]
+    return _like(rows, (rows[index] for _, _, index in sorted(order)))
 
 
-def _as(rows: Sequence[MessageRow], made: Iterable[MessageRow]) -> Sequence[MessageRow]:
-    return PackedRows(made) if isinstance(rows, PackedRows) else tuple(made)
+def _like(rows: Sequence[MessageRow], new: Iterable[MessageRow]) -> Sequence[MessageRow]:
+    return PackedRows(new) if isinstance(rows, PackedRows) else tuple(new)
 
 
 def _plain(parts: Iterable[PartRow]) -> list[tuple[Any, ...]]:

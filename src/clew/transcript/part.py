@@ -1,12 +1,11 @@
-"""A part: one piece of a message, as the AI SDK writes it down. Typed access to what is in it.
+"""Typed access to a part: one piece of a message in the AI SDK's shape.
 
-The dict is the part and is kept verbatim: keys and kinds nobody here knows pass through untouched. This module alone
-knows the keys; everybody else asks it. It reads what anybody may have stored, so a key of the wrong type reads as one
-that is not there.
+The dict is the part and is stored verbatim: unknown keys and kinds pass through untouched. Only this module knows the
+keys; other modules call it. Stored parts may hold anything, so a key with a value of the wrong type reads as missing.
 
-A part is a *call* when its kind says so (``tool-NAME``, or ``dynamic-tool`` with the name in a key of its own) and it
-has an id. The states of a call are :mod:`clew.transcript.tool_state`; what a chunk makes of a part is
-:mod:`clew.transcript.fold_part`.
+A part is a *call* when its kind says so (``tool-NAME``, or ``dynamic-tool`` with the name in its own key) and it has an
+id. The states of a call are defined in :mod:`clew.transcript.tool_state`; :mod:`clew.transcript.fold_part` applies
+chunks to parts.
 """
 
 from __future__ import annotations
@@ -26,28 +25,28 @@ Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"
 KEPT_PART: Final = "data-kept"
-"""Holds records of another program that have no place here. It is neither shown nor sent."""
+"""Holds records imported from another program that have no equivalent in clew. Neither shown nor sent."""
 MOST_FILES: Final = 200
-"""So many files that were read, and as many that were changed, a compaction names; of others it says how many."""
+"""Read files, and as many modified ones, that a compaction lists by name; the rest are only counted."""
 STEP_START: Final = "step-start"
 UNSEEN: Final = frozenset({STEP_START, KEPT_PART})
 """Kinds of parts that are not shown to people."""
 OWN: Final = "clew"
-"""Whose ``providerMetadata`` is clew's own."""
+"""The key of clew's own data in ``providerMetadata``."""
 ANSWER_KEYS: Final = ("answered_by", "via", "answered_at")
-"""What is stored with the answer to a request, or to a question: who gave it, through which front, and when."""
+"""Keys stored with an answer: who gave it, through which front end, and when."""
 MOST_GIVEN_TEXT: Final = 30_000
-"""Characters of a text file that a call gave which a model is sent."""
-_CHILD: Final = "session_id"
-_CHILD_TOLD: Final = frozenset({_CHILD, "steps", "tokens", "cost_usd", "text", "tool", "doing"})
-"""All that is told of a subagent while it works."""
-_NOTED: Final = ("size", "width", "height", "pages")
+"""Characters sent to a model of a text file that a tool call returned."""
+_CHILD_ID_KEY: Final = "session_id"
+_CHILD_KEYS: Final = frozenset({_CHILD_ID_KEY, "steps", "tokens", "cost_usd", "text", "tool", "doing"})
+"""All keys a call reports about a running subagent."""
+_MEASURED_KEYS: Final = ("size", "width", "height", "pages")
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?", re.ASCII)
 
 
 def kind_of(part: Part) -> str:
-    """Its type; ``unknown`` for a part without one."""
+    """Return the type of a part; ``unknown`` if it has none."""
     kind = part.get("type")
     return kind if isinstance(kind, str) else "unknown"
 
@@ -61,22 +60,22 @@ def text_part(text: str) -> dict[str, Any]:
 
 
 def text_of(part: Part, *kinds: str) -> str | None:
-    """The text of a part of these kinds (none given: of a ``text``); None for any other part."""
+    """Return the text of a part of these kinds (default: ``text``); None for any other part."""
     return text_at(part, "text") if kind_of(part) in (kinds or ("text",)) else None
 
 
 def cut_text(part: Part, length: int) -> dict[str, Any]:
-    """Return a part that streams text with no more of it than that, ended."""
+    """Return a streaming text part truncated to ``length`` characters and marked as done."""
     return {**part, "text": part["text"][:length], **({"state": "done"} if "state" in part else {})}
 
 
 def texts_of(parts: Iterable[Part]) -> list[str]:
-    """What the text parts among these say, each; nothing that clew put there."""
+    """Return the text of each text part, without clew's own notices."""
     return [text for part in parts if (text := text_of(part)) is not None and not is_notice(part)]
 
 
 def notice_part(text: str) -> dict[str, Any]:
-    """A text that clew puts in front of a person's own, in what a model is sent."""
+    """Return a text part that clew inserts before a person's text in a request."""
     return {**text_part(text), "providerMetadata": {OWN: {"notice": True}}}
 
 
@@ -85,42 +84,42 @@ def is_notice(part: Part) -> bool:
 
 
 def first_words(text: str, length: int) -> str:
-    """The beginning of a text as one line of at most ``length`` characters."""
-    # Only a text of nothing but blanks loses by this, and a text of megabytes is not split for one line.
+    """Return the start of a text as one line of at most ``length`` characters."""
+    # Limit the input, so that a text of megabytes is not split for one line.
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
 def steps_in(parts: Iterable[Part]) -> list[int]:
-    """At which index each step begins."""
+    """Return the index at which each step begins."""
     return [index for index, part in enumerate(parts) if part.get("type") == STEP_START]
 
 
 def data_values(parts: Iterable[Part], kind: str) -> list[Any]:
-    """What the ``data-KIND`` parts hold, whatever that is."""
+    """Return the values of all ``data-KIND`` parts, whatever their type."""
     return [part.get("data") for part in parts if kind_of(part) == f"data-{kind}"]
 
 
 def data_of(part: Part, kind: str) -> dict[str, Any] | None:
-    """What a data part of this kind holds; None for any other part."""
-    held = part.get("data") if part.get("type") == kind else None
-    return held if isinstance(held, dict) else None
+    """Return the object in a data part of this kind; None for any other part."""
+    data = part.get("data") if part.get("type") == kind else None
+    return data if isinstance(data, dict) else None
 
 
 def with_fewer_files(part: Part) -> dict[str, Any]:
-    """A part as it is shown: of a compaction that names more files than it may, the last of them and a count."""
-    told = data_of(part, COMPACTION_PART) or {}
+    """Return the part as shown: a compaction lists at most ``MOST_FILES`` files per kind and counts the rest."""
+    data = data_of(part, COMPACTION_PART) or {}
     fewer: dict[str, Any] = {}
     for key in ("read_files", "modified_files"):
-        names, more = told.get(key), told.get(f"more_{key}")
+        names, more = data.get(key), data.get(f"more_{key}")
         if isinstance(names, list) and len(names) > MOST_FILES:
-            left_out = len(names) - MOST_FILES + (more if isinstance(more, int) else 0)
-            fewer |= {key: names[-MOST_FILES:], f"more_{key}": left_out}
-    return {**part, "data": {**told, **fewer}} if fewer else {**part}
+            omitted = len(names) - MOST_FILES + (more if isinstance(more, int) else 0)
+            fewer |= {key: names[-MOST_FILES:], f"more_{key}": omitted}
+    return {**part, "data": {**data, **fewer}} if fewer else {**part}
 
 
 def steps_of(parts: Iterable[Part]) -> list[list[Part]]:
-    """The parts step by step, without what only begins one; the first may have no beginning."""
+    """Group the parts by step, without the step markers. The first step may have no marker."""
     steps: list[list[Part]] = [[]]
     for part in parts:
         if kind_of(part) == STEP_START:
@@ -131,14 +130,14 @@ def steps_of(parts: Iterable[Part]) -> list[list[Part]]:
 
 
 def provider_data(part: Part, provider_id: str) -> Mapping[str, Any] | None:
-    """What a provider noted with a text or a call of its own, to be given back; None where it noted nothing."""
-    about = part.get("callProviderMetadata" if is_call(part) else "providerMetadata")
-    own = about.get(provider_id) if isinstance(about, Mapping) else None
+    """Return what a provider attached to a text or call and expects back; None if it attached nothing."""
+    metadata = part.get("callProviderMetadata" if is_call(part) else "providerMetadata")
+    own = metadata.get(provider_id) if isinstance(metadata, Mapping) else None
     return own if isinstance(own, Mapping) else None
 
 
 def seal_of(part: Part, names: Iterable[str]) -> Mapping[str, Any] | None:
-    """Return what the first of these providers noted with a reasoning; None where none of them made it."""
+    """Return the data the first of these providers attached to a reasoning; None if none of them wrote it."""
     return next((own for name in names if (own := provider_data(part, name)) is not None), None)
 
 
@@ -150,7 +149,7 @@ def is_call(part: Part) -> bool:
 
 
 def call_id_of(part: Part) -> str | None:
-    """The id of a tool call; None for any other part."""
+    """Return the id of a tool call; None for any other part."""
     id_, kind = part.get("toolCallId"), part.get("type")
     if not isinstance(id_, str) or not isinstance(kind, str):
         return None
@@ -158,7 +157,7 @@ def call_id_of(part: Part) -> str | None:
 
 
 def tool_name(part: Part) -> str:
-    """The tool a call names; empty for any other part."""
+    """Return the tool a call names; empty for any other part."""
     if not is_call(part):
         return ""
     kind = kind_of(part)
@@ -166,14 +165,14 @@ def tool_name(part: Part) -> str:
 
 
 def input_of(part: Part) -> Any:
-    """The arguments of a call; as far as they were written, where they are not whole."""
+    """Return the arguments of a call; the raw input so far while they are incomplete."""
     return part.get("input", part.get("rawInput"))
 
 
 def input_text(part: Part) -> str:
-    """The arguments of a call as they are sent."""
-    given = input_of(part)
-    return "" if given is None else _as_text(given)
+    """Return the arguments of a call as text, as they are sent."""
+    arguments = input_of(part)
+    return "" if arguments is None else _as_text(arguments)
 
 
 def output_of(part: Part) -> Any:
@@ -181,15 +180,20 @@ def output_of(part: Part) -> Any:
 
 
 def exit_code_of(part: Part) -> int | None:
-    """How a command of ``bash`` ended, a signal as a negative number; None for any other part; old outputs are text."""
+    """Return the exit code of a ``bash`` call, negative for a signal; None for any other part.
+
+    Older outputs are plain text and have none.
+    """
     output = part.get("output") if tool_name(part) == "bash" else None
     code = output.get("exit_code") if isinstance(output, Mapping) and text_at(output, "text") is not None else None
     return code if isinstance(code, int) else None
 
 
 def read_output(part: Part) -> Any:
-    """The output of a call as a model reads it: of a command its text, which says how it ended, or what it has
-    written so far."""
+    """Return the output of a call as a model reads it.
+
+    For a command this is its text, which includes how it ended, or what it has printed so far.
+    """
     output = part.get("output")
     written = exit_code_of(part) is not None or (is_preliminary(part) and tool_name(part) == "bash")
     text = text_at(output, "text") if written and isinstance(output, Mapping) else None
@@ -197,7 +201,7 @@ def read_output(part: Part) -> Any:
 
 
 def output_text(part: Part) -> str | None:
-    """The output of a completed call as text; None for any other part."""
+    """Return the output of a completed call as text; None for any other part."""
     return _as_text(read_output(part)) if is_call(part) and state_of(part) == "output-available" else None
 
 
@@ -206,7 +210,7 @@ def error_text(part: Part) -> str | None:
 
 
 def result_text(part: Part) -> str:
-    """The output, the error, or why it was denied; empty for a call that has no result, and for any other part."""
+    """Return the output, the error or the reason for denial as text; empty without a result and for other parts."""
     if not is_call(part):
         return ""
     match state_of(part):
@@ -221,29 +225,29 @@ def result_text(part: Part) -> str:
 
 
 def approval_of(part: Part) -> Mapping[str, Any]:
-    """What a human was asked about the call, and said; empty where nobody was."""
-    asked = part.get("approval")
-    return asked if isinstance(asked, Mapping) else {}
+    """Return the approval request of a call and its answer; empty if there was none."""
+    approval = part.get("approval")
+    return approval if isinstance(approval, Mapping) else {}
 
 
 def answer_note_of(part: Part) -> Mapping[str, Any]:
-    """Return who answered the request of a call, when and through which front; empty without an answer."""
+    """Return who answered the request of a call, when and through which front end; empty without an answer."""
     about = part.get("resultProviderMetadata")
     result = about.get(OWN) if isinstance(about, Mapping) else None
-    for held in (approval_of(part), result):
-        if isinstance(held, Mapping) and "answered_at" in held:
-            return {key: held[key] for key in ANSWER_KEYS if key in held}
+    for value in (approval_of(part), result):
+        if isinstance(value, Mapping) and "answered_at" in value:
+            return {key: value[key] for key in ANSWER_KEYS if key in value}
     return {}
 
 
 def with_claims(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part of another host: who answered a call there is what its file claims, and kept as that."""
+    """Return an imported part with its answer recorded as a claim: nothing proves who answered on another host."""
 
-    def claimed(held: Any) -> Any:
-        if not isinstance(held, Mapping) or not held.keys() & set(ANSWER_KEYS):
-            return held
-        claims = {key: held[key] for key in ANSWER_KEYS if key in held}
-        return {**{key: one for key, one in held.items() if key not in claims}, "claimed": claims}
+    def claimed(value: Any) -> Any:
+        if not isinstance(value, Mapping) or not value.keys() & set(ANSWER_KEYS):
+            return value
+        claims = {key: value[key] for key in ANSWER_KEYS if key in value}
+        return {**{key: item for key, item in value.items() if key not in claims}, "claimed": claims}
 
     if not is_call(part):
         return {**part}
@@ -255,75 +259,80 @@ def with_claims(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def change_of(part: Part) -> Mapping[str, Any] | None:
-    """What a call made of its file, as a difference; before it has, what its request says that it would."""
+    """Return the diff a call made to its file; before it ran, the diff its request proposes."""
     about = part.get("resultProviderMetadata")
-    for held in (about.get(OWN) if isinstance(about, Mapping) else None, approval_of(part).get("descriptor")):
-        change = held.get("change") if isinstance(held, Mapping) else None
+    for source in (about.get(OWN) if isinstance(about, Mapping) else None, approval_of(part).get("descriptor")):
+        change = source.get("change") if isinstance(source, Mapping) else None
         if isinstance(change, Mapping):
             return change
     return None
 
 
 def is_preliminary(part: Part) -> bool:
-    """What the call has given is not its result."""
+    """Return whether the output of the call is not yet its final result."""
     return part.get("preliminary") is True
 
 
 def is_open_call(part: Part) -> bool:
-    """A call without its result: it runs, or waits for a human."""
+    """Return whether a call has no final result yet: it is running, or waiting for a person."""
     return is_call(part) and (not (state_of(part) or "").startswith("output-") or is_preliminary(part))
 
 
 def is_growing(part: Part) -> bool:
-    """Whether more of it may still come: a text that streams, a call without its final result, data with an id."""
+    """Return whether the part may still change: a streaming text, an open call, or data with an id."""
     if is_call(part):
         return is_open_call(part)
     return state_of(part) == "streaming" or ("id" in part and kind_of(part).startswith("data-"))
 
 
 def close_call(part: Part, reason: str) -> dict[str, Any]:
-    """An open call ended as an error. What nobody answered is gone; a yes stays, for it may have had effects, and so
-    does what it had given so far."""
+    """End an open call as an error.
+
+    An unanswered request is dropped. An approval stays, because the call may have had effects, and so does the output
+    so far.
+    """
     ended = ("approval", "inputEncoding", "rawInput", "output", "preliminary")
-    left = {key: value for key, value in part.items() if key not in ended}
-    given = output_text(part) if is_preliminary(part) else None
-    reason = f"{reason}\n\nbefore that it gave:\n{given}" if given else reason
+    rest = {key: value for key, value in part.items() if key not in ended}
+    output_so_far = output_text(part) if is_preliminary(part) else None
+    reason = f"{reason}\n\nbefore that it gave:\n{output_so_far}" if output_so_far else reason
     if approval_of(part).get("approved") is True:
-        left["approval"] = part["approval"]
+        rest["approval"] = part["approval"]
     if child := child_data(output_of(part)):
-        left["resultProviderMetadata"] = {OWN: child}
-    left.setdefault("input", {})
-    return {**left, "state": "output-error", "errorText": reason}
+        rest["resultProviderMetadata"] = {OWN: child}
+    rest.setdefault("input", {})
+    return {**rest, "state": "output-error", "errorText": reason}
 
 
 def is_subagent_call(part: Part) -> bool:
-    """Return whether a subagent works for a call: one of the tool ``task``, or one that has told of its child."""
+    """Return whether a subagent runs for a call: it is a ``task`` call, or its output names a child session."""
     return kind_of(part) == "tool-task" or bool(child_data(output_of(part)))
 
 
 def child_data(report: object) -> dict[str, Any]:
-    """Of what a call has told of its subagent, what people still want to know when it has no result: which session that
-    is, and what it took. Nothing where it has told of none, or of more than is ever told of one."""
-    if not isinstance(report, Mapping) or not report.keys() <= _CHILD_TOLD:
+    """Return the session and the usage of a subagent from the report of its call.
+
+    Empty if the report names no session or has keys that no such report has.
+    """
+    if not isinstance(report, Mapping) or not report.keys() <= _CHILD_KEYS:
         return {}
-    if not is_session_id(report.get(_CHILD), SessionIdForm.SHARED):
+    if not is_session_id(report.get(_CHILD_ID_KEY), SessionIdForm.SHARED):
         return {}
-    taken = {key: report[key] for key in ("steps", "tokens", "cost_usd") if type(report.get(key)) in (int, float)}
-    return {_CHILD: report[_CHILD], **taken}
+    usage = {key: report[key] for key in ("steps", "tokens", "cost_usd") if type(report.get(key)) in (int, float)}
+    return {_CHILD_ID_KEY: report[_CHILD_ID_KEY], **usage}
 
 
 def halve(part: Part, least: int) -> list[dict[str, Any]]:
-    """Two parts that say what the one says; only the one where it has no text of more than ``least`` characters."""
+    """Split a part into two with the same content; return it alone if it has no text longer than ``least``."""
     if not is_call(part):
         text = text_of(part) or ""
         middle = len(text) // 2
         return [{**part, "text": text[:middle]}, {**part, "text": text[middle:]}] if len(text) > least else [{**part}]
-    given, result = input_text(part), result_text(part)
+    arguments, result = input_text(part), result_text(part)
     key = {"output-available": "output", "output-error": "errorText"}.get(str(state_of(part)))
-    if len(given) > max(len(result), least):
-        middle = len(given) // 2
-        goes_on = {"state": "output-available", "output": "(more of this call follows)"}
-        return [{**part, "input": given[:middle], **goes_on}, {**part, "input": given[middle:]}]
+    if len(arguments) > max(len(result), least):
+        middle = len(arguments) // 2
+        continued = {"state": "output-available", "output": "(more of this call follows)"}
+        return [{**part, "input": arguments[:middle], **continued}, {**part, "input": arguments[middle:]}]
     if key is not None and len(result) > least:
         middle = len(result) // 2
         return [{**part, key: result[:middle]}, {**part, key: result[middle:], "input": "(continued)"}]
@@ -334,26 +343,26 @@ def halve(part: Part, least: int) -> list[dict[str, Any]]:
 
 
 def file_name_of(part: Part) -> str | None:
-    """What a file is called; that of a call's noted it, since a stream of v6 has no place for names."""
+    """Return the name of a file. Tool files store it in their metadata, since v6 file chunks have no name field."""
     return text_at(part, "filename") or text_at(provider_data(part, OWN) or {}, "name")
 
 
 def giver_of(part: Part) -> str | None:
-    """Return the id of the call that gave a file; None for other parts. Imported files name it ``result_of``."""
+    """Return the id of the call that produced a file; None for other parts. Imported files use ``result_of``."""
     own = provider_data(part, OWN) if kind_of(part) == "file" else None
     return None if own is None else text_at(own, "call") or text_at(own, "result_of")
 
 
 def stub_file(part: Part, text: str) -> dict[str, Any]:
-    """A file that a call gave, as a text in its place; whose it is and its name stay."""
-    own = {key: value for key, value in (provider_data(part, OWN) or {}).items() if key not in _NOTED}
+    """Return a tool file with its content replaced by a text; its origin and name stay."""
+    own = {key: value for key, value in (provider_data(part, OWN) or {}).items() if key not in _MEASURED_KEYS}
     body = base64.b64encode(text.encode("utf-8", "replace")).decode()
     url = f"data:text/plain;base64,{body}"
     return {**part, "mediaType": "text/plain", "url": url, "providerMetadata": {OWN: own}}
 
 
 def name_of(part: Part) -> str | None:
-    """What a file or a source is called: its name, its title, or where it lies."""
+    """Return the label of a file or source: its name, its title, or its URL."""
     return file_name_of(part) or text_at(part, "title") or url_of(part)
 
 
@@ -362,7 +371,7 @@ def media_type_of(part: Part) -> str | None:
 
 
 def is_text_type(media_type: str) -> bool:
-    """Whether this is what a text is called."""
+    """Return whether a media type denotes text."""
     return _TEXT_TYPES.fullmatch(media_type) is not None
 
 
@@ -371,18 +380,18 @@ def url_of(part: Part) -> str | None:
 
 
 def blob_url(sha256: str) -> str:
-    """What a stored file part names instead of the bytes."""
+    """Return the URL that a stored file part has in place of its bytes."""
     return f"/api/blobs/{sha256}"
 
 
 def blob_of(part: Part) -> str | None:
-    """The digest of the blob a file part names; None for one that names none, and for any other part."""
-    named = _BLOB.fullmatch(url_of(part) or "") if part.get("type") == "file" else None
-    return named[1] if named else None
+    """Return the digest of the blob a file part refers to; None for any other part."""
+    match = _BLOB.fullmatch(url_of(part) or "") if part.get("type") == "file" else None
+    return match[1] if match else None
 
 
 def bytes_in(url: str) -> bytes | None:
-    """The bytes of a ``data:`` URL; None for any other, which is nothing this side may fetch."""
+    """Return the bytes of a ``data:`` URL; None for any other URL, since the server must not fetch it."""
     head, comma, data = url.partition(",")
     if not head.startswith("data:") or not comma:
         return None
@@ -395,16 +404,16 @@ def bytes_in(url: str) -> bytes | None:
 
 
 def stored_file(part: Part, sha256: str, media_type: str, noted: Mapping[str, int]) -> dict[str, Any]:
-    """A file part that names its blob instead of the bytes, with what is ``noted`` of them.
+    """Return a file part that refers to a blob, with the metadata measured from its bytes in ``noted``.
 
-    That is their ``size`` and, where it is known, the ``width`` and ``height`` of a picture or the ``pages`` of a
-    document. A client that notes such things itself is not believed.
+    These are its ``size`` and, if known, the ``width`` and ``height`` of an image or the ``pages`` of a document.
+    Values a client sends for these keys are discarded.
     """
-    about = part.get("providerMetadata")
-    about = about if isinstance(about, Mapping) else {}
-    own = {key: value for key, value in (provider_data(part, OWN) or {}).items() if key not in _NOTED}
-    metadata = {**about, OWN: {**own, **noted}}
-    return {**part, "url": blob_url(sha256), "mediaType": media_type, "providerMetadata": metadata}
+    metadata = part.get("providerMetadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    own = {key: value for key, value in (provider_data(part, OWN) or {}).items() if key not in _MEASURED_KEYS}
+    merged = {**metadata, OWN: {**own, **noted}}
+    return {**part, "url": blob_url(sha256), "mediaType": media_type, "providerMetadata": merged}
 
 
 def without_notes(part: Part) -> dict[str, Any]:
@@ -417,19 +426,19 @@ def without_notes(part: Part) -> dict[str, Any]:
 
 
 def noted_of(part: Part, key: str) -> int | None:
-    """What was noted of a file when it was taken in, such as its ``size``: a request is sized without reading it."""
-    noted = (provider_data(part, OWN) or {}).get(key)
-    return noted if isinstance(noted, int) and noted >= 0 else None
+    """Return a number measured when the file was stored, such as its ``size``, so that its bytes need not be read."""
+    value = (provider_data(part, OWN) or {}).get(key)
+    return value if isinstance(value, int) and value >= 0 else None
 
 
 def text_at(value: Mapping[str, Any], key: str) -> str | None:
-    """The text under a key; None for what is not there, or no text."""
+    """Return the text under a key; None if it is missing or not text."""
     text = value.get(key)
     return text if isinstance(text, str) else None
 
 
 class TextKey:
-    """An attribute that is the text under a key of its object's metadata, or of another bag of it; None without."""
+    """A descriptor for the text under a key of an object's metadata, or of another mapping of it; None if missing."""
 
     def __init__(self, key: str, bag: str = "metadata") -> None:
         self._key, self._bag = key, bag

@@ -1,7 +1,8 @@
-"""The portable session: one session as one value, with all that hangs on it, whatever store it was in.
+"""The portable session: one session with all its data as one value, independent of the store it came from.
 
-Branches, conversions, exports and imports carry a session as this. It holds the rows themselves, so a field that a row
-gains travels by itself; what a way leaves behind it says by name: :data:`AT_HOME` for files, ``CopyLine`` for branches.
+Branches, conversions, exports and imports carry a session in this form. It holds the rows themselves, so a field added
+to a row is carried automatically; omissions are listed explicitly: :data:`AT_HOME` for files, ``CopyLine`` for
+branches.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ __all__ = [
 
 EXPORTER: Final = f"clew {__version__}"
 LEFT_BEHIND: Final = "left behind by an import"
-"""How a call ends that was open in what came from elsewhere."""
+"""The error text of a call that was open in an imported session."""
 replace = msgspec.structs.replace
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A text that steps name by the SHA-256 of it: a system prompt, or the tools of a request. No message is one."""
+    """A text that steps refer to by its SHA-256: a system prompt, or the tools of a request."""
 
     digest: str
     body: str
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """The bytes of a file, kept under their SHA-256, by which messages name it."""
+    """The bytes of a file, stored under their SHA-256, by which messages refer to it."""
 
     sha256: str
     media_type: str
@@ -67,7 +68,7 @@ class Blob(msgspec.Struct, frozen=True):
 
 
 class Queued(msgspec.Struct, frozen=True):
-    """A message that waits for its turn."""
+    """A message in the queue."""
 
     message_id: str
     queued_at: int
@@ -75,12 +76,12 @@ class Queued(msgspec.Struct, frozen=True):
 
 
 class PortableSession(msgspec.Struct, frozen=True, kw_only=True):
-    """One session, whole.
+    """One complete session.
 
-    Messages are in the order of (created_at, id), packed in what comes from a file, turns after their parents, prunes
-    numbered from 1 without a gap. ``links`` names the messages of each turn, ``seals`` the messages that will not
-    change any more, ``rules`` are those of its project. ``exported_at``, ``exporter`` and ``redacted`` (how many
-    secrets were taken out) are what a file says of itself.
+    Messages are in the order of (created_at, id), packed if they come from a file; turns follow their parents; prunes
+    are numbered from 1 without gaps. ``links`` lists the messages of each turn, ``seals`` the messages that will not
+    change any more, ``rules`` those of its project. ``exported_at``, ``exporter`` and ``redacted`` (the number of
+    secrets removed) describe an export file.
     """
 
     exporter: str = EXPORTER
@@ -103,8 +104,7 @@ class PortableSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AT_HOME: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
-    # Permissions count for the host they were given on alone, and so does whose it is. Sums are added up again; one
-    # is there for people.
+    # Permissions and the owner are valid only on their own host. Sums are computed again on import.
     Session: frozenset(
         {"permissions", "prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "spend"}
         | {"owner", "alias"}
@@ -113,14 +113,14 @@ AT_HOME: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
     MessageRow: frozenset({"session_id"}),
     PartRow: frozenset({"index"}),
     HeadMove: frozenset({"seq", "session_id", "from_turn_id"}),
-    # What was paid was paid here: somebody who takes a file in has not paid it again.
+    # Costs were paid on this host; importing the file does not pay them again.
     PortableSession: frozenset({"links", "seals", "epoch", "rules", "calls"}),
 }
-"""What a file does not hold: it can be worked out, stands elsewhere in the file, or is nobody else's business."""
+"""Fields an export file omits: derived, stored elsewhere in the file, or private to this host."""
 
 
 def for_export(portable: PortableSession, now: int) -> PortableSession:
-    """The session as it leaves: without permissions, snapshots, and what only its own store needs."""
+    """Return the session without permissions, snapshots and fields that only its own store needs."""
     row = msgspec.structs.asdict(portable.session)
 
     def bare(row: MessageRow) -> MessageRow:
@@ -135,7 +135,7 @@ def for_export(portable: PortableSession, now: int) -> PortableSession:
 
 
 def tree_of(portable: PortableSession) -> Tree:
-    """The turn tree, with every turn in its place below its parent, which comes before it."""
+    """Return the turn tree, with each turn's depth set from its parent, which precedes it."""
     turns: dict[str, Turn] = {}
     for turn in portable.turns:
         parent = turns.get(turn.parent_turn_id or "")
@@ -146,18 +146,18 @@ def tree_of(portable: PortableSession) -> Tree:
 
 
 def named_blobs(rows: Iterable[MessageRow]) -> set[str]:
-    """The digests of the files that these messages name."""
+    """Return the digests of the files these messages refer to."""
     return {digest for row in rows for part in row.parts if (digest := blob_of(part.data)) is not None}
 
 
 def in_order(portable: PortableSession) -> PortableSession:
-    """The session with its rows in their order. A branch's prunes have gaps; here they are counted anew."""
-    # Two copies of a session are compared row by row, and new ids may sort otherwise than the old ones did.
-    numbers = {seq: place for place, seq in enumerate(sorted({one.seq for one in portable.prunes}), start=1)}
+    """Return the session with sorted rows. A branch's prunes have gaps, so they are renumbered."""
+    # Two copies of a session are compared row by row, and new ids may sort differently from the old ones.
+    numbers = {seq: position for position, seq in enumerate(sorted({one.seq for one in portable.prunes}), start=1)}
     prunes = (replace(one, seq=numbers[one.seq]) for one in portable.prunes)
     turns = sorted(tree_of(portable).turns.values(), key=lambda turn: (turn.depth, turn.created_at, turn.id))
-    place = {turn.id: n for n, turn in enumerate(turns)}
-    steps = sorted(portable.steps, key=lambda step: (place.get(step.turn_id, 0), step.index))
+    position = {turn.id: n for n, turn in enumerate(turns)}
+    steps = sorted(portable.steps, key=lambda step: (position.get(step.turn_id, 0), step.index))
     return replace(
         portable,
         turns=tuple(turns),
@@ -170,7 +170,7 @@ def in_order(portable: PortableSession) -> PortableSession:
 
 
 def _renumbered(step: Step, numbers: dict[int, int]) -> Step:
-    """The step with the newest prune it was sent under by its new number."""
+    """Return the step with the newest prune in its view renumbered."""
     view = step.view
     if not (len(view) > 1 and isinstance(view[1], int)):
         return step
@@ -178,17 +178,17 @@ def _renumbered(step: Step, numbers: dict[int, int]) -> Step:
     return replace(step, data={**step.data, "view": [view[0], newest, *view[2:]]})
 
 
-# Other names
+# Renaming
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 Rename = Callable[[str], str]
-"""The new id for an old one; a text that is not to be renamed comes back as it is."""
+"""Returns the new id for an old one, and any other text unchanged."""
 
 
 class FreshIds:
-    """A new id for every message and turn that is named. What is not copied gets one that names nothing.
+    """Maps each message and turn id to a new id. Ids of rows that are not copied get one that refers to nothing.
 
-    ``messages`` are known as such whatever they are called: another program may have named them.
+    ``messages`` are always treated as message ids: another program may use its own format.
     """
 
     def __init__(self, mint: Mint, messages: Iterable[str] = ()) -> None:
@@ -212,7 +212,7 @@ class FreshIds:
 
 
 def rename_value(value: Any, rename: Rename) -> Any:
-    """The same JSON value with every text in it that is an id replaced; an id inside a longer text is a text."""
+    """Return the JSON value with every text that is an id replaced; ids inside longer texts stay."""
     if isinstance(value, str):
         return rename(value)
     if isinstance(value, dict):
@@ -221,16 +221,16 @@ def rename_value(value: Any, rename: Rename) -> Any:
 
 
 def rename_part(data: dict[str, Any], rename: Rename) -> dict[str, Any]:
-    """Where clew itself puts a name: in a summary, in what a subagent came to, and in a request to a human.
+    """Replace ids where clew itself writes them: in a summary, in a subagent's result, and in a request.
 
-    Everywhere else a text that looks like an id is a text.
+    Anywhere else a text that looks like an id is left unchanged.
     """
     bags = ("output", "approval") if is_call(data) else ("data",) if data.get("type") == COMPACTION_PART else ()
     return {**data, **{key: rename_value(data[key], rename) for key in bags if key in data}} if bags else data
 
 
 def rename_row(row: Row, rename: Rename) -> Row:
-    """The row with every id in it replaced, and those in its bags: a field that holds an id is called so."""
+    """Replace every id in the row and in its JSON fields; fields that hold an id are named ``id`` or ``*_id``."""
     changes: dict[str, Any] = {}
     for name, value in msgspec.structs.asdict(row).items():
         if name in ("data", "metadata"):
@@ -241,7 +241,7 @@ def rename_row(row: Row, rename: Rename) -> Row:
 
 
 def rename_session(portable: PortableSession, rename: Rename, mint: Mint, *, new_parts: bool) -> PortableSession:
-    """The session under other names. Parts get new ids where that is asked for, and where they have none yet."""
+    """Return the session with new ids. Parts get new ids if ``new_parts`` is set, or if they have none."""
 
     def rename_message(row: MessageRow) -> MessageRow:
         parts = tuple(

@@ -1,14 +1,14 @@
-"""Projections: which messages carry ``hidden_at`` and ``hidden_by``, worked out from the tree and its head moves.
+"""Projections: which messages have ``hidden_at`` and ``hidden_by``, computed from the tree and its head moves.
 
-Other readers of the three tables know no turn tree; for them every unit that moves the head, adds a compaction or
-refuses a turn also writes these two keys. Nothing in clew reads them back to decide anything.
+Other readers of the three tables know nothing of the turn tree, so every unit that moves the head, adds a compaction or
+refuses a turn also writes these two keys. clew itself never decides anything by them.
 
-* Off the line: ``rewind``, at the time of the head move that took the message off it.
-* On the line before the newest compaction's tail: ``compaction``, at the time of the first compaction on the line
-  that covers it. A marker is covered by the next compaction, wherever the tail begins: its summary is in that
-  one's. The newest marker is never hidden, for it stands for everything that is.
-* In a turn that was refused before any model call: ``refused``, at the time it was.
-* Everything else carries neither key.
+* Off the line: ``rewind``, at the time of the head move that removed the message from it.
+* On the line before the newest compaction's tail: ``compaction``, at the time of the first compaction on the line that
+  covers it. A marker is covered by the next compaction, wherever that one's tail begins, because the next summary
+  includes its own. The newest marker is never hidden: it represents all hidden messages.
+* In a turn that was refused before any model call: ``refused``, at the time of the refusal.
+* All other messages have neither key.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["Hidden", "KeptTail", "hidden_messages", "kept_tails_of"]
 
 
 class Hidden(msgspec.Struct, frozen=True):
-    """Why and since when a message is hidden from readers of the three tables."""
+    """Since when and why a message is hidden from readers of the three tables."""
 
     at: int
     by: Literal["rewind", "compaction", "refused"]
 
 
 class KeptTail(msgspec.Struct, frozen=True):
-    """What a compaction turn kept: everything from ``tail_start_id`` on."""
+    """The tail of a compaction turn: everything from ``tail_start_id`` on."""
 
     turn_id: str
     tail_start_id: str | None
@@ -43,7 +43,7 @@ class KeptTail(msgspec.Struct, frozen=True):
 
 
 def kept_tails_of(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[KeptTail, ...]:
-    """The compactions of a session, read off the marker messages their turns hold."""
+    """Return the tails of a session's compactions, from the marker messages in their turns."""
     tails: list[KeptTail] = []
     for turn in tree.turns.values():
         if turn.kind != "compaction":
@@ -56,9 +56,9 @@ def kept_tails_of(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[KeptTail,
 
 
 def hidden_messages(tree: Tree, tails: Iterable[KeptTail] = ()) -> dict[str, Hidden]:
-    """Every hidden message with its reason. ``tails`` holds the compactions of the session, in any order."""
+    """Return every hidden message with its reason. ``tails`` are the session's compactions, in any order."""
     path, links = line_turns(tree), tree.links
-    hidden = _left_behind(tree)
+    hidden = _left_messages(tree)
     if hidden:
         for turn in path:
             for message_id in links.get(turn.id, ()):
@@ -70,8 +70,8 @@ def hidden_messages(tree: Tree, tails: Iterable[KeptTail] = ()) -> dict[str, Hid
     return hidden
 
 
-def _left_behind(tree: Tree) -> dict[str, Hidden]:
-    """What took each message off, for every turn that was left or refused; the last of it where there is more."""
+def _left_messages(tree: Tree) -> dict[str, Hidden]:
+    """Return the messages of every turn that was left or refused, each with the most recent reason."""
     hidden: dict[str, Hidden] = {}
     for turn_id, move in _left_by(tree.turns, tree.moves).items():
         hidden.update(dict.fromkeys(tree.links.get(turn_id, ()), Hidden(move.at, "rewind")))
@@ -85,10 +85,10 @@ def _left_behind(tree: Tree) -> dict[str, Hidden]:
 
 
 def _left_by(turns: Mapping[str, Turn], moves: Sequence[HeadMove]) -> dict[str, HeadMove]:
-    """The move by which the head left each turn it is not at or below now, in the order of the moves.
+    """Return the move by which the head left each turn it is not at or below now, in the order of the moves.
 
-    The newest move is looked at first. What is above a turn that is known to be on the line, or to have been left, was
-    on the line after that, so it is known too: each turn is walked over once, however often the head went by.
+    Moves are visited newest first. Above a turn that is known to be on the line, or to have been left, every turn is
+    known too, so each turn is visited once, however many moves there are.
     """
     staying: set[str] = set()
     turn = turns.get(moves[-1].to_turn_id or "") if moves else None
@@ -105,16 +105,16 @@ def _left_by(turns: Mapping[str, Turn], moves: Sequence[HeadMove]) -> dict[str, 
 
 
 def _summarised(line: list[tuple[str, str]], tails: Mapping[str, KeptTail]) -> dict[str, Hidden]:
-    """What the compactions on the line cover, each message by the first that does."""
+    """Return the messages the compactions on the line cover, each with the first compaction that covers it."""
     covering = [tails[turn_id] for turn_id in dict.fromkeys(turn_id for turn_id, _ in line) if turn_id in tails]
     starts = [tail_place(line, tail.turn_id, tail.tail_start_id) for tail in covering]
-    kept_from = starts[-1] if starts else 0
+    tail_start = starts[-1] if starts else 0
     following = {before.turn_id: after for before, after in pairwise(covering)}
     hidden: dict[str, Hidden] = {}
-    for place, (turn_id, message_id) in enumerate(line):
+    for index, (turn_id, message_id) in enumerate(line):
         cover = following.get(turn_id)
-        if turn_id not in tails and place < kept_from:
-            cover = next(tail for tail, start in zip(covering, starts, strict=True) if place < start)
+        if turn_id not in tails and index < tail_start:
+            cover = next(tail for tail, start in zip(covering, starts, strict=True) if index < start)
         if cover is not None:
             hidden[message_id] = Hidden(cover.at, "compaction")
     return hidden

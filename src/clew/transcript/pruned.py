@@ -1,8 +1,7 @@
-"""Pruned outputs: tool results, and files beside them, that the model is shown as a stub, or only the ends of. The
-stored part keeps all of it.
+"""Pruned outputs: tool results, and files returned with them, of which a model is sent only a stub or the ends.
 
-What was pruned is recorded once and stays so: the same part gives the same bytes on every later turn, so that a
-provider's cache of the prompt's beginning stays good.
+The stored part keeps the full output. A prune is recorded once and never changes: the same part gives the same bytes in
+every later turn, so that the provider's prompt cache stays valid.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ __all__ = ["Pruned", "prune_part", "pruned_through"]
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """One pruned output. ``keep`` characters of each end stay; 0: only a stub. ``tokens`` is what the output took.
+    """One pruned output. ``keep`` characters stay at each end; 0 means only a stub. ``tokens`` is its original size.
 
-    ``seq`` counts the prunes of a session; all that one prune took has the same.
+    ``seq`` counts the prunes of a session; all outputs of one prune share it.
     """
 
     seq: int
@@ -32,7 +31,8 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 def pruned_through(pruned: Iterable[Pruned], seq: int | None = None) -> dict[tuple[str, int], Pruned]:
-    """What holds for each part, by (message, part index): the newest record up to prune ``seq`` (None: all)."""
+    """Return the record in force for each part, by (message, part index): the newest up to prune ``seq`` (None:
+    all)."""
     found: dict[tuple[str, int], Pruned] = {}
     for one in sorted(pruned, key=lambda one: one.seq):
         if seq is None or one.seq <= seq:
@@ -41,13 +41,13 @@ def pruned_through(pruned: Iterable[Pruned], seq: int | None = None) -> dict[tup
 
 
 def prune_part(part: Mapping[str, Any], pruned: Pruned) -> dict[str, Any]:
-    """The part as the model is shown it. Input and state stay."""
+    """Return the part as the model is sent it. Its input and state stay."""
     text = output_text(part)
     if giver_of(part) is not None:
         return stub_file(part, f"[pruned to save room: about {pruned.tokens} tokens]")
     if text is None:
         return dict(part)
     if pruned.keep and len(text) > 2 * pruned.keep:
-        left = f"[about {pruned.tokens} tokens in all; the middle was pruned to save room]"
-        return {**part, "output": f"{text[: pruned.keep]}\n{left}\n{text[-pruned.keep :]}"}
+        note = f"[about {pruned.tokens} tokens in all; the middle was pruned to save room]"
+        return {**part, "output": f"{text[: pruned.keep]}\n{note}\n{text[-pruned.keep :]}"}
     return {**part, "output": f"[output pruned to save room: about {pruned.tokens} tokens]"}

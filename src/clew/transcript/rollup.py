@@ -1,4 +1,4 @@
-"""What the end of a model call adds to the message's usage and the session's sums. Once per call, never per chunk."""
+"""Adds the usage of a model call to its message and its session. Runs once per call, never per chunk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["book_message", "book_session", "book_usage", "sum_usage", "with_usag
 
 
 def sum_usage(messages: Iterable[MessageRow]) -> Usage:
-    """The session's sums as they must be: over its assistant messages."""
+    """Return the session's usage, summed over its assistant messages."""
     total = Usage()
     for message in messages:
         if message.role == "assistant":
@@ -28,29 +28,32 @@ def sum_usage(messages: Iterable[MessageRow]) -> Usage:
 def book_usage(
     metadata: Mapping[str, Any], usage: Usage, *, estimated: bool = False, broken_off: float = 0.0
 ) -> dict[str, Any]:
-    """The message's metadata with this added to what earlier calls used; a sum with an estimate in it is marked.
+    """Return the message's metadata with this usage added. A sum that includes an estimate is marked as one.
 
-    What a call cost that came to no step is kept too: a copy of the message must not become cheaper.
+    The cost of interrupted calls, which belong to no step, is stored too: a copy of the message must cost the same.
     """
-    added = msgspec.to_builtins(usage_of(metadata) + usage)
+    sums = msgspec.to_builtins(usage_of(metadata) + usage)
     if estimated or is_estimated(metadata):
-        added["estimated"] = True
+        sums["estimated"] = True
     cost = broken_off_usd(metadata) + broken_off
     if cost:
-        added[BROKEN_OFF_USD] = cost
-    return {**metadata, "usage": added}
+        sums[BROKEN_OFF_USD] = cost
+    return {**metadata, "usage": sums}
 
 
 def book_message(metadata: Mapping[str, Any], step: Step) -> dict[str, Any]:
-    """The message's metadata with a step in its usage, and which model and prompt it was."""
-    booked = {**book_usage(metadata, step.usage, estimated=step.is_estimated), "model": msgspec.to_builtins(step.model)}
+    """Return the message's metadata with a step's usage added, and with its model and prompt."""
+    updated = {
+        **book_usage(metadata, step.usage, estimated=step.is_estimated),
+        "model": msgspec.to_builtins(step.model),
+    }
     if step.prompt_digest is not None:
-        booked["system_prompt_digest"] = step.prompt_digest
-    return booked
+        updated["system_prompt_digest"] = step.prompt_digest
+    return updated
 
 
 def book_session(session: Session, usage: Usage, cost_usd: float, at: int = 0) -> Session:
-    """The session row with this in its sums; ``at`` moves its ``updated_at``."""
+    """Return the session row with this usage and cost added; ``at`` advances its ``updated_at``."""
     return msgspec.structs.replace(
         with_usage(session, session.usage + usage),
         cost_usd=session.cost_usd + cost_usd,
@@ -59,7 +62,7 @@ def book_session(session: Session, usage: Usage, cost_usd: float, at: int = 0) -
 
 
 def with_usage(session: Session, used: Usage) -> Session:
-    """The session row with these sums."""
+    """Return the session row with these sums."""
     return msgspec.structs.replace(
         session,
         prompt_tokens=used.input,

@@ -1,4 +1,4 @@
-"""Permission rules and what they are matched against, as values. How rules are weighed is not known here."""
+"""Permission rules and their targets as values. Evaluating them is up to :mod:`clew.permissions`."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
 ]
 
 Mode = Literal["ask", "accept_edits", "read_only"]
-"""How freely a session works where no rule of a person's says otherwise."""
+"""The permission mode of a session: applies where none of the user's rules decides."""
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
-_SERVED: Final = "mcp__"
-"""Names of what MCP servers have begin so, and no other tool's."""
+_MCP_PREFIX: Final = "mcp__"
+"""The prefix of the names of tools from MCP servers; no other tool has it."""
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One rule; ``source`` names the scope it came from, ``pinned`` marks manifest rules nobody may override.
+    """One rule. ``source`` is the scope it came from; ``pinned`` marks manifest rules that cannot be overridden.
 
-    Those of a mode are clew's own and stored nowhere. ``unknown``: the permission names no tool that is known where
-    the rule was read; if it denies or asks, it applies to every tool. That is never stored.
+    Rules of a mode are built in and never stored. ``unknown`` means that the permission names no tool known where the
+    rule was read; if such a rule denies or asks, it applies to every tool. This flag is never stored.
     """
 
     permission: str
@@ -47,42 +47,44 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_general(self) -> bool:
-        """Whether it applies to every tool because its permission is unknown."""
+        """True if the rule applies to every tool because its permission is unknown."""
         return self.unknown and self.action != "allow"
 
 
 def is_known(permission: str, names: Collection[str], servers: Collection[str] | None = None) -> bool:
-    """Return whether a rule's permission names a tool, or with a star at its end the beginning of one, or what an MCP
-    server provides: one of ``servers``, any server where that is None."""
+    """Return whether a permission names a known tool.
+
+    It may also be a prefix ending in a star, or a tool of an MCP server: one of ``servers``, or any server if None.
+    """
     stem, is_wide = permission.removesuffix("*"), permission.endswith("*")
-    if permission in names or (is_wide and any(name.startswith(stem) for name in (*names, _SERVED))):
+    if permission in names or (is_wide and any(name.startswith(stem) for name in (*names, _MCP_PREFIX))):
         return True
-    if not stem.startswith(_SERVED) or servers is None:
-        return stem.startswith(_SERVED)
-    server = stem.removeprefix(_SERVED).partition("__")[0]
-    return server in servers or (is_wide and any(f"{_SERVED}{name}".startswith(stem) for name in servers))
+    if not stem.startswith(_MCP_PREFIX) or servers is None:
+        return stem.startswith(_MCP_PREFIX)
+    server = stem.removeprefix(_MCP_PREFIX).partition("__")[0]
+    return server in servers or (is_wide and any(f"{_MCP_PREFIX}{name}".startswith(stem) for name in servers))
 
 
 def unknown_permission(permission: str, names: Collection[str], servers: Collection[str] | None = None) -> str:
-    """Return the error for a permission that :func:`is_known` does not accept, with the list of what may be named."""
-    known = ", ".join(["*", *sorted(names), *(f"{_SERVED}{name}" for name in sorted(servers or ()))])
-    any_server = f", or what an MCP server provides: {_SERVED}SERVER__TOOL" if servers is None else ""
-    return f"there is no permission {permission!r}; a rule names one of {known}{any_server}"
+    """Return the error message for a permission that :func:`is_known` rejects, listing the valid ones."""
+    known = ", ".join(["*", *sorted(names), *(f"{_MCP_PREFIX}{name}" for name in sorted(servers or ()))])
+    any_server = f", or a tool of an MCP server: {_MCP_PREFIX}SERVER__TOOL" if servers is None else ""
+    return f"unknown permission {permission!r}; use one of {known}{any_server}"
 
 
 def mark_unknown(rules: Iterable[Rule], names: Collection[str]) -> tuple[Rule, ...]:
-    """Return the rules, each with whether its permission is unknown."""
+    """Return the rules with ``unknown`` set on those whose permission is unknown."""
     return tuple(msgspec.structs.replace(rule, unknown=not is_known(rule.permission, names)) for rule in rules)
 
 
 def check_mode(value: object) -> None:
-    """Raises ``InvalidInput`` for what is no mode, where somebody can still mend it."""
+    """Raise ``InvalidInput`` for a value that is not a mode."""
     if value not in MODES:
         raise InvalidInput(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {value!r}")
 
 
 def read_mode(value: object) -> Mode:
-    """The mode as stored. One that nobody here knows may be stricter than asking, so nothing but reading is left."""
+    """Return a stored mode. An unknown mode may be stricter than asking, so it reads as ``read_only``."""
     if value is None:
         return "ask"
     return next((mode for mode in MODES if mode == value), "read_only")
@@ -95,8 +97,8 @@ class Target(msgspec.Struct, frozen=True):
     """One thing a call would touch.
 
     ``permission`` is the tool's name, or the capability (``read``, ``write``) a shell redirect needs. ``value`` is
-    matched by kind: a resolved absolute path, a whole shell line (which permissions take apart), a host name, or
-    plain text. ``inside`` says, for a path, that it lies in the workspace.
+    matched by kind: a resolved absolute path, a whole shell line (parsed by the permission checks), a host name, or
+    plain text. ``inside`` means that a path is in the workspace.
     """
 
     permission: str

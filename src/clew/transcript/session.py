@@ -1,4 +1,4 @@
-"""A session: the durable unit of state, as one row, without what hangs on it."""
+"""A session: the durable unit of state, as one row without its turns and messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Model", "Session", "SessionState", "Spend", "folder_of", "project_of
 
 
 class Model(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Which model answers: a provider, a model of it, and a variant that lasts for one turn."""
+    """A model: its provider, its id, and a variant that applies to one turn."""
 
     provider_id: str
     model_id: str
@@ -32,15 +32,17 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def read_model(value: str | Model | dict[str, Any]) -> Model:
-    """Accept ``"provider/model"``, a :class:`Model`, or its JSON form. What is behind a colon stays in the id:
-    whether that is a variant only the providers know (:mod:`clew.providers.naming`)."""
+    """Return the model from ``"provider/model"``, a :class:`Model`, or its JSON form.
+
+    A suffix after a colon stays in the id: only providers know whether it is a variant (:mod:`clew.providers.naming`).
+    """
     if isinstance(value, Model):
         return value
     if isinstance(value, str):
         provider, slash, model = value.partition("/")
         if provider and slash and model:
             return Model(provider, model)
-        raise InvalidInput(f"{value!r} is not a model; write provider/model, for example demo/echo")
+        raise InvalidInput(f"{value!r} is not a model; use provider/model, for example demo/echo")
     try:
         return fit(value, Model)
     except msgspec.ValidationError as error:
@@ -48,19 +50,19 @@ def read_model(value: str | Model | dict[str, Any]) -> Model:
 
 
 def project_of(owner: str | None, folder: str) -> str:
-    """What a folder's rules are kept under: an owner's own are nobody else's. A folder's name begins with a slash."""
+    """Return the key under which a folder's rules are stored, per owner. A folder's name begins with a slash."""
     return folder if owner is None else f"{quote(owner, safe='')}:{folder}"
 
 
 def folder_of(owner: str | None, project: str) -> str | None:
-    """The folder of a project of this owner; None where it is another's."""
-    of = project_of(owner, "")
-    is_own = project.startswith(of) if owner is not None else project.startswith("/")
-    return project.removeprefix(of) if is_own else None
+    """Return the folder of a project; None if the project belongs to another owner."""
+    prefix = project_of(owner, "")
+    is_own = project.startswith(prefix) if owner is not None else project.startswith("/")
+    return project.removeprefix(prefix) if is_own else None
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """What a session has spent, with its subagents, of which ``subagents`` there are. A branch's is its own alone."""
+    """The spend of a session and its ``subagents``. For a branch, only its own calls count."""
 
     calls: int
     tokens: int
@@ -69,12 +71,12 @@ class Spend(msgspec.Struct, frozen=True):
 
 
 class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
-    """A session row. ``title``, ``label`` and ``kind`` live in ``metadata`` and are only read through it.
+    """A session row. ``title``, ``label`` and ``kind`` are in ``metadata`` and read through it.
 
-    ``agent`` never changes. ``permissions`` holds the session's own rules as they were stored, unknown keys
-    included. The token counts are the sums over the session's assistant messages. ``spend`` is over all its model
-    calls; the facade adds it up for whoever looks at a session, and it is never stored. ``owner``, opaque text, never
-    changes; ``alias`` is the owner's own name for it.
+    ``agent`` never changes. ``permissions`` holds the session's own rules as stored, including unknown keys. The token
+    counts are sums over the session's assistant messages. ``spend`` covers all its model calls; the facade computes it
+    when a session is read, and it is never stored. ``owner``, opaque text, never changes; ``alias`` is the owner's name
+    for the session.
     """
 
     id: str
@@ -102,7 +104,7 @@ class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def project(self) -> str | None:
-        """What the rules of its project are kept under; None where it works in no folder."""
+        """The key under which the rules of its project are stored; None without a workspace."""
         return None if self.workspace_root is None else project_of(self.owner, self.workspace_root)
 
     @property
@@ -113,9 +115,9 @@ class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionState(msgspec.Struct, frozen=True):
-    """What moves while a session lives: its head, its open turn, and the epoch of its newest run.
+    """The changing state of a session: its head, its open turn, and the epoch of its newest run.
 
-    ``runner`` is the replica that has it, for a run or a summary, on a store that several processes serve.
+    ``runner`` is the replica that has acquired it, for a run or a summary, in a store shared by several processes.
     """
 
     head_turn_id: str | None = None

@@ -1,4 +1,4 @@
-"""What model calls add up to, in groups. Every sum is over the same rows, so all agree."""
+"""Sums of model calls, in groups. Every sum is computed from the same rows, so all agree."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = [
 Grouping = Literal["day", "model", "session", "workspace", "owner"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 NANO = 10**9
-"""Costs are added up in whole billionths of a dollar: a sum then does not depend on the order it was made in."""
+"""Costs are added up in whole billionths of a dollar, so that a sum does not depend on its order."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_DIGITS = len("20260131")
-_FARTHEST = 2**53
+_MAX_TIME_MS = 2**53
 
 
 class UsageSums(msgspec.Struct, frozen=True):
-    """Sums over model calls. ``estimated``: how many of them the provider did not say all the counts of.
+    """Sums over model calls. ``estimated`` counts those whose provider did not report all counts.
 
-    ``unpriced``: how many used something and count as nothing: their model is free, or nobody knows its price.
+    ``unpriced`` counts calls that used tokens at no cost: the model is free, or its price is unknown.
     """
 
     calls: int
@@ -52,20 +52,20 @@ class UsageSums(msgspec.Struct, frozen=True):
 
 
 class UsageGroup(UsageSums, frozen=True, kw_only=True):
-    """The calls that have ``key`` in common; null for those that have none, as of a session that is gone."""
+    """The calls that share ``key``; null for calls without one, such as those of a deleted session."""
 
     key: str | None
 
 
 class UsageReport(msgspec.Struct, frozen=True):
-    """Groups by their keys, and what they come to together."""
+    """Groups by key, and their total."""
 
     groups: tuple[UsageGroup, ...]
     total: UsageSums
 
 
 class UsageQuery(msgspec.Struct, frozen=True):
-    """Which calls are added up: those asked from ``since`` on and before ``until``; of one owner where it is named."""
+    """The calls to add up: made at or after ``since`` and before ``until``, and of ``owner`` if given."""
 
     by: Grouping
     since: int | None = None
@@ -74,7 +74,7 @@ class UsageQuery(msgspec.Struct, frozen=True):
 
 
 def sum_calls(calls: Iterable[ModelCall], query: UsageQuery) -> tuple[UsageGroup, ...]:
-    """The calls that a query asks for, in groups by their keys; the one without a key comes last."""
+    """Return the sums of the calls a query selects, grouped by key; the group without a key is last."""
     groups: dict[str | None, list[ModelCall]] = {}
     for call in calls:
         in_time = (query.since is None or call.asked_at >= query.since) and (
@@ -96,13 +96,13 @@ def sum_calls(calls: Iterable[ModelCall], query: UsageQuery) -> tuple[UsageGroup
 
 
 def report(groups: tuple[UsageGroup, ...]) -> UsageReport:
-    """Groups with their sum."""
+    """Return the groups with their total."""
     sums = {name: sum(getattr(group, name) for group in groups) for name in UsageSums.__struct_fields__}
     return UsageReport(groups, UsageSums(**{**sums, "cost_usd": add_costs(group.cost_usd for group in groups)}))
 
 
 def parse_bound(value: int | str | None, *, is_end: bool = False) -> int | None:
-    """Where a span of time begins or ends, in epoch milliseconds; of a day that is named as the end, its own end."""
+    """Parse the start or end of a time range into epoch milliseconds; a day given as the end is included."""
     if value is None:
         return None
     try:
@@ -113,11 +113,11 @@ def parse_bound(value: int | str | None, *, is_end: bool = False) -> int | None:
             moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
             is_day = is_end and len(value) <= len("2026-01-31")
             at = (moment + timedelta(days=is_day) - _EPOCH) // timedelta(milliseconds=1)
-        if abs(at) < _FARTHEST:
+        if abs(at) < _MAX_TIME_MS:
             return at
     except (ValueError, OverflowError):
         pass
-    raise InvalidInput(f"{str(value)[:40]!r} is no time; write 2026-01-31, 2026-01-31T08:00Z, or epoch milliseconds")
+    raise InvalidInput(f"{str(value)[:40]!r} is not a time; use 2026-01-31, 2026-01-31T08:00Z, or epoch milliseconds")
 
 
 def add_costs(costs: Iterable[float]) -> float:

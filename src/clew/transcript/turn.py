@@ -1,7 +1,7 @@
-"""Turns and the tree they form; steps inside them; the moves of the head over them.
+"""Turns and the tree they form, their steps, and the moves of the head.
 
-A turn is a user message and all that follows until the next one. Turns know their parent and their depth, and the
-nearest compaction at or above them, so that the end of a long session can be read without reading its beginning.
+A turn is a user message and everything up to the next one. A turn stores its parent, its depth and the nearest
+compaction at or above it, so that the end of a long session can be read without its beginning.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ __all__ = [
 ]
 
 NOT_REPORTED: Final = "not reported"
-"""In the data of a step, as its ``usage``: the provider did not say all of what it used."""
+"""The ``usage`` in the data of a step whose provider did not report all counts."""
 TurnKind = Literal["normal", "compaction"]
 MoveReason = Literal["turn", "rewind", "unrewind", "goto", "compaction", "branch"]
 
 
 TOLD_OF_ERRORS: Final = ("cause", "provider_id", "key_name")
-"""What is kept of an error beside its code and its message, where it has it: fronts have their words from these."""
+"""Error details stored besides code and message, if present; front ends build their texts from them."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node of the turn tree. ``data`` holds what its kind needs (errors, compaction figures) as JSON."""
+    """A node of the turn tree. ``data`` holds what its kind needs (errors, compaction metrics) as JSON."""
 
     id: str
     session_id: str
@@ -59,82 +59,82 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     data: dict[str, Any] = msgspec.field(default_factory=dict)
 
     damage = TextKey(DAMAGED, "data")
-    """What of its row did not read; until a human lets it stand, as what is gone cannot be known."""
+    """Which fields of its row could not be read, until a person accepts the damage."""
 
     stopped = TextKey("stopped", "data")
-    """Why it ended, where there is more to say than that it did."""
+    """The reason it ended, where the status does not say enough."""
 
     @property
     def error(self) -> Mapping[str, Any]:
-        """The code and the message of what it failed with; empty where it did not."""
+        """The code and message of the error it failed with; empty if it did not fail."""
         error = self.data.get("error")
         return error if isinstance(error, Mapping) else {}
 
     @property
     def max_steps(self) -> int | None:
-        """The limit it stopped at."""
+        """The step limit at which it stopped."""
         limit = self.data.get("max_steps")
         return limit if isinstance(limit, int) else None
 
     @property
     def budget_from(self) -> int:
-        """The steps it had made when a human said go on: from there the limit counts anew."""
+        """The number of steps made when a person last continued the turn; the step limit counts from there."""
         return int(self.data.get("budget_from") or 0)
 
     @property
     def warned(self) -> tuple[str, ...]:
-        """The calls its model was told not to repeat (:mod:`clew.transcript.doom`)."""
+        """The calls the model was warned not to repeat (:mod:`clew.transcript.doom`)."""
         return tuple(self.data.get("warned") or ())
 
     @property
     def reminded(self) -> int:
-        """How often its model was told that the answer is to have a form."""
+        """The number of reminders that the answer must be structured output."""
         return int(self.data.get("reminded") or 0)
 
     @property
     def waiting(self) -> tuple[Any, ...]:
-        """What it asked a human, as JSON (:mod:`clew.transcript.wait`)."""
+        """The pending requests to a person, as JSON (:mod:`clew.transcript.wait`)."""
         return tuple(self.data.get("waiting") or ())
 
     @property
     def unsent(self) -> dict[str, int]:
-        """Of its messages that end in a step that was cut: from which part on they are shown and not sent."""
-        told = self.data.get("unsent")
-        if not isinstance(told, list | tuple):
+        """For each message that ends in an interrupted step, the index from which parts are shown but not sent."""
+        stored = self.data.get("unsent")
+        if not isinstance(stored, list | tuple):
             return {}
-        cuts = [one for one in told if isinstance(one, Mapping)]
+        cuts = [one for one in stored if isinstance(one, Mapping)]
         found = {str(one.get("message_id")): one.get("from_part") for one in cuts}
         return {id_: part for id_, part in found.items() if isinstance(part, int) and part >= 0}
 
     @property
     def resumed(self) -> int:
-        """How often it went on by itself, where nobody was there to say so."""
+        """The number of automatic resumes after an interruption."""
         return int(self.data.get("resumed") or 0)
 
     environment = TextKey("environment", "data")
-    """What had changed around the session when it began, as its model was told it in front of its message."""
+    """The changes of the environment when it began, as the model was sent them before its message."""
 
     @property
     def swapped_from(self) -> Any:
-        """The session's model when it began, as JSON, where it was asked of another."""
+        """The session's model when it began, as JSON, if the turn used another one."""
         return self.data.get("swapped_from")
 
     tail_start_id = TextKey("tail_start_id", "data")
-    """Of a compaction: the first message it kept, should its marker no longer read."""
+    """For a compaction: the first message of its tail, in case its marker cannot be read."""
 
     carried_from = TextKey("carried_from", "data")
-    """Of a compaction that stayed in force when the head went back: the turn it was made as."""
+    """For a compaction copied when the head moved back: the turn it was created as."""
 
 
 def with_status(turn: Turn, status: TurnStatus, settled_at: int | None, data: Mapping[str, Any]) -> Turn:
-    """The turn in another status, by the table; ``data`` is merged."""
+    """Return the turn in another status, if the table allows it; ``data`` is merged."""
     check_transition(turn.status, status)
-    ended = None if status in OPEN else settled_at or turn.settled_at
-    return msgspec.structs.replace(turn, status=status, settled_at=ended, data={**turn.data, **data})
+    ended_at = None if status in OPEN else settled_at or turn.settled_at
+    return msgspec.structs.replace(turn, status=status, settled_at=ended_at, data={**turn.data, **data})
 
 
 def place_below(turn: Turn, parent: Turn | None) -> Turn:
-    """The turn with its depth and nearest compaction as its place under ``parent`` gives them."""
+    """Return the turn with the parent, depth and nearest compaction it has under ``parent``."""
     above = parent.compaction_turn_id if parent else None
     return msgspec.structs.replace(
         turn,
@@ -145,7 +145,7 @@ def place_below(turn: Turn, parent: Turn | None) -> Turn:
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One model call with its tool results: what it used, when, and which prompt it was given."""
+    """One model call with its tool results: its usage, its times and its prompt."""
 
     turn_id: str
     index: int
@@ -160,45 +160,45 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     data: dict[str, Any] = msgspec.field(default_factory=dict)
 
     tools_digest = TextKey("tools", "data")
-    """Under which the tools it was given are kept."""
+    """The digest under which its tools are stored."""
 
     request_digest = TextKey("request", "data")
-    """Of the whole request, to show that it can be made again."""
+    """The digest of the whole request, to check that it can be rebuilt."""
 
     @property
     def is_estimated(self) -> bool:
-        """Some of its usage was estimated: the provider did not say it."""
+        """True if some of its usage was estimated because the provider did not report it."""
         return self.data.get("usage") == NOT_REPORTED
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The digests under which its prompt and its tools are kept."""
+        """The digests under which its prompt and its tools are stored."""
         return tuple(digest for digest in (self.prompt_digest, self.tools_digest) if digest is not None)
 
     @property
     def view(self) -> tuple[Any, ...]:
-        """What it was sent: depth of the compaction in force, newest prune, messages before; empty if not noted."""
+        """The view it was sent: compaction depth, newest prune, number of messages before; empty if not recorded."""
         view = self.data.get("view")
         return tuple(view) if isinstance(view, list | tuple) else ()
 
     @property
     def sized(self) -> tuple[int, ...]:
-        """Characters it was sent, and an estimate of what else in tokens; empty if not noted."""
+        """The characters it was sent, and the estimated tokens of everything else; empty if not recorded."""
         return tuple(self.data.get("sized") or ())
 
     @property
     def limits(self) -> tuple[Any, ...]:
-        """The largest output and the temperature it was asked with; empty if not noted."""
+        """The maximum output and the temperature of the request; empty if not recorded."""
         return tuple(self.data.get("limits") or ())
 
     @property
     def sections(self) -> tuple[Any, ...]:
-        """The sections of its prompt, as JSON; empty if not noted."""
+        """The sections of its prompt, as JSON; empty if not recorded."""
         return tuple(self.data.get("prompt") or ())
 
 
 class HeadMove(msgspec.Struct, frozen=True, gc=False):
-    """One entry of the reflog: the head left ``from_turn_id`` for ``to_turn_id``."""
+    """One entry of the reflog: the head moved from ``from_turn_id`` to ``to_turn_id``."""
 
     seq: int
     session_id: str
@@ -209,7 +209,7 @@ class HeadMove(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """All turns of one session, which messages each holds in order, and every head move, oldest first."""
+    """All turns of a session, the ordered messages of each, and every head move, oldest first."""
 
     head_turn_id: str | None
     open_turn_id: str | None
@@ -219,18 +219,18 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 def finish_of(stopped: str | None) -> FinishReason:
-    """How the stream of a turn that completed says that it ended."""
-    said: dict[str | None, FinishReason] = {
+    """Return the finish reason in the stream of a completed turn."""
+    reasons: dict[str | None, FinishReason] = {
         None: "stop",
         "length": "length",
         "content_filter": "content-filter",
         "error": "error",
     }
-    return said.get(stopped, "other")
+    return reasons.get(stopped, "other")
 
 
 def ending_of(turn: Turn) -> list[Chunk]:
-    """How the stream of a turn ends that does not run any more."""
+    """Return the chunks that end the stream of a turn that is no longer running."""
     if turn.status == "aborted":
         return [Abort(reason=turn.stopped or "aborted")]
     if turn.status == "waiting":

@@ -1,8 +1,8 @@
 """Token counts of one model call, in five kinds that do not overlap.
 
-Providers report inclusive numbers: their input contains what the cache served or took, their output contains the
-reasoning. :func:`Usage.from_inclusive` is the only place that takes them apart, so that a sum over the five kinds
-counts every token once.
+Providers report inclusive numbers: input includes cached tokens, output includes reasoning.
+:func:`Usage.from_inclusive` is the only place that separates them, so that a sum over the five kinds counts every token
+once.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 __all__ = ["Usage"]
 
-_MOST: Final = 1 << 40
-"""Far more than any call takes; what claims more would in the end make sums that no store holds."""
+_MAX_TOKENS: Final = 1 << 40
+"""Far above what any call uses. A larger claim would eventually make sums that no store can hold."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """``input`` without cache, ``output`` without reasoning; ``total`` is what was billed in all."""
+    """Token usage: ``input`` without cache, ``output`` without reasoning; ``total`` is everything billed."""
 
     input: int = 0
     output: int = 0
@@ -37,14 +37,13 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
         cache_read_tokens: int = 0,
         cache_write_tokens: int = 0,
     ) -> Usage:
-        """Take a provider's inclusive counts apart. A provider that contradicts itself never yields a negative, nor one
-        that says anything a number no store holds."""
+        """Separate a provider's inclusive counts. Inconsistent counts never yield negative or unstorable numbers."""
         reasoning, cache_read, cache_write = (
-            min(max(count, 0), _MOST) for count in (reasoning_tokens, cache_read_tokens, cache_write_tokens)
+            min(max(count, 0), _MAX_TOKENS) for count in (reasoning_tokens, cache_read_tokens, cache_write_tokens)
         )
         return cls(
-            input=min(max(input_tokens - cache_read - cache_write, 0), _MOST),
-            output=min(max(output_tokens - reasoning, 0), _MOST),
+            input=min(max(input_tokens - cache_read - cache_write, 0), _MAX_TOKENS),
+            output=min(max(output_tokens - reasoning, 0), _MAX_TOKENS),
             reasoning=reasoning,
             cache_read=cache_read,
             cache_write=cache_write,

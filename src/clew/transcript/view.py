@@ -1,8 +1,8 @@
-"""Views: what a person sees of a line, and what the model is sent.
+"""Views: a line as a person sees it, and as the model is sent it.
 
-Rows in, messages out; nothing is read and nothing is changed. Both views start from the newest compaction on the
-line: what lies before the message it names as the start of its tail is represented by its summary. Of a step that was
-cut before its call ended, in a turn that went on after it, people see all and a model nothing (``Turn.unsent``).
+Turns rows into messages; reads nothing and changes nothing. Both views start from the newest compaction on the line:
+its summary represents everything before the message it names as the start of its tail. If a step was interrupted and
+its turn continued, people see all of the step and a model none of it (``Turn.unsent``).
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _NONE: Final[Mapping[int, Pruned]] = {}
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Of ``message_id`` only the parts from index ``from_part`` on are sent."""
+    """Only the parts of ``message_id`` from index ``from_part`` on are sent."""
 
     message_id: str
     from_part: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Compaction(msgspec.Struct, frozen=True):
-    """A compaction as the view needs it: its marker message and what its part says."""
+    """A compaction as views need it: its marker message and the content of its part."""
 
     marker: MessageRow
     turn_id: str
@@ -68,12 +68,12 @@ class Compaction(msgspec.Struct, frozen=True):
 
 
 def find_compaction(line: Sequence[LineTurn]) -> Compaction | None:
-    """The newest compaction on the line."""
+    """Return the newest compaction on the line."""
     return next(compactions_of(reversed(line)), None)
 
 
 def compactions_of(line: Iterable[LineTurn]) -> Iterator[Compaction]:
-    """The compactions among these turns, in the order given."""
+    """Yield the compactions among these turns, in the given order."""
     for entry in line:
         if entry.turn.kind != "compaction":
             continue
@@ -83,14 +83,14 @@ def compactions_of(line: Iterable[LineTurn]) -> Iterator[Compaction]:
 
 
 def read_compaction(row: MessageRow, turn_id: str) -> Compaction | None:
-    """What a marker message says; None for any other message."""
+    """Return the compaction in a marker message; None for any other message."""
     data = compaction_data(row)
     if data is None:
         return None
     try:
         split = fit(data.get("split"), Split)
     except msgspec.ValidationError:
-        # One that does not read as such leaves its message whole.
+        # With an unreadable split the whole message is sent.
         split = None
     tail = data.get("tail_start_id")
     summary = str(data.get("summary", ""))
@@ -100,31 +100,31 @@ def read_compaction(row: MessageRow, turn_id: str) -> Compaction | None:
 
 
 def visible_view(line: Sequence[LineTurn]) -> list[Message]:
-    """The conversation as a person sees it: the newest compaction's marker before the first message it kept."""
+    """Return the conversation as a person sees it: the newest compaction's marker, then its tail."""
     compaction = find_compaction(line)
-    kept = [shown_message(row, entry.turn.id) for entry, row in _kept(line, compaction)]
+    tail = [shown_message(row, entry.turn.id) for entry, row in _tail(line, compaction)]
     if compaction is None:
-        return kept
-    return [shown_message(compaction.marker, compaction.turn_id), *kept]
+        return tail
+    return [shown_message(compaction.marker, compaction.turn_id), *tail]
 
 
 def visible_slice(line: Sequence[LineTurn], compaction: Compaction | None, *, tail_on_line: bool) -> list[Message]:
-    """Of a stretch of the line what a person sees of it, but for the newest compaction's marker.
+    """Return the visible messages in a part of the line, without the newest compaction's marker.
 
-    ``compaction`` is the line's newest, in the stretch or not; ``tail_on_line``: its tail begins on the line. The
-    stretch does not end before what is seen begins.
+    ``compaction`` is the line's newest, in the slice or not; ``tail_on_line`` means that its tail begins on the line.
+    The slice must not end before the visible messages begin.
     """
     start = None
     if compaction is not None and tail_on_line:
-        held = {row.id for entry in line for row in entry.messages}
-        start = 0 if compaction.tail_start_id not in held else None
-    return [shown_message(row, entry.turn.id) for entry, row in _kept(line, compaction, start)]
+        ids = {row.id for entry in line for row in entry.messages}
+        start = 0 if compaction.tail_start_id not in ids else None
+    return [shown_message(row, entry.turn.id) for entry, row in _tail(line, compaction, start)]
 
 
 def model_view(line: Sequence[LineTurn], pruned: Iterable[Pruned] = ()) -> list[Message]:
-    """What the next call would send: the summary, then every message from the start of the tail on, pruned.
+    """Return what the next call would send: the summary, then the tail with prunes applied.
 
-    Made anew, for whoever keeps it or hands it on.
+    The messages are new and share no cached state.
     """
     return _model_view(line, find_compaction(line), pruned_through(pruned), _sent)
 
@@ -132,13 +132,13 @@ def model_view(line: Sequence[LineTurn], pruned: Iterable[Pruned] = ()) -> list[
 def model_view_at(
     line: Sequence[LineTurn], compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> list[Message]:
-    """The model view as it was, or would be, with that compaction and those prunes in force.
+    """Return the model view with the given compaction and prunes in force.
 
-    The same rows give the same messages, with all that was worked out from them.
+    The same rows give the same message objects, with everything cached on them.
     """
     if compaction is None and not pruned:
         return [message for entry in line for message in entry.memo.get("whole") or _sent_whole(entry)]
-    return _model_view(line, compaction, pruned, _sent_once)
+    return _model_view(line, compaction, pruned, _sent_cached)
 
 
 def _model_view(
@@ -151,14 +151,14 @@ def _model_view(
     by_message: dict[str, dict[int, Pruned]] = {}
     for (message_id, index), one in pruned.items():
         by_message.setdefault(message_id, {})[index] = one
-    sent = [send(entry, row, split, by_message.get(row.id, _NONE)) for entry, row in _kept(line, compaction)]
-    # Of a message that was split behind its last part, or cut in its first step, nothing is left to send.
+    sent = [send(entry, row, split, by_message.get(row.id, _NONE)) for entry, row in _tail(line, compaction)]
+    # A message split after its last part, or interrupted in its first step, has nothing left to send.
     sent = [message for message in sent if message.parts or message.role == "user"]
     return sent if compaction is None else [*summary_messages(compaction), *sent]
 
 
 def summary_messages(compaction: Compaction) -> list[Message]:
-    """The summary as the model reads it: a user message in clew's own frame, or a boundary and the summary."""
+    """Return the summary as the model reads it: a framed user message, or a boundary and the summary."""
     metadata = {"turn_id": compaction.turn_id, "synthetic": True, "summary": True}
     if compaction.paired:
         return [
@@ -169,33 +169,33 @@ def summary_messages(compaction: Compaction) -> list[Message]:
     return [Message(compaction.marker.id, "user", [text_part(text)], metadata)]
 
 
-def _kept(
+def _tail(
     line: Sequence[LineTurn], compaction: Compaction | None, start: int | None = None
 ) -> list[tuple[LineTurn, MessageRow]]:
-    """Messages from the start of the tail on, or from ``start``, markers left out."""
-    held = [(entry, row) for entry in line for row in entry.messages]
+    """Return the messages from the start of the tail on, or from ``start``, without markers."""
+    entries = [(entry, row) for entry in line for row in entry.messages]
     if compaction is None:
         start = 0
         if all(entry.turn.kind == "normal" for entry in line):
-            return held
+            return entries
     elif start is None:
-        places = [(entry.turn.id, row.id) for entry, row in held]
+        places = [(entry.turn.id, row.id) for entry, row in entries]
         start = tail_place(places, compaction.turn_id, compaction.tail_start_id)
     return [
         (entry, row)
-        for entry, row in held[start:]
+        for entry, row in entries[start:]
         if not (entry.turn.kind == "compaction" and compaction_data(row) is not None)
     ]
 
 
 def _sent(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping[int, Pruned]) -> Message:
-    """The row as a model is sent it; ``pruned`` are its outputs that are, by their index."""
+    """Return the row as a model is sent it; ``pruned`` are its pruned outputs by part index."""
     turn = entry.turn
-    # Of most turns nothing is noted.
+    # Most turns have no data.
     message = sent_message(row, turn.id, turn.unsent.get(row.id) if turn.data else None)
     if turn.data and turn.environment is not None and message.is_prompt:
         return msgspec.structs.replace(message, parts=[notice_part(turn.environment), *message.parts])
-    # Asked in this order: a long view is read often, and seldom is anything of it pruned, split or damaged.
+    # Check in this order: long views are built often, and few of their messages are pruned, split or damaged.
     if (not pruned and (split is None or split.message_id != row.id)) or row.damage is not None:
         return message
     prunes = {(row.id, index): one for index, one in pruned.items()}
@@ -203,27 +203,27 @@ def _sent(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping
 
 
 def _sent_whole(entry: LineTurn) -> list[Message]:
-    """What a turn sends where nothing of it is cut or pruned, made once too."""
-    whole: list[Message] = entry.memo.setdefault("whole", _model_view([entry], None, {}, _sent_once))
+    """Return what a turn without cuts or prunes sends, cached."""
+    whole: list[Message] = entry.memo.setdefault("whole", _model_view([entry], None, {}, _sent_cached))
     return whole
 
 
-def _sent_once(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping[int, Pruned]) -> Message:
-    """The same, made once for each way a row is sent: a line that is kept is sent with every step."""
+def _sent_cached(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping[int, Pruned]) -> Message:
+    """Return the row as a model is sent it, cached per variant: a loaded line is sent with every step."""
     start = split.from_part if split is not None and split.message_id == row.id else 0
-    made: dict[str, tuple[int, Mapping[int, Pruned], Message]] = entry.memo.setdefault("sent", {})
-    known = made.get(row.id)
+    cache: dict[str, tuple[int, Mapping[int, Pruned], Message]] = entry.memo.setdefault("sent", {})
+    known = cache.get(row.id)
     if known is not None and known[0] == start and known[1] == pruned:
         return known[2]
     message = _sent(entry, row, split, pruned)
-    made[row.id] = start, pruned, message
+    cache[row.id] = start, pruned, message
     return message
 
 
 def sent_parts(
     message_id: str, parts: Sequence[dict[str, Any]], split: Split | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> list[dict[str, Any]]:
-    """Of a message's parts those that are sent, each as it is sent."""
+    """Return the parts of a message that are sent, with prunes applied."""
     start = split.from_part if split is not None and split.message_id == message_id else 0
     if not pruned:
         return list(parts[start:])
@@ -235,9 +235,9 @@ def sent_parts(
 
 
 def compaction_data(row: MessageRow) -> dict[str, Any] | None:
-    """What the compaction part of a marker message says; None for any other message, and for one that is damaged:
+    """Return the data of the compaction part in a marker message; None for any other message.
 
-    what a summary that cannot be trusted stood for is shown and sent again.
+    Also None for a damaged one: what an unreliable summary covers is shown and sent again.
     """
     if row.damage is not None:
         return None
@@ -249,49 +249,52 @@ def compaction_data(row: MessageRow) -> dict[str, Any] | None:
 
 
 def summarised_messages(line: Sequence[LineTurn], compaction: Compaction, previous: Compaction | None) -> list[Message]:
-    """The messages between the tail of the compaction before and its own; of split ones only the parts meant."""
-    held = [(entry.turn, row) for entry in line for row in entry.messages]
-    places = [(turn.id, row.id) for turn, row in held]
+    """Return the messages between the previous compaction's tail and this one's; split ones only in part."""
+    entries = [(entry.turn, row) for entry in line for row in entry.messages]
+    places = [(turn.id, row.id) for turn, row in entries]
     start = tail_place(places, previous.turn_id, previous.tail_start_id) if previous is not None else 0
     end = tail_place(places, compaction.turn_id, compaction.tail_start_id)
     found: list[Message] = []
-    for place, (turn, row) in enumerate(held):
+    for index, (turn, row) in enumerate(entries):
         cut = compaction.split.from_part if compaction.split and compaction.split.message_id == row.id else None
-        # Beyond the start of the tail only the first parts of a split message are summarised.
-        if place < start or (place >= end and cut is None):
+        # In the tail, only the first parts of a split message are summarised.
+        if index < start or (index >= end and cut is None):
             continue
         if turn.kind == "compaction" and compaction_data(row) is not None:
             continue
-        told = previous.split.from_part if previous and previous.split and previous.split.message_id == row.id else 0
+        summarised_before = (
+            previous.split.from_part if previous and previous.split and previous.split.message_id == row.id else 0
+        )
         message = sent_message(row, turn.id, turn.unsent.get(row.id))
-        parts = message.parts[told:cut] if row.damage is None else message.parts
+        parts = message.parts[summarised_before:cut] if row.damage is None else message.parts
         if parts:
             found.append(msgspec.structs.replace(message, parts=parts))
     return found
 
 
 def unsent_messages(line: Sequence[LineTurn], compaction: Compaction | None) -> list[Message]:
-    """Everything of the line that the model is not sent any more, whole: what there is to recall."""
+    """Return everything on the line that the model is no longer sent, unpruned: what it can recall."""
     return [] if compaction is None else summarised_messages(line, compaction, None)
 
 
 def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Iterable[Pruned]) -> list[Message]:
-    """The messages with what stands elsewhere: ``pruned`` where outputs are, ``unsent_from`` where the last step was
-    cut and the turn went on without it, ``turn`` where one did not end well.
+    """Add what is recorded elsewhere to the metadata of messages.
 
-    The end of a turn is told on its last assistant message; of one that has none, on the message that led to it.
+    ``pruned`` lists pruned calls, ``unsent_from`` marks an interrupted step that the turn continued without, and
+    ``turn`` tells how a turn ended if it did not end normally. The last is set on the turn's last assistant message or,
+    without one, on the message that started it.
     """
     stubs = pruned_through(pruned)
     if not stubs and all(turn.status == "completed" and not turn.data for turn in turns.values()):
-        # Of most there is nothing to say.
+        # The common case: nothing to add.
         return list(messages)
-    # A later message of the same turn takes the place of an earlier one, a user's only where there is none.
+    # The last assistant message of a turn counts; a user message only if there is none.
     ends: dict[str, int] = {}
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.role == "assistant" or str(message.turn_id) not in ends:
-            ends[str(message.turn_id)] = place
-    said: list[Message] = []
-    for place, message in enumerate(messages):
+            ends[str(message.turn_id)] = index
+    annotated: list[Message] = []
+    for index, message in enumerate(messages):
         turn = turns.get(str(message.turn_id))
         added: dict[str, Any] = {}
         calls = [
@@ -304,15 +307,15 @@ def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Ite
         unsent = turn.unsent.get(message.id) if turn is not None else None
         if unsent is not None:
             added["unsent_from"] = unsent
-        ending = ending_of(turn) if turn is not None and ends.get(turn.id) == place else None
+        ending = ending_of(turn) if turn is not None and ends.get(turn.id) == index else None
         if ending is not None:
             added["turn"] = ending
-        said.append(msgspec.structs.replace(message, metadata={**message.metadata, **added}) if added else message)
-    return said
+        annotated.append(msgspec.structs.replace(message, metadata={**message.metadata, **added}) if added else message)
+    return annotated
 
 
 def ending_of(turn: Turn) -> dict[str, Any] | None:
-    """How a turn ended, where there is something to say: failed, aborted, refused, or stopped before it was done."""
+    """Return how a turn ended, if there is anything to report: failed, aborted, refused, or stopped early."""
     if turn.status in OPEN or (turn.status in ("completed", "unanswered") and not (turn.stopped or turn.error)):
         return None
     ending: dict[str, Any] = {"status": turn.status}
@@ -321,6 +324,6 @@ def ending_of(turn: Turn) -> dict[str, Any] | None:
     if turn.stopped == "step_limit" and turn.max_steps is not None:
         ending["max_steps"] = turn.max_steps
     if turn.error:
-        told = {key: str(turn.error[key]) for key in TOLD_OF_ERRORS if key in turn.error}
-        ending["error"] = {**{key: str(turn.error.get(key, "")) for key in ("code", "message")}, **told}
+        details = {key: str(turn.error[key]) for key in TOLD_OF_ERRORS if key in turn.error}
+        ending["error"] = {**{key: str(turn.error.get(key, "")) for key in ("code", "message")}, **details}
     return ending

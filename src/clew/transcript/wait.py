@@ -1,8 +1,8 @@
-"""Waiting for a human: what is asked, kept in the turn, and the answers to it.
+"""Pending requests: what a person is asked, as stored in the turn, and the answers.
 
-A wait is durable and is not a run. The turn's ``data.waiting`` names each call that waits, with the approval that was
-asked for (or none, for a question) and a digest of what exactly was asked: tool, arguments, folder, session and call.
-An answer is good once, for that call, and only while that digest still fits.
+A wait is durable and is not a run. The turn's ``data.waiting`` lists each waiting call with the requested approval (or
+none, for a question) and a digest of the exact request: tool, arguments, folder, session and call. Each answer is used
+once, for that call, and only while the digest matches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Wait", "changed_parts", "close_request", "digest_call", "is_answered
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call that waits, or waited: ``answer`` is set once it was answered."""
+    """One call that waits or waited for a person; ``answer`` is set once it was answered."""
 
     tool_call_id: str
     tool: str
@@ -37,20 +37,20 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def digest_call(session_id: str, tool_call_id: str, tool: str, arguments: Any, folder: str | None) -> str:
-    """What an answer is bound to."""
+    """Return the digest an answer is bound to."""
     value = [session_id, tool_call_id, tool, arguments, folder]
     return sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def waits_of(turn: Turn | None) -> tuple[Wait, ...]:
-    """The waits a turn holds, answered ones of the present step too."""
+    """Return the waits of a turn, including answered ones of the current step."""
     if turn is None:
         return ()
     return tuple(fit(value, Wait) for value in turn.waiting)
 
 
 def with_waits(waits: tuple[Wait, ...]) -> Mapping[str, Any]:
-    """The turn data that holds these waits."""
+    """Return the turn data for these waits."""
     return {"waiting": [msgspec.to_builtins(wait) for wait in waits]}
 
 
@@ -59,7 +59,7 @@ def is_answered(waits: tuple[Wait, ...]) -> bool:
 
 
 def close_request(fold: Fold, tool_call_id: str, reason: str, note: Mapping[str, Any]) -> None:
-    """Deny a request, or end a call, that will not be answered any more; ``note`` says who withdrew it."""
+    """Deny a request, or end a call, that will not be answered; ``note`` records who withdrew it."""
     index = fold.find_tool(tool_call_id)
     state = state_of(fold.part(index)) if index is not None else None
     if state == "approval-requested":
@@ -72,7 +72,7 @@ def close_request(fold: Fold, tool_call_id: str, reason: str, note: Mapping[str,
 
 
 def changed_parts(message: MessageRow, fold: Fold, now: int) -> tuple[PartRow, ...]:
-    """The parts of a message that a fold over it has changed."""
+    """Return the parts of a message that a fold over it has changed."""
     return tuple(
         msgspec.structs.replace(part, data=fold.part(part.index), updated_at=now)
         for part in message.parts
