@@ -1,1 +1,2 @@
-"""Pure plans for making room: when, what to prune, where to cut, and what a summary must be. No I/O, no clock."""
+"""Pure plans for freeing context: when to, what to prune, where to cut, and what makes a valid summary. No I/O, no
+clock."""

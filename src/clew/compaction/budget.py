@@ -1,8 +1,8 @@
-"""The budget: how large the next request is, how much of that a provider has counted, and when that is too much.
+"""Context size: how large the next request is, how much of it a provider has counted, and when it is too large.
 
-What a provider has counted is taken as it is; the rest is estimated from characters, a little too high rather than
-too low, and by what characters took in the session's own calls once a provider has counted one. Reasoning counts where
-it goes back to the provider that sealed it; parts of data are never sent.
+A provider's count is used as it is; the rest is estimated from characters, slightly too high rather than too low, and
+calibrated by the session's own calls once a provider has counted some. Reasoning counts if it is sent back to the
+provider that sealed it; data parts are never sent.
 """
 
 from __future__ import annotations
@@ -47,34 +47,34 @@ __all__ = [
     "with_rest",
 ]
 
-_BYTES_A_CHARACTER: Final = 4
-"""Of a PDF, for one character of what a model reads in it."""
+_PDF_BYTES_PER_CHAR: Final = 4
+"""Bytes of a PDF per character of text a model reads in it."""
 
-_MOST_BYTES: Final = 16 << 20
-"""More than a file that is taken in has; a session that was brought along may claim anything."""
+_MAX_FILE_BYTES: Final = 16 << 20
+"""Larger than any stored file; an imported session may claim any size."""
 IMAGE_TOKENS: Final = 1_500
-"""What one image takes of which nobody knows better: providers scale large ones down."""
+"""Tokens of an image if no rule is known: providers scale large images down."""
 MESSAGE_TOKENS: Final = 4
-"""What a message takes beside its content: its role and its borders."""
+"""Tokens of a message besides its content: its role and delimiters."""
 
 
-_LEARNS_FROM: Final = 2_000
-"""Characters a request needs for its count to say what characters take."""
-_LIKELY: Final = (Fraction(1, 10), Fraction(2))
-"""Tokens a character takes in any language, at least and at most."""
-_AGREE: Final = 3
-_WITHIN: Final = Fraction(5, 4)
+_MIN_CHARS_TO_LEARN: Final = 2_000
+"""Minimum characters of a request for its count to calibrate the estimate."""
+_TOKENS_PER_CHAR: Final = (Fraction(1, 10), Fraction(2))
+"""Tokens per character in any language: minimum and maximum."""
+_MIN_COUNTS: Final = 3
+_MAX_SPREAD: Final = Fraction(5, 4)
 
 
 class Count(NamedTuple):
-    """What a provider counted for the characters of one call."""
+    """A provider's count of the tokens of one call, with its characters."""
 
     tokens: int
     chars: int
 
 
 class Ruler(msgspec.Struct, frozen=True):
-    """What characters take: ``tokens`` for so many ``chars``; and what ``files`` do.
+    """The estimate in use: ``tokens`` for ``chars`` characters, and the rule for ``files``.
 
     ``provider_id`` is the provider that reasoning is sent back to; ``seals`` names others whose reasoning it accepts.
     """
@@ -90,7 +90,7 @@ USUAL: Final = Ruler()
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A model's window. From ``threshold`` on, or above it when the policy is strict, room is made."""
+    """A model's context window. Context is freed at ``threshold``, or above it if the policy is strict."""
 
     limit: int
     reserve: int
@@ -102,10 +102,10 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """All that was sent and said up to part ``parts`` of that message took ``tokens``.
+    """A measurement: everything sent and generated up to part ``parts`` of that message took ``tokens``.
 
-    ``parts`` counts the parts that are sent. Not counted are the outputs of the tool calls in the last step before
-    it: they came after the model had spoken.
+    ``parts`` counts the parts that are sent. The outputs of the tool calls in the last step before it are not included:
+    they followed the model's answer.
     """
 
     message_id: str
@@ -114,10 +114,10 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """The next request in tokens: ``used`` is the sum of the last four.
+    """The next request in tokens: ``used`` is the sum of ``system``, ``tools``, ``summary`` and ``history``.
 
-    ``measured`` says that a provider counted most of it. ``floor`` is the whole by plain count, without any safety.
-    ``chars`` are the characters it holds, and ``others`` estimates what is not told by characters.
+    ``measured`` means that a provider counted most of it. ``floor`` is the total by plain count, without a safety
+    margin. ``chars`` are the characters in it, and ``others`` is the estimate of everything not measured in characters.
     """
 
     used: int
@@ -132,41 +132,45 @@ class Size(msgspec.Struct, frozen=True):
 
 
 def estimate_tokens(chars: int, ruler: Ruler = USUAL) -> int:
-    """Tokens of so many characters: a quarter unless it is known better, with a tenth on top, rounded up."""
+    """Return the tokens of so many characters: a quarter unless calibrated, plus a tenth, rounded up."""
     return -(-chars * ruler.tokens * 11 // (ruler.chars * 10))
 
 
 def plain_tokens(chars: int, ruler: Ruler = USUAL) -> int:
-    """A quarter of the characters, or less where that was counted, rounded down: the least they are likely to take."""
+    """Return a lower bound of the tokens: a quarter of the characters, or less if calibrated, rounded down."""
     return min(chars // 4, chars * ruler.tokens // ruler.chars)
 
 
 def learn(counts: Sequence[Count], provider_id: str, files: FileRule = UNKNOWN, seals: tuple[str, ...] = ()) -> Ruler:
-    """What characters take by the newest counts of a session's calls, as soon as there are three that agree.
+    """Return the estimate calibrated by a session's newest calls, as soon as three of them agree.
 
-    One alone may have counted something else: a gateway leaves out what was cached, a scripted model says anything.
+    A single count may mean something else: a gateway omits cached tokens, a scripted model reports anything.
     """
-    newest = counts[-_AGREE:]
-    if len(newest) < _AGREE or min(one.chars for one in newest) < _LEARNS_FROM:
+    newest = counts[-_MIN_COUNTS:]
+    if len(newest) < _MIN_COUNTS or min(one.chars for one in newest) < _MIN_CHARS_TO_LEARN:
         return Ruler(provider_id=provider_id, files=files, seals=seals)
     shares = [Fraction(max(one.tokens, 0), max(one.chars, 1)) for one in newest]
-    if min(shares) < _LIKELY[0] or max(shares) > _LIKELY[1] or max(shares) > min(shares) * _WITHIN:
+    if (
+        min(shares) < _TOKENS_PER_CHAR[0]
+        or max(shares) > _TOKENS_PER_CHAR[1]
+        or max(shares) > min(shares) * _MAX_SPREAD
+    ):
         return Ruler(provider_id=provider_id, files=files, seals=seals)
     return Ruler(sum(one.tokens for one in newest), sum(one.chars for one in newest), provider_id, files, seals)
 
 
 def count_of(usage: Usage, chars: int, others: int) -> Count:
-    """What a call that was sent so many characters, and ``others`` tokens of files beside them, says about these."""
+    """Return the count of a call that was sent so many characters, and ``others`` tokens of files."""
     return Count(usage.input + usage.cache_read + usage.cache_write - others, chars)
 
 
 def estimate_part(part: p.Part, ruler: Ruler = USUAL) -> int:
-    """Tokens of one part as it is sent."""
+    """Return the tokens of one part as it is sent."""
     return estimate_tokens(_chars(part, ruler), ruler) + _file_tokens(part, ruler.files)
 
 
 class _Extent(NamedTuple):
-    """What there is to count in a message, whatever a character takes: ``sent`` is that by part."""
+    """The measurable content of a message, independent of calibration; ``sent`` is its characters by part."""
 
     sent: tuple[int, ...]
     plain: int
@@ -175,7 +179,7 @@ class _Extent(NamedTuple):
 
 
 def _extent_of(message: Message, ruler: Ruler) -> _Extent:
-    """Counted once for each message, provider and rule of files: what characters take changes with every call."""
+    """Return the content of a message, cached per provider and file rule: calibration changes with every call."""
     key = ruler.provider_id, ruler.files
     known: tuple[Any, _Extent] | None = message.memo.get("extent")
     if known is not None and known[0] == key:
@@ -192,47 +196,47 @@ def _extent_of(message: Message, ruler: Ruler) -> _Extent:
 
 
 def estimate_message(message: Message, ruler: Ruler = USUAL) -> int:
-    """Tokens of a message: its parts and its borders; none when it holds nothing that is sent."""
+    """Return the tokens of a message with its delimiters; 0 if nothing in it is sent."""
     extent, tokens, share = _extent_of(message, ruler), ruler.tokens * 11, ruler.chars * 10
-    # As estimate_tokens has it for each part.
+    # Inlined estimate_tokens for each part.
     return message_tokens(extent.files - sum([-chars * tokens // share for chars in extent.sent]))
 
 
 def message_tokens(parts: int) -> int:
-    """Tokens of a message whose parts take so many."""
+    """Return the tokens of a message whose parts take ``parts`` tokens."""
     return parts + MESSAGE_TOKENS if parts else 0
 
 
 def with_rest(said: Usage, parts: Sequence[p.Part]) -> Usage:
-    """What a call used that nobody counted to its end: what was said of it, and at least what these parts of it take.
+    """Return the usage of an interrupted call: the reported usage, but at least the estimate for these parts.
 
-    A provider's own count of what came so far is often the start of one: the larger is the truer.
+    A provider's count at that point is often incomplete, so the larger value is closer.
     """
-    thought = sum(len(p.text_of(part, "reasoning") or "") for part in parts)
-    told = sum(len(p.text_of(part) or p.tool_name(part) + p.input_text(part)) for part in parts)
+    reasoning_chars = sum(len(p.text_of(part, "reasoning") or "") for part in parts)
+    output_chars = sum(len(p.text_of(part) or p.tool_name(part) + p.input_text(part)) for part in parts)
     return msgspec.structs.replace(
         said,
-        output=max(said.output, estimate_tokens(told)),
-        reasoning=max(said.reasoning, estimate_tokens(thought)),
+        output=max(said.output, estimate_tokens(output_chars)),
+        reasoning=max(said.reasoning, estimate_tokens(reasoning_chars)),
     )
 
 
 def window_of(policy: Policy, limit: int, max_output: int) -> Window:
-    """The window of a model under a policy."""
+    """Return the window of a model under a policy."""
     reserve = policy.reserve(limit, max_output)
     threshold = limit - reserve if policy.at_pct is None else ceil(_share(policy.at_pct) * limit)
     return Window(limit, reserve, threshold)
 
 
 def fires(policy: Policy, window: Window, used: int, messages_in_view: int) -> bool:
-    """Whether room is to be made by itself. Never when compaction is switched off."""
+    """Return whether context has to be freed automatically. Never if compaction is disabled."""
     if not policy.enabled or messages_in_view < policy.min_messages:
         return False
     return used > window.threshold if policy.strict else used >= window.threshold
 
 
 def reaches(used: int, limit: int, pct: float, *, strict: bool) -> bool:
-    """Whether ``used`` is at that share of the limit; ``strict``: above it."""
+    """Return whether ``used`` is at that share of the limit; with ``strict``, above it."""
     share = _share(pct) * limit
     return used > share if strict else used >= share
 
@@ -245,37 +249,37 @@ def size_request(
     measured: Measured | None,
     ruler: Ruler = USUAL,
 ) -> Size:
-    """How large a request with this system prompt, these tools and these messages is."""
+    """Return the size of a request with this system prompt, these tools and these messages."""
     system, tools = estimate_tokens(system_chars, ruler), estimate_tokens(tools_chars, ruler)
-    # A summary comes before all that is kept.
+    # A summary precedes the tail.
     summary = sum(estimate_message(message, ruler) for message in takewhile(lambda one: one.is_summary, messages))
     key = ruler.provider_id, ruler.files
-    # Nearly all were counted before; to look there first is what a long line takes least of.
-    held = [(message, message.memo.get("extent")) for message in messages]
-    extents = [known[1] if known and known[0] == key else _extent_of(message, ruler) for message, known in held]
+    # Nearly all are cached; checking the cache inline is fastest for a long line.
+    cached = [(message, message.memo.get("extent")) for message in messages]
+    extents = [known[1] if known and known[0] == key else _extent_of(message, ruler) for message, known in cached]
     plain = system_chars + tools_chars + sum([extent.plain for extent in extents])
     sealed = sum([extent.sealed for extent in extents])
-    places = (n for n in reversed(range(len(messages))) if measured and messages[n].id == measured.message_id)
-    place = next(places, None)
-    if measured is None or place is None:
+    indexes = (n for n in reversed(range(len(messages))) if measured and messages[n].id == measured.message_id)
+    index = next(indexes, None)
+    if measured is None or index is None:
         used = system + tools + sum(estimate_message(message, ruler) for message in messages)
     else:
-        own = messages[place].parts
+        own = messages[index].parts
         counted, beyond = own[: measured.parts], own[measured.parts :]
         starts = p.steps_in(counted)
         last = counted[starts[-1] if starts else 0 :]
         used = measured.tokens + sum(estimate_tokens(len(p.result_text(part)), ruler) for part in last)
         used += sum(_file_tokens(part, ruler.files) for part in last if p.giver_of(part) is not None)
         used += sum(estimate_part(part, ruler) for part in beyond)
-        used += sum(estimate_message(message, ruler) for message in messages[place + 1 :])
-    # The provider's count is the truth about the sum; what we estimated must not say otherwise.
+        used += sum(estimate_message(message, ruler) for message in messages[index + 1 :])
+    # The provider's total is authoritative; cap the estimated shares by it.
     system = min(system, used)
     tools = min(tools, used - system)
     summary = min(summary, used - system - tools)
     return Size(
         used=used,
-        measured=measured is not None and place is not None,
-        # What a seal takes only the provider knows, so nothing is refused for it.
+        measured=measured is not None and index is not None,
+        # Only the provider knows the size of a seal, so no request is refused because of it.
         floor=plain_tokens(plain, ruler),
         system=system,
         tools=tools,
@@ -287,7 +291,7 @@ def size_request(
 
 
 def rollup_used(messages: Sequence[Message]) -> int:
-    """The usage noted on the assistant messages of a view, all five kinds, summed up."""
+    """Return the usage recorded on the assistant messages of a view, all five kinds added up."""
     return sum(message.usage.total for message in messages if message.role == "assistant")
 
 
@@ -299,12 +303,11 @@ def find_measured(
     since: int,
     dropped: Mapping[str, int] | None = None,
 ) -> Measured | None:
-    """What the newest completed step in this view counted; None when it says nothing about the next call.
+    """Return the measurement of the newest completed step in this view; None if it does not apply to the next call.
 
-    It says nothing when another model took it, when it began before ``since``, the newest compaction or prune, or when
-    nobody counted.
-    ``dropped`` tells how many steps were cut off the front of a split message. Without it a message with fewer steps
-    than were completed is taken only when its last step is plainly over.
+    It does not apply if another model made it, if it began before ``since`` (the newest compaction or prune), or if no
+    usage was reported. ``dropped`` gives the number of steps cut off the front of a split message. Without it, a
+    message with fewer steps than were completed counts only if its last step is clearly over.
     """
     for message in reversed(messages):
         steps = sorted(steps_by_message.get(message.id, ()), key=lambda step: step.index)
@@ -320,7 +323,7 @@ def find_measured(
 
 
 def _measured_parts(message: Message, completed: int, dropped: int | None) -> int | None:
-    """How many of the sent parts belong to completed steps."""
+    """Return how many of the sent parts belong to completed steps."""
     starts = p.steps_in(message.parts)
     if dropped is not None:
         completed -= dropped
@@ -341,14 +344,15 @@ def _is_image(part: p.Part) -> bool:
 
 
 def _file_tokens(part: p.Part, rule: FileRule) -> int:
-    """What the bytes of a file may take: by the provider's rule where there is one and the file was looked at.
+    """Return the estimated tokens of a file's content.
 
-    Else an image the most one does, a text its characters, a PDF a guess by its size.
-    Only ever an estimate. How a provider reads a file is its own affair, so no message is refused on this count.
+    Uses the provider's rule if there is one and the file was analysed. Otherwise an image counts as the usual maximum,
+    a text by its characters, a PDF by its size. Providers process files in their own way, so no request is refused
+    because of this estimate.
     """
     if p.kind_of(part) != "file":
         return 0
-    media_type, size = p.media_type_of(part) or "", min(p.noted_of(part, "size") or 0, _MOST_BYTES)
+    media_type, size = p.media_type_of(part) or "", min(p.noted_of(part, "size") or 0, _MAX_FILE_BYTES)
     if _is_image(part):
         known = image_tokens(part, rule)
         return IMAGE_TOKENS if known is None else known
@@ -357,11 +361,11 @@ def _file_tokens(part: p.Part, rule: FileRule) -> int:
     if media_type != "application/pdf":
         return 0
     known = page_tokens(part, rule)
-    return estimate_tokens(size // _BYTES_A_CHARACTER) if known is None else known
+    return estimate_tokens(size // _PDF_BYTES_PER_CHAR) if known is None else known
 
 
 def _sealed_chars(part: p.Part, ruler: Ruler) -> int:
-    """Characters of reasoning that goes back to its provider. What it shows may be shorter than what it sealed."""
+    """Return the characters of reasoning sent back to its provider. Its text may be shorter than its sealed form."""
     if ruler.provider_id is None or p.kind_of(part) != "reasoning":
         return 0
     own = p.seal_of(part, (ruler.provider_id, *ruler.seals))
@@ -369,7 +373,7 @@ def _sealed_chars(part: p.Part, ruler: Ruler) -> int:
 
 
 def _chars(part: p.Part, ruler: Ruler = USUAL) -> int:
-    """Characters of a part as it is sent; an image has none, and reasoning only for the provider it came from."""
+    """Return the characters of a part as sent: none for an image, reasoning only for the provider that wrote it."""
     if sealed := _sealed_chars(part, ruler):
         return sealed
     if p.is_call(part):
@@ -381,5 +385,5 @@ def _chars(part: p.Part, ruler: Ruler = USUAL) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _share(pct: float) -> Fraction:
-    # By its decimal form: 0.8 of 100 is 80, and not a little more.
+    # Use the decimal form, so that 0.8 of 100 is exactly 80.
     return Fraction(str(pct))

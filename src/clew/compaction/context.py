@@ -1,6 +1,6 @@
-"""The context: what the next call of a session would send, how large that is, and what it may be at most. Pure.
+"""The context: what the next call of a session would send, its size, and its limit. Pure.
 
-Made from a line that was read; sized anew whenever something changes. Nothing here makes room.
+Built from a loaded line and measured again after each change. Freeing context is done elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 from clew.compaction import budget as b
 from clew.compaction.policy import Policy
-from clew.compaction.prune import least_gain, may_go, plan_prune
+from clew.compaction.prune import is_prunable, min_gain, plan_prune
 from clew.transcript.file_rule import UNKNOWN, FileRule
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
@@ -25,9 +25,9 @@ __all__ = ["Context", "ContextParts", "ContextReport", "RequestFrame", "messages
 
 
 class RequestFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request is beside its messages: the model with its window, and the size of its prompt and tools.
+    """The fixed part of a request: the model with its window, and the size of its prompt and tools.
 
-    ``files`` is how the model counts those; ``workspace_root`` is where names of files begin.
+    ``files`` is the model's rule for counting files; ``workspace_root`` is the base of file names.
     """
 
     model: Model
@@ -38,11 +38,11 @@ class RequestFrame(msgspec.Struct, frozen=True, kw_only=True):
     files: FileRule = UNKNOWN
     workspace_root: str | None = None
     seals: tuple[str, ...] = ()
-    """Other providers whose reasoning the model is sent."""
+    """Other providers whose reasoning is sent to the model."""
 
 
 class ContextParts(msgspec.Struct, frozen=True):
-    """What the next request is made of, in tokens. ``pruned`` is what stubs save; it is not part of the sum."""
+    """The parts of the next request, in tokens. ``pruned`` is what stubs save; it is not part of the sum."""
 
     system: int
     tools: int
@@ -52,7 +52,7 @@ class ContextParts(msgspec.Struct, frozen=True):
 
 
 class ContextReport(msgspec.Struct, frozen=True):
-    """The gauge. ``measured`` says that the provider counted most of ``used``; else it is an estimate."""
+    """The context gauge. ``measured`` means that the provider counted most of ``used``; else it is an estimate."""
 
     limit: int
     reserve: int
@@ -63,10 +63,10 @@ class ContextReport(msgspec.Struct, frozen=True):
 
 
 class Context:
-    """A request in the making. ``live`` is the message a run is adding to, with all of its parts so far.
+    """A request being prepared. ``live`` is the message of the current run, with all its parts so far.
 
-    ``recent``: of the line only its end, with the compaction in force. Then only what it was measured at says how large
-    it is, and :attr:`size` is not to be used where that is nothing.
+    ``recent`` means that only the end of the line was loaded, with the compaction in force. Its size then depends on
+    the measurement alone, and :attr:`size` must not be used without one.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Context:
         self.window: b.Window = b.window_of(policy, frame.window, frame.max_output)
         self._all: list[Message] = self._messages(self.prunes)
         self.messages: list[Message] = without_begun(self._all)
-        self._asked_prune: int | None = None
+        self._measured_prune: int | None = None
         self.counts: tuple[b.Count, ...] = tuple(counts)
         self.ruler: b.Ruler = b.learn(self.counts, frame.model.provider_id, frame.files, frame.seals)
         self._measured = measured
@@ -105,30 +105,30 @@ class Context:
 
     @property
     def body(self) -> list[Message]:
-        """The messages that are kept word for word: all but the summary. The start of a step is in it once it began."""
+        """The messages without the summary. Includes the marker of a step as soon as the step has begun."""
         return [message for message in self._all if not message.is_summary]
 
     def unpruned(self) -> dict[str, Message]:
-        """The same messages with their outputs whole, by id: what a summary is made from."""
+        """Return the same messages with complete outputs, by id: the input of a summary."""
         return {message.id: message for message in self._messages({})}
 
     @property
     def offsets(self) -> dict[str, int]:
-        """How many parts of a split message are not sent: the index of its first part that is."""
+        """The number of parts of a split message that are not sent: the index of the first part that is."""
         split = self.compaction.split if self.compaction else None
         return {split.message_id: split.from_part} if split is not None else {}
 
     @property
     def split_reach(self) -> int:
-        """How many messages of the body there are up to the one that is split, with it; none where none is.
+        """The number of messages of the body up to and including the split one; 0 if none is split.
 
-        Of that one nothing may be left, and then it is not in the body.
+        The split message may have no parts left, and is then not in the body.
         """
         split = self.compaction.split if self.compaction else None
         ids = [row.id for entry in self.line for row in entry.messages]
         if self.live is not None:
             ids = [*(id_ for id_ in ids if id_ != self.live.id), self.live.id]
-        # A compaction made for a turn that the line has left since may name a message of that turn.
+        # A compaction may name a message of a turn that is no longer on the line.
         if split is None or split.message_id not in ids:
             return 0
         through = {*ids[: ids.index(split.message_id) + 1]}
@@ -136,7 +136,7 @@ class Context:
 
     @property
     def compaction_depth(self) -> int | None:
-        """Where on the line the compaction in force is; None without one. Branches of whole lines keep it."""
+        """The depth of the compaction in force; None without one. Branches of whole lines preserve it."""
         if self.compaction is None:
             return None
         return next(entry.turn.depth for entry in self.line if entry.turn.id == self.compaction.turn_id)
@@ -147,16 +147,16 @@ class Context:
 
     @property
     def settled_call(self) -> str | None:
-        """The last call that is sent as it will be after the next prune too; None before the first prune.
+        """The last call whose request will be identical after the next prune; None before the first prune.
 
-        That ends before the first output which is not a stub yet and may become one. In the first request since a prune
-        it is the last call before what that has changed: so much a provider has, if it was asked to keep that.
+        Ends before the first output that is not a stub yet and may become one. In the first request after a prune, ends
+        before the first output that prune changed: the provider's cache reaches that far.
         """
         if not self.prunes:
             return None
         newest = {(one.message_id, one.part) for one in self.pruned if one.seq == self.prune_seq}
         offsets = self.offsets
-        since = self._asked_prune is not None and self._asked_prune < self.prune_seq
+        since = self._measured_prune is not None and self._measured_prune < self.prune_seq
         settled = whole_step = None
         for message in self.messages:
             first = offsets.get(message.id, 0)
@@ -173,31 +173,31 @@ class Context:
     # How large it is
 
     def measure(self, steps: Sequence[Step], earlier: Sequence[Step] = ()) -> None:
-        """Size it anew by what a provider counted, where the newest of these steps still says something about it.
+        """Measure the size again by the provider's counts, if the newest of these steps still applies.
 
-        What characters take, ``earlier`` steps say too, whatever was compacted or pruned since.
+        The ``earlier`` steps only calibrate the estimate, whatever was compacted or pruned since.
         """
-        told = [step for step in (*earlier, *steps) if step.model.plain == self.frame.model.plain]
-        told = [step for step in told if len(step.sized) == 2 and not step.is_estimated]
-        self.counts = tuple(b.count_of(step.usage, *step.sized) for step in told)
+        usable = [step for step in (*earlier, *steps) if step.model.plain == self.frame.model.plain]
+        usable = [step for step in usable if len(step.sized) == 2 and not step.is_estimated]
+        self.counts = tuple(b.count_of(step.usage, *step.sized) for step in usable)
         self.ruler = b.learn(self.counts, self.frame.model.provider_id, self.frame.files, self.frame.seals)
         views = [step.view for step in steps if len(step.view) > 1]
-        self._asked_prune = views[-1][1] if views else None
+        self._measured_prune = views[-1][1] if views else None
         by_message: dict[str, list[Step]] = {}
         for step in steps:
             by_message.setdefault(step.message_id, []).append(step)
         since = self.compaction.marker.created_at if self.compaction is not None else 0
         since = max([since, *(one.at for one in self.pruned)])
         dropped = _dropped_steps(self)
-        seen = {message_id: held for message_id, held in by_message.items() if _saw_this(self, held, dropped)}
-        measured = b.find_measured(self.messages, seen, self.frame.model, since=since, dropped=dropped)
+        matching = {message_id: own for message_id, own in by_message.items() if _was_sent_this(self, own, dropped)}
+        measured = b.find_measured(self.messages, matching, self.frame.model, since=since, dropped=dropped)
         self._measured = measured
         self._size = None
 
     @property
     def size(self) -> b.Size:
-        """Worked out when it is first asked for, and again only after it was measured."""
-        # Not a cached property, all of which wait for one another on Python 3.11: a long one is sized beside the loop.
+        """The size of the request. Computed on first use, and again after each measurement."""
+        # Not a cached_property: those share one lock on Python 3.11, and long contexts are measured in a thread.
         if self._size is None:
             self._size = self._sized()
         return self._size
@@ -218,30 +218,30 @@ class Context:
 
     @property
     def estimated(self) -> int:
-        """The whole by estimate alone: the one measure that there is before and after a compaction."""
+        """The total by estimate alone: the only measure available both before and after a compaction."""
         return self.estimated_frame + sum(b.estimate_message(message, self.ruler) for message in self.messages)
 
     @property
     def estimated_since(self) -> int:
-        """What the step it was measured at has said, and all behind it, by the same measure."""
+        """The estimate of the measured step's output and everything after it."""
         at = self._measured
         if at is None:
             return 0
-        place = next(n for n, message in enumerate(self.messages) if message.id == at.message_id)
-        own = self.messages[place].parts
+        index = next(n for n, message in enumerate(self.messages) if message.id == at.message_id)
+        own = self.messages[index].parts
         begin, *_ = steps_in(own[: at.parts])[-1:] or [0]
-        said = sum(b.estimate_part(part, self.ruler) for part in own[begin:])
-        return said + sum(b.estimate_message(message, self.ruler) for message in self.messages[place + 1 :])
+        output = sum(b.estimate_part(part, self.ruler) for part in own[begin:])
+        return output + sum(b.estimate_message(message, self.ruler) for message in self.messages[index + 1 :])
 
     @property
     def estimated_frame(self) -> int:
-        """The system prompt and the tools, by the same measure."""
+        """The estimate of the system prompt and the tools."""
         return b.estimate_tokens(self.frame.system_chars, self.ruler) + b.estimate_tokens(
             self.frame.tools_chars, self.ruler
         )
 
     def plan_prune(self, at: int, *, aggressive: bool = False, by_hand: bool = False) -> tuple[Pruned, ...]:
-        """Which tool outputs would become stubs now."""
+        """Return the tool outputs that would become stubs now."""
         running = self.live.turn_id if self.live is not None else None
         inside = any(one.role == "assistant" and one.turn_id == running for one in self.messages) if running else False
         return plan_prune(
@@ -263,18 +263,18 @@ class Context:
 
     @property
     def fires(self) -> bool:
-        """The threshold is reached, by the preset's own way of comparing."""
+        """True if the threshold is reached, by the preset's comparison."""
         return b.fires(self.policy, self.window, self.size.used, len(self.messages))
 
     @property
     def crowded(self) -> bool:
-        """Whether less room is left than a prune frees, so that room would have to be made again soon."""
-        least = least_gain(self.messages, self.policy, self.window, self.ruler)
-        return self.size.used + least > self.window.threshold
+        """True if less room is left than a prune frees, so that context would soon have to be freed again."""
+        gain = min_gain(self.messages, self.policy, self.window, self.ruler)
+        return self.size.used + gain > self.window.threshold
 
     @property
     def overflows(self) -> bool:
-        """It cannot fit the window, however kindly it is counted."""
+        """True if the request exceeds the window even by the lowest count."""
         return self.size.floor > self.window.limit
 
 
@@ -284,7 +284,7 @@ def messages_with(
     prunes: Mapping[tuple[str, int], Pruned],
     live: Message | None,
 ) -> list[Message]:
-    """The model view of a line with ``live`` at its end, as far as that is sent."""
+    """Return the model view of a line with ``live`` at its end, with prunes applied."""
     stored = model_view_at(line, compaction, prunes)
     if live is None:
         return stored
@@ -294,12 +294,12 @@ def messages_with(
 
 
 def _calls_of(message: Message, policy: Policy) -> tuple[tuple[int, str | None, bool], ...]:
-    """Where a message's steps begin (None) and its calls are, with their ids, and whether their outputs may go."""
+    """Return the steps (None) and calls of a message, with their ids, and whether their outputs may be pruned."""
     known: tuple[int, tuple[tuple[int, str | None, bool], ...]] | None = message.memo.get("calls")
     if known is not None and known[0] == policy.pruning.over_chars:
         return known[1]
     found = (
-        (index, call_id_of(part), may_go(part, policy))
+        (index, call_id_of(part), is_prunable(part, policy))
         for index, part in enumerate(message.parts)
         if kind_of(part) == STEP_START or call_id_of(part) is not None
     )
@@ -309,7 +309,7 @@ def _calls_of(message: Message, policy: Policy) -> tuple[tuple[int, str | None, 
 
 
 def without_begun(messages: list[Message]) -> list[Message]:
-    """The messages without the start of the step that is about to be asked for."""
+    """Return the messages without the marker of the step that is about to be requested."""
     if not messages or not messages[-1].parts or kind_of(messages[-1].parts[-1]) != STEP_START:
         return messages
     last = messages[-1]
@@ -317,27 +317,27 @@ def without_begun(messages: list[Message]) -> list[Message]:
     return [*messages[:-1], msgspec.structs.replace(last, parts=parts)] if parts else messages[:-1]
 
 
-def _saw_this(context: Context, steps: Sequence[Step], dropped: Mapping[str, int]) -> bool:
-    """Whether the newest of a message's steps was sent what this view begins with.
+def _was_sent_this(context: Context, steps: Sequence[Step], dropped: Mapping[str, int]) -> bool:
+    """Return whether the newest of a message's steps was sent the beginning of this view.
 
-    Times do not tell: a branch that starts later has the counts of its parent, and a compaction may fall into the
-    same millisecond. A step that does not say what it was sent is judged by its time alone.
+    Times are not enough: a branch that starts later has the counts of its parent, and a compaction may fall into the
+    same millisecond. A step that did not record its view is judged by its time alone.
     """
     last = max(steps, key=lambda step: step.index)
     if len(last.view) < 3:
         return True
-    place = next((n for n, message in enumerate(context.messages) if message.id == last.message_id), None)
-    if place is None:
+    index = next((n for n, message in enumerate(context.messages) if message.id == last.message_id), None)
+    if index is None:
         return False
-    before = place + (len(steps) - dropped.get(last.message_id, 0) > 1)
+    before = index + (len(steps) - dropped.get(last.message_id, 0) > 1)
     if context.recent:
-        # How many lie before a turn that was made here never changes.
+        # The number of messages before a turn created here never changes.
         return last.view[:2] == (context.compaction_depth, context.prune_seq)
     return last.view[:3] == (context.compaction_depth, context.prune_seq, before)
 
 
 def _dropped_steps(context: Context) -> dict[str, int]:
-    """How many steps were cut off the front of a split message."""
+    """Return how many steps were cut off the front of a split message."""
     split = context.compaction.split if context.compaction else None
     if split is None:
         return {}
@@ -349,16 +349,16 @@ def _dropped_steps(context: Context) -> dict[str, int]:
 
 
 def report(context: Context, counted: Step | None = None) -> ContextReport:
-    """The context as the gauge shows it: where the provider counted less than was estimated, each part its share.
+    """Return the context for the gauge. If the provider counted less than the estimate, the parts are scaled down.
 
-    ``counted`` is the step that a recent one was measured at: what it was sent stands for what was not read.
+    ``counted`` is the step at which a ``recent`` context was measured; what it was sent replaces what was not loaded.
     """
     size, window = context.size, context.window
     system, tools, summary = size.system, size.tools, size.summary
     if counted is None:
         whole = system + tools + summary + sum(b.estimate_message(message, context.ruler) for message in context.body)
     else:
-        # A step of an older version did not note it; the parts then stand as they were estimated.
+        # Steps of older versions did not record it; then use the estimated parts.
         chars, others = counted.sized if len(counted.sized) == 2 else (0, 0)
         whole = b.estimate_tokens(chars, context.ruler) + others + context.estimated_since
     if size.used < whole:

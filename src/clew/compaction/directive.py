@@ -1,7 +1,7 @@
 """Directives: what the user demanded, forbade or corrected, in the user's own words.
 
-A summary must not lose or bend them, so they are found by rule and put into it verbatim. Only what a person wrote is
-read: no tool output, and nothing clew put into the conversation itself, can become one.
+A summary must not lose or distort them, so they are found by rule and added to it verbatim. Only text written by a
+person is searched: tool output, and text that clew inserted, cannot become a directive.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from clew.transcript.message import Message
 
 __all__ = ["Directive", "directives_of", "quoted", "with_directives"]
 
-MAX_DIRECTIVE: Final = 300
-"""Characters. A longer sentence is a text of its own, and no rule to be repeated."""
+MAX_DIRECTIVE_CHARS: Final = 300
+"""Characters. A longer sentence is not treated as a directive."""
 
 _SECTION: Final = "## Constraints & Preferences"
 _FENCE: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
@@ -35,15 +35,15 @@ _COMMAND: Final = re.compile(
 
 
 class Directive(msgspec.Struct, frozen=True):
-    """One sentence of the user's, and the message it stands in."""
+    """One sentence of the user's, and the message that contains it."""
 
     message_id: str
     text: str
 
 
 def directives_of(messages: Iterable[Message]) -> tuple[Directive, ...]:
-    """The directives in these messages, oldest first. One that is repeated counts where it was said last."""
-    return _once(
+    """Return the directives in these messages, oldest first. A repeated one counts at its last position."""
+    return _deduplicated(
         Directive(message.id, sentence)
         for message in messages
         if message.is_prompt
@@ -56,44 +56,44 @@ def directives_of(messages: Iterable[Message]) -> tuple[Directive, ...]:
 def with_directives(
     summary: str, directives: Sequence[Directive], *, limit_tokens: int
 ) -> tuple[str, tuple[Directive, ...]]:
-    """The summary with each directive it does not hold as a quote among the constraints, and those it then holds.
+    """Return the summary with the missing directives added as quotes, and all directives it then contains.
 
-    The lines that are added take at most ``limit_tokens``; the newest are kept, in their order.
+    The added lines take at most ``limit_tokens``; the newest are preferred, in their order.
     """
-    kept: list[Directive] = []
+    contained: list[Directive] = []
     added: list[str] = []
-    held = " ".join(summary.split())
-    left = limit_tokens
-    for one in reversed(_once(directives)):
-        if " ".join(one.text.split()) in held:
-            kept.append(one)
+    text = " ".join(summary.split())
+    room = limit_tokens
+    for one in reversed(_deduplicated(directives)):
+        if " ".join(one.text.split()) in text:
+            contained.append(one)
             continue
         line = quoted(one)
         size = estimate_tokens(len(line) + 1)
-        if size <= left:
-            left -= size
-            kept.append(one)
+        if size <= room:
+            room -= size
+            contained.append(one)
             added.append(line)
     if added:
         sections = read_sections(summary)
         before = [line for line in sections.get(_SECTION, []) if not is_placeholder(line)]
         summary = write_sections({**sections, _SECTION: [*before, *reversed(added)]})
-    return summary, tuple(reversed(kept))
+    return summary, tuple(reversed(contained))
 
 
 def quoted(directive: Directive) -> str:
-    """A directive as a line of a list."""
+    """Return a directive as a list item."""
     return f'- "{directive.text}"'
 
 
 def _sentences(text: str) -> Iterator[str]:
     for raw in _SENTENCE.split(_FENCE.sub("\n", text)):
         sentence = _MARK.sub("", raw.strip()).strip()
-        if 0 < len(sentence) <= MAX_DIRECTIVE:
+        if 0 < len(sentence) <= MAX_DIRECTIVE_CHARS:
             yield sentence
 
 
-def _once(directives: Iterable[Directive]) -> tuple[Directive, ...]:
+def _deduplicated(directives: Iterable[Directive]) -> tuple[Directive, ...]:
     newest: dict[str, Directive] = {}
     for one in directives:
         newest.pop(one.text, None)

@@ -1,7 +1,7 @@
-"""Reading a summary back: what a model wrote becomes a clean text with our headings, or is rejected with a reason.
+"""Parsing a summary: a model's answer becomes a clean text with standard headings, or is rejected with a reason.
 
-An empty template that passes for a summary would lose the whole history it stands for, so what counts is whether the
-sections say anything, and whether the text is smaller than what it replaces.
+An empty template accepted as a summary would lose all the history it replaces, so the checks are whether the sections
+have content, and whether the text is smaller than what it replaces.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from clew.errors import CompactionError
 
 __all__ = ["SummaryRejected", "check_smaller", "parse_summary"]
 
-LEAST_HEADINGS: Final = 4
-"""Of the six. A summary that has fewer did not follow its format."""
+MIN_HEADINGS: Final = 4
+"""Of the six. A summary with fewer did not follow its format."""
 
 _THINKING: Final = re.compile(
     r"\s*<(think|thinking|thought|thoughts|reasoning|analysis|scratchpad)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE
@@ -26,7 +26,7 @@ _FENCE: Final = re.compile(r"\s*```[\w-]*\s*")
 
 
 class SummaryRejected(CompactionError):
-    """An answer that is no summary. ``reason`` says why."""
+    """An answer that is not a valid summary. ``reason`` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the summary was rejected: {reason}")
@@ -34,8 +34,8 @@ class SummaryRejected(CompactionError):
 
 
 def parse_summary(text: str) -> str:
-    """The summary in an answer. Raises :class:`SummaryRejected`."""
-    # Thinking comes first, or it is not that: a summary may well be about such tags.
+    """Return the summary in an answer. Raise :class:`SummaryRejected` if there is none."""
+    # Only leading tags are thinking: a summary may itself mention such tags.
     while thought := _THINKING.match(text):
         text = text[thought.end() :]
     cleaned = _FRAME.sub("", FILE_TAGS.sub("", text))
@@ -47,27 +47,27 @@ def parse_summary(text: str) -> str:
     if any(heading.startswith("### ") for heading in sections):
         sections.setdefault("## Progress", [])
     found = sum(heading in sections for heading in MAIN)
-    if found < LEAST_HEADINGS:
+    if found < MIN_HEADINGS:
         raise SummaryRejected(f"it has {found} of the {len(MAIN)} sections")
-    told = {heading: [line for line in lines if not is_placeholder(line)] for heading, lines in sections.items()}
-    if not any(told.values()):
+    filled = {heading: [line for line in lines if not is_placeholder(line)] for heading, lines in sections.items()}
+    if not any(filled.values()):
         raise SummaryRejected("all its sections are empty")
-    return write_sections(told)
+    return write_sections(filled)
 
 
 def check_smaller(summary_tokens: int, replaced_tokens: int) -> None:
-    """Raises :class:`SummaryRejected` unless the summary takes less than what it replaces."""
+    """Raise :class:`SummaryRejected` unless the summary is smaller than what it replaces."""
     if summary_tokens >= replaced_tokens:
-        raise SummaryRejected(f"it takes {summary_tokens} tokens and what it replaces {replaced_tokens}")
+        raise SummaryRejected(f"it has {summary_tokens} tokens, what it replaces only {replaced_tokens}")
 
 
 def _unfenced(text: str) -> str:
-    """Without a code fence around it all; one inside of it stays."""
+    """Remove a code fence around the whole text; fences inside it stay."""
     lines = text.strip().splitlines()
     fences = [index for index, line in enumerate(lines) if _FENCE.fullmatch(line)]
     if fences and not any(read_sections(line) for line in lines[: fences[0]]):
         del lines[fences[0]]
-        # Its other end, if it has one: else the number of fences was even before.
+        # Remove the closing fence too, unless an odd number of fences shows that it is missing.
         if len(fences) % 2 == 0:
             del lines[fences[-1] - 1]
     return "\n".join(lines)

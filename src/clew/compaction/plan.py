@@ -1,6 +1,6 @@
-"""The plan of a compaction: where it cuts, what the summariser is given, and what is recorded of it. Pure.
+"""The plan of a compaction: where it cuts, the input of the summariser, and the record. Pure.
 
-Carried out by :mod:`clew.runtime.compact`.
+Executed by :mod:`clew.runtime.compact`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ __all__ = [
     "written_by_rule",
 ]
 
-_LEAST_SUMMARY: Final = 48
+_MIN_SUMMARY_TOKENS: Final = 48
 """Tokens below which a summary could not hold its headings."""
-_TOLD_CHARS: Final = 500
-"""Of each end of an output. What came of it stands in what the model said since; the rest can be recalled."""
+_OUTPUT_END_CHARS: Final = 500
+"""Characters of each end of an output. The model has already used the output; the rest can be recalled."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compaction would do: where it cuts, and how long its summary may be. A hook may change ``focus``.
+    """A planned compaction: where it cuts, and how long its summary may be. A hook may change ``focus``.
 
-    ``must``: what is there now cannot be sent, so that a poor summary is better than none. ``inside``: made between two
+    ``must``: the current request cannot be sent, so a poor summary is better than none. ``inside``: made between two
     steps of a turn.
     """
 
@@ -69,13 +69,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def doing(self) -> str:
-        """What is done while it is carried out, in words."""
+        """A label for the compaction while it runs."""
         count = self.cut.turns
         return f"summarising {count} earlier turn{'' if count == 1 else 's'}" if count else "summarising earlier steps"
 
 
 class SummaryTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be summarised, for whom, and how long the text may be."""
+    """The input of the summariser, and the limit for its text."""
 
     messages: tuple[Message, ...]
     previous: str | None
@@ -108,16 +108,16 @@ def plan_compaction(
     limit: int | None = None,
     force: bool = False,
 ) -> Plan | None:
-    """Where to cut; None when nothing could be gained. ``limit`` is used instead of the window's own when given.
+    """Return where to cut; None if there is nothing to gain. ``limit`` overrides the window's own limit.
 
-    ``force``: also when the gain would be small.
+    ``force``: plan it even if the gain is small.
     """
     window, policy, size = context.window, context.policy, context.size
     limit = window.limit if limit is None else min(limit, window.limit)
     usable = max(min(window.threshold, limit - min(window.reserve, limit // 4)), 1)
     fixed = size.system + size.tools
     cap = policy.summary_cap(usable)
-    # Behind the summary stand the user's directives and the lists of files: half as much again.
+    # The user's directives and the file lists follow the summary: half as much again.
     room = max(usable - fixed - cap * 3 // 2, 0)
     ruler = context.ruler
     split = context.compaction.split if context.compaction else None
@@ -134,17 +134,17 @@ def plan_compaction(
     )
     if cut is None:
         return None
-    # A large message that has to stay leaves less for the summary, down to what its headings need.
-    # Where nothing can be sent otherwise, a request without room to spare is better than none.
+    # A large message that has to stay leaves less room for the summary, down to what its headings need.
+    # If nothing could be sent otherwise, a request without spare room is better than none.
     must = force or context.overflows
     left = limit - fixed - cut.kept_tokens - (0 if must else min(window.reserve, limit // 10))
     fresh = sum(estimate_message(message, ruler) for message in cut.summarised)
-    # With what stands behind it a summary must still be smaller than what it replaces.
+    # With directives and files, a summary must still be smaller than what it replaces.
     cap = min(cap, left * 2 // 3, (fresh + size.summary) * 3 // 5)
-    if cap < _LEAST_SUMMARY:
+    if cap < _MIN_SUMMARY_TOKENS:
         return None
     if auto and not must and fresh <= max(cap // 2, usable // 20):
-        # So little would be gained that the next call would be here again: the summary there is stays as long.
+        # The gain is so small that the next call would need a compaction again, so keep the current summary.
         return None
     return Plan(
         session_id=session_id,
@@ -162,11 +162,11 @@ def plan_compaction(
 
 
 def _absolute(cut: Cut, context: Context) -> Cut:
-    """The cut with its split counted over the stored parts, of which earlier ones may no longer be sent."""
+    """Return the cut with its split counted over the stored parts, of which earlier ones may no longer be sent."""
     if cut.split is not None:
         offset = context.offsets.get(cut.split.message_id, 0)
         return msgspec.structs.replace(cut, split=Split(cut.split.message_id, cut.split.from_part + offset))
-    # A message that an earlier cut went through stays cut while it is kept: its first parts are told already.
+    # A message split by an earlier cut stays split while it is kept: its first parts are already summarised.
     kept = [message.id for message in context.body[: context.split_reach]]
     if context.compaction is not None and cut.tail_start_id in kept:
         return msgspec.structs.replace(cut, split=context.compaction.split)
@@ -174,18 +174,21 @@ def _absolute(cut: Cut, context: Context) -> Cut:
 
 
 def plan_summary(context: Context, plan: Plan, workspace_root: str | None = None) -> SummaryTask:
-    """What the summariser is given, and what the compaction before this one recorded.
+    """Return the input of the summariser, with what the previous compaction recorded.
 
-    Outputs go whole; between the steps of a long turn, which prunes its own first, only the ends of long ones.
+    Outputs are complete. Between the steps of a long turn, which are pruned first, only the ends of long ones are
+    given.
     """
     originals = context.unpruned()
     ends = plan.inside and context.policy.prunes
     messages: list[Message] = []
     for message in plan.cut.summarised:
         whole = originals.get(message.id)
-        # Of a split message only the parts that are summarised.
+        # Include only the summarised parts of a split message.
         parts = whole.parts[: len(message.parts)] if whole and len(whole.parts) >= len(message.parts) else message.parts
-        messages.append(msgspec.structs.replace(message, parts=[_told(part) if ends else part for part in parts]))
+        messages.append(
+            msgspec.structs.replace(message, parts=[_with_output_ends(part) if ends else part for part in parts])
+        )
     directives, files = _recorded_before(context.compaction)
     return SummaryTask(
         messages=tuple(messages),
@@ -197,12 +200,12 @@ def plan_summary(context: Context, plan: Plan, workspace_root: str | None = None
     )
 
 
-def _told(part: dict[str, Any]) -> dict[str, Any]:
-    """The part, of a long output only its ends."""
+def _with_output_ends(part: dict[str, Any]) -> dict[str, Any]:
+    """Return the part with only the ends of a long output."""
     text = output_text(part) or ""
-    if len(text) <= 2 * _TOLD_CHARS:
+    if len(text) <= 2 * _OUTPUT_END_CHARS:
         return part
-    return prune_part(part, Pruned(0, "", 0, estimate_tokens(len(text)), _TOLD_CHARS, 0))
+    return prune_part(part, Pruned(0, "", 0, estimate_tokens(len(text)), _OUTPUT_END_CHARS, 0))
 
 
 def _recorded_before(compaction: Compaction | None) -> tuple[tuple[Directive, ...], Files]:
@@ -222,61 +225,61 @@ def _recorded_before(compaction: Compaction | None) -> tuple[tuple[Directive, ..
 
 
 def _newest(directives: Sequence[Directive], limit_tokens: int) -> tuple[Directive, ...]:
-    """The newest directives that fit, in their order; each where it was said last."""
-    kept: list[Directive] = []
+    """Return the newest directives that fit, in their order; a repeated one counts at its last position."""
+    newest: list[Directive] = []
     room = limit_tokens
     for one in reversed({one.text: one for one in directives}.values()):
         room -= estimate_tokens(len(one.text))
         if room < 0:
             break
-        kept.append(one)
-    return tuple(reversed(kept))
+        newest.append(one)
+    return tuple(reversed(newest))
 
 
 def written_by_model(
     text: str, task: SummaryTask, plan: Plan, strategy: Strategy, usage: Usage, model: str
 ) -> WrittenSummary:
-    """A model's summary with the user's directives and the files behind it; refused when it is not smaller."""
-    text, kept = with_directives(text, task.directives, limit_tokens=plan.summary_tokens // 4)
-    # What stands in it was written by a model, and by the user it quotes: none of it may close the frame around it.
+    """Return a model's summary with the user's directives and the files; raise if it is not smaller."""
+    text, included = with_directives(text, task.directives, limit_tokens=plan.summary_tokens // 4)
+    # The text comes from a model and quotes the user: it must not close the frame around it.
     text = without_tags(text).rstrip() + "\n" + file_tags(task.files, plan.summary_tokens // 4)
     tokens = estimate_tokens(len(text), plan.ruler)
-    written = WrittenSummary(text, strategy, kept, task.files, usage, model, tokens)
+    written = WrittenSummary(text, strategy, included, task.files, usage, model, tokens)
     check_smaller(written.tokens, plan.replaced_tokens)
     return written
 
 
 def written_by_rule(task: SummaryTask, plan: Plan, usage: Usage) -> WrittenSummary:
-    """A summary without a model: the middle is left out."""
+    """Return a summary made without a model: the middle is left out."""
     text = mechanical_summary(
         task.messages, task.previous, task.directives, task.files, limit_tokens=plan.summary_tokens
     )
-    kept, told = tuple(one for one in task.directives if one.text in text), without_tags(text)
-    tokens = estimate_tokens(len(told), plan.ruler)
-    written = WrittenSummary(told, "drop_middle", kept, task.files, usage, None, tokens)
+    included, safe_text = tuple(one for one in task.directives if one.text in text), without_tags(text)
+    tokens = estimate_tokens(len(safe_text), plan.ruler)
+    written = WrittenSummary(safe_text, "drop_middle", included, task.files, usage, None, tokens)
     check_smaller(written.tokens, plan.replaced_tokens)
     return written
 
 
 def parent_of_marker(head_turn_id: str | None, open_turn: Turn | None, *, has_child: bool) -> str | None:
-    """The turn a compaction goes below: the head; where the open turn is the head itself, the one above that.
+    """Return the parent of a compaction's turn: the head, or the head's parent if the open turn is the head itself.
 
-    An unanswered turn, and one that is continued after its step limit, are the head while they run. ``has_child``:
-    whether any turn hangs below the open one.
+    An unanswered turn, and one that is continued after its step limit, are the head while they run. ``has_child`` means
+    that a turn exists below the open one.
     """
     if open_turn is None or head_turn_id != open_turn.id:
         return head_turn_id
     if has_child:
-        raise CompactionError("there are turns below this one, whose history would change", turn_id=open_turn.id)
+        raise CompactionError("cannot compact: turns below this one would lose their history", turn_id=open_turn.id)
     return open_turn.parent_turn_id
 
 
 def compaction_data_of(
     context: Context, plan: Plan, written: WrittenSummary, warning: str | None, marker_id: str
 ) -> CompactionData:
-    """All that the compaction's part will say."""
+    """Return the content of the compaction's part."""
     cut, paired = plan.cut, context.policy.frame == "pair"
-    # What the next request will take, by the measure of what the last one took: estimated, as the gauge then does.
+    # The estimated size of the next request, comparable to the size before and to the gauge.
     marker = MessageRow("", "", "assistant", 0, 0, {}, ())
     sent = summary_messages(Compaction(marker, "", written.text, None, None, paired))
     after = context.estimated_frame + cut.kept_tokens
@@ -310,19 +313,21 @@ def compaction_data_of(
 
 
 def _turns_in_all(context: Context, cut: Cut) -> int | None:
-    """How many turns stand behind a summary that carries another one on; None where there is no other, or its count is
-    not known: an older clew did not keep it."""
+    """Return how many turns are covered by a summary that continues another one.
+
+    None if there is no other one, or if its count is unknown because an older version did not record it.
+    """
     if context.compaction is None:
         return None
     before = compaction_data(context.compaction.marker) or {}
     counted = before.get("turns_in_all", None if "previous_id" in before else before.get("turns"))
-    # The turn that the earlier cut went through was counted there already.
+    # The turn split by the earlier cut was already counted there.
     shared = int(bool(cut.summarised) and not cut.summarised[0].is_prompt and "split" in before)
     return counted + cut.turns - shared if isinstance(counted, int) else None
 
 
 def turn_data(data: CompactionData, cut: Cut) -> dict[str, Any]:
-    """What the turn tells about itself without its marker being read."""
+    """Return the data of the turn, readable without its marker."""
     summarised = [message.turn_id for message in cut.summarised]
     kept = [message.turn_id for message in cut.kept]
     return {
@@ -332,13 +337,14 @@ def turn_data(data: CompactionData, cut: Cut) -> dict[str, Any]:
         "tokens_after": data.tokens_after,
         "strategy": data.strategy,
         "turns": data.turns,
-        # So that a marker that no longer reads costs its text and not its place.
+        # Stored here too, so that the position survives if the marker becomes unreadable.
         "tail_start_id": data.tail_start_id,
     }
 
 
 def find_branch(context: Context, turn_id: str) -> dict[str, Any] | None:
-    """A ready request for a branch with the longest tail that fits beside the turn that does not."""
+    """Return the arguments for a branch with the longest tail that fits alongside a turn that is too large; None if
+    none does."""
     own = [message for message in context.body if message.turn_id == turn_id]
     before = [message for message in context.body if message.turn_id != turn_id]
     used = context.size.system + context.size.tools

@@ -1,8 +1,8 @@
-"""The policy: how a session makes room, from a preset, the user's settings and the session's own.
+"""The policy: how a session frees context, from a preset, the user's settings and the session's own.
 
-What a session sets wins over what the user set, and that over the preset. A session that names a preset other than
-the user's starts from that preset: the user's figures were chosen for another one. ``enabled``,
-``retry_on_transient``, ``smart_recovery`` and ``context_measure`` are in no preset and stay.
+The session's settings override the user's, and those override the preset. A session that names a preset other than the
+user's starts from that preset, because the user's values were chosen for another one. ``enabled``,
+``retry_on_transient``, ``smart_recovery`` and ``context_measure`` are in no preset and always apply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clew.misfit import misfit
 
 __all__ = ["Policy", "policy_for"]
 
-_AT_LEAST: Final = {
+_MINIMUM: Final = {
     "reserve_tokens": 0,
     "tail_turns": 1,
     "keep_recent_tokens": 1,
@@ -37,10 +37,10 @@ _Settings = TypeVar("_Settings", CompactionConfig, PruningConfig)
 
 
 class Policy(Preset, frozen=True, kw_only=True):
-    """All that decides when and how room is made: a preset's figures as they were changed, and what is in none.
+    """Everything that decides when and how context is freed: a preset with overrides, and settings in no preset.
 
-    Two bounds hold whatever is set, so that a small window is never wedged: a reserve is at most half the window,
-    and the recent tokens that are kept are at most half of what is usable.
+    Two bounds always hold, so that a small window still works: a reserve is at most half the window, and the recent
+    tokens that are kept are at most half of the usable window.
     """
 
     preset: str
@@ -53,27 +53,27 @@ class Policy(Preset, frozen=True, kw_only=True):
     measure: Literal["request", "rollup"] = "request"
 
     def reserve(self, limit: int, max_output: int) -> int:
-        """Tokens of a window of ``limit`` kept free for what the model writes; never more than half."""
-        chosen = min(DEFAULT_RESERVE, max_output) if self.reserve_tokens is None else self.reserve_tokens
-        return max(min(chosen, limit // 2), 0)
+        """Return the tokens of a window of ``limit`` reserved for the model's output; never more than half."""
+        wanted = min(DEFAULT_RESERVE, max_output) if self.reserve_tokens is None else self.reserve_tokens
+        return max(min(wanted, limit // 2), 0)
 
     def summary_cap(self, usable: int) -> int:
-        """Tokens a summary may take at most: the preset's figure, or a quarter of what is usable."""
+        """Return the maximum tokens of a summary: the preset's value, or a quarter of the usable window."""
         return max(min(self.summary_tokens, usable // 4), 1)
 
     def tail_budget(self, usable: int) -> int:
-        """Tokens the tail should take at most: its share, or the recent tokens that are kept."""
+        """Return the maximum tokens of the tail: its share, or the recent tokens to keep."""
         if self.tail == "tokens":
             return min(self.keep_recent_tokens, usable // 2)
-        # By its decimal form: 0.29 of 100 is 29, and not a little less.
+        # Use the decimal form, so that 0.29 of 100 is exactly 29.
         return int(usable * Fraction(str(self.tail_budget_pct)))
 
 
 def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mapping[str, Any] | None) -> Policy:
-    """The settings in force. ``session`` is what a session says under ``compaction`` in its metadata.
+    """Return the policy in force. ``session`` is the ``compaction`` value in a session's metadata.
 
-    It has the keys of the user's ``compaction`` settings, and ``pruning`` with the keys of those. A key that is null
-    counts as not set; one that is not known is left to later versions. Raises ``InvalidInput`` naming the key.
+    It has the keys of the user's ``compaction`` settings, and ``pruning`` with the keys of those. A null value counts
+    as not set; unknown keys are ignored, for later versions. Raises ``InvalidInput`` naming the key.
     """
     own = _object(session, "compaction")
     own_pruning = _object(own.pop("pruning", None), "compaction.pruning")
@@ -91,12 +91,12 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
     merged_pruning = _merged(pruning, own_pruning, "compaction.pruning")
     name = merged.preset or "guide"
     preset = presets()[name]
-    changed = {name: value for name in _PRESET_KEYS if (value := getattr(merged, name)) is not None}
-    changed["tail"] = _tail_mode(own) or _tail_mode(msgspec.to_builtins(config)) or preset.tail
-    changed["pruning"] = _shaped(_shaped(preset.pruning, pruning), fit(own_pruning, PruningConfig))
+    overrides = {name: value for name in _PRESET_KEYS if (value := getattr(merged, name)) is not None}
+    overrides["tail"] = _tail_mode(own) or _tail_mode(msgspec.to_builtins(config)) or preset.tail
+    overrides["pruning"] = _with_settings(_with_settings(preset.pruning, pruning), fit(own_pruning, PruningConfig))
     return Policy(
         preset=name,
-        **{**{field: getattr(preset, field) for field in preset.__struct_fields__}, **changed},
+        **{**{field: getattr(preset, field) for field in preset.__struct_fields__}, **overrides},
         enabled=merged.enabled,
         prunes=merged_pruning.enabled,
         retry_on_transient=merged.retry_on_transient,
@@ -108,20 +108,20 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
 
 
 def _tail_mode(settings: Mapping[str, Any]) -> TailMode | None:
-    """What one layer of settings says of the tail by what it sets. Tokens are the finer measure, so they win."""
+    """Return the tail mode implied by one layer of settings. Tokens are more precise, so they win."""
     if settings.get("keep_recent_tokens") is not None:
         return "tokens"
     return "turns" if settings.get("tail_turns") is not None else None
 
 
-def _shaped(pruning: Pruning, settings: PruningConfig) -> Pruning:
-    """The pruning with one layer of settings. ``at_pct`` is a single threshold, so it replaces the two passes."""
+def _with_settings(pruning: Pruning, settings: PruningConfig) -> Pruning:
+    """Return the pruning with one layer of settings. ``at_pct`` is a single threshold and replaces both passes."""
     soft, hard = settings.soft_pct, settings.hard_pct
     if settings.at_pct is not None:
         pruning = msgspec.structs.replace(pruning, soft_pct=soft, hard_pct=settings.at_pct, strict=False)
-    if (begins := hard or settings.at_pct) is not None and pruning.until_pct is not None:
-        # A step stays a large one wherever it begins.
-        pruning = msgspec.structs.replace(pruning, until_pct=min(pruning.until_pct, round(begins * 2 / 3, 3)))
+    if (start := hard or settings.at_pct) is not None and pruning.until_pct is not None:
+        # Keep prunes large wherever they begin.
+        pruning = msgspec.structs.replace(pruning, until_pct=min(pruning.until_pct, round(start * 2 / 3, 3)))
     changed: dict[str, Any] = {
         "soft_pct": soft,
         "hard_pct": hard,
@@ -134,11 +134,11 @@ def _shaped(pruning: Pruning, settings: PruningConfig) -> Pruning:
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
-    """The keys that are set."""
+    """Return the keys that are set."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"{where} is an object with settings")
+        raise InvalidInput(f"{where} must be an object")
     return {key: one for key, one in value.items() if one is not None}
 
 
@@ -156,10 +156,10 @@ def _check(values: Mapping[str, Any], where: str) -> None:
     for key, value in values.items():
         if value is None:
             continue
-        if key in _AT_LEAST and value < _AT_LEAST[key]:
-            raise InvalidInput(f"{where}.{key} is a whole number of {_AT_LEAST[key]} or more")
+        if key in _MINIMUM and value < _MINIMUM[key]:
+            raise InvalidInput(f"{where}.{key} must be an integer of at least {_MINIMUM[key]}")
         if key in _SHARES and not 0 < value <= 1:
-            raise InvalidInput(f"{where}.{key} is a share of more than 0 and at most 1")
+            raise InvalidInput(f"{where}.{key} must be greater than 0 and at most 1")
 
 
 def _without(settings: _Settings, keys: tuple[str, ...]) -> _Settings:

@@ -1,4 +1,4 @@
-"""Presets: the figures each source gives for compaction and pruning, as ``presets.toml`` has them."""
+"""Presets: the parameters of each source for compaction and pruning, read from ``presets.toml``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.fit import fit
 __all__ = ["DEFAULT_RESERVE", "Preset", "Pruning", "TailMode", "When", "presets"]
 
 DEFAULT_RESERVE: Final = 20_000
-"""Tokens kept free for the answer, or all the model can write if that is less."""
+"""Tokens reserved for the answer, or the model's maximum output if that is less."""
 
 TailMode = Literal["turns", "tokens"]
 When = Literal["before_call", "after_turn"]
@@ -26,11 +26,10 @@ Frame = Literal["single", "pair"]
 class Pruning(msgspec.Struct, frozen=True, kw_only=True):
     """When outputs are trimmed and when they become stubs.
 
-    From ``soft_pct`` of the window on, outputs keep ``keep_chars`` at each end; from ``hard_pct`` on they become
-    stubs. None: that pass is left out. ``strict``: only above the share, not at it. Once begun, a pass goes on until
-    the request is below ``until_pct``: each prune changes what a provider has kept of earlier requests, so there had
-    better be few. Only outputs of more than ``over_chars`` characters count, and only once they have
-    ``min_total_chars`` together.
+    From ``soft_pct`` of the window on, outputs keep ``keep_chars`` at each end; from ``hard_pct`` on they become stubs.
+    None disables that pass. ``strict``: only above the share, not at it. A pass continues until the request is below
+    ``until_pct``: each prune invalidates the provider's prompt cache, so a few large ones are better. Only outputs of
+    more than ``over_chars`` characters count, and only once they have ``min_total_chars`` in total.
     """
 
     hard_pct: float | None
@@ -43,20 +42,22 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_large_steps(self) -> bool:
-        """Whether a pass continues below the share of the window at which it started; not so in 001."""
+        """True if a pass continues below the share of the window at which it started; not so in 001."""
         return self.until_pct is not None
 
     @property
     def newest_share(self) -> Fraction:
-        """The share of the usable window where the newest outputs are protected. In 001 only the newest steps are."""
+        """The share of the usable window in which the newest outputs are protected. In 001 only the newest steps
+        are."""
         return Fraction(1, 4) if self.in_large_steps else Fraction(0)
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one source. ``reserve_tokens`` None: the default reserve; ``at_pct`` None: the reserve decides.
+    """The parameters of one source.
 
-    ``strict``: fires above the threshold, not at it. ``between_turns``: no turn is cut, whatever its size.
-    ``output_chars``: how much of one tool output is handed over.
+    ``reserve_tokens`` None: the default reserve; ``at_pct`` None: the reserve decides. ``strict``: compaction starts
+    above the threshold, not at it. ``between_turns``: a turn is never cut, whatever its size. ``output_chars``: the
+    maximum length of a tool output.
     """
 
     pruning: Pruning
@@ -80,6 +81,6 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def presets() -> Mapping[str, Preset]:
-    """The presets of ``presets.toml``, by name."""
+    """Return the presets of ``presets.toml``, by name."""
     text = files(__package__).joinpath("presets.toml").read_text("utf-8")
     return fit(tomllib.loads(text), dict[str, Preset])

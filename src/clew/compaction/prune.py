@@ -1,7 +1,8 @@
-"""Pruning: which tool outputs the model is shown as a stub, or only the ends of. The stored output is not touched.
+"""Pruning: which tool outputs the model is sent as a stub, or only the ends of. The stored output does not change.
 
-Oldest first over all turns, in one large step or none. Some outputs are protected: what the loop steers by (``todo``,
-``task``, ``skill``), the newest ones by tokens and by steps, and the newest output for each file last worked on.
+Oldest first over all turns, in one large step or not at all. Some outputs are protected: those the loop depends on
+(``todo``, ``task``, ``skill``), the newest by tokens and by steps, and the newest one for each of the files last worked
+on.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from clew.transcript.message import Message
 from clew.transcript.part import giver_of, is_growing, output_text, steps_in, tool_name
 from clew.transcript.pruned import Pruned, prune_part
 
-__all__ = ["least_gain", "may_go", "plan_prune"]
+__all__ = ["is_prunable", "min_gain", "plan_prune"]
 
 PROTECTED_TOOLS: Final = frozenset({"todo", "task", "skill"})
 PROTECTED_STEPS: Final = 3
 PROTECTED_FILES: Final = 5
-LEAST_GAIN: Final = Fraction(1, 5)
-"""Of what is usable, a prune frees at least so much."""
+MIN_GAIN: Final = Fraction(1, 5)
+"""The share of the usable window that a prune must free."""
 LARGE_GAIN: Final = Fraction(1, 3)
 """The same for presets that prune in large steps."""
-MAX_LEAST_GAIN: Final = Fraction(27, 50)
+MAX_MIN_GAIN: Final = Fraction(27, 50)
 STEPS_OF_ROOM: Final = 12
-"""A large step makes room for so many more steps like the newest ones: at least ten, also when they grow a little."""
+"""A large prune makes room for this many steps like the newest ones: at least ten if they grow a little."""
 AGGRESSIVE_CHARS: Final = 400
-"""Outputs over so many characters go when a provider has said that the request is too long."""
+"""The size above which outputs are pruned after a provider has rejected the request as too long."""
 
 _Key = tuple[str, int]
 
@@ -66,23 +67,24 @@ def plan_prune(
 ) -> tuple[Pruned, ...]:
     """Return the outputs to prune now, oldest first. ``seq`` is 0: the store numbers a prune.
 
-    ``messages`` are as they are sent, with what is ``already`` pruned. ``base_index`` tells how many parts of a
-    message are cut off at its front. A prune that frees less than :func:`least_gain` is left until it is ``pressing``,
-    that is until the request would not fit: it would come back every few steps, and each time a provider reads again
-    all after the first stub. ``inside``: between the steps of a turn, where one follows soon after the other; once a
-    compaction is ``due`` there, a fifth is enough to be tried first. ``by_hand``: all but the newest steps, at any
-    threshold. ``aggressive``: the same, and smaller outputs too; for once after a provider refused a request as
-    too long, so that its window is not what it was thought to be. Both also when pruning by itself is switched off.
+    ``messages`` are as they are sent, with the ``already`` pruned outputs. ``base_index`` gives the number of parts cut
+    off the front of a message. A prune that frees less than :func:`min_gain` waits until it is ``pressing``, that is,
+    until the request would not fit: otherwise a prune would recur every few steps, and each one makes the provider
+    reread everything after the first stub. ``inside`` means between the steps of a turn, where prunes follow closely;
+    once a compaction is ``due`` there, a fifth is enough to try a prune first. ``by_hand`` prunes all but the newest
+    steps, at any threshold. ``aggressive`` does the same and includes smaller outputs: for use once after a provider
+    rejected a request as too long, so that its window is not what it was thought to be. Both apply even if automatic
+    pruning is disabled.
     """
     rules = policy.pruning
     if not (by_hand or aggressive):
-        # Asked first: it is seldom so, and the outputs of a long session are many.
+        # Check this first: it is rarely true, and a long session has many outputs.
         shares = [pct for pct in (rules.soft_pct, rules.hard_pct) if pct is not None]
         if not policy.prunes or not any(reaches(used, window.limit, pct, strict=rules.strict) for pct in shares):
             return ()
     over = min(rules.over_chars, AGGRESSIVE_CHARS) if aggressive else rules.over_chars
     share = Fraction(0) if by_hand or aggressive else rules.newest_share
-    newest = _newest_parts(messages, _estimated(window.usable * share), ruler)
+    newest = _newest_parts(messages, _as_estimated(window.usable * share), ruler)
     found = _outputs(messages, already, base_index, ruler, _newest_of_files(messages, workspace_root), newest)
     outputs = [one for one in found if one.trimmed or one.chars > over]
     if by_hand or aggressive:
@@ -90,8 +92,8 @@ def plan_prune(
     if sum(one.chars for one in outputs) < rules.min_total_chars:
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
-    fifth, gained = _estimated(window.usable * LEAST_GAIN), 0
-    least = least_gain(messages, policy, window, ruler)
+    fifth, gained = _as_estimated(window.usable * MIN_GAIN), 0
+    least = min_gain(messages, policy, window, ruler)
     if not inside and sum(_saved(one, 0, None, ruler) for one in outputs) < least:
         least = fifth
     for pct, keep in ((rules.soft_pct, rules.keep_chars), (rules.hard_pct, 0)):
@@ -110,35 +112,35 @@ def plan_prune(
     return _records((planned[one.key] for one in outputs if one.key in planned), at)
 
 
-def least_gain(messages: Sequence[Message], policy: Policy, window: Window, ruler: Ruler = USUAL) -> int:
-    """Return how many tokens a prune inside a turn has to free, as they are estimated, so that the next one is far."""
+def min_gain(messages: Sequence[Message], policy: Policy, window: Window, ruler: Ruler = USUAL) -> int:
+    """Return the estimated tokens that a prune inside a turn has to free, so that the next one is not soon."""
     if not policy.pruning.in_large_steps:
-        return _estimated(window.usable * LEAST_GAIN)
-    room, most = _tokens_of_steps(messages, STEPS_OF_ROOM, ruler), _estimated(window.usable * MAX_LEAST_GAIN)
-    return max(_estimated(window.usable * LARGE_GAIN), min(room, most))
+        return _as_estimated(window.usable * MIN_GAIN)
+    room, most = _tokens_of_steps(messages, STEPS_OF_ROOM, ruler), _as_estimated(window.usable * MAX_MIN_GAIN)
+    return max(_as_estimated(window.usable * LARGE_GAIN), min(room, most))
 
 
-def may_go(part: Mapping[str, Any], policy: Policy) -> bool:
-    """Whether this output is one of those that are pruned some day, once it is old enough."""
-    long = len(output_text(part) or "") > policy.pruning.over_chars
-    return long and tool_name(part) not in PROTECTED_TOOLS
+def is_prunable(part: Mapping[str, Any], policy: Policy) -> bool:
+    """Return whether this output will be pruned once it is old enough."""
+    is_long = len(output_text(part) or "") > policy.pruning.over_chars
+    return is_long and tool_name(part) not in PROTECTED_TOOLS
 
 
 def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None, ruler: Ruler) -> int:
-    """Tokens that are gained over what is sent now, or over what was planned ``before``."""
+    """Return the tokens saved compared with what is sent now, or with what was planned ``before``."""
     if keep and (one.trimmed or one.chars <= 2 * keep or giver_of(one.part) is not None):
-        return 0  # there is no middle to take out
+        return 0  # there is no middle to remove
     now = estimate_tokens(_shown_chars(one, before[1]) if before else one.chars, ruler)
     return now - estimate_tokens(_shown_chars(one, keep), ruler)
 
 
-def _estimated(tokens: Fraction) -> int:
-    """Return what so many tokens are estimated at, with the tenth that every estimate has on top."""
+def _as_estimated(tokens: Fraction) -> int:
+    """Return the estimate for a number of tokens: every estimate is a tenth higher."""
     return -int(-tokens * 11 // 10)
 
 
 def _tokens_of_steps(messages: Sequence[Message], steps: int, ruler: Ruler) -> int:
-    """Return what the newest ``steps`` take as they are sent."""
+    """Return the tokens of the newest ``steps`` as they are sent."""
     tokens = 0
     for message in reversed(messages):
         if message.role != "assistant" or message.is_summary:
@@ -170,14 +172,14 @@ def _outputs(
     files: Set[_Key],
     protected: Mapping[str, int],
 ) -> Iterator[_Output]:
-    """Every completed output that is not protected and not a stub yet, oldest first."""
+    """Yield every completed output that is neither protected nor already a stub, oldest first."""
     for message in messages:
         if message.role != "assistant":
             continue
         for index, part in enumerate(message.parts[: protected.get(message.id)]):
             text = output_text(part)
             if giver_of(part) is not None and (message.id, index + base_index.get(message.id, 0)) not in already:
-                # A file that a call gave, by what it takes: it goes as a whole.
+                # A file returned by a tool is measured by its tokens and pruned as a whole.
                 tokens = estimate_part(part, ruler)
                 key = (message.id, index + base_index.get(message.id, 0))
                 yield _Output(key, part, tokens * ruler.chars // ruler.tokens, tokens, False)
@@ -192,7 +194,7 @@ def _outputs(
 
 
 def _newest_parts(messages: Sequence[Message], room: int, ruler: Ruler) -> dict[str, int]:
-    """Return the messages whose end is protected, each with the index of its first part that is.
+    """Return the messages whose end is protected, each with the index of its first protected part.
 
     These are the newest steps, and as many outputs before them as fit into ``room`` together with theirs.
     """
@@ -215,17 +217,17 @@ def _newest_parts(messages: Sequence[Message], room: int, ruler: Ruler) -> dict[
 
 
 def _starts_of(message: Message) -> list[int]:
-    """Return where the steps of a message begin; one that came from elsewhere without any is one step."""
+    """Return where the steps of a message begin; an imported message without steps counts as one."""
     return steps_in(message.parts) or [0]
 
 
 def _newest_of_files(messages: Sequence[Message], workspace_root: str | None) -> set[_Key]:
-    """The newest output for each of the files last read or written, as (message, index among its sent parts)."""
+    """Return the newest output for each of the files last read or written, as (message, index among its sent parts)."""
     found: dict[str, _Key] = {}
     for message in reversed(messages):
         for index in reversed(range(len(message.parts))):
-            given = file_path(message.parts[index])
-            path = None if given is None else name_of(given, workspace_root)
+            read_path = file_path(message.parts[index])
+            path = None if read_path is None else name_of(read_path, workspace_root)
             if path is None or path in found:
                 continue
             if len(found) == PROTECTED_FILES:

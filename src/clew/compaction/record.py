@@ -1,4 +1,4 @@
-"""The record of a compaction: all that its part says, for views, for people, and for the compaction after it."""
+"""The record of a compaction: the content of its part, for views, for people, and for the next compaction."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ Strategy = Literal["summary", "prune", "chunked", "drop_middle"]
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The first and the last message that were summarised, the last one perhaps only in part."""
+    """The first and the last message that were summarised, the last one possibly only in part."""
 
     from_message_id: str
     through_message_id: str
 
 
 class CompactionData(msgspec.Struct, frozen=True, kw_only=True):
-    """What a ``data-compaction`` part holds. ``tail_start_id`` names the marker itself when nothing was kept.
+    """The content of a ``data-compaction`` part. ``tail_start_id`` is the marker itself if there is no tail.
 
     ``tokens_before`` and ``tokens_after`` are the whole context, both estimated; ``summarised_tokens``, ``turns`` and
-    ``messages`` count what was summarised, ``turns_in_all`` also what the summary it carries on stands for.
-    ``read_files``, ``modified_files`` and ``directives`` are those of all
-    compactions so far; of more files than are kept the newest, and about how many more there were. ``usage`` is the
-    summariser's, and in no rollup. ``previous_id`` is the marker of the compaction before, whose summary this one
-    carries on.
+    ``messages`` count what was summarised, ``turns_in_all`` also what the previous summary covers. ``read_files``,
+    ``modified_files`` and ``directives`` are those of all compactions so far; if there are too many files, the newest
+    and an approximate count of the others. ``usage`` is the summariser's and is in no rollup. ``previous_id`` is the
+    marker of the previous compaction, whose summary this one continues.
     """
 
     summary: str
@@ -61,7 +60,7 @@ class CompactionData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_part(data: CompactionData) -> dict[str, Any]:
-    """The part as it is stored. What is None is left out."""
-    # By way of JSON: a part holds what a store gives back, lists and no tuples.
+    """Return the part as it is stored. Values of None are left out."""
+    # Round trip through JSON, so that the part equals what a store returns: lists instead of tuples.
     fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(data))
     return {"type": COMPACTION_PART, "data": {key: value for key, value in fields.items() if value is not None}}

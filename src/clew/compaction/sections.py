@@ -1,7 +1,7 @@
 """The sections of a summary: their headings, and the lines under each.
 
-A summary is read as sections wherever it is changed, so that what a model wrote with other marks (``**Goal**``,
-``# goal:``) comes out with ours.
+A summary is parsed into sections whenever it is changed, so that headings a model wrote with other markup
+(``**Goal**``, ``# goal:``) become the standard ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PLACEHOLDER: Final = re.compile(
 
 
 def read_sections(text: str) -> dict[str, list[str]]:
-    """The lines under each known heading, in the order they stand. What comes before the first is left out."""
+    """Return the lines under each known heading, in order. Text before the first heading is dropped."""
     sections: dict[str, list[str]] = {}
     lines: list[str] | None = None
     for line in text.splitlines():
@@ -47,7 +47,7 @@ def read_sections(text: str) -> dict[str, list[str]]:
 
 
 def write_sections(sections: Mapping[str, list[str]]) -> str:
-    """The text of a summary with all headings in their order. A section without lines says so."""
+    """Return the text of a summary with all headings in order. An empty section says so."""
     out: list[str] = []
     for heading in HEADINGS:
         lines = sections.get(heading, [])
@@ -60,7 +60,7 @@ def write_sections(sections: Mapping[str, list[str]]) -> str:
 
 
 def is_placeholder(line: str) -> bool:
-    """Whether a line says nothing: empty, ``(none)``, or a bracket out of a template that nobody filled in."""
+    """Return whether a line has no content: empty, ``(none)``, or an unfilled bracket from the template."""
     bare = _BOX.sub("", _BULLET.sub("", line.strip(), count=1), count=1).strip("*_ ")
     return _PLACEHOLDER.fullmatch(bare) is not None
 

@@ -1,7 +1,7 @@
-"""History as flat labelled text, so that a summariser reports on it instead of going on with it.
+"""History as flat labelled text, so that a summariser reports on it instead of continuing it.
 
-What people, models and tools wrote cannot pass for a label or for the tags around it: such a line gets a space in
-front, such a tag one inside.
+Text from people, models and tools cannot imitate a label or the tags around it: such a line is prefixed with a space,
+and such a tag gets one inside.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ __all__ = ["chunks_of", "history_text", "without_tags"]
 
 _LABEL: Final = re.compile(r"\[(?:user|assistant tool calls|assistant|tool result)\b[^\]]*\]:", re.IGNORECASE)
 _TAG: Final = re.compile(r"<(/?(?:conversation|previous-summary|directives|summary)\b)", re.IGNORECASE)
-_LEAST_PIECE: Final = 32
-"""Characters below which nothing is cut up any further."""
+_MIN_PIECE_CHARS: Final = 32
+"""Characters below which nothing is split any further."""
 
 
 def history_text(messages: Iterable[Message]) -> str:
-    """The messages as labelled lines. Reasoning and data are left out, as they are from every request."""
+    """Return the messages as labelled lines. Reasoning and data are left out, as in every request."""
     return "\n".join(line for message in messages for line in _lines(message))
 
 
 def without_tags(text: str) -> str:
-    """The text with the tags that frame a request made harmless."""
+    """Return the text with the tags that frame a request defused."""
     return _TAG.sub(r"< \1", text)
 
 
 def chunks_of(messages: Sequence[Message], limit_tokens: int) -> list[list[Message]]:
-    """The messages in runs whose text is at most so many tokens. Nothing is left out.
+    """Group the messages into chunks whose text has at most ``limit_tokens``. Nothing is left out.
 
-    A message that is larger by itself is cut into several, part by part, and a part that is larger into several
-    parts. Only below 32 characters nothing is cut any more, so a limit that small may be passed.
+    A message that is larger is split into several, part by part, and a larger part into several parts. Nothing shorter
+    than 32 characters is split, so a very small limit may be exceeded.
     """
     chunks: list[list[Message]] = []
     held = 0
@@ -55,29 +55,29 @@ def chunks_of(messages: Sequence[Message], limit_tokens: int) -> list[list[Messa
 
 def _lines(message: Message) -> Iterator[str]:
     if message.role != "assistant":
-        said = "\n".join(text for part in message.parts if (text := _words(part)))
-        if not said:
+        combined = "\n".join(text for part in message.parts if (text := _text(part)))
+        if not combined:
             return
-        # What the program itself put in is no word of the user's.
+        # Text that clew inserted must not appear as the user's.
         own = message.is_synthetic or message.role == "system"
-        yield f"[Tool result]: (a notice of the program) {_safe(said)}" if own else f"[User]: {_safe(said)}"
+        yield f"[Tool result]: (a notice of the program) {_safe(combined)}" if own else f"[User]: {_safe(combined)}"
         return
     calls: list[p.Part] = []
     for part in message.parts:
         if p.is_call(part):
             calls.append(part)
             continue
-        words = _words(part)
-        if words or p.kind_of(part) == p.STEP_START:
-            yield from _called(calls)
+        text = _text(part)
+        if text or p.kind_of(part) == p.STEP_START:
+            yield from _call_lines(calls)
             calls = []
-        if words:
-            yield f"[Assistant]: {_safe(words)}"
-    yield from _called(calls)
+        if text:
+            yield f"[Assistant]: {_safe(text)}"
+    yield from _call_lines(calls)
 
 
-def _called(calls: Sequence[p.Part]) -> Iterator[str]:
-    """The calls of a step on one line, then the result of each, in the same order."""
+def _call_lines(calls: Sequence[p.Part]) -> Iterator[str]:
+    """Yield the calls of a step on one line, then the result of each, in the same order."""
     if calls:
         yield "[Assistant tool calls]: " + _safe(
             "; ".join(f"{p.tool_name(part)}({_arguments(part)})" for part in calls)
@@ -87,9 +87,9 @@ def _called(calls: Sequence[p.Part]) -> Iterator[str]:
 
 
 def _arguments(part: p.Part) -> str:
-    given = p.input_of(part)
-    if isinstance(given, Mapping):
-        return ", ".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in given.items())
+    arguments = p.input_of(part)
+    if isinstance(arguments, Mapping):
+        return ", ".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in arguments.items())
     return p.input_text(part)
 
 
@@ -106,14 +106,14 @@ def _result(part: p.Part) -> str:
             return text
 
 
-def _words(part: p.Part) -> str:
+def _text(part: p.Part) -> str:
     if p.kind_of(part) == "file":
         return f"(file: {p.file_name_of(part) or 'unnamed'}, {p.media_type_of(part) or 'unknown type'})"
     return "" if p.is_notice(part) else p.text_of(part) or ""
 
 
 def _safe(text: str) -> str:
-    # The first line stands behind a label already.
+    # The first line already has a label.
     first, *rest = without_tags(text).splitlines() or [""]
     return "\n".join([first, *(f" {line}" if _LABEL.match(line) else line for line in rest)])
 
@@ -126,26 +126,26 @@ def _tokens(message: Message) -> int:
 
 
 def _pieces(message: Message, limit: int) -> Iterator[Message]:
-    """The message, in as many as it takes for each to be within the limit."""
+    """Yield the message, split into as many as needed for each to be within the limit."""
     if _tokens(message) <= limit:
         yield message
         return
-    held: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     size = 0
     for part in [piece for whole in message.parts for piece in _halves(message, whole, limit)]:
         own = _tokens(msgspec.structs.replace(message, parts=[part]))
-        if held and size + own > limit:
-            yield msgspec.structs.replace(message, parts=held)
-            held, size = [], 0
-        held.append(part)
+        if parts and size + own > limit:
+            yield msgspec.structs.replace(message, parts=parts)
+            parts, size = [], 0
+        parts.append(part)
         size += own
-    if held:
-        yield msgspec.structs.replace(message, parts=held)
+    if parts:
+        yield msgspec.structs.replace(message, parts=parts)
 
 
 def _halves(message: Message, part: dict[str, Any], limit: int) -> list[dict[str, Any]]:
-    """The part, halved until each piece is within the limit."""
+    """Return the part, halved until each piece is within the limit."""
     if _tokens(msgspec.structs.replace(message, parts=[part])) <= limit:
         return [part]
-    halves = p.halve(part, _LEAST_PIECE)
+    halves = p.halve(part, _MIN_PIECE_CHARS)
     return [piece for half in halves for piece in _halves(message, half, limit)] if len(halves) > 1 else [part]

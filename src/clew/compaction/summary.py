@@ -1,4 +1,4 @@
-"""The summary: what its writer is asked, and the one that is made by rule when there is no writer to be had."""
+"""The summary: the summariser's request, and a summary by rule if no summariser is available."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from clew.transcript.message import Message
 
 __all__ = ["mechanical_summary", "request_text"]
 
-_TIGHTER: Final = ((24, 600), (12, 400), (8, 240), (5, 160), (3, 120), (2, 80), (1, 60), (1, 24))
-"""Lines per section and characters per line, from roomy to bare."""
+_LINE_LIMITS: Final = ((24, 600), (12, 400), (8, 240), (5, 160), (3, 120), (2, 80), (1, 60), (1, 24))
+"""Lines per section and characters per line, from largest to smallest."""
 
 
 @cache
-def _words() -> dict[str, str]:
-    words = tomllib.loads(files_of_package(__package__).joinpath("summary.toml").read_text("utf-8"))
-    return {name: text.strip() for name, text in words.items()}
+def _texts() -> dict[str, str]:
+    texts = tomllib.loads(files_of_package(__package__).joinpath("summary.toml").read_text("utf-8"))
+    return {name: text.strip() for name, text in texts.items()}
 
 
 def request_text(
     history: str, *, previous: str | None, focus: str | None, directives: Sequence[Directive], summary_tokens: int
 ) -> str:
-    """What the summariser is asked: the task, the format, and the history between tags."""
-    words = _words()
-    pieces = [words["update" if previous else "new"], words["material"], words["format"]]
+    """Return the summariser's request: the task, the format, and the history between tags."""
+    texts = _texts()
+    pieces = [texts["update" if previous else "new"], texts["material"], texts["format"]]
     pieces.append(
         f"Stay below {summary_tokens} tokens, which is about {summary_tokens * 3} characters. Keep paths, names and "
         "error messages exactly as they stand."
@@ -60,9 +60,10 @@ def mechanical_summary(
     *,
     limit_tokens: int,
 ) -> str:
-    """A summary by rule, without any model: what was asked first and last, the directives, and what went before.
+    """Return a summary made by rule, without a model: the first and last prompts, the directives, and the previous
+    summary.
 
-    Says how many messages it stands for. Fewer and shorter lines until it is within the limit, down to the bare
+    States how many messages it replaces. Uses fewer and shorter lines until it is within the limit, down to the bare
     sections; the newest directives stay longest.
     """
     before = read_sections(FILE_TAGS.sub("", previous or ""))
@@ -80,7 +81,7 @@ def mechanical_summary(
     }
     sections = {name: [line for line in lines if not is_placeholder(line)] for name, lines in sections.items()}
     text = ""
-    for count, width in _TIGHTER:
+    for count, width in _LINE_LIMITS:
         text = write_sections({name: _fewer(lines, count, width) for name, lines in sections.items()})
         if estimate_tokens(len(text) + len(tags)) <= limit_tokens:
             return text + tags
@@ -88,5 +89,5 @@ def mechanical_summary(
 
 
 def _fewer(lines: list[str], count: int, width: int) -> list[str]:
-    """The newest lines, none longer than ``width``."""
+    """Return the newest lines, none longer than ``width``."""
     return [line if len(line) <= width else line[: width - 1].rstrip() + "…" for line in lines[-count:]]
