@@ -1,1 +1,1 @@
-"""The system prompt: sections in a fixed order, and the digest that names the whole."""
+"""The system prompt: sections in a fixed order, and the digest of the whole."""

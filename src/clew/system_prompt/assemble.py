@@ -1,8 +1,8 @@
-"""Putting a system prompt together, and the digest that names it.
+"""Assembles a system prompt and computes its digest.
 
-Pure: the same inputs give the same bytes, on every machine and in every process. The digest is what assistant
-messages carry; what it names is kept once for each digest, and :func:`sections_of` takes it apart again. The tools are
-named and kept with the rest, but a model is given them as tools: told in the text as well they would be paid for twice.
+Pure: the same inputs give the same bytes, on every machine and in every process. Assistant messages carry the digest;
+the prompt is stored once per digest, and :func:`sections_of` splits it again. Tools are part of the digest and stored
+with the rest, but sent to a model as tools: repeated in the text, they would be paid for twice.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from clew.transcript.gate import clean_text
 
 __all__ = ["Section", "SystemPrompt", "assemble", "digest_system_prompt", "sections_of", "sent_text"]
 
-_BETWEEN: Final = "\n\n"
+_SEPARATOR: Final = "\n\n"
 _NATIVE: Final = "tools"
-"""The section that goes to a model in a form of its own."""
-_MOST_CHARS: Final = 1024 * 1024
+"""The section that is sent to a model in its own format."""
+_MAX_CACHE_CHARS: Final = 1024 * 1024
 
 
 class Section(msgspec.Struct, frozen=True):
-    """One part of the prompt, by the name it has in the order."""
+    """One part of the prompt, with its name."""
 
     name: str
     text: str
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):
-    """A system prompt. ``text`` is sent, ``kept`` is stored; ``digest`` is the latter's SHA-256 as UTF-8, in hex."""
+    """A system prompt. ``text`` is sent, ``kept`` is stored; ``digest`` is the SHA-256 of the latter in hex."""
 
     sections: tuple[Section, ...]
     text: str
@@ -44,61 +44,63 @@ class SystemPrompt(msgspec.Struct, frozen=True):
 
     @property
     def outline(self) -> list[list[Any]]:
-        """Name and length of each section, as JSON: what is needed to take the stored text apart.
+        """Name and length of each section, as JSON: what is needed to split the stored text.
 
-        A third item marks what was not sent as text; prompts of older versions, which were sent whole, have none.
+        A third item marks a section that was not sent as text; prompts of older versions, which were sent whole, have
+        none.
         """
         return [[one.name, len(one.text), *(["native"] if one.name == _NATIVE else [])] for one in self.sections]
 
 
-_kept: Final[dict[bytes, SystemPrompt]] = {}
+_cache: Final[dict[bytes, SystemPrompt]] = {}
 _lock: Final = threading.Lock()
 
 
 def assemble(inputs: PromptInputs) -> SystemPrompt:
-    """The prompt for one turn. A section with nothing to say is left out and leaves no trace.
+    """Return the prompt for one turn, without empty sections.
 
-    Most turns are told what the one before was: a prompt is kept by what it was made of, to the byte.
+    Most turns have the same inputs as the previous one, so prompts are cached by their encoded inputs.
     """
     try:
-        made_of = msgspec.json.encode(inputs)
+        cache_key = msgspec.json.encode(inputs)
     except (TypeError, ValueError, RecursionError):
-        # A tool's schema may hold what is no JSON.
+        # A tool's schema may contain values that are not JSON.
         return _assemble(inputs)
     with _lock:
-        known = _kept[made_of] = _kept.pop(made_of) if made_of in _kept else _assemble(inputs)
-        while sum(len(key) + len(one.kept) for key, one in _kept.items()) > _MOST_CHARS:
-            _kept.pop(next(iter(_kept)))
-    return known
+        prompt = _cache[cache_key] = _cache.pop(cache_key) if cache_key in _cache else _assemble(inputs)
+        while sum(len(key) + len(one.kept) for key, one in _cache.items()) > _MAX_CACHE_CHARS:
+            _cache.pop(next(iter(_cache)))
+    return prompt
 
 
 def _assemble(inputs: PromptInputs) -> SystemPrompt:
     built = ((name, clean_text(build(inputs))[0]) for name, build in SECTIONS)
     sections = tuple(Section(name, text) for name, text in built if text)
-    kept = _BETWEEN.join(section.text for section in sections)
-    text = _BETWEEN.join(section.text for section in sections if section.name != _NATIVE)
+    kept = _SEPARATOR.join(section.text for section in sections)
+    text = _SEPARATOR.join(section.text for section in sections if section.name != _NATIVE)
     return SystemPrompt(sections, text, kept, digest_system_prompt(kept))
 
 
 def digest_system_prompt(text: str) -> str:
-    """The name of a prompt: SHA-256 over its UTF-8 bytes."""
+    """Return the digest of a prompt: SHA-256 over its UTF-8 bytes."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sections_of(text: str, outline: Sequence[Sequence[Any]]) -> tuple[Section, ...]:
-    """A stored prompt by section. Raises ``InvalidInput`` when the outline is not this text's."""
+    """Split a stored prompt into its sections. Raise ``InvalidInput`` if the outline does not match."""
     sections: list[Section] = []
     at = 0
     for name, length, *_ in outline:
-        at += len(_BETWEEN) if sections else 0
+        at += len(_SEPARATOR) if sections else 0
         sections.append(Section(name, text[at : at + length]))
         at += length
-    if at != len(text) or _BETWEEN.join(section.text for section in sections) != text:
-        raise InvalidInput("the outline does not belong to this prompt")
+    if at != len(text) or _SEPARATOR.join(section.text for section in sections) != text:
+        raise InvalidInput("the outline does not match this prompt")
     return tuple(sections)
 
 
 def sent_text(text: str, outline: Sequence[Sequence[Any]]) -> str:
-    """What of a stored prompt was sent as text. Raises ``InvalidInput`` when the outline is not this text's."""
+    """Return the part of a stored prompt that was sent as text. Raise ``InvalidInput`` if the outline does not
+    match."""
     pairs = zip(sections_of(text, outline), outline, strict=True)
-    return _BETWEEN.join(section.text for section, (_, _, *native) in pairs if not native)
+    return _SEPARATOR.join(section.text for section, (_, _, *native) in pairs if not native)

@@ -1,7 +1,7 @@
-"""What has changed around a session since its system prompt told of it.
+"""Changes of the environment since it was described in a session's system prompt.
 
-A prompt tells the environment as it was once: were it to change with every file, a provider would have to read the
-whole conversation anew with every turn. What is different in a turn is told in front of that turn's message. Pure.
+A prompt describes the environment once: if it changed with every file, the provider's cache of the whole conversation
+would be invalidated in every turn. Differences are sent before the message of the turn instead. Pure.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Final
 __all__ = ["environment_change", "tells_media"]
 
 _HEAD: Final = "[The environment has changed:]"
-_GONE: Final = "none"
+_NONE: Final = "none"
 
 
 def environment_change(now: str, frozen: str, told: str | None) -> str | None:
-    """What a turn has to be told in front of its message; None when the prompt is right.
+    """Return the notice to send before the message of a turn; None if the prompt is accurate.
 
-    ``now`` and ``frozen`` are the section as it would be and as it is sent, ``told`` is what the turn before was told.
-    It is told again for as long as the prompt is not right: what an earlier turn was told may be summarised by then.
+    ``now`` and ``frozen`` are the section as it would be and as it is sent; ``told`` is the notice of the previous
+    turn. It is repeated while the prompt is inaccurate, because an earlier notice may have been summarised.
     """
     current, shown, before = _facts(now), _facts(frozen), _facts(told or "")
     changed = {name for name in current.keys() | shown.keys() if current.get(name) != shown.get(name)}
-    # What is again as the prompt says has to be told once, to whoever was told otherwise.
-    changed |= {name for name, value in before.items() if value != shown.get(name, _GONE)}
+    # A value that matches the prompt again has to be announced once, if the previous notice differed.
+    changed |= {name for name, value in before.items() if value != shown.get(name, _NONE)}
     if not changed:
         return None
     names = [name for name in (current | shown | before) if name in changed]
-    return "\n".join([_HEAD, *(f"{name}: {current.get(name, _GONE)}" for name in names)])
+    return "\n".join([_HEAD, *(f"{name}: {current.get(name, _NONE)}" for name in names)])
 
 
 def tells_media(section: str) -> bool:
-    """That messages hold files was told there."""
-    return _facts(section).get("Media", _GONE) != _GONE
+    """Return whether the section says that messages contain files."""
+    return _facts(section).get("Media", _NONE) != _NONE
 
 
 def _facts(section: str) -> dict[str, str]:

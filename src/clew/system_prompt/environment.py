@@ -1,4 +1,4 @@
-"""Collecting the environment of a turn: the platform, the working copy, the date and its zone, the model."""
+"""Collects the environment of a turn: the platform, the working copy, the date and its time zone, the model."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def collect_environment(
     zone: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Environment:
-    """Return where and when a turn runs. Blocking, because of git, which runs only with ``use_git``. ``zone`` is an
-    IANA name; the machine's unless given."""
+    """Return where and when a turn runs. Blocking if ``use_git`` is set. ``zone`` is an IANA name; default: the
+    machine's."""
     date, zone_name = date_and_zone(clock.now_ms(), zone, environ)
     return Environment(
         platform=f"{platform.system()} {platform.machine()}".strip(),
@@ -46,13 +46,13 @@ def collect_environment(
 
 
 def date_and_zone(now_ms: int, zone: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
-    """The day (``YYYY-MM-DD``) at a moment, and the name of the zone it is the day in; UTC where none is known."""
+    """Return the day (``YYYY-MM-DD``) at a time, and the name of its time zone; UTC if none is known."""
     name, info = _find_zone(zone, environ)
     return datetime.fromtimestamp(now_ms / 1000.0, info).date().isoformat(), name
 
 
 def _find_zone(zone: str | None, environ: Mapping[str, str]) -> tuple[str, tzinfo]:
-    """A zone by name, not by its present offset: a name stays the same when the clocks change."""
+    """Return a zone by name, not by its current offset: a name stays the same when the clocks change."""
     for name in (zone, environ.get("TZ", "").removeprefix(":"), _machine_zone()):
         if name:
             try:
@@ -63,15 +63,15 @@ def _find_zone(zone: str | None, environ: Mapping[str, str]) -> tuple[str, tzinf
 
 
 def _machine_zone() -> str | None:
-    """The name behind /etc/localtime, which is a link into the zone files."""
+    """Return the zone name that /etc/localtime, a link into the zone files, points to."""
     try:
-        return _zone_behind(_LOCALTIME, os.readlink(_LOCALTIME))
+        return _resolve_zone(_LOCALTIME, os.readlink(_LOCALTIME))
     except OSError:
         return None
 
 
 @functools.lru_cache(maxsize=4)
-def _zone_behind(link: Path, target: str) -> str | None:
-    """Followed once for each place that it leads to: every prompt asks."""
+def _resolve_zone(link: Path, target: str) -> str | None:
+    """Resolve the link; cached per target, because every prompt needs it."""
     _, found, name = os.path.realpath(link, strict=True).partition("/zoneinfo/")
     return name if found else None

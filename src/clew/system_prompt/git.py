@@ -1,9 +1,8 @@
-"""Where a working copy stands, asked of git without letting the repository have a say.
+"""The state of a working copy, queried from git without trusting the repository.
 
-A repository can bring settings that make git run programs: hooks, a file watcher, filters, ways to fetch what is
-missing. All of these are turned off; where that cannot be done (filters of the repository's own), git is not asked
-for changes. The program is found before anything of the project is looked at, every call has a time limit, and
-what it prints is bounded.
+A repository can contain settings that make git run programs: hooks, a file watcher, filters, ways to fetch missing
+objects. All of these are disabled; if that is not possible (filters of the repository), git is not asked for changes.
+The program is located before anything in the project is read, every call has a time limit, and its output is bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _SETTINGS: Final = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "saf
 _ENVIRONMENT: Final = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
-    # A partial clone would fetch what it lacks, with programs that its own settings name.
+    # A partial clone would fetch missing objects, with programs from its own settings.
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_ALLOW_PROTOCOL": "none",
     "LC_ALL": "C",
@@ -40,26 +39,26 @@ _ENVIRONMENT: Final = {
 def find_git_state(
     workspace: Path, *, environ: Mapping[str, str] = os.environ, timeout_ms: int = _TIMEOUT_MS
 ) -> GitState | None:
-    """The state of the working copy ``workspace`` lies in; None without one, or without git. Blocking."""
+    """Return the state of the working copy that contains ``workspace``; None if there is none, or no git. Blocking."""
     program = shutil.which("git", path=environ.get("PATH"))
     # A relative entry in PATH could lead into the project.
     if program is None or not os.path.isabs(program):
         return None
     real = Path(os.path.realpath(workspace))
     if not any(os.path.lexists(folder / ".git") for folder in (real, *real.parents)):
-        # Where git would find nothing it need not be started.
+        # git would find nothing, so do not start it.
         return None
     git = _Git(program, workspace, environ, timeout_ms)
     code, filters = git.run("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
     if code is None:
         return None
-    # 1 means that there are none. A filter of the user's own is the user's choice, as with any call of git.
-    own = code not in (0, 1) or any(scope in (b"local", b"worktree") for scope in filters.split(b"\0")[::2])
-    return (None if own else _ask_status(git)) or _ask_branch(git)
+    # 1 means that there are none. Filters from the user's own settings are allowed, as with any call of git.
+    has_filters = code not in (0, 1) or any(scope in (b"local", b"worktree") for scope in filters.split(b"\0")[::2])
+    return (None if has_filters else _query_status(git)) or _query_branch(git)
 
 
-def _ask_branch(git: _Git) -> GitState | None:
-    """The state without the changes, where it could not be had with them."""
+def _query_branch(git: _Git) -> GitState | None:
+    """Return the state without changes, if they could not be determined."""
     code, inside = git.run("rev-parse", "--is-inside-work-tree")
     if code != 0 or inside.strip() != b"true":
         return None
@@ -73,7 +72,7 @@ def _ask_branch(git: _Git) -> GitState | None:
 
 
 class _Git:
-    """Calls git in one folder, each time with everything turned off that the repository could use."""
+    """Runs git in one folder with everything disabled that the repository could use."""
 
     def __init__(self, program: str, workspace: Path, environ: Mapping[str, str], timeout_ms: int) -> None:
         settings = [piece for setting in _SETTINGS for piece in ("-c", setting)]
@@ -82,7 +81,7 @@ class _Git:
         self._timeout = timeout_ms / 1000.0
 
     def run(self, *arguments: str) -> tuple[int | None, bytes]:
-        """The exit code, None when git did not come to an end, and what it printed."""
+        """Return the exit code, None if git did not finish, and its output."""
         try:
             process = subprocess.Popen(
                 [*self._command, *arguments],
@@ -95,15 +94,15 @@ class _Git:
         except (OSError, ValueError):
             return None, b""
         with process:
-            output = self._output_of(process)
+            output = self._read_output(process)
             if output is None:
-                # It may have started others. The group is ours alone, and still there: nobody waited for it yet.
+                # It may have children. The group is its own and still exists, because it was not waited for yet.
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
         return (None, b"") if output is None else (process.returncode, output)
 
-    def _output_of(self, process: subprocess.Popen[bytes]) -> bytes | None:
-        """What a process prints until it ends; None when it takes too long or prints too much."""
+    def _read_output(self, process: subprocess.Popen[bytes]) -> bytes | None:
+        """Return the output of a process; None if it takes too long or prints too much."""
         assert process.stdout is not None
         end = time.monotonic() + self._timeout
         output = b""
@@ -118,7 +117,7 @@ class _Git:
 
 
 def _has_ended(process: subprocess.Popen[bytes], end: float) -> bool:
-    """Wait for a process that prints no more. Told by the system where that can: Python looks now and then."""
+    """Wait for a process that has closed its output. Uses a pidfd if available: Python only polls."""
     with contextlib.suppress(OSError, AttributeError):
         ended = os.pidfd_open(process.pid)
         try:
@@ -131,15 +130,16 @@ def _has_ended(process: subprocess.Popen[bytes], end: float) -> bool:
     return False
 
 
-def _ask_status(git: _Git) -> GitState | None:
-    """All of it in one call: the branch or the commit, and how many files differ from that, new ones included."""
+def _query_status(git: _Git) -> GitState | None:
+    """Return the full state in one call: the branch or commit, and the number of changed files, untracked ones
+    included."""
     flags = ("--porcelain=v2", "--branch", "--no-ahead-behind", "-z", "--no-renames")
     code, output = git.run("status", *flags, "--untracked-files=normal", "--ignore-submodules=all")
     lines = output.split(b"\0")[:-1]
-    told = dict(line.removeprefix(b"# ").split(b" ", 1) for line in lines if line.startswith(b"# branch."))
-    if code != 0 or b"branch.head" not in told:
+    headers = dict(line.removeprefix(b"# ").split(b" ", 1) for line in lines if line.startswith(b"# branch."))
+    if code != 0 or b"branch.head" not in headers:
         return None
     changes = sum(not line.startswith(b"# ") for line in lines)
-    if told[b"branch.head"] != b"(detached)":
-        return GitState(told[b"branch.head"].decode("utf-8", "replace"), None, changes)
-    return GitState(None, told[b"branch.oid"][:12].decode("ascii", "replace"), changes)
+    if headers[b"branch.head"] != b"(detached)":
+        return GitState(headers[b"branch.head"].decode("utf-8", "replace"), None, changes)
+    return GitState(None, headers[b"branch.oid"][:12].decode("ascii", "replace"), changes)

@@ -1,4 +1,4 @@
-"""What a system prompt is made of, as values. Where they come from is not known here."""
+"""The inputs of a system prompt, as values, independent of where they come from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SkillSource = Literal["user", "project"]
 
 
 class PromptTool(Protocol):
-    """A tool as the prompt names it. A provider's tool schema is one."""
+    """A tool as the prompt describes it. A provider's tool schema satisfies this protocol."""
 
     @property
     def name(self) -> str: ...
@@ -26,14 +26,14 @@ class PromptTool(Protocol):
 
 
 class Delegate(msgspec.Struct, frozen=True):
-    """An agent that work can be handed to."""
+    """An agent that work can be delegated to."""
 
     name: str
     description: str
 
 
 class Instruction(msgspec.Struct, frozen=True):
-    """One file of project instructions. ``size`` is the whole file's in bytes when ``text`` is only its beginning."""
+    """A project instruction file. ``size`` is its full size in bytes if ``text`` is only the beginning."""
 
     path: str
     text: str
@@ -41,7 +41,7 @@ class Instruction(msgspec.Struct, frozen=True):
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """A skill as the index names it; its body is read when it is asked for."""
+    """A skill as the index lists it; its body is read on demand."""
 
     name: str
     description: str
@@ -50,9 +50,9 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class GitState(msgspec.Struct, frozen=True):
-    """Where a working copy stands. ``branch`` is None when no branch is checked out, and ``commit`` says what is.
+    """The state of a working copy. ``branch`` is None if no branch is checked out; ``commit`` is set instead.
 
-    ``changed`` counts the files that differ from the last commit; None when that could not be found out.
+    ``changed`` counts the files that differ from the last commit; None if unknown.
     """
 
     branch: str | None = None
@@ -61,9 +61,9 @@ class GitState(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and when a turn runs. There is no clock time in it: the prompt stays the same for the day.
+    """Where and when a turn runs. It has no clock time, so the prompt stays the same for the day.
 
-    ``media`` says that messages hold images or other files.
+    ``media`` means that messages contain images or other files.
     """
 
     platform: str
@@ -77,12 +77,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a prompt depends on, and nothing that it does not.
+    """Everything a prompt depends on.
 
-    ``agent_path`` is set when the agent's prompt came out of a file of the project. ``swapped_from`` is the
-    session's own agent, when another one has this turn. ``subagent``: the session works for another one.
-    ``instructions`` are outermost first; the order of everything else does not matter. ``frozen_environment`` is the
-    section as an earlier turn was sent it, and stands for ``environment``.
+    ``agent_path`` is set if the agent's prompt comes from a file of the project. ``swapped_from`` is the session's own
+    agent if another one runs this turn. ``subagent``: the session works for another one. ``instructions`` are outermost
+    first; the order of everything else does not matter. ``frozen_environment`` is the section as an earlier turn was
+    sent it, and replaces ``environment``.
     """
 
     agent_prompt: str = ""

@@ -1,8 +1,8 @@
-"""Project instructions: which files there are, from the project's outermost folder down to the workspace.
+"""Project instructions: finds and reads the files from the project's outermost folder down to the workspace.
 
-The project ends where its git repository does. Without one, folders up to the user's home count, and for a
-workspace elsewhere only its own folder: what lies above may be anybody's. The files belong to whoever wrote the
-project; they are read with bounds and cannot make clew read anything else.
+The project ends at its git repository. Without one, folders up to the user's home count, and for a workspace elsewhere
+only its own folder, because anyone may have written the folders above. The files belong to the project's authors; they
+are read with limits and cannot make clew read anything else.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ _MAX_FOLDERS: Final = 64
 
 
 class Instructions(msgspec.Struct, frozen=True):
-    """The files, outermost first, and a sentence for each one that was not taken as it is."""
+    """The files, outermost first, and a sentence for each one that was skipped or cut."""
 
     files: tuple[Instruction, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 class _Project(msgspec.Struct, frozen=True):
-    """The folders to look in, nearest first. ``root`` is the repository's, if there is one."""
+    """The folders to search, nearest first. ``root`` is the repository's, if there is one."""
 
     folders: tuple[Path, ...]
     root: Path | None
 
 
 def load_instructions(workspace: Path, *, home: Path | None = None) -> Instructions:
-    """Return the instruction files of a workspace, read when one has changed. Blocking. ``home`` is the user's,
-    or another folder above which nothing is read."""
+    """Return the instruction files of a workspace, read again only if one has changed. Blocking.
+
+    ``home`` is the user's home, or another folder above which nothing is read.
+    """
     home = home or _home()
     real_home = _resolve(home) if home else None
-    return _kept.get((workspace, real_home), lambda: _load(workspace, real_home))
+    return _cache.get((workspace, real_home), lambda: _load(workspace, real_home))
 
 
-_kept: Final[Kept[Instructions]] = Kept()
+_cache: Final[Kept[Instructions]] = Kept()
 
 
 def _load(workspace: Path, real_home: Path | None) -> Instructions:
@@ -63,7 +65,7 @@ def _load(workspace: Path, real_home: Path | None) -> Instructions:
             except Unreadable as error:
                 warnings.append(f"{shown(path)}: ignored; it {error}")
                 continue
-            # Several names for one file are common; a model needs to read it once.
+            # The same file often has several names; include it once.
             if found is None or found.real in seen or not found.text.strip():
                 continue
             seen.add(found.real)
@@ -73,13 +75,13 @@ def _load(workspace: Path, real_home: Path | None) -> Instructions:
         files[:0] = here
     size = sum(len(file.text.encode()) for file in files)
     if size > MAX_INSTRUCTIONS_BYTES:
-        warnings.append(f"{shown(workspace)}: its instruction files are too long together; the nearest are used first")
+        warnings.append(f"{shown(workspace)}: its instruction files exceed the total limit; the nearest are used first")
     return Instructions(tuple(files), tuple(warnings))
 
 
 def _read(path: Path, inside: Path) -> ContainedText | None:
     found = read_contained(path, inside, MAX_INSTRUCTION_BYTES)
-    # A link is a way to have a file sent to a model that nobody meant to send: keys, tokens, git's own settings.
+    # A link could send a file to the model that was not meant to be sent: keys, tokens, git settings.
     if found is not None and found.real.suffix.lower() != ".md":
         raise Unreadable("is a link to something that is not Markdown")
     return found
@@ -107,21 +109,21 @@ def _find_project(workspace: Path, real_home: Path | None) -> _Project:
             return _Project((), None)
     except (OSError, ValueError):
         return _Project((), None)
-    climbed: list[Path] = []
+    folders: list[Path] = []
     for folder in [start, *start.parents][:_MAX_FOLDERS]:
-        # Anybody could have put files, or a .git, into a folder that everybody may write to, such as /tmp.
-        if climbed and _open_to_all(folder):
+        # Any user may have put files, or a .git, into a world-writable folder such as /tmp.
+        if folders and _is_world_writable(folder):
             break
-        climbed.append(folder)
+        folders.append(folder)
         note(folder / ".git")
         if os.path.lexists(folder / ".git"):
-            return _Project(tuple(climbed), folder)
+            return _Project(tuple(folders), folder)
         if folder == real_home:
-            return _Project(tuple(climbed), None)
+            return _Project(tuple(folders), None)
     return _Project((start,), None)
 
 
-def _open_to_all(folder: Path) -> bool:
+def _is_world_writable(folder: Path) -> bool:
     note(folder)
     try:
         return bool(folder.stat().st_mode & stat.S_IWOTH)

@@ -1,7 +1,7 @@
-"""The sections of a system prompt, each a pure function from inputs to text. An empty text is no section.
+"""The sections of a system prompt, each a pure function from inputs to text. An empty text means no section.
 
-Their order is fixed by :data:`SECTIONS` and is the same for everybody who builds such prompts: what an agent is and
-was told for this session, what the project says, which skills there are, where it runs, which tools it has.
+Their order is fixed by :data:`SECTIONS`: the agent's prompt and the additions for this session, project instructions,
+skills, the environment, tools.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["MAX_INSTRUCTIONS_BYTES", "MAX_INSTRUCTION_BYTES", "SECTIONS"]
 
 MAX_INSTRUCTION_BYTES: Final = 32 * 1024
 MAX_INSTRUCTIONS_BYTES: Final = 96 * 1024
-_WORTH_CUTTING: Final = 1024
-"""With less room than this a file is left out rather than cut: its first words alone would mislead."""
+_MIN_CUT_BYTES: Final = 1024
+"""With less room than this a file is left out instead of cut: only its first words would be misleading."""
 _MAX_SKILLS: Final = 100
 _MAX_LINE: Final = 300
 _MAX_NAME: Final = 200
@@ -29,7 +29,7 @@ _CLOSING = re.compile(r"<(?=/project-file)", re.IGNORECASE)
 
 
 def agent(inputs: PromptInputs) -> str:
-    """The agent's own prompt. One that came with the project says so."""
+    """Return the agent's own prompt, marked if it comes from the project."""
     prompt = mark_unseen(inputs.agent_prompt).strip()
     if prompt and inputs.agent_path is not None:
         return f"(This agent is described by a file of the project, {_path(inputs.agent_path)}.)\n\n{prompt}"
@@ -37,13 +37,13 @@ def agent(inputs: PromptInputs) -> str:
 
 
 def override(inputs: PromptInputs) -> str:
-    """What the session's creator added. It is a person's own text and stays as it is."""
+    """Return the addition by the session's creator. It is a person's own text and is not changed."""
     text = (inputs.session_override or "").strip()
     return f"# For this session\n\n{text}" if text else ""
 
 
 def swap(inputs: PromptInputs) -> str:
-    """A note for an agent that has only this turn."""
+    """Return a note for an agent that runs only this turn."""
     if inputs.swapped_from is None:
         return ""
     name = one_line(inputs.swapped_from, _MAX_NAME)
@@ -51,7 +51,7 @@ def swap(inputs: PromptInputs) -> str:
 
 
 def subagent(inputs: PromptInputs) -> str:
-    """What it means to work for another agent, and which agents there are to work for this one."""
+    """Return the rules for working for another agent, and the agents that this one can delegate to."""
     paragraphs = []
     if inputs.subagent:
         paragraphs.append(
@@ -65,7 +65,7 @@ def subagent(inputs: PromptInputs) -> str:
 
 
 def instructions(inputs: PromptInputs) -> str:
-    """The project's instruction files, outermost first, each under its path, cut where they are too long."""
+    """Return the project's instruction files, outermost first, each under its path, cut if too long."""
     if not inputs.instructions:
         return ""
     head = (
@@ -81,7 +81,7 @@ def instructions(inputs: PromptInputs) -> str:
 
 
 def skills(inputs: PromptInputs) -> str:
-    """One line for each skill."""
+    """Return one line for each skill."""
     if not inputs.skills:
         return ""
     lines = sorted(_entry(skill.name, skill.description) for skill in inputs.skills)
@@ -91,14 +91,14 @@ def skills(inputs: PromptInputs) -> str:
 
 
 def environment(inputs: PromptInputs) -> str:
-    """Where and when, without a clock time; as it was told before where it is to stay so."""
+    """Return where and when the turn runs, without a clock time; a frozen section is repeated as it was sent."""
     if inputs.frozen_environment is not None:
         return inputs.frozen_environment
     return "" if inputs.environment is None else "\n".join(["# Environment", "", *_facts(inputs.environment)])
 
 
 def tools(inputs: PromptInputs) -> str:
-    """Every tool with a line and the schema of its arguments, by name."""
+    """Return every tool with its description and the schema of its arguments, by name."""
     if not inputs.tools:
         return ""
     entries = sorted(
@@ -112,38 +112,38 @@ def tools(inputs: PromptInputs) -> str:
 SECTIONS: Final[tuple[tuple[str, Callable[[PromptInputs], str]], ...]] = tuple(
     (build.__name__, build) for build in (agent, override, swap, subagent, instructions, skills, environment, tools)
 )
-"""Name and builder of each section, in the order in which they stand. The order is a rule, not a taste."""
+"""Name and builder of each section. The order affects the digest and must not change."""
 
 
 def _within_limits(files: tuple[Instruction, ...]) -> tuple[list[str], list[Instruction]]:
-    """The files as text, and those for which no room was left. The nearest have the last word, so they come first."""
+    """Return the files as text, and those left out for lack of room. The nearest are the most important."""
     texts: list[str] = []
     left_out: list[Instruction] = []
     room = MAX_INSTRUCTIONS_BYTES
     for file in reversed(files):
         text = mark_unseen(file.text)
         size = len(text.encode("utf-8", "replace"))
-        if size > room and room < _WORTH_CUTTING:
+        if size > room and room < _MIN_CUT_BYTES:
             left_out.append(file)
             continue
-        kept = cut_bytes(text, min(MAX_INSTRUCTION_BYTES, room))
-        room -= len(kept.encode("utf-8", "replace"))
-        lines = [f"## {_path(file.path)}", "<project-file>", _CLOSING.sub("<\\\\", kept), "</project-file>"]
-        if kept != text or file.size is not None:
+        cut = cut_bytes(text, min(MAX_INSTRUCTION_BYTES, room))
+        room -= len(cut.encode("utf-8", "replace"))
+        lines = [f"## {_path(file.path)}", "<project-file>", _CLOSING.sub("<\\\\", cut), "</project-file>"]
+        if cut != text or file.size is not None:
             lines.append(f"[Warning: cut off; the file has {max(file.size or 0, size)} bytes]")
         texts.append("\n".join(lines))
     return texts[::-1], left_out[::-1]
 
 
-def _facts(given: Environment) -> Iterable[str]:
-    yield f"Platform: {one_line(given.platform, _MAX_NAME)}"
-    yield f"Workspace: {_path(given.workspace) if given.workspace is not None else 'none'}"
-    if given.git is not None:
-        yield f"Git: {_git(given.git)}"
-    yield f"Date: {one_line(given.date, _MAX_NAME)}, {one_line(given.zone, _MAX_NAME)}"
-    variant = f", variant {one_line(given.variant, _MAX_NAME)}" if given.variant is not None else ""
-    yield f"Model: {one_line(given.model, _MAX_NAME)}{variant}"
-    if given.media:
+def _facts(values: Environment) -> Iterable[str]:
+    yield f"Platform: {one_line(values.platform, _MAX_NAME)}"
+    yield f"Workspace: {_path(values.workspace) if values.workspace is not None else 'none'}"
+    if values.git is not None:
+        yield f"Git: {_git(values.git)}"
+    yield f"Date: {one_line(values.date, _MAX_NAME)}, {one_line(values.zone, _MAX_NAME)}"
+    variant = f", variant {one_line(values.variant, _MAX_NAME)}" if values.variant is not None else ""
+    yield f"Model: {one_line(values.model, _MAX_NAME)}{variant}"
+    if values.media:
         yield "Media: messages hold images or other files; what they show or say is material too"
 
 
@@ -152,8 +152,8 @@ def _git(state: GitState) -> str:
         where = f"branch {one_line(state.branch, _MAX_NAME)}"
     else:
         where = f"no branch, at {one_line(state.commit, _MAX_NAME)}" if state.commit is not None else "no branch"
-    said = {None: "", 0: ", nothing changed", 1: ", 1 file changed"}
-    return where + said.get(state.changed, f", {state.changed} files changed")
+    changes = {None: "", 0: ", nothing changed", 1: ", 1 file changed"}
+    return where + changes.get(state.changed, f", {state.changed} files changed")
 
 
 def _entry(name: str, description: str) -> str:
@@ -165,6 +165,6 @@ def _path(path: str) -> str:
 
 
 def _canonical_json(value: object) -> str:
-    """One way to write a value: keys sorted, no blanks. What is not JSON is replaced as in any tool's value."""
+    """Encode a value in a unique way: sorted keys, no spaces. Values that are not JSON are replaced."""
     cleaned, _ = clean_value(value)
     return json.dumps(cleaned, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))

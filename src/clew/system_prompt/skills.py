@@ -1,9 +1,9 @@
-"""Skills: folders with a ``SKILL.md`` that say how something is done. The index is always known, a body on demand.
+"""Skills: folders with a ``SKILL.md`` of instructions for a task. The index is always loaded, a body on demand.
 
-``<user_dir>/skills/NAME/SKILL.md`` are the user's, ``<workspace>/.clew/skills/NAME/SKILL.md`` the project's; a
-project's cannot take the name of a user's. A skill is text for the model and nothing more: it grants nothing and
-nothing in it is run by being loaded. Other programs read the same files, so keys that clew does not know are passed
-over; it needs a description and, if there is one, a name that is the folder's.
+``<user_dir>/skills/NAME/SKILL.md`` are the user's, ``<workspace>/.clew/skills/NAME/SKILL.md`` the project's; a project
+skill cannot replace one of the user's. A skill is only text for the model: it grants nothing, and loading it runs
+nothing. Other programs read the same files, so unknown keys are ignored; it needs a description and, if it has a name,
+that must be the folder's.
 """
 
 from __future__ import annotations
@@ -23,37 +23,40 @@ from clew.system_prompt.text import mark_unseen, one_line
 __all__ = ["MAX_SKILLS", "MAX_SKILL_BYTES", "SkillCatalog", "is_skill_name"]
 
 MAX_SKILLS: Final = 200
-"""So many of one folder are looked at, in the order of their names."""
+"""Skills read per folder, in the order of their names."""
 MAX_SKILL_BYTES: Final = 64 * 1024
 _MAX_DESCRIPTION: Final = 1_024
 _FILE: Final = "SKILL.md"
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
 
 
-class _Place(msgspec.Struct, frozen=True):
-    """Where a skill's file lies, and the folder it must not lead out of."""
+class _SkillFile(msgspec.Struct, frozen=True):
+    """The path of a skill's file, and the folder it must not leave."""
 
     file: Path
     inside: Path
 
 
 def is_skill_name(name: str) -> bool:
-    """Lower case letters, digits and dashes, at most 64: checked before a path is made of it."""
+    """Return whether a name has only lower case letters, digits and dashes, at most 64; checked before using it in a
+    path."""
     return _NAME.fullmatch(name) is not None
 
 
 class SkillCatalog:
-    """The skills that were found, at the time they were looked for. ``notices`` are sentences with a path each."""
+    """The skills found at the time of loading. ``notices`` are sentences with a path each."""
 
     def __init__(self) -> None:
-        self._skills: dict[str, tuple[Skill, _Place]] = {}
+        self._skills: dict[str, tuple[Skill, _SkillFile]] = {}
         self._notices: list[str] = []
 
     @classmethod
     def load(cls, user_dir: Path | None, workspace: Path | None) -> SkillCatalog:
-        """The index, read when something of it has changed. Blocking. ``user_dir`` is clew's folder among the user's
-        settings."""
-        return _kept.get((user_dir, workspace), lambda: cls._read(user_dir, workspace))
+        """Return the index, read again only if a file has changed. Blocking.
+
+        ``user_dir`` is clew's folder in the user's settings.
+        """
+        return _cache.get((user_dir, workspace), lambda: cls._read(user_dir, workspace))
 
     @classmethod
     def _read(cls, user_dir: Path | None, workspace: Path | None) -> SkillCatalog:
@@ -74,22 +77,22 @@ class SkillCatalog:
         return tuple(self._notices)
 
     def load_skill(self, name: str) -> str:
-        """The body of a skill, for the model, under where it came from. Blocking. Raises ``InvalidInput``."""
+        """Return the body of a skill, for the model, under its source. Blocking. Raise ``InvalidInput``."""
         found = self._skills.get(name) if is_skill_name(name) else None
         if found is None:
             known = ", ".join(sorted(self._skills)) or "none"
             raise InvalidInput(f"there is no skill {one_line(name, 80)!r}; known are: {known}", skill=name[:80])
-        skill, place = found
+        skill, source = found
         try:
-            with resolved(place.inside):
-                file = read_contained(place.file, place.inside, MAX_SKILL_BYTES)
+            with resolved(source.inside):
+                file = read_contained(source.file, source.inside, MAX_SKILL_BYTES)
         except Unreadable as error:
             raise InvalidInput(f"the skill {name} {error}", skill=name) from error
         if file is None:
             raise InvalidInput(f"the skill {name} is gone", skill=name)
         owner = "the project" if skill.source == "project" else "the user"
-        _, body = split_front_matter(file.text, shown(place.file))
-        lines = [f"# Skill {name}", f"(a file of {owner}, {shown(place.file)})", "", mark_unseen(body)]
+        _, body = split_front_matter(file.text, shown(source.file))
+        lines = [f"# Skill {name}", f"(a file of {owner}, {shown(source.file)})", "", mark_unseen(body)]
         if file.cut:
             lines.append(f"[Warning: cut off after {MAX_SKILL_BYTES} of {file.size} bytes]")
         return "\n".join(lines)
@@ -112,26 +115,26 @@ class SkillCatalog:
             if skill is None:
                 continue
             if name in self._skills:
-                self._notices.append(f"{path}: ignored; the user has a skill of that name already")
+                self._notices.append(f"{path}: ignored; the user already has a skill of this name")
                 continue
-            self._skills[name] = (skill, _Place(listing.real / name / _FILE, listing.real))
+            self._skills[name] = (skill, _SkillFile(listing.real / name / _FILE, listing.real))
 
 
-_kept: Final[Kept[SkillCatalog]] = Kept()
+_cache: Final[Kept[SkillCatalog]] = Kept()
 
 
 def _read_index(file: Path, inside: Path, source: SkillSource, path: str) -> Skill | None:
-    """A skill by its head; None for an entry that holds no skill."""
+    """Return a skill from its front matter; None for an entry without a skill."""
     found = read_contained(file, inside, MAX_SKILL_BYTES)
     if found is None:
         return None
     folder = file.parent.name
     if not is_skill_name(folder):
-        raise Unreadable("lies in a folder not named with lower case letters, digits and dashes, at most 64")
+        raise Unreadable("is in a folder whose name is not lower case letters, digits and dashes, at most 64")
     try:
         fields = parse_front_matter(found.text, path).fields
     except InvalidInput as error:
-        raise Unreadable(f"does not read, line {error.message.removeprefix(f'{path}:')}") from error
+        raise Unreadable(f"is invalid, line {error.message.removeprefix(f'{path}:')}") from error
     texts = {
         key: one_line(field.value.text, _MAX_DESCRIPTION)
         for key, field in fields.items()

@@ -1,4 +1,4 @@
-"""Text from outside, made fit for a prompt: in one line, without what cannot be seen, and of bounded length."""
+"""Makes external text safe for a prompt: one line, without invisible characters, and of bounded length."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import re
 
 __all__ = ["cut_bytes", "mark_unseen", "one_line"]
 
-# Control characters but for tab and line feed; marks that turn the direction of text or take no room; tag letters.
-# What a person cannot see in a file must not instruct a model.
+# Control characters except tab and line feed; marks that change text direction or have no width; tag characters.
+# Text that a person cannot see in a file must not instruct a model.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
 
 def mark_unseen(text: str) -> str:
-    """The text with U+FFFD wherever something stands that a reader would not see, blank lines around it gone."""
+    """Replace characters a reader would not see by U+FFFD, and strip surrounding blank lines."""
     return _UNSEEN.sub("\ufffd", text).strip("\n")
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text as one line of at most ``limit`` characters, so that it cannot pass for a heading or a list."""
+    """Return the text as one line of at most ``limit`` characters, so that it cannot imitate a heading or a list."""
     line = " ".join(text.split())
     if not line.isprintable():
         line = " ".join("".join(one if one.isprintable() else " " for one in line).split())
@@ -27,7 +27,7 @@ def one_line(text: str, limit: int) -> str:
 
 
 def cut_bytes(text: str, limit: int) -> str:
-    """The beginning of a text, at most ``limit`` bytes of UTF-8, up to the end of a line where there is one."""
+    """Return the start of a text, at most ``limit`` bytes of UTF-8, up to the end of a line if there is one."""
     data = text.encode("utf-8", "replace")
     if len(data) <= limit:
         return text
