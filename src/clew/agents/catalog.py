@@ -1,8 +1,8 @@
-"""The agents there are: clew's own, the user's, and the project's, in that order.
+"""The available agents: clew's own, the user's, and the project's, in that order.
 
-A user's manifest may replace a built-in agent. A project's may not replace either, and is held to what a project may
-do; the same holds for those it has for Claude Code and opencode, which come after its own. A manifest that cannot be
-used is named in ``notices`` and left out; it never stops a session from starting.
+A user's manifest may replace a built-in agent. A project's may not replace either, and is limited to what a project may
+define; so are its agents for Claude Code and opencode, which come after its own. A manifest that cannot be used is
+reported in ``notices`` and skipped; it never stops a session from starting.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["MAX_MANIFESTS", "MAX_MANIFEST_BYTES", "AgentCatalog", "builtin_agent
 
 MAX_MANIFEST_BYTES: Final = 64 * 1024
 MAX_MANIFESTS: Final = 200
-"""So many files of one folder are looked at, in the order of their names."""
+"""Files read per folder, in the order of their names."""
 
 
 @functools.cache
 def builtin_agents() -> Mapping[str, Agent]:
-    """The agents that ship with clew, by name."""
+    """Return the agents that ship with clew, by name."""
     agents: dict[str, Agent] = {}
     for file in sorted(resources.files("clew.agents").joinpath("builtin").iterdir(), key=lambda file: file.name):
         name, dot, kind = file.name.rpartition(".")
@@ -47,7 +47,7 @@ def builtin_agents() -> Mapping[str, Agent]:
 
 
 class AgentCatalog:
-    """What was found, at the time it was looked for. ``notices`` are sentences for people, each with a path."""
+    """The agents found at the time of loading. ``notices`` are sentences for people, each with a path."""
 
     def __init__(self, agents: Mapping[str, Agent], notices: tuple[str, ...] = ()) -> None:
         self._agents = dict(agents)
@@ -55,22 +55,21 @@ class AgentCatalog:
 
     @classmethod
     def load(cls, user_dir: Path | None, workspace: Path | None, names: frozenset[str] | None = None) -> AgentCatalog:
-        """Every manifest: ``<user_dir>/agents/*.md``, then ``<workspace>/.clew/agents/*.md`` and what other programs
-        have there. Blocking.
+        """Return the agents in ``<user_dir>/agents/*.md``, ``<workspace>/.clew/agents/*.md`` and other programs' files.
 
-        ``user_dir`` is clew's folder among the user's settings. Read only when something of it has changed.
-        Their rules may name only tools in ``names``; None accepts any.
+        Blocking. ``user_dir`` is clew's folder in the user's settings. Files are read again only if one has changed.
+        Rules may name only tools in ``names``; None accepts any.
         """
-        return _kept.get((user_dir, workspace, names), lambda: cls._read(user_dir, workspace, names))
+        return _cache.get((user_dir, workspace, names), lambda: cls._read(user_dir, workspace, names))
 
     @classmethod
     def of(cls, given: Sequence[Agent], tools: Container[str], names: frozenset[str] | None = None) -> AgentCatalog:
-        """The agents of a program that brings its own, and clew's own workers. Raises ``InvalidInput``."""
+        """Return a catalog of agents defined by a program, with clew's internal ones. Raise ``InvalidInput``."""
         agents = {name: agent for name, agent in builtin_agents().items() if agent.mode == "internal"}
         if len({agent.name for agent in given}) < len(given):
-            raise InvalidInput("two of the agents that are given have one name")
+            raise InvalidInput("two of the given agents have the same name")
         if all(agent.mode == "internal" for agent in given):
-            raise InvalidInput("none of the agents that are given is one that a session can have")
+            raise InvalidInput("at least one of the given agents must not be internal")
         for agent in given:
             if not is_agent_name(agent.name) or not agent.prompt.strip():
                 raise InvalidInput(f"the agent {agent.name!r} needs a prompt, and a name of a-z, 0-9 and dashes")
@@ -79,7 +78,7 @@ class AgentCatalog:
                 for name in agent.tools or ()
                 if name not in tools and "*" not in name and not name.startswith("mcp__")
             ]:
-                raise InvalidInput(f"the agent {agent.name} names tools that are not there: {', '.join(missing)}")
+                raise InvalidInput(f"the agent {agent.name} names unknown tools: {', '.join(missing)}")
             for rule in agent.rules:
                 if names is not None and not is_known(rule.permission, names):
                     raise InvalidInput(f"the agent {agent.name}: {unknown_permission(rule.permission, names)}")
@@ -100,66 +99,66 @@ class AgentCatalog:
             found = _read_folder(user_dir / "agents", user_dir / "agents", own, notices.append)
             agents |= {agent.name: agent for agent in found if _may_be_internal(agent, notices.append)}
         if workspace is not None:
-            # What clew allows an agent of any project by itself: what its own assistant may do unasked.
+            # Every project agent is granted what clew's own assistant may do without asking.
             granted = tuple(rule for rule in builtin_agents()["assistant"].rules if rule.action == "allow")
             for agent in _read_project(workspace, notices.append, names):
                 if agent.name in agents:
                     owner = {"user": "the user", "builtin": "clew"}.get(agents[agent.name].source, "the project")
-                    notices.append(f"{agent.path}: ignored; {owner} has an agent of that name already")
+                    notices.append(f"{agent.path}: ignored; {owner} already has an agent of this name")
                 elif _may_be_internal(agent, notices.append):
-                    agents[agent.name], taken = restrain(agent, granted)
-                    notices += taken
+                    agents[agent.name], removals = restrain(agent, granted)
+                    notices += removals
         return cls(agents, tuple(notices))
 
     def get(self, name: str) -> Agent:
-        """An agent a session or a turn may have. Raises ``InvalidInput`` with the names there are."""
+        """Return an agent for a session or a turn. Raise ``InvalidInput`` with the available names."""
         agent = self._agents.get(name)
         if agent is None or agent.mode == "internal":
             known = ", ".join(sorted(agent.name for agent in self.list()))
-            raise InvalidInput(f"there is no agent {name!r}; known are: {known}", agent=name)
+            raise InvalidInput(f"unknown agent {name!r}; available: {known}", agent=name)
         return agent
 
     def first_known(self, *names: str | None) -> Agent:
-        """Return the first of these agents that exists here; raise when not even the last one does."""
+        """Return the first of these agents that exists here; raise if not even the last one does."""
         known = (name for name in names[:-1] if name in self._agents and self._agents[name].mode != "internal")
         return self.get(next(known, str(names[-1])))
 
     def get_internal(self, name: str) -> Agent:
-        """One of clew's own workers: ``title`` or ``summary``."""
+        """Return an internal agent: ``title`` or ``summary``."""
         agent = self._agents.get(name)
         if agent is None or agent.mode != "internal":
-            raise InternalError(f"there is no internal agent {name!r}")
+            raise InternalError(f"unknown internal agent {name!r}")
         return agent
 
     def list(self) -> tuple[Agent, ...]:
-        """The agents on offer, clew's first, then the user's and the project's, each by name."""
+        """Return the offered agents: clew's first, then the user's and the project's, each by name."""
         order = {"builtin": 0, "user": 1, "project": 2}
         offered = (agent for agent in self._agents.values() if agent.mode != "internal")
         return tuple(sorted(offered, key=lambda agent: (order[agent.source], agent.name)))
 
     def subagents(self) -> tuple[Agent, ...]:
-        """The agents the task tool may start, in the order of :meth:`list`."""
+        """Return the agents the task tool may start, in the order of :meth:`list`."""
         return tuple(agent for agent in self.list() if agent.mode == "subagent")
 
 
-_kept: Final[Kept[AgentCatalog]] = Kept()
+_cache: Final[Kept[AgentCatalog]] = Kept()
 
 
 def _may_be_internal(agent: Agent, notice: Callable[[str], None]) -> bool:
-    """Internal agents have names clew knows; a manifest neither adds one nor makes one of another kind."""
+    """Return whether the mode matches: internal agents have fixed names, and no manifest can add one."""
     builtin = builtin_agents().get(agent.name)
     internal = builtin is not None and builtin.mode == "internal"
     if internal == (agent.mode == "internal"):
         return True
     if internal:
-        notice(f"{agent.path}: ignored; {agent.name} does clew's own work and must have mode: internal")
+        notice(f"{agent.path}: ignored; {agent.name} is one of clew's internal agents and must have mode: internal")
     else:
-        notice(f"{agent.path}: ignored; mode: internal is for clew's own agents")
+        notice(f"{agent.path}: ignored; mode: internal is reserved for clew's own agents")
     return False
 
 
 def _read_project(workspace: Path, notice: Callable[[str], None], names: frozenset[str] | None) -> Iterator[Agent]:
-    """The agents a project brings: clew's, then those it has for other programs."""
+    """Yield the agents of a project: clew's, then those for other programs."""
     own = functools.partial(parse_manifest, source="project", names=names)
     yield from _read_folder(workspace / ".clew" / "agents", workspace, own, notice)
     foreign = functools.partial(parse_foreign, notice=notice, names=names)
@@ -171,9 +170,9 @@ def _read_project(workspace: Path, notice: Callable[[str], None], names: frozens
             if (text := _read_text(file, workspace)) is not None:
                 files.append(OpencodeFile(text, path=shown(file), notice=notice, names=names))
         except (Unreadable, InvalidInput) as error:
-            # What it refuses all agents is not known.
-            said = f"{shown(file)}: it {error}" if isinstance(error, Unreadable) else str(error)
-            notice(f"{said}; no agents of opencode are read")
+            # Its refusals for all agents are unknown, so none of opencode's agents can be loaded.
+            problem = f"{shown(file)}: it {error}" if isinstance(error, Unreadable) else str(error)
+            notice(f"{problem}; no opencode agents are loaded")
             return
 
     def prompt(path: str) -> str:
@@ -184,13 +183,13 @@ def _read_project(workspace: Path, notice: Callable[[str], None], names: frozens
 
     found = [_read_folder(workspace / ".opencode" / name, workspace, foreign, notice) for name in ("agent", "agents")]
     for agent in chain(*found, *(one.agents(prompt) for one in files)):
-        yield functools.reduce(lambda held, file: file.narrow(held), files, agent)
+        yield functools.reduce(lambda result, file: file.narrow(result), files, agent)
 
 
 def _read_folder(
     folder: Path, inside: Path, parse: Callable[..., Agent | None], notice: Callable[[str], None]
 ) -> list[Agent]:
-    """The agents of one folder. What is wrong with a file is said, and the next one is read."""
+    """Return the agents of one folder. An invalid file is reported and skipped."""
     try:
         listing = list_contained(folder, inside, MAX_MANIFESTS, ".md")
     except Unreadable as error:

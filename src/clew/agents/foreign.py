@@ -1,8 +1,8 @@
-"""Agents as Claude Code and opencode write them: Markdown files, and the map ``agent`` of ``opencode.json``.
+"""Agents defined for Claude Code and opencode: Markdown files, and the ``agent`` map of ``opencode.json``.
 
-The keys both have are read into clew's own; those that mean nothing here are named. Such a file is a project's, so it
-is held to what a project may do (:mod:`clew.agents.restraint`). What narrows an agent is never lost: a refusal that
-cannot be said in clew's rules is made wider, and where that is not possible the agent is left out.
+Keys with an equivalent are converted; the others are reported. Such a file belongs to a project, so it is limited to
+what a project may define (:mod:`clew.agents.restraint`). A restriction is never lost: a refusal that clew's rules
+cannot express is widened, and if that is not possible the agent is skipped.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _TOOLS: Final = {
     "webfetch": "web_fetch",
     "write": "write",
 }
-"""What a tool is called here, by its name elsewhere in small letters. Any other name is kept as it is."""
-_ELSEWHERE: Final = frozenset(
+"""clew's name of a tool, by its lower-case name in those programs. Other names stay as they are."""
+_UNSUPPORTED: Final = frozenset(
     (
         "artifact", "batch", "bashoutput", "codesearch", "croncreate", "crondelete", "cronlist",
         "enterplanmode", "enterworktree", "exitplanmode", "exitworktree", "invalid", "killbash",
@@ -63,8 +63,8 @@ _ELSEWHERE: Final = frozenset(
         "teamcreate", "teamdelete", "toolsearch", "websearch", "workflow",
     )
 )  # fmt: skip
-"""Tools of those programs that clew does not have, in small letters."""
-_FREER_MODES: Final = ("acceptEdits", "auto", "bypassPermissions", "dontAsk")
+"""Tools of those programs that clew does not have, in lower case."""
+_PERMISSIVE_MODES: Final = ("acceptEdits", "auto", "bypassPermissions", "dontAsk")
 _MODES: Final[Mapping[str, AgentMode]] = {"primary": "primary", "subagent": "subagent", "all": "subagent"}
 _USED: Final = frozenset(
     {
@@ -75,13 +75,13 @@ _USED: Final = frozenset(
 _LINE: Final = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(\S.*)$", re.MULTILINE)
 _WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}\*?")
 _SERVER: Final = re.compile(r"mcp__(?:(?!__)[^*])+")
-# What is never closed ends with the file: looked for from each of its signs, it would take the square of its length.
+# Unclosed strings and comments extend to the end of the file; otherwise matching would take quadratic time.
 _NOT_DATA: Final = re.compile(r'("(?:\\.|[^"\\])*+"?)|//[^\n]*|/\*(?:.*?\*/|.*)', re.DOTALL)
 _LAST_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*+"?)|,(?=\s*[}\]])')
 _IN_LIST: Final = re.compile(r"(?:[^,(]|\([^)]*(?:\)|$))++")
 _MAX_RULES: Final = 1_000
 _MAX_PARTS: Final = 8
-"""So many lines below are looked for the end of a server's name in a tool's."""
+"""The number of underscore-separated parts of a tool name up to which every possible server name is tried."""
 _ANY_SERVER: Final = "mcp__*"
 _FILE: Final = re.compile(r"\{file:([^{}]+)\}")
 
@@ -89,15 +89,14 @@ _FILE: Final = re.compile(r"\{file:([^{}]+)\}")
 def parse_foreign(
     text: str, *, name: str, path: str, notice: Callable[[str], None], names: Collection[str] | None = None
 ) -> Agent | None:
-    """Return the agent of a Markdown file; None for one that is switched off. ``name`` is the file's, ``names`` are
-    those of the tools here; None accepts any.
+    """Return the agent of a Markdown file; None for a disabled one. Raise ``InvalidInput`` with file and line.
 
-    Raises ``InvalidInput`` with file and line.
+    ``name`` is the file's; ``names`` are the tools known here, None accepts any.
     """
     try:
         front = parse_front_matter(text, path)
     except InvalidInput as error:
-        # Claude Code takes a description with any signs in it, which YAML does not. What narrows is read as it is.
+        # Claude Code accepts any characters in a description, YAML does not. Restrictions are never quoted.
         head, body = split_front_matter(text, path)
         try:
             front = parse_front_matter(f"---\n{_LINE.sub(_quoted, head)}\n---\n{body}", path)
@@ -114,7 +113,7 @@ def _quoted(line: re.Match[str]) -> str:
 
 
 class OpencodeFile:
-    """An ``opencode.json``, comments and last commas allowed. Raises ``InvalidInput`` where it is none."""
+    """An ``opencode.json``; comments and trailing commas are allowed. Raises ``InvalidInput`` for an invalid one."""
 
     def __init__(
         self, text: str, *, path: str, notice: Callable[[str], None], names: Collection[str] | None = None
@@ -122,31 +121,31 @@ class OpencodeFile:
         self._path, self._notice, self._names = path, notice, names
         plain = _LAST_COMMA.sub(r"\1", _NOT_DATA.sub(r"\1", text))
         try:
-            told = msgspec.json.decode(plain)
+            settings = msgspec.json.decode(plain)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidInput(f"{path}: it is not JSON: {error}") from error
-        if not isinstance(told, dict) or not isinstance(agents := told.get("agent", {}), dict):
-            raise InvalidInput(f"{path}: `agent` is a map of agents")
+        if not isinstance(settings, dict) or not isinstance(agents := settings.get("agent", {}), dict):
+            raise InvalidInput(f"{path}: `agent` must be a map of agents")
         self._agents = agents
-        # What it says of all agents: of that only what narrows is of use.
-        shared = _fields({key: told.get(key) for key in ("tools", "permission")}, path)
+        # Of the settings for all agents, use only the restrictions.
+        shared = _fields({key: settings.get(key) for key in ("tools", "permission")}, path)
         self._offered, rules = _Foreign(shared, path, notice, names).permissions()
         self._rules = tuple(rule for rule in rules if rule.action != "allow")
 
     def narrow(self, agent: Agent) -> Agent:
-        """The agent with what the file refuses all agents of the project, before what its own words refuse."""
+        """Return the agent with the file's restrictions for all agents, before the agent's own."""
         rules = (*self._rules, *agent.rules)
-        return msgspec.structs.replace(agent, tools=_both(agent.tools, self._offered), rules=rules)
+        return msgspec.structs.replace(agent, tools=_intersection(agent.tools, self._offered), rules=rules)
 
     def agents(self, read: Callable[[str], str]) -> Iterator[Agent]:
-        """Its agents. ``read`` gives a prompt that lies in a file of the project, and raises ``InvalidInput``."""
+        """Yield its agents. ``read`` returns a prompt stored in a project file, or raises ``InvalidInput``."""
         for name, one in self._agents.items():
             where = f"{self._path}: agent {name!r}"
             try:
                 if not isinstance(one, dict):
-                    raise InvalidInput(f"{where} is a map of settings")
+                    raise InvalidInput(f"{where} must be a map of settings")
                 if not isinstance(prompt := one.get("prompt"), str):
-                    self._notice(f"{where} is ignored; it has no prompt of its own")
+                    self._notice(f"{where} is ignored; it has no prompt")
                     continue
                 if file := _FILE.fullmatch(prompt.strip()):
                     try:
@@ -154,29 +153,29 @@ class OpencodeFile:
                     except InvalidInput as error:
                         raise InvalidInput(f"{where}: its prompt {error}") from error
                 elif "{env:" in prompt or "{file:" in prompt:
-                    raise InvalidInput(f"{where} has a prompt that is put together; only a whole {{file:…}} is read")
+                    raise InvalidInput(f"{where} has a composed prompt; only a single {{file:…}} is supported")
                 if agent := _Foreign(_fields(one, where), where, self._notice, self._names).agent(name, prompt.strip()):
                     yield agent
             except InvalidInput as error:
                 self._notice(f"{error}; the agent is ignored")
 
 
-def _fields(told: Mapping[str, Any], where: str) -> dict[str, Field]:
+def _fields(settings: Mapping[str, Any], where: str) -> dict[str, Field]:
     try:
-        return {key: Field(0, _value(value)) for key, value in told.items() if value is not None}
+        return {key: Field(0, _value(value)) for key, value in settings.items() if value is not None}
     except RecursionError as error:
-        raise InvalidInput(f"{where} is nested too deep") from error
+        raise InvalidInput(f"{where} is nested too deeply") from error
 
 
-def _both(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The tools that are in both lists, None being all."""
+def _intersection(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the tools that are in both lists; None means all."""
     if one is None or other is None:
         return other if one is None else one
     return tuple(tool for tool in one if tool in other)
 
 
 def _value(value: Any) -> Value:
-    """A value of JSON as front matter has it."""
+    """Convert a JSON value to a front matter value."""
     if isinstance(value, dict):
         return {key: _value(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -185,7 +184,7 @@ def _value(value: Any) -> Value:
 
 
 class _Foreign:
-    """The fields of one agent, each read as far as clew has the like of it."""
+    """The fields of one agent, converted as far as clew has an equivalent."""
 
     def __init__(
         self,
@@ -197,22 +196,22 @@ class _Foreign:
         self._fields = fields
         self._names = names
         self._path = path
-        self._tell = notice
+        self._send_notice = notice
 
     def _notice(self, what: str) -> None:
-        self._tell(shown(f"{self._path}: {what}"))
+        self._send_notice(shown(f"{self._path}: {what}"))
 
     def agent(self, file_name: str, body: str) -> Agent | None:
         if any((self._text(key) or "").lower() == "true" for key in ("disable", "disabled")):
             return None
         name = self._text("name") or file_name
         if not is_agent_name(name):
-            raise self._wrong(f"an agent's name has a-z, 0-9 and dashes, not {name!r}")
+            raise self._error(f"an agent's name may contain only a-z, 0-9 and dashes, not {name!r}")
         description = shown(" ".join((self._text("description") or "").split()))
         if not description or not body:
-            raise self._wrong(f"the {'prompt' if description else 'description'} is missing")
+            raise self._error(f"the {'prompt' if description else 'description'} is missing")
         if unused := [key for key in self._fields if key not in _USED]:
-            self._notice(f"clew has nothing like {', '.join(unused)}; ignored")
+            self._notice(f"clew has no equivalent for {', '.join(unused)}; ignored")
         tools, rules = self.permissions()
         return Agent(
             name=name,
@@ -234,30 +233,30 @@ class _Foreign:
         field = self._fields.get(key)
         return field.value.text if field is not None and isinstance(field.value, Scalar) else None
 
-    def _wrong(self, what: str, key: str | None = None) -> InvalidInput:
+    def _error(self, what: str, key: str | None = None) -> InvalidInput:
         line = (
             self._fields[key].line if key is not None else min((one.line for one in self._fields.values()), default=1)
         )
         return fail(self._path, line, what) if line else InvalidInput(f"{self._path}: {what}")
 
-    def _passed_over(self, key: str, why: str) -> None:
+    def _ignored(self, key: str, why: str) -> None:
         self._notice(f"{key} is ignored; {why}")
 
     def _mode(self) -> AgentMode:
         mode = self._text("mode") or "all"
         if mode not in _MODES:
-            self._passed_over("mode", f"it is one of {', '.join(_MODES)}")
+            self._ignored("mode", f"it must be one of {', '.join(_MODES)}")
         return _MODES.get(mode, "subagent")
 
     def _model(self) -> str | None:
-        named = self._text("model")
-        if named in (None, "", "inherit"):
+        given = self._text("model")
+        if given in (None, "", "inherit"):
             return None
-        model = f"anthropic/{named}" if named.startswith("claude-") else named
+        model = f"anthropic/{given}" if given.startswith("claude-") else given
         try:
             read_model(model if model.isprintable() else "")
         except InvalidInput:
-            self._passed_over("model", f"{named!r} is not provider/model; it runs on the session's")
+            self._ignored("model", f"{given!r} is not provider/model; the session's model is used")
             return None
         return model
 
@@ -268,37 +267,37 @@ class _Foreign:
                 continue
             if re.fullmatch(r"[0-9]{1,9}", text) and int(text):
                 return min(int(text), MAX_STEPS)
-            self._passed_over(key, "it is a whole number from 1")
+            self._ignored(key, "it must be an integer of at least 1")
         return None
 
     def _temperature(self) -> float | None:
         text = self._text("temperature")
         if text is None or is_temperature(text):
             return None if text is None else float(text)
-        self._passed_over("temperature", "it is a number from 0 to 2")
+        self._ignored("temperature", "it must be a number from 0 to 2")
         return None
 
-    # ---------------------------------------------------------------- what it may do
+    # ---------------------------------------------------------------- permissions
 
     def permissions(self) -> tuple[tuple[str, ...] | None, tuple[Rule, ...]]:
-        """The tools it is offered, None for all, and its rules."""
+        """Return the tools it is offered, None for all, and its rules."""
         rules: list[Rule] = []
         offered = self._tools(rules)
         if "disallowedTools" in self._fields:
-            rules += (_refuse(tool) for tool in self._known(self._named("disallowedTools")))
+            rules += (_deny_rule(tool) for tool in self._known(self._named("disallowedTools")))
         if "permission" in self._fields:
-            offered = _both(offered, self._permission(rules))
+            offered = _intersection(offered, self._permission(rules))
         mode = self._text("permissionMode")
         if mode == "plan":
-            rules += (_refuse(tool) for tool in ("write", "edit"))
+            rules += (_deny_rule(tool) for tool in ("write", "edit"))
         elif mode not in (None, "", "default"):
-            if mode not in _FREER_MODES:
-                raise self._wrong(
-                    f"permissionMode is one of default, plan, {', '.join(_FREER_MODES)}", "permissionMode"
+            if mode not in _PERMISSIVE_MODES:
+                raise self._error(
+                    f"permissionMode must be one of default, plan, {', '.join(_PERMISSIVE_MODES)}", "permissionMode"
                 )
-            self._passed_over(f"permissionMode: {mode}", "a project cannot grant anything")
+            self._ignored(f"permissionMode: {mode}", "a project cannot grant permissions")
         if len(rules) > _MAX_RULES:
-            raise self._wrong(f"it comes to more than {_MAX_RULES} rules")
+            raise self._error(f"it has more than {_MAX_RULES} rules")
         return offered, tuple(rules)
 
     def _tools(self, rules: list[Rule]) -> tuple[str, ...] | None:
@@ -310,50 +309,57 @@ class _Foreign:
             return None if "*" in named else named
         flags = dict(self._switches(field.value))
         if flags.pop("*", True):
-            rules += (_refuse(tool) for name, on in flags.items() if not on for tool in self._known(_gated(name)))
+            rules += (
+                _deny_rule(tool)
+                for name, on in flags.items()
+                if not on
+                for tool in self._known(_permission_tools(name))
+            )
             return None
         switched_on = (name for name, on in flags.items() if on)
-        tools = (tool for name in switched_on for tool in ((_tool(name),) if name.lower() in _TOOLS else _meant(name)))
+        tools = (
+            tool
+            for name in switched_on
+            for tool in ((_tool(name),) if name.lower() in _TOOLS else _offered_tools(name))
+        )
         return tuple(dict.fromkeys(tools))
 
     def _switches(self, value: Mapping[str, Value]) -> list[tuple[str, bool]]:
-        """Tools that are switched on or off; what stands before a word on all of them does not count."""
+        """Return the tools that are enabled or disabled; entries before one for all tools do not count."""
         switches: list[tuple[str, bool]] = []
         for name, one in value.items():
             if not isinstance(one, Scalar) or one.text not in ("true", "false") or not is_permission(name):
-                raise self._wrong(f"{name} of tools is true or false", "tools")
+                raise self._error(f"{name} of tools must be true or false", "tools")
             switches = [] if name == "*" else switches
             switches.append((name, one.text == "true"))
         return switches
 
     def _named(self, key: str) -> tuple[str, ...]:
-        """The tools of a list, or of a text with commas, under clew's names."""
+        """Return the tools in a list, or in comma-separated text, under clew's names."""
         field = self._fields[key]
         items = field.value if isinstance(field.value, tuple) else (field.value,)
         names = []
         for item in items:
             if not isinstance(item, Scalar):
-                raise self._wrong(f"{key} is a list of tools", key)
+                raise self._error(f"{key} must be a list of tools", key)
             names += [name for part in _IN_LIST.findall(item.text) if (name := part.strip())]
-        if held := [name for name in names if name != "*" and not _WORD.fullmatch(name)]:
-            # Part of a tool: offered as a whole it would be more than was said, refused as a whole it is at least that.
+        if partial := [name for name in names if name != "*" and not _WORD.fullmatch(name)]:
+            # Part of a tool: offering the whole tool would allow too much, refusing it is at least as strict.
             does = "not offered" if key == "tools" else "refused as a whole"
-            self._notice(f"{', '.join(held)} of {key}: clew names whole tools here; it is {does}")
-            names = [name for name in names if name not in held]
+            self._notice(f"{', '.join(partial)} of {key}: clew supports only whole tools here; it is {does}")
+            names = [name for name in names if name not in partial]
             if key != "tools":
-                names += (whole := [name.partition("(")[0].strip() for name in held])
+                names += (whole := [name.partition("(")[0].strip() for name in partial])
                 if not all(map(_WORD.fullmatch, whole)):
-                    raise self._wrong(f"{key} is a list of tools with commas between them", key)
-        if strange := [
+                    raise self._error(f"{key} must be a comma-separated list of tools", key)
+        if unknown := [
             name for name in names if name != "*" and not name.startswith("mcp__") and name.lower() not in _TOOLS
         ]:
-            self._notice(
-                f"{', '.join(strange)} of {key}: clew brings no such tool; it is offered only where there is one"
-            )
+            self._notice(f"{', '.join(unknown)} of {key}: clew has no such tool; it is offered only if one exists")
         return tuple(dict.fromkeys(tool for name in names for tool in _tools(name)))
 
     def _permission(self, rules: list[Rule]) -> tuple[str, ...] | None:
-        """opencode's map of what is allowed, asked for and denied; of several words on one thing the last counts."""
+        """Convert opencode's map of allow, ask and deny; of several entries for one thing the last counts."""
         value = self._fields["permission"].value
         if not isinstance(value, Mapping):
             value = {"*": value}
@@ -362,17 +368,17 @@ class _Foreign:
         offered: list[str] | None = None
         for name, one in entries[last:]:
             if not is_permission(name):
-                raise self._wrong(f"{name} is not the name of a tool", "permission")
+                raise self._error(f"{name} is not a tool name", "permission")
             cases = self._cases(name, one)
             if name == "*" and cases[0][1] == "deny":
                 offered = []
                 continue
             if offered is not None and cases != [("*", "deny")]:
-                offered += _meant(name)
+                offered += _offered_tools(name)
             if name in ("doom_loop", "external_directory"):
-                self._passed_over(f"permission {name}", "clew always asks there")
+                self._ignored(f"permission {name}", "clew always asks")
                 continue
-            for tool in self._meant_by(name):
+            for tool in self._known_tools(name):
                 rules += _rules_of(tool, cases)
         return None if offered is None else tuple(dict.fromkeys(offered))
 
@@ -380,31 +386,31 @@ class _Foreign:
         """Return the tools that clew or an MCP server may have: one that does not exist needs no refusal."""
         return [tool for tool in tools if self._names is None or is_known(tool, self._names)]
 
-    def _meant_by(self, name: str) -> tuple[str, ...]:
-        """Return the tools a permission is about; an unknown one is kept, and its rules apply to every tool."""
-        tools = _gated(name)
-        # A server's tool has no dot in its name there.
+    def _known_tools(self, name: str) -> tuple[str, ...]:
+        """Return the tools a permission applies to; an unknown one stays, and its rules apply to every tool."""
+        tools = _permission_tools(name)
+        # In opencode, names of MCP tools have no dot.
         known = self._known(tools if "." not in name else (_tool(name),))
         if known:
             return tuple(known)
-        if name.lower() in _ELSEWHERE:
-            self._passed_over(f"permission {name}", "clew has no such tool")
+        if name.lower() in _UNSUPPORTED:
+            self._ignored(f"permission {name}", "clew has no such tool")
             return ()
-        self._notice(f"permission {name} names no known tool; what it denies or asks about applies to every tool")
+        self._notice(f"permission {name} names no known tool; its deny and ask rules apply to every tool")
         return tools[:1]
 
     def _cases(self, name: str, value: Value) -> list[tuple[str, str]]:
-        """Pattern and action, in order, from the last word on everything."""
+        """Return patterns and actions in order, starting at the last entry for everything."""
         cases = list(value.items()) if isinstance(value, Mapping) else [("*", value)]
         found: list[tuple[str, str]] = []
         for pattern, action in cases:
             fit = pattern.strip() and pattern.isprintable()
             if not fit or not isinstance(action, Scalar) or action.text not in ("allow", "ask", "deny"):
-                raise self._wrong(f"{name} is allow, ask or deny, or a map of them", "permission")
+                raise self._error(f"{name} must be allow, ask or deny, or a map of them", "permission")
             found = [] if not pattern.strip("*") else found
             found.append((pattern if found or pattern.strip("*") else "*", action.text))
         if not found:
-            raise self._wrong(f"{name} says nothing", "permission")
+            raise self._error(f"{name} is empty", "permission")
         return found
 
 
@@ -413,14 +419,16 @@ def _tool(name: str) -> str:
 
 
 def _tools(name: str) -> tuple[str, ...]:
-    """A name with a star is also that of every tool which is called otherwise here and begins so there."""
-    begun = name[:-1].lower() if name.endswith("*") and name != "*" else None
-    return (_tool(name), *(ours for theirs, ours in _TOOLS.items() if begun is not None and theirs.startswith(begun)))
+    """Return the tools a name means. A prefix with a star also matches tools that have another name in clew."""
+    prefix = name[:-1].lower() if name.endswith("*") and name != "*" else None
+    return (_tool(name), *(ours for theirs, ours in _TOOLS.items() if prefix is not None and theirs.startswith(prefix)))
 
 
-def _gated(name: str) -> tuple[str, ...]:
-    """The tools that opencode means by the name of a permission. A tool of an MCP server is ``server_tool`` there, and
-    nothing says where the server's name ends."""
+def _permission_tools(name: str) -> tuple[str, ...]:
+    """Return the tools that opencode means by the name of a permission.
+
+    There, a tool of an MCP server is ``server_tool``, which does not tell where the server's name ends.
+    """
     tools = _tools(name)
     if "edit" in tools:
         tools = (*tools, "write")
@@ -434,36 +442,39 @@ def _gated(name: str) -> tuple[str, ...]:
     return (*dict.fromkeys(tools), *served, *([f"mcp__{stem}*"] if star else []))
 
 
-def _meant(name: str) -> tuple[str, ...]:
-    """The same where it is offered: of a name that may be any server's nothing but itself."""
-    return tuple(tool for tool in _gated(name) if tool == name or tool != _ANY_SERVER)
+def _offered_tools(name: str) -> tuple[str, ...]:
+    """Return the tools to offer for a name: one that could belong to any server means only itself."""
+    return tuple(tool for tool in _permission_tools(name) if tool == name or tool != _ANY_SERVER)
 
 
-def _refuse(tool: str) -> Rule:
+def _deny_rule(tool: str) -> Rule:
     return Rule(tool, "*", "deny", "manifest", pinned=True)
 
 
 def _rules_of(tool: str, cases: Sequence[tuple[str, str]]) -> Iterator[Rule]:
-    """Rules that are at least as strict. A refusal is pinned, unless what it leaves out is to be asked for: then the
-    rule that spells more out decides, as it is the later one here."""
+    """Yield rules that are at least as strict.
+
+    A refusal is pinned unless it has exceptions that ask: then the more specific rule decides, as the later one does
+    there.
+    """
     excepting = cases[0] == ("*", "deny") and any(action != "deny" for _, action in cases)
     for pattern, action in cases:
         if excepting:
             action = "ask" if action == "allow" else action
-        shown = "*" if pattern == "*" else _pattern(tool, pattern, within=excepting and action == "ask")
-        if shown is None and (action == "allow" or (excepting and action == "ask")):
-            continue  # neither a grant nor what is left out of a refusal may be made wider
+        converted = "*" if pattern == "*" else _pattern(tool, pattern, within=excepting and action == "ask")
+        if converted is None and (action == "allow" or (excepting and action == "ask")):
+            continue  # neither a grant nor an exception to a refusal may be widened
         pinned = action == "deny" and not (excepting and pattern == "*")
         yield fit(
-            {"permission": tool, "pattern": shown or "*", "action": action, "source": "manifest", "pinned": pinned},
+            {"permission": tool, "pattern": converted or "*", "action": action, "source": "manifest", "pinned": pinned},
             Rule,
         )
 
 
 def _pattern(tool: str, pattern: str, *, within: bool) -> str | None:
-    """A pattern of clew's that covers all that opencode's does, or with ``within`` nothing else; None: there is none.
+    """Return a clew pattern that covers all that opencode's does or, with ``within``, nothing more; None if impossible.
 
-    There a star goes over folders, and two are no more than one.
+    There, a star also matches slashes, and two stars mean the same as one.
     """
     if tool == "bash":
         return None if "?" in pattern or "\\" in pattern else pattern
@@ -472,12 +483,12 @@ def _pattern(tool: str, pattern: str, *, within: bool) -> str | None:
     pattern = re.sub(r"^\$HOME(?=/)", "~", pattern)
     root = "" if pattern.startswith(("/", "~/")) else "./"
     before, star, after = re.sub(r"\*+", "*", pattern.removeprefix("./")).partition("*")
-    whole = not before or before.endswith("/")
-    if not star or (within and (after or not whole)):
+    is_folder = not before or before.endswith("/")
+    if not star or (within and (after or not is_folder)):
         return f"{root}{before}{star}{after}"
     after = re.sub(r"^(?:/\*)+", "", after)
     if not after:
-        return f"{root}{before}**" if whole else f"{root}{before}*/**"
-    if whole and "*" not in after:
+        return f"{root}{before}**" if is_folder else f"{root}{before}*/**"
+    if is_folder and "*" not in after:
         return f"{root}{before}**{after}" if after.startswith("/") else f"{root}{before}**/*{after}"
     return None

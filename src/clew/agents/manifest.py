@@ -1,9 +1,9 @@
-"""An agent as a manifest: what it is told, which tools and rules it has, which model, and its limits.
+"""An agent as a manifest: its prompt, tools and rules, its model, and its limits.
 
-A manifest is a Markdown file: front matter says what the agent is, the body is its prompt. It is read strictly. A
-key that is not known is an error, because a misspelt ``rules`` must not become an agent without them. There are no
-keys for addresses or credentials of providers; those belong to the user's own settings. How rules are weighed, and
-which tools exist, is not known here.
+A manifest is a Markdown file: front matter describes the agent, the body is its prompt. Parsing is strict: an unknown
+key is an error, because a misspelt ``rules`` must not produce an agent without them. There are no keys for addresses or
+credentials of providers; those belong in the user's own settings. Evaluating rules, and knowing which tools exist, is
+done elsewhere.
 """
 
 from __future__ import annotations
@@ -54,26 +54,28 @@ _ACTIONS: Final = ("allow", "deny", "ask")
 
 
 def is_permission(text: str) -> bool:
-    """A tool's name, the beginning of one with a star behind it, or a star."""
+    """Return whether a text is a tool's name, a prefix followed by a star, or a star."""
     return _PERMISSION.fullmatch(text) is not None
 
 
 _RULE: Final[dict[str, tuple[Callable[[str], object], str]]] = {
-    "permission": (is_permission, "a permission is a tool's name, or `*`"),
-    "pattern": (bool, 'the pattern is empty; "*" matches everything'),
-    "action": (_ACTIONS.__contains__, f"action is one of {', '.join(_ACTIONS)}"),
-    "pinned": (_FLAGS.__contains__, f"pinned is one of {', '.join(_FLAGS)}"),
+    "permission": (is_permission, "permission must be a tool name, or `*`"),
+    "pattern": (bool, 'pattern must not be empty; use "*" to match everything'),
+    "action": (_ACTIONS.__contains__, f"action must be one of {', '.join(_ACTIONS)}"),
+    "pinned": (_FLAGS.__contains__, f"pinned must be one of {', '.join(_FLAGS)}"),
 }
-"""The keys of a rule: which texts are fit, and what is said of others."""
+"""The keys of a rule: how a value is checked, and the error message for an invalid one."""
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent. ``tools`` names those it is offered, None means all; so does ``mcp_servers``: the user's own by their
-    names, and others said out. ``path`` is None for a built-in one.
+    """One agent. ``tools`` names those it is offered, None means all.
+
+    ``mcp_servers`` likewise: the user's servers by name, and others with their definition. ``path`` is None for a
+    built-in agent.
 
     ``max_steps`` None leaves the limit to the preset of the session.
 
-    ``model`` is as it was written: what is behind a colon only the providers can tell.
+    ``model`` is stored as written: only providers can interpret a suffix after a colon.
 
     ``rules`` are the manifest scope. ``inspectable`` says whether its sessions are shown to people.
     """
@@ -93,11 +95,11 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
 
     def is_offered(self, tool: str) -> bool:
-        """Whether the agent is told about a tool. That a call is allowed is another question."""
+        """Return whether the agent is offered a tool. Permission to call it is checked separately."""
         return self.tools is None or any(_names(one, tool) for one in self.tools)
 
     def is_served(self, name: str) -> bool:
-        """The same for a tool of a server, or the server itself: those it names itself it has with all their tools."""
+        """Return whether the agent is offered an MCP server or its tool; servers it names come with all tools."""
         if self.mcp_servers is not None:
             return True
         return self.tools is None or any(_names(one, name) or one.startswith(f"{name}__") for one in self.tools)
@@ -108,18 +110,20 @@ def _names(written: str, tool: str) -> bool:
 
 
 def is_agent_name(name: str) -> bool:
-    """Lower case letters, digits and dashes, at most 64: a name is also a file's and stands in the prompt."""
+    """Return whether a name has only lower case letters, digits and dashes, at most 64: it is also a file name."""
     return _NAME.fullmatch(name) is not None
 
 
 def parse_manifest(
     text: str, *, name: str, source: AgentSource, path: str, names: Collection[str] | None = None
 ) -> Agent:
-    """Return the agent a manifest describes. ``name`` is the file's; its rules may name only tools in ``names``, any
-    where that is None. Raise ``InvalidInput`` with file and line."""
+    """Return the agent a manifest describes. Raise ``InvalidInput`` with file and line.
+
+    ``name`` is the file's; rules may name only tools in ``names``, any if it is None.
+    """
     front = parse_front_matter(text, path)
     fields = _Fields(front.fields, path, names)
-    fields.text("name", name.__eq__, f"the name must be the file's, {name}")
+    fields.text("name", name.__eq__, f"the name must match the file name, {name}")
     if not is_agent_name(name):
         raise fail(path, 1, "the file must be named with lower case letters, digits and dashes, at most 64")
     if not front.body:
@@ -128,8 +132,8 @@ def parse_manifest(
     description = fields.text("description", lambda text: len(text) <= MAX_DESCRIPTION, too_long)
     if not description:
         raise fail(path, 1, "the description is missing")
-    steps = fields.text("max_steps", _is_max_steps, f"max_steps is a whole number from 1 to {MAX_STEPS}")
-    temperature = fields.text("temperature", is_temperature, "temperature is a number from 0 to 2")
+    steps = fields.text("max_steps", _is_max_steps, f"max_steps must be an integer from 1 to {MAX_STEPS}")
+    temperature = fields.text("temperature", is_temperature, "temperature must be a number from 0 to 2")
     return Agent(
         name=name,
         description=description,
@@ -148,7 +152,7 @@ def parse_manifest(
 
 
 class _Fields:
-    """The fields of a manifest, each read as what it must be."""
+    """The fields of a manifest, each parsed as its type."""
 
     def __init__(self, fields: Mapping[str, Field], path: str, names: Collection[str] | None) -> None:
         self._fields = fields
@@ -156,49 +160,51 @@ class _Fields:
         self._names = names
         for key, field in fields.items():
             if key not in _KEYS:
-                raise fail(path, field.line, f"{key} is not a key of a manifest; these are: {', '.join(_KEYS)}")
+                raise fail(path, field.line, f"{key} is not a manifest key; use one of: {', '.join(_KEYS)}")
             if isinstance(field.value, Scalar) and not field.value.text and key != "description":
-                raise fail(path, field.line, "the key has no value; give it one or leave the key out")
+                raise fail(path, field.line, "the key has no value; set one or remove the key")
 
     def text(self, key: str, is_fit: Callable[[str], object], what: str) -> str | None:
-        """A single value; None where the key is left out. ``what`` is said of one that is not fit."""
+        """Return a single value; None if the key is missing. ``what`` is the error message for an invalid one."""
         field = self._fields.get(key)
         return None if field is None else self._single(key, field.value, field.line, is_fit, what)
 
     def choice(self, key: str, choices: tuple[str, ...]) -> str | None:
-        return self.text(key, choices.__contains__, f"{key} is one of {', '.join(choices)}")
+        return self.text(key, choices.__contains__, f"{key} must be one of {', '.join(choices)}")
 
     def model(self) -> str | None:
-        named = self.text("model", bool, "")
-        if named is not None:
+        name = self.text("model", bool, "")
+        if name is not None:
             try:
-                read_model(named)
+                read_model(name)
             except InvalidInput as error:
                 raise fail(self._path, self._fields["model"].line, error.message) from error
-        return named
+        return name
 
     def tools(self) -> tuple[str, ...] | None:
         field = self._fields.get("tools")
         if field is None:
             return None
         if not isinstance(field.value, tuple):
-            raise fail(self._path, field.line, "tools is a list, for example [read, grep]")
+            raise fail(self._path, field.line, "tools must be a list, for example [read, grep]")
         names: dict[str, None] = {}
         for item in field.value:
             if not isinstance(item, Scalar) or not _TOOL.fullmatch(item.text):
                 line = item.line if isinstance(item, Scalar) else field.line
-                raise fail(self._path, line, "a tool's name has letters, digits, `_`, `-` and `.` only")
+                raise fail(self._path, line, "a tool name may contain only letters, digits, `_`, `-` and `.`")
             names[item.text] = None
         return tuple(names)
 
     def mcp_servers(self) -> Mapping[str, McpServer | None] | None:
-        """Names of the user's servers, or maps that say what a server is."""
+        """Return the names of the user's servers, and servers with a definition."""
         field = self._fields.get("mcp_servers")
         if field is None:
             return None
         if not isinstance(field.value, tuple):
             raise fail(
-                self._path, field.line, "mcp_servers is a list of names, or of maps with a name and a command or url"
+                self._path,
+                field.line,
+                "mcp_servers must be a list of names, or of maps with a name and a command or url",
             )
         servers: dict[str, McpServer | None] = {}
         for item in field.value:
@@ -208,7 +214,7 @@ class _Fields:
             plain = _plain(item)
             name = plain.pop("name", None) if isinstance(plain, dict) else None
             if not isinstance(name, str):
-                raise fail(self._path, field.line, "a server is a map with a name and a command or url")
+                raise fail(self._path, field.line, "a server must be a map with a name and a command or url")
             try:
                 servers[name] = read_server(plain, name)
             except InvalidInput as error:
@@ -220,20 +226,20 @@ class _Fields:
         if field is None:
             return ()
         if not isinstance(field.value, tuple):
-            raise fail(self._path, field.line, "rules is a list of maps with permission, pattern and action")
+            raise fail(self._path, field.line, "rules must be a list of maps with permission, pattern and action")
         return tuple(self._rule(item, field.line) for item in field.value)
 
     def _rule(self, value: Value, line: int) -> Rule:
         if not isinstance(value, Mapping):
             line = value.line if isinstance(value, Scalar) else line
-            raise fail(self._path, line, "a rule is a map with permission, pattern and action")
+            raise fail(self._path, line, "a rule must be a map with permission, pattern and action")
         lines = {key: one.line for key, one in value.items() if isinstance(one, Scalar)}
         line = min(lines.values(), default=line)
         texts: dict[str, str] = {}
         for key, one in value.items():
             if key not in _RULE:
                 known = ", ".join(_RULE)
-                raise fail(self._path, lines.get(key, line), f"{key} is not a key of a rule; these are: {known}")
+                raise fail(self._path, lines.get(key, line), f"{key} is not a rule key; use one of: {known}")
             texts[key] = self._single(key, one, line, *_RULE[key])
         missing = [key for key in _RULE if key not in texts and key != "pinned"]
         if missing:
@@ -246,7 +252,7 @@ class _Fields:
 
     def _single(self, key: str, value: Value, line: int, is_fit: Callable[[str], object], what: str) -> str:
         if not isinstance(value, Scalar):
-            raise fail(self._path, line, f"{key} is a single value, not a list")
+            raise fail(self._path, line, f"{key} must be a single value, not a list")
         if not is_fit(value.text):
             raise fail(self._path, value.line, what)
         return value.text
