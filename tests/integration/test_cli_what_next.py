@@ -104,10 +104,10 @@ def test_a_misspelt_setting_is_named(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("own", "of_the_folder", "why"),
     [
-        ("[pruning]\nat_pct = 60\n", "", "pruning.at_pct is a share of more than 0 and at most 1"),
+        ("[pruning]\nat_pct = 60\n", "", "pruning.at_pct must be greater than 0 and at most 1"),
         ('[providers.local]\nbase_ulr = "http://x"\n', "", "[providers.local]: base_url is missing"),
-        ('default_agent = "nobody"\n', "", "there is no agent 'nobody'; known are: assistant, explore"),
-        ("", 'default_model = "nothing"\n', "'nothing' is not a model; write provider/model, for example demo/echo"),
+        ('default_agent = "nobody"\n', "", "unknown agent 'nobody'; available: assistant, explore"),
+        ("", 'default_model = "nothing"\n', "'nothing' is not a model; use provider/model, for example demo/echo"),
     ],
 )
 def test_a_setting_that_would_stop_every_session_is_told_with_the_settings(

@@ -169,11 +169,14 @@ async def test_without_a_store_a_program_s_data_folder_has_it_and_long_outputs_t
     [
         ({"url": None}, "name a store"),
         ({"builtin_tools": ["read", "rad"]}, "there is no built-in tool rad"),
-        ({"agents": []}, "none of the agents"),
-        ({"agents": [GUIDE]}, "names tools that are not there: where"),
+        ({"agents": []}, "at least one of the given agents"),
+        ({"agents": [GUIDE]}, "names unknown tools: where"),
         ({"agents": [clew.Agent(name="No", description="", prompt="x")]}, "needs a prompt, and a name"),
-        ({"agents": [clew.Agent(name="a", description="", prompt="x")] * 2}, "have one name"),
-        ({"agents": [clew.Agent(name="title", description="", prompt="x")]}, "none of the agents|does clew's own work"),
+        ({"agents": [clew.Agent(name="a", description="", prompt="x")] * 2}, "have the same name"),
+        (
+            {"agents": [clew.Agent(name="title", description="", prompt="x")]},
+            "at least one of|internal agents",
+        ),
         ({"rules": [clew.Rule("read", "", "allow")]}, "pattern is missing"),
         ({"hooks": {"before_all": print}}, "there is no hook 'before_all'"),
         ({"providers": {}}, "no provider is given"),
@@ -216,7 +219,7 @@ async def test_a_prompt_is_refused_before_there_is_a_stream_and_else_its_stream_
     model = ScriptedModel([[say("One "), wait(gate), say("two.")]])
     async with clew.open("memory:", providers={"test": model}) as engine:
         session = await engine.create_session()
-        with pytest.raises(clew.InvalidInput, match="there is no agent 'nobody'"):
+        with pytest.raises(clew.InvalidInput, match="unknown agent 'nobody'"):
             await engine.start(session.id, "Hello", agent="nobody")
         started = await engine.start(session.id, "Hello", message_id="mine")
         await gate.reached.wait()

@@ -117,22 +117,22 @@ async def test_agents_of_other_programs_are_listed_with_what_was_left_out(work: 
         }
         assert agents["mine"]["description"] == "The project's own."
         assert notices == [
-            ".claude/agents/free.md: clew has nothing like hooks; ignored",
-            ".claude/agents/free.md: permissionMode: bypassPermissions is ignored; a project cannot grant anything",
-            ".claude/agents/reviewer.md: clew has nothing like color; ignored",
-            ".claude/agents/reviewer.md: Bash(git diff:*) of tools: clew names whole tools here; it is not offered",
-            ".claude/agents/reviewer.md: WebSearch of tools: clew brings no such tool; "
-            "it is offered only where there is one",
-            ".claude/agents/mine.md: ignored; the project has an agent of that name already",
-            ".claude/agents/reviewer.md: max_steps 900 is more than a project may set; 100 is used",
-            ".opencode/agent/planner.md: permission external_directory is ignored; clew always asks there",
-            ".opencode/agent/planner.md: model is ignored; 'sonnet' is not provider/model; it runs on the session's",
-            "opencode.json: agent 'docs': the rule that allows read * is ignored; a project cannot grant anything",
-            "opencode.json: agent 'build' is ignored; it has no prompt of its own",
-            "opencode.json: agent 'env' has a prompt that is put together; only a whole {file:…} is read; "
+            ".claude/agents/free.md: clew has no equivalent for hooks; ignored",
+            ".claude/agents/free.md: permissionMode: bypassPermissions is ignored; a project cannot grant permissions",
+            ".claude/agents/reviewer.md: clew has no equivalent for color; ignored",
+            ".claude/agents/reviewer.md: Bash(git diff:*) of tools: clew supports only whole tools here; "
+            "it is not offered",
+            ".claude/agents/reviewer.md: WebSearch of tools: clew has no such tool; it is offered only if one exists",
+            ".claude/agents/mine.md: ignored; the project already has an agent of this name",
+            ".claude/agents/reviewer.md: max_steps 900 exceeds the limit for projects; 100 is used",
+            ".opencode/agent/planner.md: permission external_directory is ignored; clew always asks",
+            ".opencode/agent/planner.md: model is ignored; 'sonnet' is not provider/model; the session's model is used",
+            "opencode.json: agent 'docs': the rule allowing read * is ignored; a project cannot grant permissions",
+            "opencode.json: agent 'build' is ignored; it has no prompt",
+            "opencode.json: agent 'env' has a composed prompt; only a single {file:…} is supported; "
             "the agent is ignored",
             f"opencode.json: agent 'out': its prompt ../secret.txt leads out of {work}; the agent is ignored",
-            "opencode.json: agent 'odd': bash is allow, ask or deny, or a map of them; the agent is ignored",
+            "opencode.json: agent 'odd': bash must be allow, ask or deny, or a map of them; the agent is ignored",
             ".claude/agents/reviewer.md: its model cannot be used; there is no provider 'anthropic'; there are test",
         ]
 
@@ -191,7 +191,7 @@ async def test_what_opencode_json_refuses_all_agents_holds_for_each(tmp_path: Pa
         agents, notices = await agents_of(client, tmp_path)
         assert sorted(agents) == ["assistant", "explore"]
         assert [one for one in notices if "opencode" in one] == [
-            "opencode.jsonc: it is not JSON: Input data was truncated; no agents of opencode are read"
+            "opencode.jsonc: it is not JSON: Input data was truncated; no opencode agents are loaded"
         ]
 
 
@@ -215,7 +215,7 @@ def test_at_a_terminal_the_agents_of_a_folder_are_listed_with_what_was_left_out(
         [
             "free       subagent  project  Free.",
             "",
-            f"{tmp_path}/.claude/agents/free.md: clew has nothing like color; ignored",
+            f"{tmp_path}/.claude/agents/free.md: clew has no equivalent for color; ignored",
         ],
         "",
     )

@@ -102,8 +102,8 @@ async def test_a_folder_alone_starts_no_program(tmp_path: Path) -> None:
     async with served(providers=FakeProviders(model), mcp_servers=servers, config_dir=user) as client:
         notices = (await client.engine.agents(project)).notices
         assert [one.partition("theirs.md: ")[2] for one in notices] == [
-            "what it says of the MCP servers own is ignored; a project cannot start a program or reach out: put them "
-            "into your own config.toml"
+            "its settings for the MCP servers own are ignored; a project cannot start a program or connect to a host. "
+            "Define them in your own config.toml"
         ]
         seen = {}
         for agent in ("theirs", "none", "plain", "mine"):

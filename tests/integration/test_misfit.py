@@ -28,8 +28,8 @@ PRESETS = "allowed: checkpoint, guide, overlay, turn"
         ('[save]\nsave_on = "word"', "allowed: chunk, step, turn"),
         ("[tools.output_chars_by_store]\npostgres = 5000", "allowed: json, jsonl, memory, postgresql, sqlite"),
         ('[providers.mine]\nkind = "smoke"\nbase_url = "http://127.0.0.1"', "allowed: alibaba, anthropic, "),
-        ("[compaction]\ntail_turns = 0", "compaction.tail_turns is a whole number of 1 or more"),
-        ("[pruning]\nsoft_pct = 30", "pruning.soft_pct is a share of more than 0 and at most 1"),
+        ("[compaction]\ntail_turns = 0", "compaction.tail_turns must be an integer of at least 1"),
+        ("[pruning]\nsoft_pct = 30", "pruning.soft_pct must be greater than 0 and at most 1"),
         ("[tools]\noutput_chars = 10", "Expected `int` >= 4000 - at `$.tools.output_chars`"),
     ],
 )

@@ -115,7 +115,7 @@ async def test_a_new_prompt_that_names_what_is_unknown_is_refused(tmp_path: Path
     path = tmp_path / "shared.db"
     session_id = foreign_session(path, agent="planner", model=_ACME)
     async with opened(path) as engine:
-        with pytest.raises(InvalidInput, match="there is no agent 'planner'"):
+        with pytest.raises(InvalidInput, match="unknown agent 'planner'"):
             await engine.submit(session_id, "more", agent="planner")
         with pytest.raises(InvalidInput, match="acme"):
             await engine.submit(session_id, "more", model="acme/large-1")

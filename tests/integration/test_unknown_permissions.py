@@ -90,7 +90,7 @@ async def test_a_manifest_names_tools_that_are_there(tmp_path: Path) -> None:
         found = await client.engine.agents()
         assert [one.name for one in found.agents if one.source == "user"] == ["right"]
         [notice] = found.notices
-        assert "wrong.md:4: there is no permission 'fs.write'; a rule names one of *, bash, edit" in notice
+        assert "wrong.md:4: unknown permission 'fs.write'; use one of *, bash, edit" in notice
 
 
 async def stored(client: AsgiClient, session_id: str, *rules: dict[str, Any]) -> None:
@@ -180,5 +180,5 @@ async def test_agents_of_other_programs_stay_usable_and_an_unknown_denial_of_the
             **{(agent, "mcp__my_docs__search"): "deny" for agent in ("four", "five")},
         }
         notices = "\n".join((await client.engine.agents(tmp_path)).notices)
-    assert "permission fs.write names no known tool; what it denies or asks about applies to every tool" in notices
+    assert "permission fs.write names no known tool; its deny and ask rules apply to every tool" in notices
     assert "permission websearch is ignored; clew has no such tool" in notices

@@ -232,7 +232,7 @@ def test_the_command_draws_a_table_and_prints_what_http_answers(tmp_path: Path, 
     code, _, err = run("usage", "--from", "soon")
     assert (code, err) == (
         2,
-        "clew: 'soon' is no time; write 2026-01-31, 2026-01-31T08:00Z, or epoch milliseconds (invalid_input)\n",
+        "clew: 'soon' is not a time; use 2026-01-31, 2026-01-31T08:00Z, or epoch milliseconds (invalid_input)\n",
     )
     assert run("usage", "--by", "hour")[0] == 2
 
@@ -256,7 +256,7 @@ def test_a_day_as_the_end_counts_as_a_whole(said: Any, first: int | None, end: i
 
 @pytest.mark.parametrize("said", ["", "x", "9999-12-31T", "٣", "1" * 30, "2026-02-30"])
 def test_what_is_no_time_is_refused(said: str) -> None:
-    with pytest.raises(InvalidInput, match="is no time"):
+    with pytest.raises(InvalidInput, match="is not a time"):
         parse_bound(said)
 
 

@@ -129,7 +129,7 @@ def test_an_unknown_agent_is_refused_with_the_names_there_are(home: Home) -> Non
     for name in ("nobody", "title", ""):
         with pytest.raises(InvalidInput) as caught:
             catalog.get(name)
-        assert str(caught.value) == f"there is no agent {name!r}; known are: assistant, explore, zeal"
+        assert str(caught.value) == f"unknown agent {name!r}; available: assistant, explore, zeal"
     with pytest.raises(InternalError):
         catalog.get_internal("assistant")
 
@@ -176,8 +176,8 @@ def test_a_users_manifest_cannot_make_internal_agents_or_turn_them_into_others(h
     catalog = home.load()
     assert catalog.get_internal("summary") == builtin_agents()["summary"]
     assert catalog.notices == (
-        f"{home.user / 'ghost.md'}: ignored; mode: internal is for clew's own agents",
-        f"{home.user / 'summary.md'}: ignored; summary does clew's own work and must have mode: internal",
+        f"{home.user / 'ghost.md'}: ignored; mode: internal is reserved for clew's own agents",
+        f"{home.user / 'summary.md'}: ignored; summary is one of clew's internal agents and must have mode: internal",
     )
 
 
@@ -202,9 +202,9 @@ def test_a_project_cannot_grant(home: Home) -> None:
         Rule("web_fetch", "*", "deny", source="manifest", pinned=True),
     )
     assert catalog.notices == (
-        f"{path}: the rule that allows bash * is ignored; a project cannot grant anything",
-        f"{path}: the rule that allows * * is ignored; a project cannot grant anything",
-        f"{path}: the rule that asks for read *.env is not pinned; a project cannot outrank a refusal",
+        f"{path}: the rule allowing bash * is ignored; a project cannot grant permissions",
+        f"{path}: the rule allowing * * is ignored; a project cannot grant permissions",
+        f"{path}: the rule asking for read *.env is not pinned; a project cannot override a refusal",
     )
 
 
@@ -244,8 +244,8 @@ def test_a_project_cannot_raise_a_limit_or_hide(home: Home) -> None:
     assert (catalog.get("greedy").max_steps, catalog.get("greedy").inspectable) == (100, True)
     assert catalog.get("modest").max_steps == 3
     assert catalog.notices == (
-        f"{greedy}: max_steps 500 is more than a project may set; 100 is used",
-        f"{greedy}: inspectable: false is ignored; a project cannot hide what its agents do",
+        f"{greedy}: max_steps 500 exceeds the limit for projects; 100 is used",
+        f"{greedy}: inspectable: false is ignored; a project cannot hide its agents' sessions",
     )
 
 
@@ -259,10 +259,10 @@ def test_a_project_cannot_take_a_name_that_is_taken(home: Home) -> None:
     assert catalog.get("assistant") == builtin_agents()["assistant"]
     assert catalog.get("mine").source == "user"
     assert catalog.notices == (
-        f"{home.project / 'assistant.md'}: ignored; clew has an agent of that name already",
-        f"{ghost}: ignored; mode: internal is for clew's own agents",
-        f"{home.project / 'mine.md'}: ignored; the user has an agent of that name already",
-        f"{home.project / 'title.md'}: ignored; clew has an agent of that name already",
+        f"{home.project / 'assistant.md'}: ignored; clew already has an agent of this name",
+        f"{ghost}: ignored; mode: internal is reserved for clew's own agents",
+        f"{home.project / 'mine.md'}: ignored; the user already has an agent of this name",
+        f"{home.project / 'title.md'}: ignored; clew already has an agent of this name",
     )
 
 
@@ -273,7 +273,7 @@ def test_a_project_cannot_say_where_a_model_is_reached(home: Home, key: str) -> 
     catalog = home.load()
     assert [agent.name for agent in catalog.list()] == ["assistant", "explore"]
     assert len(catalog.notices) == 1
-    assert catalog.notices[0].startswith(f"{home.project / 'thief.md'}:3: {key} is not a key of a manifest")
+    assert catalog.notices[0].startswith(f"{home.project / 'thief.md'}:3: {key} is not a manifest key")
 
 
 def test_a_broken_manifest_is_reported_and_the_others_are_read(home: Home) -> None:

@@ -129,7 +129,7 @@ def test_a_refusal_is_read_however_it_is_written(line: str, tools: list[str], de
 @pytest.mark.parametrize("line", ["disallowedTools: Bash Write", "permissionMode: planning", "disallowedTools: '# x'"])
 def test_an_agent_whose_refusals_are_not_understood_is_left_out(line: str) -> None:
     """Nobody knows what it was to be kept from."""
-    with pytest.raises(InvalidInput, match=r"x\.md:3: (disallowedTools is a list|permissionMode is one of)"):
+    with pytest.raises(InvalidInput, match=r"x\.md:3: (disallowedTools must be a|permissionMode must be one of)"):
         parse_foreign(f"---\ndescription: x\n{line}\n---\nx", name="x", path="x.md", notice=lambda told: None)
 
 

@@ -80,35 +80,35 @@ def test_no_list_of_tools_offers_all_and_an_empty_one_none() -> None:
         ([], "1: the description is missing"),
         (["description: ''"], "1: the description is missing"),
         (["description: " + "d" * 501], "2: more than 500 characters"),
-        (["description: [d]"], "2: description is a single value, not a list"),
-        (["description: d", "name: other"], "3: the name must be the file's, tidy"),
-        (["description: d", "mode: boss"], "3: mode is one of primary, subagent, internal"),
-        (["description: d", "tools: all"], "3: tools is a list, for example [read, grep]"),
-        (["description: d", "tools: [re/ad]"], "3: a tool's name has letters, digits, `_`, `-` and `.` only"),
+        (["description: [d]"], "2: description must be a single value, not a list"),
+        (["description: d", "name: other"], "3: the name must match the file name, tidy"),
+        (["description: d", "mode: boss"], "3: mode must be one of primary, subagent, internal"),
+        (["description: d", "tools: all"], "3: tools must be a list, for example [read, grep]"),
+        (["description: d", "tools: [re/ad]"], "3: a tool name may contain only letters, digits, `_`, `-` and `.`"),
         (
             ["description: d", "model: claude"],
-            "3: 'claude' is not a model; write provider/model, for example demo/echo",
+            "3: 'claude' is not a model; use provider/model, for example demo/echo",
         ),
-        (["description: d", "max_steps: 0"], "3: max_steps is a whole number from 1 to 1000"),
-        (["description: d", "max_steps: 1001"], "3: max_steps is a whole number from 1 to 1000"),
-        (["description: d", "max_steps: ١٢"], "3: max_steps is a whole number from 1 to 1000"),
-        (["description: d", "inspectable: yes"], "3: inspectable is one of true, false"),
-        (["description: d", "temperature: nan"], "3: temperature is a number from 0 to 2"),
-        (["description: d", "temperature: hot"], "3: temperature is a number from 0 to 2"),
-        (["description: d", "rules: none"], "3: rules is a list of maps with permission, pattern and action"),
-        (["description: d", "rules: [bash]"], "3: a rule is a map with permission, pattern and action"),
+        (["description: d", "max_steps: 0"], "3: max_steps must be an integer from 1 to 1000"),
+        (["description: d", "max_steps: 1001"], "3: max_steps must be an integer from 1 to 1000"),
+        (["description: d", "max_steps: ١٢"], "3: max_steps must be an integer from 1 to 1000"),
+        (["description: d", "inspectable: yes"], "3: inspectable must be one of true, false"),
+        (["description: d", "temperature: nan"], "3: temperature must be a number from 0 to 2"),
+        (["description: d", "temperature: hot"], "3: temperature must be a number from 0 to 2"),
+        (["description: d", "rules: none"], "3: rules must be a list of maps with permission, pattern and action"),
+        (["description: d", "rules: [bash]"], "3: a rule must be a map with permission, pattern and action"),
         (["description: d", "rules:", "  - permission: bash"], "4: the rule has no pattern and no action"),
         (
             ["description: d", "rules:", "  - permission: 'a b'", "    pattern: x", "    action: deny"],
-            "4: a permission is a tool's name, or `*`",
+            "4: permission must be a tool name, or `*`",
         ),
         (
             ["description: d", "rules:", "  - permission: bash", "    pattern: ''", "    action: deny"],
-            '5: the pattern is empty; "*" matches everything',
+            '5: pattern must not be empty; use "*" to match everything',
         ),
         (
             ["description: d", "rules:", "  - permission: bash", "    pattern: x", "    action: maybe"],
-            "6: action is one of allow, deny, ask",
+            "6: action must be one of allow, deny, ask",
         ),
         (
             [
@@ -119,7 +119,7 @@ def test_no_list_of_tools_offers_all_and_an_empty_one_none() -> None:
                 "    action: deny",
                 "    source: session",
             ],
-            "7: source is not a key of a rule; these are: permission, pattern, action, pinned",
+            "7: source is not a rule key; use one of: permission, pattern, action, pinned",
         ),
     ],
 )
@@ -133,7 +133,7 @@ def test_what_a_manifest_may_not_say_is_named_with_its_line(lines: list[str], me
 @pytest.mark.parametrize("key", ["rule", "base_url", "api_key", "provider", "env", "hooks"])
 def test_a_key_that_is_not_known_spoils_the_manifest(key: str) -> None:
     """A misspelt `rules` must not give an agent without them, and addresses or keys are not a manifest's business."""
-    with pytest.raises(InvalidInput, match=f":3: {key} is not a key of a manifest; these are: name, description, "):
+    with pytest.raises(InvalidInput, match=f":3: {key} is not a manifest key; use one of: name, description, "):
         parse("description: d", f"{key}: x")
 
 

@@ -320,7 +320,7 @@ def a_journal_with_a_gap(told: Told) -> list[tuple[str, str | None]]:
 def a_journal_that_cannot_be_applied(told: Told) -> list[tuple[str, str | None]]:
     first, *rest = told.value.journal[told.streaming]
     told.value.journal[told.streaming] = (first._replace(part=9), *rest)
-    return [("text-delta: there is no part 9", None)]
+    return [("text-delta: no part 9", None)]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -53,7 +53,7 @@ async def test_a_message_that_was_shown_must_be_there() -> None:
 async def test_what_is_no_stream_cannot_have_been_shown() -> None:
     """A mistake of the witness is said, not thrown."""
     told = await tell()
-    sentence = "what was shown is no stream: text-delta: nothing is open as 't'"
+    sentence = "what was shown is no stream: text-delta: no open text with the id 't'"
     assert await check(told.store, {told.streaming: [c.TextDelta("t", "x")], "msg_gone": [c.TextDelta("t", "x")]}) == [
         Problem(sentence, told.session_id, told.streaming),
         Problem(sentence, None, "msg_gone"),

@@ -141,7 +141,7 @@ def test_what_is_absent_stays_absent(obj: dict[str, Any]) -> None:
 def test_a_chunk_without_a_field_it_needs_is_refused(obj: dict[str, Any]) -> None:
     """Each required field is missed by name."""
     for key in REQUIRED.get(obj["type"], set()):
-        with pytest.raises(IllegalChunk, match=f"not a {obj['type']} chunk: .*{key}"):
+        with pytest.raises(IllegalChunk, match=f"invalid {obj['type']} chunk: .*{key}"):
             parse_chunk({name: value for name, value in obj.items() if name != key})
 
 
@@ -165,32 +165,32 @@ def test_a_field_cannot_be_overruled_by_an_unknown_one() -> None:
 @pytest.mark.parametrize(
     ("obj", "sentence"),
     [
-        (5, "a chunk is an object with a string in 'type'"),
-        ([], "a chunk is an object with a string in 'type'"),
-        ({}, "a chunk is an object with a string in 'type'"),
-        ({"type": None}, "a chunk is an object with a string in 'type'"),
-        ({"type": "text"}, "there is no chunk of type 'text'"),
-        ({"type": "reset-step"}, "there is no chunk of type 'reset-step'"),
-        ({"type": "text-start", "id": 1}, "this is not a text-start chunk: Expected `str`, got `int` - at `$.id`"),
+        (5, "a chunk must be an object with a string in 'type'"),
+        ([], "a chunk must be an object with a string in 'type'"),
+        ({}, "a chunk must be an object with a string in 'type'"),
+        ({"type": None}, "a chunk must be an object with a string in 'type'"),
+        ({"type": "text"}, "unknown chunk type 'text'"),
+        ({"type": "reset-step"}, "unknown chunk type 'reset-step'"),
+        ({"type": "text-start", "id": 1}, "invalid text-start chunk: Expected `str`, got `int` - at `$.id`"),
         (
             {"type": "text-start", "id": "t", "providerMetadata": None},
-            "this is not a text-start chunk: Expected `object`, got `null` - at `$.providerMetadata`",
+            "invalid text-start chunk: Expected `object`, got `null` - at `$.providerMetadata`",
         ),
         (
             {"type": "text-start", "id": "t", "providerMetadata": {"p": []}},
-            "this is not a text-start chunk: Expected `object`, got `array` - at `$.providerMetadata[...]`",
+            "invalid text-start chunk: Expected `object`, got `array` - at `$.providerMetadata[...]`",
         ),
         (
             {"type": "finish", "finishReason": "aborted"},
-            "this is not a finish chunk: Invalid enum value 'aborted' - at `$.finishReason`",
+            "invalid finish chunk: Invalid enum value 'aborted' - at `$.finishReason`",
         ),
         (
             {"type": "finish", "messageMetadata": "text"},
-            "this is not a finish chunk: Expected `object | null`, got `str` - at `$.messageMetadata`",
+            "invalid finish chunk: Expected `object | null`, got `str` - at `$.messageMetadata`",
         ),
         (
             {"type": "data-x", "data": 1, "id": 2},
-            "this is not a data-x chunk: Expected `str`, got `int` - at `$.id`",
+            "invalid data-x chunk: Expected `str`, got `int` - at `$.id`",
         ),
     ],
 )

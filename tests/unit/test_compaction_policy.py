@@ -185,7 +185,7 @@ def test_a_bad_value_is_refused_by_its_key(session: Any, key: str) -> None:
 @pytest.mark.rule("CP-12")
 def test_a_bad_value_of_the_user_is_refused_by_its_key() -> None:
     """Also where the settings came from a file."""
-    with pytest.raises(InvalidInput, match=r"^pruning\.hard_pct is a share"):
+    with pytest.raises(InvalidInput, match=r"^pruning\.hard_pct must be greater than 0"):
         policy(pruning=PruningConfig(hard_pct=-0.5))
 
 

@@ -293,11 +293,11 @@ def test_a_result_finds_its_call_in_an_earlier_step() -> None:
 @pytest.mark.parametrize(
     ("before", "chunk", "sentence"),
     [
-        ([], c.TextDelta("t1", "x"), "text-delta: nothing is open as 't1'"),
-        (text("x"), c.TextDelta("t1", "x"), "text-delta: nothing is open as 't1'"),
-        (text("x", open=True), c.ReasoningEnd("t1"), "reasoning-end: nothing is open as 't1'"),
-        (text("x", open=True), c.TextStart("t1"), "text-start: 't1' is open already"),
-        (step(text("x", open=True)), c.TextEnd("t1"), "text-end: nothing is open as 't1'"),
+        ([], c.TextDelta("t1", "x"), "text-delta: no open text with the id 't1'"),
+        (text("x"), c.TextDelta("t1", "x"), "text-delta: no open text with the id 't1'"),
+        (text("x", open=True), c.ReasoningEnd("t1"), "reasoning-end: no open text with the id 't1'"),
+        (text("x", open=True), c.TextStart("t1"), "text-start: 't1' is already open"),
+        (step(text("x", open=True)), c.TextEnd("t1"), "text-end: no open text with the id 't1'"),
         (
             [],
             c.ToolOutputAvailable("c1", 1),
@@ -337,9 +337,9 @@ def test_a_result_finds_its_call_in_an_earlier_step() -> None:
         (
             tool_call("run", 1, open=True),
             c.ToolInputAvailable("c1", "run", 1, dynamic=True),
-            "the tool call 'c1' began as a static one",
+            "the tool call 'c1' began as static",
         ),
-        ([], c.Start("m2"), "start names the message 'm2', this is 'm1'"),
+        ([], c.Start("m2"), "start has the message id 'm2', expected 'm1'"),
     ],
 )
 def test_a_refused_chunk_changes_nothing(before: list[Chunk], chunk: Chunk, sentence: str) -> None:
@@ -356,19 +356,19 @@ def test_a_refused_chunk_changes_nothing(before: list[Chunk], chunk: Chunk, sent
 @pytest.mark.parametrize(
     ("index", "chunk", "sentence"),
     [
-        (9, c.TextStart("t"), "text-start: there is no part 9"),
-        (-1, c.TextDelta("t1", "x"), "text-delta: there is no part -1"),
-        (0, c.TextStart("t"), "text-start begins a part of its own"),
-        (3, c.TextDelta("t1", "x"), "text-delta does not begin a part"),
-        (3, c.Finish(), "finish does not begin a part"),
-        (0, c.ReasoningDelta("t1", "x"), "reasoning-delta for 't1': the part is no open reasoning"),
+        (9, c.TextStart("t"), "text-start: no part 9"),
+        (-1, c.TextDelta("t1", "x"), "text-delta: no part -1"),
+        (0, c.TextStart("t"), "text-start begins a new part"),
+        (3, c.TextDelta("t1", "x"), "text-delta cannot begin a part"),
+        (3, c.Finish(), "finish cannot begin a part"),
+        (0, c.ReasoningDelta("t1", "x"), "reasoning-delta for 't1': the part is not an open reasoning"),
         (1, c.ToolOutputAvailable("c2", 1), "tool-output-available: the part is not the tool call 'c2'"),
         (2, c.Data("note", 1, "other"), "data-note: the part holds other data"),
         (2, c.Data("note", 1), "data-note: the part holds other data"),
-        (3, c.Data("note", 1, transient=True), "data-note is transient and belongs to no part"),
-        (None, c.Data("note", 1), "data-note belongs to a part"),
-        (None, c.TextDelta("t1", "x"), "text-delta belongs to a part"),
-        (None, c.Start("m2"), "start names the message 'm2', this is 'm1'"),
+        (3, c.Data("note", 1, transient=True), "data-note is transient and has no part"),
+        (None, c.Data("note", 1), "data-note needs a part"),
+        (None, c.TextDelta("t1", "x"), "text-delta needs a part"),
+        (None, c.Start("m2"), "start has the message id 'm2', expected 'm1'"),
     ],
 )
 def test_a_chunk_is_not_applied_where_it_does_not_belong(index: int | None, chunk: Chunk, sentence: str) -> None:

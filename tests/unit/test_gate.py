@@ -107,19 +107,23 @@ any_values = values(
 @pytest.mark.parametrize(
     ("value", "sentence", "where"),
     [
-        ("a\x00b", "$ holds U+0000, which not every store can keep; remove it", "$"),
-        (HIGH, "$ holds half of a surrogate pair at character 0; send whole characters", "$"),
+        ("a\x00b", "$ contains U+0000, which not every store supports; remove it", "$"),
+        (HIGH, "$ contains half of a surrogate pair at character 0; send whole characters", "$"),
         (
             {"a": [1, "x" + LOW]},
-            "$.a[1] holds half of a surrogate pair at character 1; send whole characters",
+            "$.a[1] contains half of a surrogate pair at character 1; send whole characters",
             "$.a[1]",
         ),
         # Also a whole pair, as two: no JSON text holds it so, and no store could keep it.
-        ({"a": HIGH + LOW}, "$.a holds half of a surrogate pair at character 0; send whole characters", "$.a"),
-        ({"a": {"b\x00": 1}}, "a key of $.a holds U+0000, which not every store can keep; remove it", "a key of $.a"),
+        ({"a": HIGH + LOW}, "$.a contains half of a surrogate pair at character 0; send whole characters", "$.a"),
+        (
+            {"a": {"b\x00": 1}},
+            "a key of $.a contains U+0000, which not every store supports; remove it",
+            "a key of $.a",
+        ),
         (
             [{HIGH: 1}],
-            "a key of $[0] holds half of a surrogate pair at character 0; send whole characters",
+            "a key of $[0] contains half of a surrogate pair at character 0; send whole characters",
             "a key of $[0]",
         ),
         ({"a": {"b": math.nan}}, "$.a.b is not a finite number", "$.a.b"),

@@ -46,5 +46,5 @@ def test_an_id_that_is_made_up_is_none_that_the_message_has() -> None:
 
 def test_half_a_character_where_a_word_belongs_is_an_illegal_chunk() -> None:
     """Not an error of the codec's."""
-    with pytest.raises(IllegalChunk, match="this is not a finish chunk"):
+    with pytest.raises(IllegalChunk, match="invalid finish chunk"):
         parse_chunk({"type": "finish", "finishReason": "\ud800"})

@@ -100,14 +100,14 @@ def test_what_cannot_be_used_is_reported_and_the_rest_is_read(shelves: Shelves) 
     catalog = shelves.load()
     assert [skill.name for skill in catalog.index] == ["works"]
     assert catalog.notices == (
-        f"{shelves.user / 'Upper' / 'SKILL.md'}: ignored; it lies in a folder not named with lower case letters, "
+        f"{shelves.user / 'Upper' / 'SKILL.md'}: ignored; it is in a folder whose name is not lower case letters, "
         "digits and dashes, at most 64",
         f"{shelves.user / 'binary' / 'SKILL.md'}: ignored; it is not text; save it as UTF-8",
         f"{shelves.user / 'empty-text' / 'SKILL.md'}: ignored; it has no description",
-        f"{shelves.user / 'headless' / 'SKILL.md'}: ignored; it does not read, line 1: the file must begin with a line "
+        f"{shelves.user / 'headless' / 'SKILL.md'}: ignored; it is invalid, line 1: the file must begin with a line "
         "---",
         f"{shelves.user / 'other-name' / 'SKILL.md'}: ignored; it must have its folder's name, other-name",
-        f"{shelves.user / 'twice' / 'SKILL.md'}: ignored; it does not read, line 3: description is given twice",
+        f"{shelves.user / 'twice' / 'SKILL.md'}: ignored; it is invalid, line 3: description is given twice",
     )
 
 
@@ -117,7 +117,7 @@ def test_a_project_cannot_take_the_name_of_a_users_skill(shelves: Shelves) -> No
     theirs = shelves.write(shelves.project, "deploy")
     catalog = shelves.load()
     assert catalog.index == (Skill("deploy", "does deploy", "user", str(mine)),)
-    assert catalog.notices == (f"{theirs}: ignored; the user has a skill of that name already",)
+    assert catalog.notices == (f"{theirs}: ignored; the user already has a skill of this name",)
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,7 @@ def test_a_prompt_of_an_older_version_was_sent_whole() -> None:
 @pytest.mark.parametrize("outline", [[], [["agent", 3]], [["agent", 10_000]], [["agent", 5], ["tools", 5]]])
 def test_an_outline_of_another_prompt_is_refused(outline: list[list[Any]]) -> None:
     """Rather than showing sections that never were."""
-    with pytest.raises(InvalidInput, match="does not belong to this prompt"):
+    with pytest.raises(InvalidInput, match="does not match this prompt"):
         sections_of(assemble(FULL).kept, outline)
 
 

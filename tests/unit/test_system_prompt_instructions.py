@@ -183,7 +183,7 @@ def test_files_too_long_together_are_mentioned_to_the_user(home: Path) -> None:
     found = load_instructions(folder.parent, home=home)
     assert len(found.files) == 5
     assert found.warnings == (
-        f"{folder.parent}: its instruction files are too long together; the nearest are used first",
+        f"{folder.parent}: its instruction files exceed the total limit; the nearest are used first",
     )
     assert "Left out: " + str(home / "AGENTS.md") in assemble(PromptInputs(instructions=found.files)).text
 

@@ -55,7 +55,7 @@ def test_a_turn_moves_as_the_table_says_and_no_other_way(before: str | None, aft
     if cell == ".":
         with pytest.raises(IllegalTransition) as refusal:
             check_transition(*move)
-        assert str(refusal.value) == f"a turn cannot go from {before or 'nothing'} to {after}"
+        assert str(refusal.value) == f"a turn cannot change from {before or 'nothing'} to {after}"
         return
     check_transition(*move)
     assert (after in START) if before is None else (move in TRANSITIONS) == (cell == "x")
