@@ -73,7 +73,7 @@ _USED: Final = frozenset(
     }
 )
 _LINE: Final = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(\S.*)$", re.MULTILINE)
-_WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}\*?")
+_TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}\*?")
 _SERVER: Final = re.compile(r"mcp__(?:(?!__)[^*])+")
 # Unclosed strings and comments extend to the end of the file; otherwise matching would take quadratic time.
 _NOT_DATA: Final = re.compile(r'("(?:\\.|[^"\\])*+"?)|//[^\n]*|/\*(?:.*?\*/|.*)', re.DOTALL)
@@ -343,14 +343,14 @@ class _Foreign:
             if not isinstance(item, Scalar):
                 raise self._error(f"{key} must be a list of tools", key)
             names += [name for part in _IN_LIST.findall(item.text) if (name := part.strip())]
-        if partial := [name for name in names if name != "*" and not _WORD.fullmatch(name)]:
+        if partial := [name for name in names if name != "*" and not _TOOL_NAME.fullmatch(name)]:
             # Part of a tool: offering the whole tool would allow too much, refusing it is at least as strict.
             does = "not offered" if key == "tools" else "refused as a whole"
             self._notice(f"{', '.join(partial)} of {key}: clew supports only whole tools here; it is {does}")
             names = [name for name in names if name not in partial]
             if key != "tools":
                 names += (whole := [name.partition("(")[0].strip() for name in partial])
-                if not all(map(_WORD.fullmatch, whole)):
+                if not all(map(_TOOL_NAME.fullmatch, whole)):
                     raise self._error(f"{key} must be a comma-separated list of tools", key)
         if unknown := [
             name for name in names if name != "*" and not name.startswith("mcp__") and name.lower() not in _TOOLS

@@ -160,12 +160,12 @@ class Context:
         settled = whole_step = None
         for message in self.messages:
             first = offsets.get(message.id, 0)
-            for index, call_id, goes in _calls_of(message, self.policy):
+            for index, call_id, prunable in _calls_of(message, self.policy):
                 if call_id is None:
                     whole_step = settled
                     continue
                 key = message.id, first + index
-                if key in newest if since else goes and key not in self.prunes:
+                if key in newest if since else prunable and key not in self.prunes:
                     return whole_step
                 settled = call_id
         return settled

@@ -12,7 +12,7 @@ import msgspec
 from clew.compaction.budget import estimate_tokens
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
-from clew.transcript.part import MOST_FILES, Part, input_of, state_of, tool_name
+from clew.transcript.part import MAX_LISTED_FILES, Part, input_of, state_of, tool_name
 
 __all__ = ["FILE_TAGS", "Files", "TouchedFile", "file_path", "file_tags", "files_of", "name_of", "touched_files"]
 
@@ -89,9 +89,9 @@ def files_of(messages: Iterable[Message], previous: Files, workspace_root: str |
 
 def _newest(names: Sequence[str], more: int) -> tuple[tuple[str, ...], int]:
     """Return the newest of these names, and the number of the others."""
-    if len(names) <= MOST_FILES and not more:
+    if len(names) <= MAX_LISTED_FILES and not more:
         return tuple(sorted(names)), 0
-    return tuple(names[-MOST_FILES:]), more + max(len(names) - MOST_FILES, 0)
+    return tuple(names[-MAX_LISTED_FILES:]), more + max(len(names) - MAX_LISTED_FILES, 0)
 
 
 def file_tags(files: Files, limit_tokens: int | None = None) -> str:
@@ -99,9 +99,9 @@ def file_tags(files: Files, limit_tokens: int | None = None) -> str:
 
     With a limit, as many names as fit, changed files first, and the number of the others.
     """
-    for most in (len(files.modified) + len(files.read), 200, 100, 50, 20, 10, 5, 2, 1):
-        modified = _first(files.modified, most, files.more_modified)
-        read = _first(files.read, max(most - len(files.modified), 0), files.more_read)
+    for limit in (len(files.modified) + len(files.read), 200, 100, 50, 20, 10, 5, 2, 1):
+        modified = _first(files.modified, limit, files.more_modified)
+        read = _first(files.read, max(limit - len(files.modified), 0), files.more_read)
         tags = _tags(read, modified)
         if limit_tokens is None or estimate_tokens(len(tags)) <= limit_tokens:
             return tags
@@ -117,12 +117,12 @@ def _tags(read: Sequence[str], modified: Sequence[str]) -> str:
     return tags
 
 
-def _first(paths: Sequence[str], most: int, more: int) -> tuple[str, ...]:
-    if len(paths) <= most and not more:
+def _first(paths: Sequence[str], limit: int, more: int) -> tuple[str, ...]:
+    if len(paths) <= limit and not more:
         return tuple(paths)
     # If some were left out earlier, the newest are last.
-    named = sorted(paths[-most:]) if more else paths[:most]
-    return (*named, f"… and {more + max(len(paths) - most, 0)} more") if most else ()
+    named = sorted(paths[-limit:]) if more else paths[:limit]
+    return (*named, f"… and {more + max(len(paths) - limit, 0)} more") if limit else ()
 
 
 def touched_files(line: Iterable[LineTurn], workspace_root: str | None = None) -> list[TouchedFile]:

@@ -137,10 +137,10 @@ def plan_compaction(
     # A large message that has to stay leaves less room for the summary, down to what its headings need.
     # If nothing could be sent otherwise, a request without spare room is better than none.
     must = force or context.overflows
-    left = limit - fixed - cut.kept_tokens - (0 if must else min(window.reserve, limit // 10))
+    available = limit - fixed - cut.kept_tokens - (0 if must else min(window.reserve, limit // 10))
     fresh = sum(estimate_message(message, ruler) for message in cut.summarised)
     # With directives and files, a summary must still be smaller than what it replaces.
-    cap = min(cap, left * 2 // 3, (fresh + size.summary) * 3 // 5)
+    cap = min(cap, available * 2 // 3, (fresh + size.summary) * 3 // 5)
     if cap < _MIN_SUMMARY_TOKENS:
         return None
     if auto and not must and fresh <= max(cap // 2, usable // 20):
@@ -329,10 +329,10 @@ def _turns_in_all(context: Context, cut: Cut) -> int | None:
 def turn_data(data: CompactionData, cut: Cut) -> dict[str, Any]:
     """Return the data of the turn, readable without its marker."""
     summarised = [message.turn_id for message in cut.summarised]
-    kept = [message.turn_id for message in cut.kept]
+    tail = [message.turn_id for message in cut.kept]
     return {
         "summarized_through_turn_id": summarised[-1] if summarised else None,
-        "first_kept_turn_id": kept[0] if kept else None,
+        "first_kept_turn_id": tail[0] if tail else None,
         "tokens_before": data.tokens_before,
         "tokens_after": data.tokens_after,
         "strategy": data.strategy,

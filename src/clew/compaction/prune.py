@@ -93,21 +93,21 @@ def plan_prune(
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
     fifth, gained = _as_estimated(window.usable * MIN_GAIN), 0
-    least = min_gain(messages, policy, window, ruler)
-    if not inside and sum(_saved(one, 0, None, ruler) for one in outputs) < least:
-        least = fifth
+    required = min_gain(messages, policy, window, ruler)
+    if not inside and sum(_saved(one, 0, None, ruler) for one in outputs) < required:
+        required = fifth
     for pct, keep in ((rules.soft_pct, rules.keep_chars), (rules.hard_pct, 0)):
         if pct is None or not reaches(used - gained, window.limit, pct, strict=rules.strict):
             continue
         goal = pct if rules.until_pct is None else min(rules.until_pct, pct)
         for one in outputs:
-            if gained >= least and not reaches(used - gained, window.limit, goal, strict=rules.strict):
+            if gained >= required and not reaches(used - gained, window.limit, goal, strict=rules.strict):
                 break
             saved = _saved(one, keep, planned.get(one.key), ruler)
             if saved > 0:
                 planned[one.key] = one, keep
                 gained += saved
-    if gained < (fifth if due else least) and not pressing:
+    if gained < (fifth if due else required) and not pressing:
         return ()
     return _records((planned[one.key] for one in outputs if one.key in planned), at)
 
@@ -116,8 +116,8 @@ def min_gain(messages: Sequence[Message], policy: Policy, window: Window, ruler:
     """Return the estimated tokens that a prune inside a turn has to free, so that the next one is not soon."""
     if not policy.pruning.in_large_steps:
         return _as_estimated(window.usable * MIN_GAIN)
-    room, most = _tokens_of_steps(messages, STEPS_OF_ROOM, ruler), _as_estimated(window.usable * MAX_MIN_GAIN)
-    return max(_as_estimated(window.usable * LARGE_GAIN), min(room, most))
+    room, maximum = _tokens_of_steps(messages, STEPS_OF_ROOM, ruler), _as_estimated(window.usable * MAX_MIN_GAIN)
+    return max(_as_estimated(window.usable * LARGE_GAIN), min(room, maximum))
 
 
 def is_prunable(part: Mapping[str, Any], policy: Policy) -> bool:

@@ -41,15 +41,15 @@ def chunks_of(messages: Sequence[Message], limit_tokens: int) -> list[list[Messa
     than 32 characters is split, so a very small limit may be exceeded.
     """
     chunks: list[list[Message]] = []
-    held = 0
+    chunk_tokens = 0
     for message in messages:
         for piece in _pieces(message, limit_tokens):
             size = _tokens(piece)
-            if not chunks or (chunks[-1] and held + size > limit_tokens):
+            if not chunks or (chunks[-1] and chunk_tokens + size > limit_tokens):
                 chunks.append([])
-                held = 0
+                chunk_tokens = 0
             chunks[-1].append(piece)
-            held += size
+            chunk_tokens += size
     return chunks
 
 

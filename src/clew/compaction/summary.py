@@ -67,16 +67,18 @@ def mechanical_summary(
     sections; the newest directives stay longest.
     """
     before = read_sections(FILE_TAGS.sub("", previous or ""))
-    asked = [text for message in messages if message.is_prompt and (text := " ".join(" ".join(message.texts).split()))]
+    prompts = [
+        text for message in messages if message.is_prompt and (text := " ".join(" ".join(message.texts).split()))
+    ]
     tags = file_tags(files, limit_tokens // 4)
     quotes = [quoted(one) for one in directives]
     carried = [line for line in before.get("## Constraints & Preferences", []) if line not in quotes]
     note = f"- {len(messages)} earlier messages were left out; they are stored and can be recalled."
     sections = {
         **before,
-        "## Goal": before.get("## Goal") or [f"- {text}" for text in asked[:1]],
+        "## Goal": before.get("## Goal") or [f"- {text}" for text in prompts[:1]],
         "## Constraints & Preferences": carried + quotes,
-        "### In Progress": [f"- {text}" for text in asked[-1:]] or before.get("### In Progress", []),
+        "### In Progress": [f"- {text}" for text in prompts[-1:]] or before.get("### In Progress", []),
         "## Critical Context": [*before.get("## Critical Context", []), note],
     }
     sections = {name: [line for line in lines if not is_placeholder(line)] for name, lines in sections.items()}

@@ -55,7 +55,7 @@ def _load(workspace: Path, real_home: Path | None) -> Instructions:
     project = _find_project(workspace, real_home)
     files: list[Instruction] = []
     warnings: list[str] = []
-    seen: set[Path] = set()
+    included: set[Path] = set()
     for folder in project.folders:
         here: list[Instruction] = []
         for name in INSTRUCTION_NAMES:
@@ -66,9 +66,9 @@ def _load(workspace: Path, real_home: Path | None) -> Instructions:
                 warnings.append(f"{shown(path)}: ignored; it {error}")
                 continue
             # The same file often has several names; include it once.
-            if found is None or found.real in seen or not found.text.strip():
+            if found is None or found.real in included or not found.text.strip():
                 continue
-            seen.add(found.real)
+            included.add(found.real)
             if found.cut:
                 warnings.append(f"{shown(path)}: cut off after {MAX_INSTRUCTION_BYTES} of {found.size} bytes")
             here.append(Instruction(str(path), found.text, found.size if found.cut else None))

@@ -289,8 +289,8 @@ def chunk_dict(chunk: Chunk) -> Object:
 
 def known_fields(chunk: Chunk) -> Object:
     """Return the wire form without unknown fields."""
-    given = ((key, getattr(chunk, field)) for field, key in _FIELDS[chunk.__class__])
-    return {"type": chunk.type, **{key: value for key, value in given if value is not UNSET}}
+    fields = ((key, getattr(chunk, field)) for field, key in _FIELDS[chunk.__class__])
+    return {"type": chunk.type, **{key: value for key, value in fields if value is not UNSET}}
 
 
 def wire(chunk: Chunk) -> Any:

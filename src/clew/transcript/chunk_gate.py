@@ -52,9 +52,9 @@ class ChunkGate:
             return (chunk,)
         key = _key(chunk)
         flushed = self._flush(chunk, key)
-        given = c.chunk_dict(chunk)
-        wire, replaced = clean_value(self._joined(given, key))
-        if wire is not given:
+        original = c.chunk_dict(chunk)
+        wire, replaced = clean_value(self._joined(original, key))
+        if wire is not original:
             chunk = c.parse_chunk(wire)
         if key is None or (isinstance(chunk, c.DELTAS) and key not in self._metadata):
             chunk = _flagged(chunk, _metadata_of(chunk)) if replaced else chunk
@@ -86,10 +86,10 @@ class ChunkGate:
         """Return the chunk, with the flag if its part was changed and the client must be informed."""
         if replaced:
             self._changed.add(key)
-        given = _metadata_of(chunk)
-        if given is not None or key not in self._metadata:
-            self._metadata[key] = given
-        if key in self._changed and (replaced or given is not None or not isinstance(chunk, c.DELTAS)):
+        metadata = _metadata_of(chunk)
+        if metadata is not None or key not in self._metadata:
+            self._metadata[key] = metadata
+        if key in self._changed and (replaced or metadata is not None or not isinstance(chunk, c.DELTAS)):
             # A client replaces a part's metadata as a whole, so repeat the earlier metadata along with the flag.
             return _flagged(chunk, self._metadata[key])
         return chunk

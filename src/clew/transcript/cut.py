@@ -37,8 +37,8 @@ def find_cuts(rows: Iterable[MessageRow], steps: Sequence[Step], calls: Iterable
 
 def find_cut(parts: Sequence[Part], booked: int) -> int | None:
     """Return where the first unrecorded step of a message begins; None if all its steps are recorded."""
-    begun = steps_in(parts)
-    return begun[booked] if booked < len(begun) else None
+    starts = steps_in(parts)
+    return starts[booked] if booked < len(starts) else None
 
 
 def unsent_data(cuts: Mapping[str, int]) -> list[dict[str, str | int]]:

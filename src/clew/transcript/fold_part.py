@@ -68,8 +68,8 @@ class GrowingPart:
     def grow(self, delta: str) -> None:
         """Append to a text, a reasoning, or the streaming arguments of a call."""
         if self.pieces is None:
-            begun = self.data.get(self._growing())
-            self.pieces = [begun if isinstance(begun, str) else ""]
+            existing = self.data.get(self._growing())
+            self.pieces = [existing if isinstance(existing, str) else ""]
             self.length = len(self.pieces[0])
             self.changed = True
         self.pieces.append(delta)
@@ -115,7 +115,7 @@ def _set(data: Json, key: str, value: Any) -> None:
         data[key] = value
 
 
-def _given(**values: Any) -> Json:
+def _without_unset(**values: Any) -> Json:
     return {key: value for key, value in values.items() if value is not UNSET}
 
 
@@ -143,7 +143,7 @@ def begin(chunk: c.Chunk) -> Json:
 def _begin_text(chunk: c.TextStart | c.ReasoningStart) -> Json:
     # A client keeps the id of a reasoning but not that of a text.
     keys = {"type": "text"} if isinstance(chunk, c.TextStart) else {"type": "reasoning", "id": chunk.id}
-    return _given(**keys, text="", state="streaming", providerMetadata=chunk.provider_metadata)
+    return _without_unset(**keys, text="", state="streaming", providerMetadata=chunk.provider_metadata)
 
 
 def _begin_call(chunk: _Call) -> Json:
@@ -174,7 +174,7 @@ _BEGIN: Final[dict[type[c.Chunk], Callable[[Any], Json]]] = {
     c.ToolInputError: _begin_call,
     c.SourceUrl: c.known_fields,
     c.SourceDocument: c.known_fields,
-    c.File: lambda chunk: _given(
+    c.File: lambda chunk: _without_unset(
         type="file", mediaType=chunk.media_type, url=chunk.url, providerMetadata=chunk.provider_metadata
     ),
     c.Data: _begin_data,
@@ -278,14 +278,14 @@ def _move(data: Json, chunk: _Call | _Output, state: str, holds: Json) -> None:
     if chunk.provider_executed is not UNSET:
         data["providerExecuted"] = chunk.provider_executed
     if chunk.provider_metadata is not UNSET:
-        about = "result" if state in ("output-available", "output-error") else "call"
-        data[f"{about}ProviderMetadata"] = chunk.provider_metadata
+        prefix = "result" if state in ("output-available", "output-error") else "call"
+        data[f"{prefix}ProviderMetadata"] = chunk.provider_metadata
 
 
 def _request_approval(part: GrowingPart, chunk: c.ToolApprovalRequest) -> None:
     part.data["state"] = part.state_after(chunk.type, chunk.tool_call_id)
     descriptor = UNSET if chunk.approval_descriptor is None else chunk.approval_descriptor
-    part.data["approval"] = _given(
+    part.data["approval"] = _without_unset(
         id=chunk.approval_id,
         descriptor=descriptor,
         inputSchemaInput=chunk.input_schema_input,

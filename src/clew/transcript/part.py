@@ -26,7 +26,7 @@ Part: TypeAlias = Mapping[str, Any]
 COMPACTION_PART: Final = "data-compaction"
 KEPT_PART: Final = "data-kept"
 """Holds records imported from another program that have no equivalent in clew. Neither shown nor sent."""
-MOST_FILES: Final = 200
+MAX_LISTED_FILES: Final = 200
 """Read files, and as many modified ones, that a compaction lists by name; the rest are only counted."""
 STEP_START: Final = "step-start"
 UNSEEN: Final = frozenset({STEP_START, KEPT_PART})
@@ -107,14 +107,14 @@ def data_of(part: Part, kind: str) -> dict[str, Any] | None:
 
 
 def with_fewer_files(part: Part) -> dict[str, Any]:
-    """Return the part as shown: a compaction lists at most ``MOST_FILES`` files per kind and counts the rest."""
+    """Return the part as shown: a compaction lists at most ``MAX_LISTED_FILES`` files per kind and counts the rest."""
     data = data_of(part, COMPACTION_PART) or {}
     fewer: dict[str, Any] = {}
     for key in ("read_files", "modified_files"):
         names, more = data.get(key), data.get(f"more_{key}")
-        if isinstance(names, list) and len(names) > MOST_FILES:
-            omitted = len(names) - MOST_FILES + (more if isinstance(more, int) else 0)
-            fewer |= {key: names[-MOST_FILES:], f"more_{key}": omitted}
+        if isinstance(names, list) and len(names) > MAX_LISTED_FILES:
+            omitted = len(names) - MAX_LISTED_FILES + (more if isinstance(more, int) else 0)
+            fewer |= {key: names[-MAX_LISTED_FILES:], f"more_{key}": omitted}
     return {**part, "data": {**data, **fewer}} if fewer else {**part}
 
 
@@ -232,8 +232,8 @@ def approval_of(part: Part) -> Mapping[str, Any]:
 
 def answer_note_of(part: Part) -> Mapping[str, Any]:
     """Return who answered the request of a call, when and through which front end; empty without an answer."""
-    about = part.get("resultProviderMetadata")
-    result = about.get(OWN) if isinstance(about, Mapping) else None
+    metadata = part.get("resultProviderMetadata")
+    result = metadata.get(OWN) if isinstance(metadata, Mapping) else None
     for value in (approval_of(part), result):
         if isinstance(value, Mapping) and "answered_at" in value:
             return {key: value[key] for key in ANSWER_KEYS if key in value}
@@ -251,17 +251,17 @@ def with_claims(part: Mapping[str, Any]) -> dict[str, Any]:
 
     if not is_call(part):
         return {**part}
-    about = part.get("resultProviderMetadata")
+    metadata = part.get("resultProviderMetadata")
     changed = {"approval": claimed(part["approval"])} if "approval" in part else {}
-    if isinstance(about, Mapping) and OWN in about:
-        changed["resultProviderMetadata"] = {**about, OWN: claimed(about[OWN])}
+    if isinstance(metadata, Mapping) and OWN in metadata:
+        changed["resultProviderMetadata"] = {**metadata, OWN: claimed(metadata[OWN])}
     return {**part, **changed}
 
 
 def change_of(part: Part) -> Mapping[str, Any] | None:
     """Return the diff a call made to its file; before it ran, the diff its request proposes."""
-    about = part.get("resultProviderMetadata")
-    for source in (about.get(OWN) if isinstance(about, Mapping) else None, approval_of(part).get("descriptor")):
+    metadata = part.get("resultProviderMetadata")
+    for source in (metadata.get(OWN) if isinstance(metadata, Mapping) else None, approval_of(part).get("descriptor")):
         change = source.get("change") if isinstance(source, Mapping) else None
         if isinstance(change, Mapping):
             return change

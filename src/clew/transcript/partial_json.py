@@ -181,9 +181,9 @@ class _Walk:
     def _number(self) -> _Step:
         match = _NUMBER.match(self._text, self._at)
         run = match.group() if match else ""
-        kept = len(run.rstrip("eE.-"))
-        if kept:
-            self._keep = self._at + kept
+        length = len(run.rstrip("eE.-"))
+        if length:
+            self._keep = self._at + length
         self._at += len(run)
         return self._end_of_scalar()
 

@@ -130,8 +130,8 @@ def for_export(portable: PortableSession, now: int) -> PortableSession:
     if any(SNAPSHOT_KEY in row.metadata for row in messages):
         messages = mapped(messages, bare)
     session = Session(**{name: value for name, value in row.items() if name not in AT_HOME[Session]})
-    left = {"seals": frozenset(), "epoch": 0, "rules": (), "calls": ()}
-    return replace(portable, exported_at=now, session=session, messages=messages, **left)
+    omitted = {"seals": frozenset(), "epoch": 0, "rules": (), "calls": ()}
+    return replace(portable, exported_at=now, session=session, messages=messages, **omitted)
 
 
 def tree_of(portable: PortableSession) -> Tree:
@@ -255,7 +255,9 @@ def rename_session(portable: PortableSession, rename: Rename, mint: Mint, *, new
         replace(
             portable,
             session=rename_row(portable.session, rename),
-            links={rename(id_): tuple(rename(one) for one in held) for id_, held in portable.links.items()},
+            links={
+                rename(id_): tuple(rename(one) for one in message_ids) for id_, message_ids in portable.links.items()
+            },
             messages=mapped(portable.messages, rename_message),
             seals=frozenset(rename(id_) for id_ in portable.seals),
             **{name: tuple(rename_row(row, rename) for row in getattr(portable, name)) for name in rows},

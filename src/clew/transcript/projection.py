@@ -48,8 +48,8 @@ def kept_tails_of(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[KeptTail,
     for turn in tree.turns.values():
         if turn.kind != "compaction":
             continue
-        held = tuple(rows[message_id] for message_id in tree.links.get(turn.id, ()) if message_id in rows)
-        compaction = find_compaction((LineTurn(turn, held),))
+        messages = tuple(rows[message_id] for message_id in tree.links.get(turn.id, ()) if message_id in rows)
+        compaction = find_compaction((LineTurn(turn, messages),))
         if compaction is not None:
             tails.append(KeptTail(turn.id, compaction.tail_start_id, turn.settled_at or turn.created_at))
     return tuple(tails)
@@ -95,13 +95,13 @@ def _left_by(turns: Mapping[str, Turn], moves: Sequence[HeadMove]) -> dict[str, 
     while turn is not None:
         staying.add(turn.id)
         turn = turns.get(turn.parent_turn_id or "")
-    left: dict[str, HeadMove] = {}
+    moves_by_turn: dict[str, HeadMove] = {}
     for move in reversed(moves):
         turn = turns.get(move.from_turn_id or "")
-        while turn is not None and turn.id not in staying and turn.id not in left:
-            left[turn.id] = move
+        while turn is not None and turn.id not in staying and turn.id not in moves_by_turn:
+            moves_by_turn[turn.id] = move
             turn = turns.get(turn.parent_turn_id or "")
-    return dict(reversed(left.items()))
+    return dict(reversed(moves_by_turn.items()))
 
 
 def _summarised(line: list[tuple[str, str]], tails: Mapping[str, KeptTail]) -> dict[str, Hidden]:

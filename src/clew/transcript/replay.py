@@ -118,8 +118,8 @@ def growth_chunks(before: Part, after: Part, id_: str | None) -> list[c.Chunk]:
                 chunks.append(chunk)
         elif isinstance(chunk, c.ToolOutputAvailable | c.ToolOutputError | c.ToolInputError):
             # These fields of the call may have arrived with its end.
-            executed, about = after.get("providerExecuted", UNSET), after.get("toolMetadata", UNSET)
-            chunks.append(msgspec.structs.replace(chunk, provider_executed=executed, tool_metadata=about))
+            executed, tool_metadata = after.get("providerExecuted", UNSET), after.get("toolMetadata", UNSET)
+            chunks.append(msgspec.structs.replace(chunk, provider_executed=executed, tool_metadata=tool_metadata))
         elif not isinstance(chunk, c.ToolInputStart):
             chunks.append(chunk)
     return chunks
@@ -240,7 +240,11 @@ def _tool(part: Part) -> Iterator[Chunk]:
 
 def _call(part: Part) -> Chunk:
     return c.ToolInputAvailable(
-        _text_of(part, "toolCallId"), tool_name(part), part.get("input"), _optional(part, "title", str), **_about(part)
+        _text_of(part, "toolCallId"),
+        tool_name(part),
+        part.get("input"),
+        _optional(part, "title", str),
+        **_call_fields(part),
     )
 
 
@@ -250,7 +254,7 @@ def _begun_call(part: Part, encoding: object = UNSET) -> Chunk:
         tool_name(part),
         "json" if encoding == "json" else "text" if encoding == "text" else UNSET,
         _optional(part, "title", str),
-        **_about(part),
+        **_call_fields(part),
     )
 
 
@@ -272,7 +276,7 @@ def _failed_call(part: Part) -> Iterator[Chunk]:
     yield c.ToolOutputError(call_id, error_text, provider_metadata=metadata)
 
 
-def _about(part: Part) -> dict[str, Any]:
+def _call_fields(part: Part) -> dict[str, Any]:
     return {
         "tool_metadata": _optional(part, "toolMetadata", dict),
         "provider_executed": _optional(part, "providerExecuted", bool),

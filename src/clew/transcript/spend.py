@@ -85,13 +85,13 @@ def sum_calls(calls: Iterable[ModelCall], query: UsageQuery) -> tuple[UsageGroup
     return tuple(
         UsageGroup(
             key=key,
-            calls=len(held),
-            **{name: sum(getattr(call.usage, name) for call in held) for name in held[0].usage.__struct_fields__},
-            cost_usd=add_costs(call.cost_usd for call in held),
-            estimated=sum(call.estimated for call in held),
-            unpriced=sum(call.cost_usd == 0 and call.usage.total > 0 for call in held),
+            calls=len(members),
+            **{name: sum(getattr(call.usage, name) for call in members) for name in members[0].usage.__struct_fields__},
+            cost_usd=add_costs(call.cost_usd for call in members),
+            estimated=sum(call.estimated for call in members),
+            unpriced=sum(call.cost_usd == 0 and call.usage.total > 0 for call in members),
         )
-        for key, held in sorted(groups.items(), key=lambda one: (one[0] is None, one[0] or ""))
+        for key, members in sorted(groups.items(), key=lambda one: (one[0] is None, one[0] or ""))
     )
 
 

@@ -179,8 +179,8 @@ def _tail(
         if all(entry.turn.kind == "normal" for entry in line):
             return entries
     elif start is None:
-        places = [(entry.turn.id, row.id) for entry, row in entries]
-        start = tail_place(places, compaction.turn_id, compaction.tail_start_id)
+        ids = [(entry.turn.id, row.id) for entry, row in entries]
+        start = tail_place(ids, compaction.turn_id, compaction.tail_start_id)
     return [
         (entry, row)
         for entry, row in entries[start:]
@@ -251,9 +251,9 @@ def compaction_data(row: MessageRow) -> dict[str, Any] | None:
 def summarised_messages(line: Sequence[LineTurn], compaction: Compaction, previous: Compaction | None) -> list[Message]:
     """Return the messages between the previous compaction's tail and this one's; split ones only in part."""
     entries = [(entry.turn, row) for entry in line for row in entry.messages]
-    places = [(turn.id, row.id) for turn, row in entries]
-    start = tail_place(places, previous.turn_id, previous.tail_start_id) if previous is not None else 0
-    end = tail_place(places, compaction.turn_id, compaction.tail_start_id)
+    ids = [(turn.id, row.id) for turn, row in entries]
+    start = tail_place(ids, previous.turn_id, previous.tail_start_id) if previous is not None else 0
+    end = tail_place(ids, compaction.turn_id, compaction.tail_start_id)
     found: list[Message] = []
     for index, (turn, row) in enumerate(entries):
         cut = compaction.split.from_part if compaction.split and compaction.split.message_id == row.id else None
