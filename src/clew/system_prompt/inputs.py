@@ -61,7 +61,7 @@ class GitState(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and when a turn runs. It has no clock time, so the prompt stays the same for the day.
+    """The surroundings of a turn: machine, workspace, date. No clock time, so the prompt stays the same for the day.
 
     ``media`` means that messages contain images or other files.
     """

@@ -45,7 +45,8 @@ class Patches(msgspec.Struct, frozen=True, tag_field="by", tag="patches", forbid
 
 
 class FileRule(msgspec.Struct, frozen=True):
-    """How a model counts files; None if its provider does not say. ``page`` is one page of a PDF, text and image."""
+    """A model's rules for counting files; None if its provider does not say. ``page`` is one page of a PDF, text and
+    image."""
 
     image: Tiles | Patches | None = None
     page: int | None = None

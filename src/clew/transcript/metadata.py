@@ -230,7 +230,8 @@ class SessionMetadata:
 
     @property
     def naming(self) -> dict[str, Any] | None:
-        """How clew generated the title: ``by`` the first ``words`` or a ``model``, and after how many failed ``tries``.
+        """The source of a title clew generated: ``by`` the first ``words`` or a ``model``, and after how many failed
+        ``tries``.
 
         None if a person set the title, or there is none.
         """

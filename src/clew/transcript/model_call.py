@@ -17,7 +17,7 @@ __all__ = ["CallEnd", "ModelCall", "Purpose", "brought_up_to_date", "without_ses
 
 Purpose = Literal["answer", "title", "summary"]
 CallEnd = Literal["asked", "completed", "failed", "cut", "aborted", "interrupted"]
-"""How a call ended; ``asked`` while it is open."""
+"""The end of a call; ``asked`` while it is open."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
