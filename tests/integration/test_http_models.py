@@ -271,3 +271,25 @@ async def test_a_model_that_was_picked_answers_until_the_next_one_is(way: str) -
         await client.prompt(session_id, "named", model="test/other")
         await client.idle(session_id)
         assert asked(model)[1:] == [wanted, wanted, plain, "test/other"]
+
+
+@pytest.mark.rule("MS-3", "RN-8")
+@pytest.mark.parametrize("named", [{"model": "test/other"}, {}], ids=["named before", "not named"])
+@pytest.mark.parametrize("given", [{}, {"model": "test/third"}], ids=["kept", "named again"])
+async def test_an_edit_is_answered_by_the_model_that_was_picked_since(
+    named: dict[str, Any], given: dict[str, Any]
+) -> None:
+    """As a continued turn is; an edit that names a model has that."""
+    model, fake = providers(say("first"), say("edited"))
+    async with served(providers=fake) as client:
+        session_id = await client.session()
+        await client.prompt(session_id, "hello", **named)
+        await client.idle(session_id)
+        path = f"/api/sessions/{session_id}"
+        assert (await client.request("PATCH", path, {"model": "test/good"})).status == 200
+        edit = {"message_id": (await client.messages(session_id))[0]["id"], "mode": "edit", "text": "bye", "run": True}
+        assert (await client.post(f"{path}/rewind", {**edit, **given})).status == 202
+        await client.idle(session_id)
+        wanted = given.get("model", "test/good")
+        assert asked(model)[1:] == [wanted]
+        assert await model_of(client, session_id) == msgspec.to_builtins(read_model(wanted))

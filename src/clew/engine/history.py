@@ -57,7 +57,8 @@ class History(EnginePart):
 
         ``resend`` keeps the message and waits for a new answer; ``edit`` takes it back and hands its text over as a
         draft. With ``run`` the message, or what the edit made of it, is answered at once. ``text`` replaces what the
-        message said, ``parts`` all of it; model, agent and the client's metadata stay the message's own unless given.
+        message said, ``parts`` all of it; agent and the client's metadata stay the message's own unless given. So does
+        the model, unless another was chosen for the session since.
         """
         check_metadata(metadata)
         edit = Edit(

@@ -23,7 +23,7 @@ from clew.runtime.host import Host
 from clew.runtime.reach import Reach, load_reach, load_reach_above
 from clew.runtime.ready import idle_session
 from clew.runtime.runtime import Runtime
-from clew.runtime.setting import Setting, resolve_for
+from clew.runtime.setting import Setting, model_for, resolve_for
 from clew.runtime.submission import Submission
 from clew.store.base import Moment
 from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
@@ -82,7 +82,7 @@ class Rewinding:
                     host,
                     session,
                     plans.parts_to_send(row, edit),
-                    model=edit.model if edit.model is not None else row.asked_model,
+                    model=edit.model if edit.model is not None else model_for(session, row),
                     agent=edit.agent if edit.agent is not None else row.asked_agent,
                     attended=row.is_attended,
                 )

@@ -45,6 +45,7 @@ __all__ = [
     "Told",
     "load_permit",
     "load_told",
+    "model_for",
     "prompt_writes",
     "resolve",
     "resolve_for",
@@ -427,16 +428,21 @@ def _workspace(session: Session) -> Path | None:
     return Path(session.workspace_root) if session.workspace_root else None
 
 
+def model_for(session: Session, user: MessageRow) -> Any:
+    """Return the model that a stored message names; None where the session's was chosen after it was sent."""
+    # A queued message names its model for when its turn comes, which is now.
+    picked = user.queued_at is None and session.model_picked_since(user.created_at)
+    return None if picked else user.asked_model
+
+
 async def resolve_for(host: Host, session: Session, user: MessageRow | None, told: Told | None = None) -> Setting:
     """Resolve who answers a stored message: the agent and model it named, or the model chosen since it was sent."""
     if user is None:
         return await resolve(host, session, model=None, agent=None, attended=True, told=told)
-    # A queued message names its model for when its turn comes, which is now.
-    picked = user.queued_at is None and session.model_picked_since(user.created_at)
     return await resolve(
         host,
         session,
-        model=None if picked else user.asked_model,
+        model=model_for(session, user),
         agent=user.asked_agent,
         attended=user.is_attended,
         media=holds_media((user,)),
