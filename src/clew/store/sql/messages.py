@@ -167,8 +167,7 @@ class MessageReader:
         digest: str | None = row[rows.MESSAGE_SEAL]
         part_rows = sorted(part_rows, key=_place)
         if digest is not None and _digest(part_rows) != digest:
-            part_rows = sorted(self._sql.rows("load_parts_by_message", {"ids": rows.encode([row[0]])}), key=_place)
-            damage = _held_against(part_rows, digest)
+            part_rows, damage = self._look_again(row, digest)
         if row[2] not in ROLES:
             damage = f"its role reads {row[2]!r}"
             row = (*row[:2], "assistant", *row[3:])
@@ -192,6 +191,18 @@ class MessageReader:
         if not keep_damaged:
             raise RowUndecodable(damage, session_id=message.session_id, message_id=message.id)
         return replace(message, metadata={**message.metadata, DAMAGED: damage})
+
+    def _look_again(self, row: tuple[Any, ...], digest: str) -> tuple[_PartRows, str | None]:
+        """Return the parts by each of their indexes until they fit the seal, and why they do not."""
+        by_message = "load_parts_by_message", {"ids": rows.encode([row[0]])}
+        by_session = "load_parts_by_session", {"id": row[1], "message_id": row[0]}
+        found = sorted(self._sql.rows(*by_message), key=_place)
+        damage = _held_against(found, digest)
+        if damage is not None:
+            others = sorted(self._sql.rows(*by_session), key=_place)
+            if _held_against(others, digest) is None:
+                return others, None
+        return found, damage
 
     # Streams in flight
 

@@ -358,6 +358,10 @@ WHERE m.id IN (SELECT value FROM json_array_elements_text(:ids::json))
 -- name: load_parts_by_message
 SELECT {part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_array_elements_text(:ids::json))
 
+-- name: load_parts_by_session
+SELECT {part_columns} FROM chat_parts p
+WHERE p.session_id = :id AND p.message_id = :message_id
+
 -- name: load_view_of_messages
 SELECT {view_part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_array_elements_text(:ids::json))
 

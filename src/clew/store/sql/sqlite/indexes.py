@@ -1,7 +1,9 @@
-"""Damaged indexes: an index holds nothing that its table does not, so one that hides rows is built again.
+"""Damaged indexes: an index holds nothing that its table does not, so one that is damaged is built again.
 
-Lists, sums and trees are read by indexes and could not tell that a row is missing. The tables they are read from are
-small and looked over at every opening. Messages, parts and what turns hold are not: those reads compare ids.
+Lists, sums, trees, the ledger and what makes prompts and events idempotent are read by indexes and could not tell that
+a row is missing. The tables they are read from are small and checked at every opening. Parts and what turns hold are
+not: those reads compare ids and seals. What an open turn has written so far has no seal yet, so the indexes of its
+parts are compared with each other.
 """
 
 from __future__ import annotations
@@ -9,36 +11,109 @@ from __future__ import annotations
 import logging
 import re
 import sqlite3
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
+
+from clew.store.sql.sqlite.connection import transaction
 
 __all__ = ["mend_indexes"]
+
+_Look: TypeAlias = Callable[[sqlite3.Connection, str], list[str]]
 
 log = logging.getLogger("clew.store")
 
 _TABLES: Final = (
-    *("chat_sessions", "session_state", "chat_turns", "head_moves", "turn_steps", "message_queue"),
-    *("model_calls", "blob_links", "project_rules", "schedules", "webhooks"),
+    *("chat_sessions", "session_state", "chat_messages", "chat_turns", "head_moves", "turn_steps", "message_queue"),
+    *("model_calls", "ledger_events", "blob_links", "project_rules", "schedules", "webhooks", "journal_marks"),
+    *("search_docs", "pruned_outputs", "adopted_messages"),
 )
 _MISSING: Final = re.compile(r"row \d+ missing from index (\w+)")
 _COUNTED: Final = re.compile(r"wrong # of entries in index (\w+)")
+_STATES: Final = "('input-streaming', 'input-available', 'approval-requested', 'approval-responded')"
+_LOST_OPEN_PARTS: Final = f"""
+WITH held (session_id, id) AS MATERIALIZED (
+    SELECT s.session_id, l.message_id FROM session_state s CROSS JOIN turn_messages l ON l.turn_id = s.open_turn_id
+),
+numbers (n) AS (
+    SELECT p.rowid FROM (SELECT DISTINCT session_id AS id FROM held) s
+    CROSS JOIN chat_parts p INDEXED BY chat_parts_by_session ON p.session_id = s.id
+    UNION
+    SELECT p.rowid FROM held h CROSS JOIN chat_parts p INDEXED BY chat_parts_by_message ON p.message_id = h.id
+),
+parts AS MATERIALIZED (
+    SELECT t.rowid AS n, t.id, t.session_id, t.message_id, t."index", t.tool_state
+    FROM numbers CROSS JOIN chat_parts t NOT INDEXED ON t.rowid = numbers.n
+    WHERE t.message_id IN (SELECT id FROM held)
+)
+SELECT t.message_id FROM parts t WHERE NOT EXISTS (
+    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_by_session WHERE p.session_id = t.session_id AND p.rowid = t.n
+) OR NOT EXISTS (
+    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_by_message
+    WHERE p.message_id = t.message_id AND p."index" = t."index" AND p.rowid = t.n
+) OR NOT EXISTS (
+    SELECT 1 FROM chat_parts p WHERE p.id = t.id AND +p.rowid = t.n
+) OR t.tool_state IN {_STATES} AND NOT EXISTS (
+    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_open_calls
+    WHERE p.session_id = t.session_id AND p.message_id = t.message_id AND p."index" = t."index"
+    AND p.tool_state IN {_STATES} AND p.rowid = t.n
+)
+"""
+
+
+class _StillDamaged(Exception):
+    """The damage is not in the indexes alone."""
 
 
 def mend_indexes(connection: sqlite3.Connection, path: Path) -> None:
-    """Build again each index of these tables that misses a row, where nothing else is wrong with its table.
+    """Build the indexes of each damaged table again, where that leaves nothing wrong with it.
 
     A table that lost rows of its own has an index that knows more than it: that is left for ``clew check`` to name.
     """
     for table in _TABLES:
-        try:
-            found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({table})")]
-            missing = {match[1] for one in found if (match := _MISSING.fullmatch(one))}
-            counted = {match[1] for one in found if (match := _COUNTED.fullmatch(one))}
-            others = [one for one in found if not _MISSING.fullmatch(one) and not _COUNTED.fullmatch(one)]
-            if not missing or not counted <= missing or others:
-                continue
-            for name in sorted(missing):
-                log.warning("%s: the index %s does not hold all rows of %s; it is built again", path, name, table)
+        found = _problems(connection, table)
+        missing = {match[1] for one in found if (match := _MISSING.fullmatch(one))}
+        counted = {match[1] for one in found if (match := _COUNTED.fullmatch(one))}
+        others = [one for one in found if not _MISSING.fullmatch(one) and not _COUNTED.fullmatch(one)]
+        if others:
+            # Damage to the pages of an index need not name it, so all of the table's are tried.
+            _rebuild(connection, path, table, _indexes_of(connection, table), _problems)
+        elif missing and counted <= missing:
+            _rebuild(connection, path, table, sorted(missing), _problems)
+    if _lost_open_parts(connection, "chat_parts"):
+        _rebuild(connection, path, "chat_parts", _indexes_of(connection, "chat_parts"), _lost_open_parts)
+
+
+def _rebuild(connection: sqlite3.Connection, path: Path, table: str, names: Sequence[str], look: _Look) -> None:
+    try:
+        with transaction(connection):
+            for name in names:
                 connection.execute(f'REINDEX "{name}"')
-        except sqlite3.Error as error:
-            log.warning("%s: the indexes of %s are damaged: %s", path, table, error)
+            if left := look(connection, table):
+                raise _StillDamaged("; ".join(left[:3]))
+    except (sqlite3.Error, _StillDamaged) as error:
+        log.warning("%s: %s is damaged: %s", path, table, error)
+    else:
+        which = f"the index {names[0]}" if len(names) == 1 else f"one of the indexes {', '.join(names)}"
+        log.warning("%s: %s of %s did not hold all rows and was built again", path, which, table)
+
+
+def _problems(connection: sqlite3.Connection, table: str) -> list[str]:
+    try:
+        found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({table})")]
+    except sqlite3.Error as error:
+        return [str(error)]
+    return [] if found == ["ok"] else found
+
+
+def _lost_open_parts(connection: sqlite3.Connection, table: str) -> list[str]:
+    try:
+        found = connection.execute(_LOST_OPEN_PARTS).fetchall()
+    except sqlite3.Error as error:
+        return [str(error)]
+    return [f"an index of {table} misses parts of {message_id}" for (message_id,) in found]
+
+
+def _indexes_of(connection: sqlite3.Connection, table: str) -> list[str]:
+    query = "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = ?"
+    return [row[0] for row in connection.execute(query, (table,))]

@@ -358,6 +358,10 @@ WHERE m.id IN (SELECT value FROM json_each(:ids))
 -- name: load_parts_by_message
 SELECT {part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
 
+-- name: load_parts_by_session
+SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_by_session
+WHERE p.session_id = :id AND +p.message_id = :message_id
+
 -- name: load_view_of_messages
 SELECT {view_part_columns} FROM json_each(:ids) j CROSS JOIN chat_parts p ON p.message_id = j.value
 
