@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import time
 from collections.abc import Awaitable, Callable
@@ -19,8 +20,11 @@ from clew.fronts.cli.app import run_command
 from clew.testing.scripted import Piece, call, say
 from clew.transcript.part import ANSWER_KEYS
 from tests.integration.acp_client import connected
+from tests.integration.command_line import Run, run
 from tests.integration.http_client import AsgiClient, served
 from tests.integration.test_acp import choose
+
+__all__ = ["run"]
 
 ECHO = {"permission": "bash", "pattern": "echo *", "action": "allow"}
 Answering = Callable[[AsgiClient, str, dict[str, Any]], Awaitable[Any]]
@@ -168,6 +172,20 @@ async def test_the_front_of_an_editor_and_of_a_terminal_is_named(tmp_path: Path)
         with redirect_stdout(io.StringIO()):
             assert run_command(["--version"]) == 0
         assert acting() is None
+
+
+@pytest.mark.parametrize(
+    ("decision", "line"), [("once", "(approved by admin, http) → hi"), ("deny", "(denied by admin, http) →")]
+)
+async def test_the_command_line_shows_who_answered(tmp_path: Path, run: Run, decision: str, line: str) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with served(echo(), say("done"), store=store) as client:
+        session, wait = await waiting(client, tmp_path)
+        path = f"/api/sessions/{session}/approvals/{wait['approval_id']}"
+        assert (await client.post(path, {"decision": decision})).status == 200
+        await client.idle(session)
+    code, out, _ = await asyncio.to_thread(run, "show", session, "--store", store)
+    assert (code, line in out) == (0, True), out
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])

@@ -88,6 +88,16 @@ async def show_(
                 print(f"{message.role}: {plain(_part_text(part))}")
 
 
+def _answer_note(part: p.Part) -> str:
+    """Return who answered the request of a call, and through which front; empty where it was not answered."""
+    by = p.answer_note_of(part)
+    if "answered_by" not in by:
+        return ""
+    approved = (p.approval_of(part) or {}).get("approved")
+    verb = "answered" if approved is None else "approved" if approved else "denied"
+    return f" ({verb} by {by['answered_by']}, {by.get('via')})"
+
+
 def _part_text(part: p.Part) -> str:
     """A part as a person reads it: its text, or a call with what came of it."""
     if (summary := p.data_of(part, p.COMPACTION_PART)) is not None:
@@ -97,7 +107,7 @@ def _part_text(part: p.Part) -> str:
     if p.is_call(part):
         given = msgspec.json.encode(p.input_of(part)).decode()
         came = p.output_text(part) or p.error_text(part) or f"[{p.state_of(part)}]"
-        return f"{p.tool_name(part)} {given} → {came}"
+        return f"{p.tool_name(part)} {given}{_answer_note(part)} → {came}"
     text = p.text_of(part, "text", "reasoning")
     return mark_of(part) if text is None else text
 

@@ -1,9 +1,8 @@
 """Damaged indexes: an index holds nothing that its table does not, so one that is damaged is built again.
 
 Lists, sums, trees, the ledger and what makes prompts and events idempotent are read by indexes and could not tell that
-a row is missing. The tables they are read from are small and checked at every opening. Parts and what turns hold are
-not: those reads compare ids and seals. What an open turn has written so far has no seal yet, so the indexes of its
-parts are compared with each other.
+a row is missing. The tables they are read from are small and checked at every opening. Parts are not: they are compared
+with their seal. What an open turn has written so far has none yet, so the indexes of its parts are compared.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ log = logging.getLogger("clew.store")
 _TABLES: Final = (
     *("chat_sessions", "session_state", "chat_messages", "chat_turns", "head_moves", "turn_steps", "message_queue"),
     *("model_calls", "ledger_events", "blob_links", "project_rules", "schedules", "webhooks", "journal_marks"),
-    *("search_docs", "pruned_outputs", "adopted_messages"),
+    *("turn_messages", "search_docs", "pruned_outputs", "adopted_messages"),
 )
 _MISSING: Final = re.compile(r"row \d+ missing from index (\w+)")
 _COUNTED: Final = re.compile(r"wrong # of entries in index (\w+)")
