@@ -22,7 +22,7 @@ import pytest
 
 from clew.interop.programs.foreign import read_json
 from tests.integration.command_line import Run, run
-from tests.integration.moved_in import PROGRAMS
+from tests.integration.moved_in import PROGRAMS, exported
 from tests.integration.test_moving_in import taken
 
 __all__ = ["run"]
@@ -48,11 +48,17 @@ SENT = [
     ("assistant", "Asleep."),
 ]
 
+FIRST = [("user", "Where is the thread?"), ("assistant", "In the drawer.")]
+
 
 def round_trip(run: Run, tmp_path: Path, source: Path = COMPACTED, program: str = "claude-code") -> Path:
     """Import a session and export it for Claude Code."""
+    return written(run, tmp_path, taken(run, program, source)["session_id"])
+
+
+def written(run: Run, tmp_path: Path, session: str) -> Path:
+    """Export a session for Claude Code."""
     out = tmp_path / f"{SESSION}.jsonl"
-    session = taken(run, program, source)["session_id"]
     code, _, err = run("export", session, "--format", "claude-code", "--keep-secrets", "--out", str(out))
     assert code == 0, err
     return out
@@ -83,20 +89,36 @@ def read_as_the_program(file: Path) -> list[dict[str, Any]]:
     """Return the messages that Claude Code would send, the kept ones behind the summary."""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     by_id = {line["uuid"]: dict(line) for line in lines if "uuid" in line}
-    for line in list(by_id.values()):
-        segment = line.get("compactMetadata", {}).get("preservedSegment")
-        if segment is None:
-            continue
-        for below in by_id.values():
+    boundaries = [line for line in by_id.values() if line.get("subtype") == "compact_boundary"]
+    if any("preservedSegment" in line["compactMetadata"] for line in boundaries):
+        # Only the last one counts, and of all lines above it those that it kept are left.
+        segment = boundaries[-1]["compactMetadata"].get("preservedSegment")
+        kept = [segment["tailUuid"]] if segment else []
+        while segment and kept[-1] != segment["headUuid"]:
+            kept.append(by_id[kept[-1]]["parentUuid"])
+        for below in by_id.values() if segment else ():
             if below["parentUuid"] == segment["anchorUuid"]:
                 below["parentUuid"] = segment["tailUuid"]
-        by_id[segment["headUuid"]]["parentUuid"] = segment["anchorUuid"]
-    chain: list[dict[str, Any]] = []
-    at = [line["uuid"] for line in lines if "uuid" in line][-1]
-    while at is not None:
-        chain.insert(0, by_id[at])
-        at = chain[0]["parentUuid"]
+        if segment:
+            by_id[segment["headUuid"]]["parentUuid"] = segment["anchorUuid"]
+        uuids = list(by_id)
+        for uuid in uuids[: uuids.index(boundaries[-1]["uuid"])]:
+            if uuid not in kept:
+                del by_id[uuid]
+    chains = [chain_to(line["uuid"], by_id) for line in lines if line.get("uuid") in by_id]
+    named = [line["leafUuid"] for line in lines if line["type"] == "last-prompt" and "leafUuid" in line][-1:]
+    through = [chain for chain in chains if named and any(line["uuid"] == named[0] for line in chain)]
+    chain = (through or chains)[-1]
     return [line["message"] for line in chain if line["type"] in ("user", "assistant")]
+
+
+def chain_to(uuid: str | None, by_id: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a line behind those that it follows."""
+    chain: list[dict[str, Any]] = []
+    while uuid in by_id:
+        chain.insert(0, by_id[uuid])
+        uuid = chain[0]["parentUuid"]
+    return chain
 
 
 @pytest.mark.rule("IO-2")
@@ -113,6 +135,34 @@ def test_a_session_compacted_many_times_says_what_it_said(run: Run, tmp_path: Pa
     before, after = (said(read_as_the_program(one)) for one in (file, round_trip(run, tmp_path, file)))
     assert len(before) > 8
     assert after == before
+
+
+@pytest.mark.rule("IO-2")
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_compaction_that_a_rewind_left_takes_nothing_from_the_line_of_the_head(
+    run: Run, tmp_path: Path, asks: bool
+) -> None:
+    """The program resumes at the head, also where turns follow it, and not behind the compaction below it."""
+    session = rewound(run, asks=asks)
+    out = written(run, tmp_path, session)
+    more = [("user", "Another way?"), ("assistant", "Another way?")] if asks else []
+    before = said(read_as_the_program(out))
+    assert before == [*FIRST, *more]
+    again = tmp_path / "again"
+    again.mkdir()
+    shutil.copy(out, again / "s.jsonl")
+    assert run("rm", session, "--force")[0] == 0
+    assert said(read_as_the_program(round_trip(run, again, again / "s.jsonl"))) == before
+
+
+def rewound(run: Run, *, asks: bool) -> str:
+    """Import the compacted session and go back to its first turn; ask something else there."""
+    session: str = taken(run, "claude-code", COMPACTED)["session_id"]
+    first = exported(run, session)["turns"][0]["id"]
+    assert run("goto", session, first)[0] == 0
+    if asks:
+        assert run("run", "Another way?", "--session", session, "--model", "demo/echo")[0] == 0
+    return session
 
 
 @pytest.mark.rule("IO-2")
@@ -154,6 +204,16 @@ def test_claude_code_resumes_a_compacted_session_with_all_of_it(run: Run, tmp_pa
     """The program itself sends the summary and the kept tail."""
     sent = resumed(round_trip(run, tmp_path), tmp_path)
     assert said(sent)[-len(SENT) - 1 :] == [*SENT, ("user", "Go on.")]
+
+
+@pytest.mark.rule("IO-2")
+@pytest.mark.skipif(not CLAUDE, reason="CLEW_TEST_CLAUDE names no claude")
+@pytest.mark.parametrize("asks", [True, False])
+def test_claude_code_resumes_at_the_head_of_a_rewound_session(run: Run, tmp_path: Path, asks: bool) -> None:
+    """The program itself sends the line of the head."""
+    sent = said(resumed(written(run, tmp_path, rewound(run, asks=asks)), tmp_path))
+    more = [("user", "Another way?"), ("assistant", "Another way?")] if asks else []
+    assert sent == [*FIRST, *more, ("user", "Go on.")]
 
 
 def resumed(file: Path, tmp_path: Path) -> list[dict[str, Any]]:

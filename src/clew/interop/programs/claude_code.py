@@ -27,8 +27,14 @@ from clew.transcript.part import giver_of
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
-__all__ = ["read_claude_code"]
+__all__ = ["BOUNDARIES", "BOUNDARY", "HEAD_LINE", "LEFT_BOUNDARY", "read_claude_code"]
 
+BOUNDARY: Final = "compact_boundary"
+LEFT_BOUNDARY: Final = "clew_left_boundary"
+"""A compaction outside the line of the head, in files that clew writes. The program ignores the line."""
+BOUNDARIES: Final = frozenset({BOUNDARY, LEFT_BOUNDARY})
+HEAD_LINE: Final = "clew_head"
+"""The last line of a file that clew writes for a session whose head has turns below it. It follows the head."""
 _TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle", "agent-name": "agentName", "summary": "summary"}
 """Lines that name the session, the strongest first."""
 _ENVELOPE: Final = (
@@ -97,6 +103,9 @@ class _Reader:
             return
         if own is not None:
             self._seen.add(own)
+        if kind == "system" and text(record, "subtype") == HEAD_LINE:
+            self._leaf = text(record, "parentUuid")
+            return
         message = record.get("message")
         self._place = {}
         if kind in _TITLES and (named := text(record, _TITLES[kind])) is not None:
@@ -282,7 +291,7 @@ class _Reader:
         """A line that is no message: a boundary, or something to keep."""
         subtype = text(record, "subtype")
         about = record.get("compactMetadata")
-        if kind == "system" and subtype == "compact_boundary":
+        if kind == "system" and subtype in BOUNDARIES:
             noted = about if isinstance(about, dict) else {}
             preserved = noted.get("preservedSegment")
             entry = Entry(

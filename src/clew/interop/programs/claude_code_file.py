@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from clew.interop.programs.claude_code import BOUNDARIES, BOUNDARY, HEAD_LINE, LEFT_BOUNDARY
 from clew.interop.programs.retelling import (
     Placed,
     Told,
@@ -59,6 +60,7 @@ class _Writer:
         self._tips: dict[str, str] = {}
         self._lines: dict[str, tuple[str | None, list[str]]] = {}
         """What each thing follows, and the uuids of its lines."""
+        self._line_of_head: set[str] = set()
         self._names: dict[str, str] = {}
         """Uuids of the file it came from, each with the one that replaces it."""
         self._version = came_from(portable, "claude-code", "version") or _VERSION
@@ -67,27 +69,45 @@ class _Writer:
         self._folder = came if isinstance(came, str) else portable.session.workspace_root or "/"
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        told, _ = tell(self._portable)
+        told, head = tell(self._portable)
+        follows, above = {one.key: one.after for one in told}, head
+        while above is not None:
+            self._line_of_head.add(above)
+            above = follows[above]
         for one in told:
             uuids = [named(key) for key in _line_keys(one)]
             for first, *more in ids_in(one.parts, "claude-code"):
                 self._names |= {first: uuids[0], **dict.fromkeys(more, uuids[-1])}
+        last_prompt: dict[str, Any] | None = None
         for one in told:
             after = self._tips.get(one.after or "")
             own: list[str] = []
             self._lines[one.key] = one.after, own
             for line in self._said(one):
+                if line.get("type") == "last-prompt":
+                    if last_prompt is not None:
+                        yield last_prompt
+                    last_prompt = line
+                    continue
                 if "uuid" not in line:
                     yield line
                     continue
                 # What tools gave back follows the answer, each; what comes next follows the last of them.
                 line = {**line, "parentUuid": line["parentUuid"] or after, "sessionId": self._id}
-                if line.get("subtype") == "compact_boundary":
+                if line.get("subtype") == BOUNDARY:
                     line |= {"logicalParentUuid": after, "parentUuid": None}
                 yield line
                 after = str(line["uuid"])
                 own.append(after)
             self._tips[one.key] = after or ""
+        leaf = self._tips.get(head or "")
+        if head is not None and told[-1].key != head:
+            end = self._line("system", f"{head}/head", told[-1].ended_at, subtype=HEAD_LINE, content="", level="info")
+            yield {**end, "parentUuid": leaf}
+            leaf = end["uuid"]
+        if last_prompt is not None:
+            # The program resumes at the line that the last one of these names.
+            yield {**last_prompt, "leafUuid": leaf} if leaf else last_prompt
         if (title := title_of(self._portable)) is not None:
             yield {"type": "custom-title", "customTitle": title, "sessionId": self._id}
 
@@ -127,7 +147,7 @@ class _Writer:
                 line = self._line("user", one.key, one.at, message=said, **({"isMeta": True} if meta else {}))
                 yield placed.put(line)
         for record in kept:
-            if str(record.get("type")) not in _WITHIN and record.get("subtype") != "compact_boundary":
+            if str(record.get("type")) not in _WITHIN and record.get("subtype") not in BOUNDARIES:
                 yield {**record, "parentUuid": None} if "uuid" in record else record
 
     def _content(self, one: Told) -> Iterator[dict[str, Any]]:
@@ -215,7 +235,7 @@ class _Writer:
 
     def _compaction(self, one: Told, kept: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
         about = next((held for part in one.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
-        kept_boundary = next((record for record in kept if record.get("subtype") == "compact_boundary"), {})
+        kept_boundary = next((record for record in kept if record.get("subtype") in BOUNDARIES), {})
         tokens = about.get("summarised_tokens", about.get("tokens_before"))
         noted: dict[str, Any] = {
             "trigger": "auto" if about.get("auto") is True else "manual",
@@ -231,8 +251,10 @@ class _Writer:
             noted["preservedSegment"] = {**segment, "headUuid": tail[0], "anchorUuid": anchor, "tailUuid": tail[-1]}
             noted["preservedMessages"] = {**messages, "anchorUuid": anchor, "uuids": tail, "allUuids": tail}
         words = {"content": "Conversation compacted", "isMeta": False, "level": "info"}
-        boundary = kept_boundary or self._line("system", one.key, one.at, subtype="compact_boundary", **words)
-        boundary |= {"compactMetadata": noted, "uuid": named(one.key)}
+        boundary = kept_boundary or self._line("system", one.key, one.at, **words)
+        # At the last boundary of a file the program drops all lines above it, those of other branches too.
+        subtype = BOUNDARY if one.key in self._line_of_head else LEFT_BOUNDARY
+        boundary |= {"subtype": subtype, "compactMetadata": noted, "uuid": named(one.key)}
         said = {"role": "user", "content": str(about.get("summary", ""))}
         marks = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
         return {**boundary, "parentUuid": None}, self._line("user", f"{one.key}/summary", one.at, message=said, **marks)
