@@ -114,16 +114,16 @@ async def test_a_log_and_its_metadata(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("first", ["json", "jsonl"])
 def test_a_journey_through_every_kind_of_store(run: Run, tmp_path: Path, first: str) -> None:
-    """Of messages and sessions: SQLite, a folder of logs, a folder of files, an export, and SQLite again."""
+    """Of messages and of the session: SQLite, a folder of logs, a folder of files, an export, and SQLite again."""
     at = tmp_path / "a" / "sessions"
     at.mkdir(parents=True)
     marker = Marker(3)
     if first == "json":
-        document = {**MOLF, "messages": marker.mark(MOLF["messages"], frozenset({"args"}))}
+        document = marker.mark(MOLF, frozenset({"args"}))
         (at / f"{UUID}.json").write_text(json.dumps(document))
     else:
         (at / ULID).mkdir()
-        (at / ULID / "metadata.json").write_text(json.dumps(METADATA))
+        (at / ULID / "metadata.json").write_text(json.dumps(marker.mark(METADATA)))
         records = [json.loads(line) for line in records_of(LOG).splitlines()]
         text = "".join(json.dumps(marker.mark(record)) + "\n" for record in records)
         (at / ULID / "session.jsonl").write_text(text)
@@ -149,3 +149,29 @@ def test_a_journey_through_every_kind_of_store(run: Run, tmp_path: Path, first: 
 
 def strip(message: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in message.items() if key not in ("clew", "check")}
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl"])
+def test_the_file_of_a_copy_is_what_another_program_makes_of_it(run: Run, tmp_path: Path, kind: str) -> None:
+    """Keys it removes stay removed and those it changes stay changed, here and in the next copy."""
+    at = tmp_path / "a" / "sessions" / f"{UUID}.json"
+    at.parent.mkdir(parents=True)
+    at.write_text(json.dumps({**MOLF, "theme": "dark", "pane": 1}))
+    assert run("convert", f"json:{tmp_path}/a", f"{kind}:{tmp_path}/b")[0] == 0
+    [file] = (tmp_path / "b" / "sessions").rglob("*.json")
+    document = json.loads(file.read_text())
+    assert {key: document[key] for key in ("config", "metadata", "theme", "pane")} == {
+        **{key: MOLF[key] for key in ("config", "metadata")},
+        "theme": "dark",
+        "pane": 1,
+    }
+    assert document["id"] == (UUID if kind == "json" else file.parent.name)
+    del document["theme"]
+    file.write_text(json.dumps({**document, "pane": 2}))
+    [session] = json.loads(run("ls", "--json", "--store", f"{kind}:{tmp_path}/b")[1])["sessions"]
+    assert run("archive", session["id"], "--store", f"{kind}:{tmp_path}/b")[0] == 0
+    assert run("convert", f"{kind}:{tmp_path}/b", f"json:{tmp_path}/c")[0] == 0
+    [copy] = (tmp_path / "c" / "sessions").rglob("*.json")
+    for path in (file, copy):
+        found = json.loads(path.read_text())
+        assert (found["config"], found.get("theme"), found["pane"]) == (MOLF["config"], None, 2)

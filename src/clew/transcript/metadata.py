@@ -23,6 +23,7 @@ from clew.transcript.usage import Usage
 __all__ = [
     "BROKEN_OFF_USD",
     "FALLBACK_KEY",
+    "FILE_KEYS",
     "MAX_METADATA_BYTES",
     "MAX_STORED_METADATA_BYTES",
     "MAX_TITLE",
@@ -119,8 +120,11 @@ MODEL_WAS_KEY: Final = "model_was"
 """Session metadata: the original model of an imported session, if it was not available here."""
 
 
+FILE_KEYS: Final = "file_keys"
+"""Session metadata of a copy: the keys of the original's file that only another program understands."""
+
 OWN_SESSION_KEYS: Final = frozenset(
-    {"title", "label", NAMING_KEY, MODE_KEY, PINNED_KEY, PICKED_KEY, PAUSED_KEY, MODEL_WAS_KEY}
+    {"title", "label", NAMING_KEY, MODE_KEY, PINNED_KEY, PICKED_KEY, PAUSED_KEY, MODEL_WAS_KEY, FILE_KEYS}
 )
 """Session metadata that clew adds to what a client has given."""
 

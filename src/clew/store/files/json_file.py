@@ -30,7 +30,7 @@ from clew.store.files.json_message import (
 )
 from clew.store.files.log import is_streaming
 from clew.store.files.mend import Clues, Fault, mend
-from clew.store.files.metadata import HEADED, as_found, head_of, session_of
+from clew.store.files.metadata import HEADED, as_found, carried_keys, head_of, session_of
 from clew.store.files.record import is_marker
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
@@ -177,7 +177,7 @@ class JsonCodec(Codec):
 
 
 def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
-    session, others = value.session, memo.others
+    session, others = value.session, memo.others or carried_keys(value.session)
     for message_id, (mended, read) in memo.mended.items():
         if value.messages.get(message_id) is mended:
             value.messages.pop(message_id)

@@ -21,7 +21,7 @@ from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
 from clew.store.files.log_lines import read_lines
 from clew.store.files.memo import Memo
 from clew.store.files.mend import Fault
-from clew.store.files.metadata import End, end_of, head_of, read_metadata, session_of, write_metadata
+from clew.store.files.metadata import End, carried_keys, end_of, head_of, read_metadata, session_of, write_metadata
 from clew.store.files.rebuild_value import rebuild_value
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import milliseconds
@@ -177,7 +177,9 @@ class JsonlCodec(Codec):
     def _metadata(self, value: SessionValue, memo: Memo) -> bytes:
         memo.spend = memo.spend or value.spend
         session = replace(value.session, spend=memo.spend)
-        return write_metadata(session, memo.count, memo.others, End(memo.end, memo.synced, self._boot))
+        return write_metadata(
+            session, memo.count, memo.others or carried_keys(session), End(memo.end, memo.synced, self._boot)
+        )
 
     def _create(self, session_id: str, data: bytes, metadata: bytes) -> None:
         folder.make_folder(self.sessions)

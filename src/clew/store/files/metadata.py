@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -12,23 +13,28 @@ from msgspec.structs import replace
 from clew.fit import fit
 from clew.store.files.crc import BOM, check_of, is_checked
 from clew.transcript.iso_time import iso, milliseconds
-from clew.transcript.metadata import PLACE_KEYS
+from clew.transcript.metadata import FILE_KEYS, MAX_METADATA_BYTES, PLACE_KEYS, merge
 from clew.transcript.session import Model, Session, Spend
 
 __all__ = [
     "HEADED",
     "End",
     "as_found",
+    "carried_keys",
     "end_of",
     "head_of",
     "model_of",
     "read_metadata",
     "session_of",
+    "unknown_keys",
+    "with_file_keys",
     "write_metadata",
 ]
 
 HEADED: Final = 2
 """The version of what clew says of a session since which its row also says what it has spent."""
+
+log = logging.getLogger("clew.store")
 
 _TIMES: Final = frozenset({"createdAt", "updatedAt", "lastMessageAt", "lastActiveAt"})
 _OWN: Final = frozenset(
@@ -37,6 +43,15 @@ _OWN: Final = frozenset(
         *("systemPromptOverride", "metrics", "clew", "check"),
     }
 )
+_KEPT_BY_CLEW: Final = frozenset({"messages", "clew", "check", *PLACE_KEYS, *_TIMES})
+_TEXTS: Final = frozenset({"id", "title", "name", "model", "systemPromptOverride"})
+_METRICS: Final = frozenset(
+    {
+        *("inputTokens", "outputTokens", "reasoningTokens", "cacheReadTokens", "cacheWriteTokens"),
+        *("totalTokens", "costUsd"),
+    }
+)
+_MAX_CARRIED: Final = 2 * MAX_METADATA_BYTES
 
 
 class End(NamedTuple):
@@ -129,6 +144,50 @@ def as_found(found: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, 
             form = int if key == "messageCount" else str
             result[key] = value if isinstance(old, form) else old
     return result
+
+
+def unknown_keys(found: Mapping[str, Any], session_id: str) -> dict[str, Any]:
+    """Return the keys of a session's file that clew does not understand, which a copy of the session carries.
+
+    A key that repeats the session's id is none of them: a copy may have another id.
+    """
+    unknown: dict[str, Any] = {}
+    for key, value in found.items():
+        match key:
+            case "metrics" if isinstance(value, dict):
+                if more := {name: one for name, one in value.items() if name not in _METRICS}:
+                    unknown[key] = more
+            case "source":
+                if value not in ("interactive", "cron"):
+                    unknown[key] = value
+            case "cronJobId":
+                if found.get("source") != "cron":
+                    unknown[key] = value
+            case "messageCount" if isinstance(value, int):
+                pass
+            case _ if key in _KEPT_BY_CLEW or value == session_id or (key in _TEXTS and isinstance(value, str)):
+                pass
+            case _:
+                unknown[key] = value
+    return unknown
+
+
+def carried_keys(session: Session) -> dict[str, Any]:
+    """Return the keys for the first file of a session that is a copy of one in another file."""
+    carried = session.metadata.get(FILE_KEYS)
+    return unknown_keys(carried, session.id) if isinstance(carried, dict) else {}
+
+
+def with_file_keys(session: Session, others: Mapping[str, Any]) -> Session:
+    """Return the session for a copy, with the unknown keys of its file if it has one that was read."""
+    if not others:
+        return session
+    unknown = unknown_keys(others, session.id)
+    if len(orjson.dumps(unknown)) > _MAX_CARRIED:
+        log.warning("the unknown keys in the file of session %s are too large for a copy of it", session.id)
+        unknown = {}
+    carried = {FILE_KEYS: unknown} if unknown else {}
+    return replace(session, metadata=merge(session.metadata, carried, () if carried else (FILE_KEYS,)))
 
 
 def head_of(session_id: str, metadata: dict[str, Any]) -> Session | None:

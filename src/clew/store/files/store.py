@@ -23,8 +23,9 @@ from clew.store import unit as u
 from clew.store.base import Blob, Capabilities, Damage, SearchPage, SearchQuery, Whole
 from clew.store.disk import check_room
 from clew.store.files.care import copy_folder, left_event, look_of, look_over
-from clew.store.files.codec import Codec, Saving
+from clew.store.files.codec import Codec, Loaded, Saving
 from clew.store.files.job import Job, Planned, fail, next_round, persist, sessions_of
+from clew.store.files.metadata import with_file_keys
 from clew.store.files.residence import Residence, Resident
 from clew.store.files.search_copy import OpenCopy, SearchCopy
 from clew.store.memory.change import Change
@@ -304,7 +305,11 @@ class FileStore(Residence):
         whole = await super().find_whole(session_id)
         if whole is None:
             return None
-        return replace(whole, damaged=self._damages.of(session_id))
+        held: Resident | Loaded | None = self._residents.get(session_id)
+        if held is None:
+            held = await asyncio.to_thread(self._read_files, session_id)
+        session = with_file_keys(whole.session, held.memo.others) if held is not None else whole.session
+        return replace(whole, session=session, damaged=self._damages.of(session_id))
 
     async def losses(self) -> tuple[Damage, ...]:
         await self._bring_unsettled()
