@@ -94,6 +94,7 @@ async def test_an_import_of_another_program_holds_at_most_four_times_its_file(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # five imports and two exports, each by a server of its own
 async def test_an_import_of_an_export_holds_at_most_four_times_its_file(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
