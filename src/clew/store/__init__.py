@@ -1,1 +1,1 @@
-"""Where transcripts live: the contract, its units, and the stores that keep it."""
+"""The store: the contract, its units, and the implementations."""

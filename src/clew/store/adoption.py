@@ -1,11 +1,12 @@
-"""Adoption: what other programs wrote into the three tables, taken in as turns of a session. Pure.
+"""Adoption: turning what other programs wrote into the three tables into turns of a session. Pure, no I/O.
 
-Other programs know no turns: their conversation is the messages of a session by time, without those that are hidden.
-So a prompt begins a turn below the head, and what follows belongs to it; a marker is a compaction; what is hidden at
-the end of a line is a rewind; a prompt that is queued waits in a paused queue. Their text and ids are left as they are.
+Other programs have no turns: to them a conversation is the messages of a session by time, without the hidden ones. So a
+prompt begins a turn below the head and the messages after it belong to that turn; a marker becomes a compaction; hidden
+messages at the end of a line become a rewind; a queued prompt is put into a paused queue. Texts and ids are not
+changed.
 
-What was taken in may still grow, and so it is not sealed before something follows it. What cannot be understood is
-left where it is, and the judge names it.
+An adopted message may still grow, so it is sealed only once another message follows it. What cannot be interpreted is
+left alone, and the judge reports it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _NOT_CANCELLED_BY_CLEW = "hidden by another program"
 class Shared(msgspec.Struct, frozen=True):
     """A session as other programs may have left it.
 
-    ``rows`` are its messages by (created_at, id), with their parts where they are named here or in a compaction.
-    ``loose`` are in no turn and not in the queue. ``growing`` were taken in before and are not sealed. ``sealed`` are
-    those of the queue that are, ``unread`` those of all that do not read.
+    ``rows`` are its messages by (created_at, id), with their parts where they are named below or belong to a
+    compaction. ``loose`` messages are in no turn and not in the queue. ``growing`` messages were adopted before and are
+    not sealed yet. ``sealed`` are the queued messages that are sealed, ``unread`` the messages that cannot be decoded.
     """
 
     session: Session
@@ -50,9 +51,9 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 class Adoption(msgspec.Struct, frozen=True):
-    """What is to be written. ``growing`` are the messages that are taken in and not sealed, once it is.
+    """The writes that adopt the changes. ``growing`` are the adopted messages that are still unsealed afterwards.
 
-    ``waits``: something is there that cannot be taken in before the open turn has settled.
+    ``waits``: something cannot be adopted before the open turn settles.
     """
 
     writes: tuple[u.Write, ...]
@@ -62,21 +63,21 @@ class Adoption(msgspec.Struct, frozen=True):
 
 
 def plan_adoption(shared: Shared, mint: Mint) -> Adoption:
-    """What it takes for the session to hold everything that others wrote into it; no writes when it does."""
+    """Return the writes that bring everything other programs wrote into the session; none when it is up to date."""
     walk = _Walk(shared, mint)
     loose = walk.loose()
     open_turn = shared.tree.turns.get(shared.tree.open_turn_id or "")
     if open_turn is None:
-        marked = max((at for at, row in enumerate(loose) if _is_marker(row)), default=-1)
-        if marked < 0:
-            walk.take_back()
+        last_marker = max((at for at, row in enumerate(loose) if _is_marker(row)), default=-1)
+        if last_marker < 0:
+            walk.rewind_hidden()
         for at, row in enumerate(loose):
-            walk.take(row, hidden=at > marked and _hidden_at(row) is not None)
-        walk.end_hidden()
+            walk.adopt(row, hidden=at > last_marker and _hidden_at(row) is not None)
+        walk.close_hidden()
         walk.pause()
         walk.project()
     walk.seal(walk.head if open_turn is None else open_turn.id)
-    waits = open_turn is not None and (bool(loose) or walk.hidden_end()[1] is not None)
+    waits = open_turn is not None and (bool(loose) or walk.find_hidden_end()[1] is not None)
     return Adoption(tuple(walk.writes), frozenset(walk.growing), sum_usage(shared.rows.values()), waits)
 
 
@@ -85,8 +86,8 @@ def _hidden_at(row: MessageRow) -> int | None:
     return at if isinstance(at, int) and by != "compaction" else None
 
 
-def _waits(row: MessageRow, place: u.Enqueue) -> bool:
-    return row.queued_at == place.queued_at and projection_of(row.metadata)[0] is None
+def _is_waiting(row: MessageRow, entry: u.Enqueue) -> bool:
+    return row.queued_at == entry.queued_at and projection_of(row.metadata)[0] is None
 
 
 def _is_marker(row: MessageRow) -> bool:
@@ -94,7 +95,8 @@ def _is_marker(row: MessageRow) -> bool:
 
 
 class _Walk:
-    """Goes along a session's messages and takes them in; ``turns``, ``links``, ``moves`` and ``head`` keep up."""
+    """Walks over a session's messages and adopts them, updating ``turns``, ``links``, ``moves`` and ``head`` on the
+    way."""
 
     def __init__(self, shared: Shared, mint: Mint) -> None:
         self.shared = shared
@@ -107,9 +109,9 @@ class _Walk:
         self.moves = list(tree.moves)
         self.parents = {turn.parent_turn_id for turn in self.turns.values()}
         self.queue = dict(shared.queue)
-        self.taken: set[str] = set()
-        # The head, how much its turn held, and since when, before what is hidden began.
-        self.before: tuple[str | None, int, int] | None = None
+        self.touched: set[str] = set()
+        # The head, the number of messages in its turn, and the time, all as of before the hidden messages began.
+        self.hidden_from: tuple[str | None, int, int] | None = None
 
     @property
     def _tree(self) -> Tree:
@@ -117,14 +119,14 @@ class _Walk:
         return Tree(self.head, self.shared.tree.open_turn_id, self.turns, links, tuple(self.moves))
 
     def loose(self) -> list[MessageRow]:
-        """Messages that are to be taken in: in no turn and not in the queue, or that another program took from it."""
+        """Return the messages to adopt: in no turn and not queued, or taken out of the queue by another program."""
         rows = self.shared.rows
-        left = {id_ for id_, place in self.queue.items() if id_ in rows and not _waits(rows[id_], place)}
+        left = {id_ for id_, entry in self.queue.items() if id_ in rows and not _is_waiting(rows[id_], entry)}
         wanted = (self.shared.loose | left) - self.shared.unread
         return [row for row in rows.values() if row.id in wanted and not row.is_cancelled and is_shared_id(row.id)]
 
-    def hidden_end(self) -> tuple[list[tuple[Turn, MessageRow | None]], int | None]:
-        """The line, and where in it begins what others hid at its end."""
+    def find_hidden_end(self) -> tuple[list[tuple[Turn, MessageRow | None]], int | None]:
+        """Return the line, and the position where the messages hidden by other programs at its end begin."""
         line = [(turn, self.shared.rows.get(id_)) for turn, id_ in line_messages(self._tree)]
         known = hidden_messages(self._tree, kept_tails_of(self._tree, self.shared.rows))
         first: int | None = None
@@ -135,22 +137,23 @@ class _Walk:
             first = at
         return line, first
 
-    def take_back(self) -> None:
-        """What others hid at the end of the line is off it: the head moves back to what comes before."""
-        line, first = self.hidden_end()
-        # A marker stands in the line where it counts, and by its time elsewhere: one that was hidden along is shown.
-        self.taken.update(one.id for turn, one in line if one is not None and turn.kind == "compaction")
+    def rewind_hidden(self) -> None:
+        """Move the head back to before the messages that other programs hid at the end of the line."""
+        line, first = self.find_hidden_end()
+        # A marker's position in the line is where it takes effect, not its time. One that was hidden along with others
+        # is shown again.
+        self.touched.update(one.id for turn, one in line if one is not None and turn.kind == "compaction")
         if first is None:
             return
         turn, row = line[first]
         hidden_at = None if row is None else _hidden_at(row)
         if row is not None and hidden_at is not None:
             along = (one for _, one in line if one is not None and _hidden_at(one) == hidden_at)
-            self.taken.update(one.id for one in (*along, *(one for _, one in line[first:] if one is not None)))
-            self._go_back(turn, self.links[turn.id].index(row.id), hidden_at)
+            self.touched.update(one.id for one in (*along, *(one for _, one in line[first:] if one is not None)))
+            self._rewind_to(turn, self.links[turn.id].index(row.id), hidden_at)
 
-    def take(self, row: MessageRow, *, hidden: bool) -> None:
-        """Take one message in, behind those before it."""
+    def adopt(self, row: MessageRow, *, hidden: bool) -> None:
+        """Adopt one message, after those before it."""
         queued = row.id in self.queue
         if queued:
             self.writes.append(u.Dequeue(row.id))
@@ -160,7 +163,7 @@ class _Walk:
             noted = cancelled(at, _NOT_CANCELLED_BY_CLEW)
             self.writes.append(u.PatchMessage(row.id, row.updated_at, noted, ("queued_at",)))
             return
-        self.taken.add(row.id)
+        self.touched.add(row.id)
         if row.id not in self.shared.sealed:
             self.growing.add(row.id)
         if row.is_prompt and row.queued_at is not None:
@@ -169,41 +172,42 @@ class _Walk:
             self.queue[row.id] = waits
             return
         if not hidden:
-            self.end_hidden()
-        elif self.before is None and at is not None:
-            self.before = (self.head, len(self.links.get(self.head or "", ())), at)
+            self.close_hidden()
+        elif self.hidden_from is None and at is not None:
+            self.hidden_from = (self.head, len(self.links.get(self.head or "", ())), at)
         turn = self.turns.get(self.head or "")
         if _is_marker(row):
-            turn = self._begin(row, "compaction")
+            turn = self._begin_turn(row, "compaction")
         elif row.is_prompt or turn is None or turn.kind == "compaction" or turn.id in self.parents:
-            # What comes late, after others went on from that turn and were taken back, stands beside those: else it
-            # would come before them once they are shown again, and by its time it comes behind.
-            turn = self._begin(row, "normal")
+            # A late message, written after other turns followed this one and were rewound, gets a sibling turn. Inside
+            # this turn it would precede them once they are shown again, although it is newer.
+            turn = self._begin_turn(row, "normal")
         elif turn.status == "unanswered" and row.role == "assistant":
-            # By way of running: the table of states knows no other.
+            # The state table only allows this by way of running.
             self.writes.append(u.SetTurn(turn.id, "running"))
             self.writes.append(u.SetTurn(turn.id, "completed", settled_at=row.updated_at))
             turn = self.turns[turn.id] = msgspec.structs.replace(turn, status="completed", settled_at=row.updated_at)
         self._link(turn, row.id)
 
-    def end_hidden(self) -> None:
-        """What is hidden has ended: the head goes back to where it was before that."""
-        if self.before is None:
+    def close_hidden(self) -> None:
+        """Move the head back to where it was before the hidden messages, which have ended."""
+        if self.hidden_from is None:
             return
-        (head, held, at), self.before = self.before, None
+        (head, held, at), self.hidden_from = self.hidden_from, None
         turn = self.turns.get(head or "")
         if turn is None or len(self.links[turn.id]) == held:
             self._move(head, at, "rewind")
         else:
-            self._go_back(turn, held, at)
+            self._rewind_to(turn, held, at)
 
-    def _go_back(self, turn: Turn, held: int, at: int) -> None:
-        """Before what a turn holds from ``held`` on: to its parent, or to a sibling that holds what came before."""
-        kept = self.links[turn.id][:held]
-        if not kept:
+    def _rewind_to(self, turn: Turn, held: int, at: int) -> None:
+        """Move the head to before the messages of a turn from ``held`` on: to its parent, or to a new sibling that
+        holds the earlier messages."""
+        remaining = self.links[turn.id][:held]
+        if not remaining:
             self._move(turn.parent_turn_id, at, "rewind")
             return
-        rows = [self.shared.rows[id_] for id_ in kept if id_ in self.shared.rows]
+        rows = [self.shared.rows[id_] for id_ in remaining if id_ in self.shared.rows]
         answered = any(row.role == "assistant" for row in rows)
         sibling = Turn(
             id=self.mint.turn(),
@@ -213,12 +217,12 @@ class _Walk:
             status="completed" if answered else "unanswered",
             settled_at=at,
         )
-        self._open(sibling)
-        for message_id in kept:
+        self._open_turn(sibling)
+        for message_id in remaining:
             self._link(sibling, message_id)
         self._move(sibling.id, at, "rewind")
 
-    def _begin(self, row: MessageRow, kind: TurnKind) -> Turn:
+    def _begin_turn(self, row: MessageRow, kind: TurnKind) -> Turn:
         turn = Turn(
             id=self.mint.turn(),
             session_id=self.shared.session.id,
@@ -228,11 +232,11 @@ class _Walk:
             status="unanswered" if row.role == "user" else "completed",
             settled_at=row.updated_at,
         )
-        self._open(turn)
+        self._open_turn(turn)
         self._move(turn.id, row.created_at, "compaction" if kind == "compaction" else "turn")
         return turn
 
-    def _open(self, turn: Turn) -> None:
+    def _open_turn(self, turn: Turn) -> None:
         turn = place_below(turn, self.turns.get(turn.parent_turn_id or ""))
         self.turns[turn.id], self.links[turn.id] = turn, []
         self.parents.add(turn.parent_turn_id)
@@ -248,7 +252,7 @@ class _Walk:
         self.writes.append(u.MoveHead(turn_id, at, why))
 
     def pause(self) -> None:
-        """What others queued waits for a person's word; a queue that others emptied is not paused."""
+        """Pause the queue when other programs added to it, until a user continues it; unpause one they emptied."""
         paused = self.shared.session.paused_by
         if self.queue.keys() - self.shared.queue.keys() and paused is None:
             self.writes.append(u.PatchSession(metadata={PAUSED_KEY: "restart"}))
@@ -256,11 +260,11 @@ class _Walk:
             self.writes.append(u.PatchSession(drop=(PAUSED_KEY,)))
 
     def project(self) -> None:
-        """Bring the projections of what was taken in, and of what that changed, to what the tree says now."""
+        """Update the stored visibility of the adopted messages, and of those this affects, to match the tree."""
         tree, old = self._tree, self.shared.tree
         tails = kept_tails_of(tree, self.shared.rows)
         before, after = hidden_messages(old, kept_tails_of(old, self.shared.rows)), hidden_messages(tree, tails)
-        changed = self.taken | {id_ for id_ in {**before, **after} if before.get(id_) != after.get(id_)}
+        changed = self.touched | {id_ for id_ in {**before, **after} if before.get(id_) != after.get(id_)}
         hidden: dict[str, Hidden | None] = {}
         for id_ in sorted(changed & self.shared.rows.keys() - self.queue.keys()):
             one = after.get(id_)
@@ -270,9 +274,9 @@ class _Walk:
             self.writes.append(u.SetHidden(hidden))
 
     def seal(self, end: str | None) -> None:
-        """Seal what was taken in and has something behind it; the turns of the rest settled when it last grew.
+        """Seal the adopted messages that another one follows, and set when the last turn settled to when it last grew.
 
-        A marker does not grow, and when its turn settled is told in what it covers.
+        A marker does not grow; what it covers says when its turn settled.
         """
         turn = self.turns.get(end or "")
         is_marker = turn is not None and turn.kind == "compaction"

@@ -1,4 +1,4 @@
-"""Which run of the machine this is: what was written and not synced is certain only until the machine stops."""
+"""The id of the machine's current boot: writes that were not synced are certain only until the machine stops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["boot_id"]
 
 @functools.cache
 def boot_id() -> str:
-    """The system's name for this boot; empty where it does not say, and then only what was synced counts."""
+    """Return the system's id for this boot; empty where there is none, and then only synced writes count."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Care: looking after a store, all of it at once: what it holds, what is wrong with it, searching it, copies of it."""
+"""Maintenance of a whole store: its contents, damage, search, copies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Care", "Damage", "Rebuilt", "Whole"]
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Something a look at the whole store found wrong, with the ids it concerns."""
+    """A problem found by checking the store, with the ids it concerns."""
 
     what: str
     session_id: str | None = None
@@ -31,10 +31,10 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """A session as its rows are, for looking it over. ``damaged`` says which did not decode. Steps are by their turns'
-    ids, and in their order there.
+    """A session with all its rows, for checking it. ``damaged`` lists those that did not decode. Steps are ordered by
+    their turns' ids, and by index within a turn.
 
-    What is carried elsewhere is a portable session (:mod:`clew.store.portable`), which nothing is wrong with.
+    To move a session elsewhere use a portable session (:mod:`clew.store.portable`), which has no damage.
     """
 
     session: Session
@@ -50,7 +50,7 @@ class Whole(msgspec.Struct, frozen=True):
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """What came of a store that was made anew from its log; ``differences`` is empty when it equals the original."""
+    """The result of rebuilding a store from its log; ``differences`` is empty when it equals the original."""
 
     sessions: int
     facts: int
@@ -58,69 +58,72 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 class Care(Protocol):
-    """Looking after a store: all of it at once, searching, what is wrong with it, copies."""
+    """Maintenance of a store: reading all of it, searching, finding damage, making copies."""
 
     async def store_id(self) -> str:
-        """What names this store and no other: the same for all who have it open."""
+        """Return the store's unique id, the same for every process that has it open."""
         ...
 
     async def session_ids(self) -> tuple[str, ...]: ...
 
     async def find_whole(self, session_id: str) -> Whole | None:
-        """Everything of a session, as it was at one moment. Rows that cannot be decoded are kept and named."""
+        """Return everything of a session, as of one moment. Rows that cannot be decoded are included and reported."""
         ...
 
     async def load_usage(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
-        """Sums over model calls, those of sessions that are gone too, by their key; the one without a key last."""
+        """Return sums over model calls by key, those of deleted sessions included; the sum without a key comes last."""
         ...
 
     async def load_spend(self, session_ids: Collection[str]) -> dict[str, Spend]:
-        """What each of these sessions has spent, with its subagents and theirs; of one that is not there, nothing."""
+        """Return the spend of each of these sessions, including their subagents, recursively; unknown sessions are left
+        out."""
         ...
 
     async def list_shown(self, query: SessionQuery) -> ShownPage:
-        """Return the page of :meth:`Conversations.list_sessions` as a list shows it: ``load_spend``,
+        """Return the page of :meth:`Conversations.list_sessions` as a list displays it: ``load_spend``,
         ``unsettled_sessions`` and ``failed_sessions`` of its sessions in one call."""
         ...
 
     async def search(self, query: SearchQuery) -> SearchPage:
-        """Parts whose text, reasoning, tool input or tool output matches, of every settled message of every session.
+        """Return parts whose text, reasoning, tool input or tool output matches, in every settled message of every
+        session.
 
-        Hidden messages too. Everything sealed before the first page is found where the page says that it is complete:
-        the index is brought up to date for it, or goes on being made after it. Raises ``NotSupported`` where
-        ``capabilities.search`` is False, and on a store opened for reading that was never searched; ``InvalidInput``
-        for a text without a word and for a cursor of another search.
+        Hidden messages are included. A page marked complete covers everything sealed before the first page: the index
+        is brought up to date for it, or afterwards if the page is not complete. Raises ``NotSupported`` where
+        ``capabilities.search`` is False, and on a read-only store that was never searched; ``InvalidInput`` for a text
+        without a word and for a cursor of another search.
         """
         ...
 
     async def rebuild_search(self) -> None:
-        """Drop the index and make it again. Searching does that by itself when the index is missing or damaged."""
+        """Drop the index and build it again. Searching does so by itself when the index is missing or damaged."""
         ...
 
     async def verify(self) -> Sequence[Damage]:
-        """The engine's own look at its storage (pages, foreign keys); slow, changes nothing."""
+        """Check the engine's storage (pages, foreign keys); slow, changes nothing."""
         ...
 
     async def losses(self) -> tuple[Damage, ...]:
-        """What was acknowledged and is not there any more, as far as nobody has accepted it; each with its own id."""
+        """Return acknowledged commits that are missing now and were not accepted as lost, each with its own id."""
         ...
 
     async def accept_loss(self, loss_id: str, at: int) -> bool:
-        """Note that a human has accepted a loss, which is then told no more. False when there is none of that id."""
+        """Record that a user accepted a loss, which is not reported again. Return False when no loss has this id."""
         ...
 
     async def load_facts(self, stream_id: str) -> tuple[Fact, ...]:
-        """The event log's facts of one stream, oldest first; none where no log is kept."""
+        """Return the event log's facts of one stream, oldest first; empty without an event log."""
         ...
 
     async def rebuild(self, target: Path) -> Rebuilt:
-        """Make a new store at ``target`` from the event log alone, and compare it with this one."""
+        """Build a new store at ``target`` from the event log alone, and compare it with this one."""
         ...
 
     async def backup(self, target: Path) -> None:
-        """A consistent copy while others write. Refuses to overwrite."""
+        """Write a consistent copy while other writes continue. Refuses to overwrite a file."""
         ...
 
     async def write_ledger(self, target: Path) -> None:
-        """Both ledgers as they are now, as plain tables of a SQLite file of their own. Refuses to overwrite."""
+        """Write the current state of both ledgers as plain tables of a separate SQLite file. Refuses to overwrite a
+        file."""
         ...

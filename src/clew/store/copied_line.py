@@ -1,4 +1,4 @@
-"""What a copy of a line is made of, before it is written: its turns and messages, by what they are copies of."""
+"""The content of a copied line before it is written: its turns and messages, and the originals they are copied from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["CopiedMessage", "CopiedRun", "CopiedTurn"]
 
 
 class CopiedMessage(NamedTuple):
-    """A message of another session and the id of its copy. ``inserted``: this unit inserts the copy by itself."""
+    """A message of another session and the id of its copy. ``inserted``: the same unit inserts the copy by another
+    write."""
 
     source_id: str
     id: str
@@ -20,17 +21,19 @@ class CopiedMessage(NamedTuple):
 
 
 class CopiedTurn(msgspec.Struct, frozen=True):
-    """A settled turn as it will be, and what it holds. ``turn.origin_turn_id`` names the turn it is a copy of."""
+    """A settled turn of the copy, with its messages. ``turn.origin_turn_id`` names the original."""
 
     turn: Turn
     messages: tuple[CopiedMessage, ...]
 
 
 class CopiedRun(msgspec.Struct, frozen=True):
-    """So many turns of another session that end with ``through``, each copied as it is, with what it holds.
+    """A number of consecutive turns of another session that end with ``through``, each copied unchanged with its
+    messages.
 
-    They go right above the copied turn ``above``. They are settled, no compactions, and have no data. ``turn`` and
-    ``message`` are minted: the ids of the copies are made of them. ``now`` is when those settled that do not say it.
+    They are inserted directly above the copied turn ``above``. They are settled, no compactions, and have no data.
+    ``turn`` and ``message`` are minted ids from which the ids of the copies are derived. ``now`` is the settle time of
+    turns that have none.
     """
 
     above: str

@@ -1,4 +1,4 @@
-"""Copying a line: what a :class:`CopyLine` comes to, worked out once for every store."""
+"""Copying a line: expanding a :class:`CopyLine` into turns and messages, once for every store."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from clew.transcript.turn_state import OPEN, check_transition
 __all__ = ["NOT_COPIED", "Copied", "Copying", "PlacedRun", "below_run", "expand", "is_plain", "plan_copy"]
 
 NOT_COPIED: Final = ("hidden_at", "hidden_by", "snapshot_id")
-"""Metadata that a copied message does not take along: it says something about the source's tree or workspace."""
+"""Metadata that is not copied with a message: it refers to the source's tree or workspace."""
 
 
 class Copied(NamedTuple):
-    """A message to copy and its place in the copy. ``inserted``: the unit has inserted the copy by itself."""
+    """A message to copy and its position in the copy. ``inserted``: the same unit inserts the copy by another write."""
 
     source_id: str
     id: str
@@ -32,7 +32,7 @@ class Copied(NamedTuple):
 
 
 class PlacedRun(NamedTuple):
-    """A run of turns to copy, and the turn of the copy that the first of them goes below."""
+    """A run of turns to copy, and the turn of the copy that becomes the parent of its first turn."""
 
     run: CopiedRun
     parent: Turn | None
@@ -43,7 +43,8 @@ class PlacedRun(NamedTuple):
 
 
 class Copying(msgspec.Struct, frozen=True):
-    """The turns as they are stored, root first, and the messages in the order of the line; those of runs apart."""
+    """The turns as they are stored, root first, and the messages in the order of the line; runs are listed
+    separately."""
 
     turns: tuple[Turn, ...]
     messages: tuple[Copied, ...]
@@ -51,20 +52,20 @@ class Copying(msgspec.Struct, frozen=True):
 
 
 def is_plain(turn: Turn) -> bool:
-    """Whether a turn can be part of a run: its copy differs from it in its names and its place alone."""
+    """Return whether a turn can be part of a run: its copy differs from it only in its ids and its parent."""
     return turn.kind == "normal" and turn.status in ("completed", "aborted", "failed", "unanswered") and not turn.data
 
 
 def plan_copy(session_id: str, write: CopyLine) -> Copying:
-    """Check the write and place its turns below one another."""
+    """Check the write and link its turns to one another."""
     turns: list[Turn] = []
     messages: list[Copied] = []
     runs: list[PlacedRun] = []
     parent: Turn | None = None
-    ahead = {run.above: run for run in write.runs}
+    pending_runs = {run.above: run for run in write.runs}
     for entry in write.turns:
         turn = entry.turn
-        run = ahead.pop(turn.id, None)
+        run = pending_runs.pop(turn.id, None)
         if run is not None:
             runs.append(PlacedRun(run, parent))
             parent = below_run(runs[-1], session_id)
@@ -75,15 +76,17 @@ def plan_copy(session_id: str, write: CopyLine) -> Copying:
         turns.append(parent)
         for position, (source_id, id_, inserted) in enumerate(entry.messages):
             messages.append(Copied(source_id, id_, inserted, turn.id, position, turn.origin_turn_id))
-    if ahead:
-        raise InternalError("a run goes above a turn that is not copied", session_id=write.source_session_id)
+    if pending_runs:
+        raise InternalError(
+            "a run is to be inserted above a turn that is not copied", session_id=write.source_session_id
+        )
     if len({copied.source_id for copied in messages}) < len(messages):
         raise InternalError("a message would be copied twice", session_id=write.source_session_id)
     return Copying(tuple(turns), tuple(messages), tuple(runs))
 
 
 def below_run(placed: PlacedRun, session_id: str) -> Turn:
-    """What the next turn is placed below: the last copy of a run."""
+    """Return the last copy of a run, which becomes the parent of the next turn."""
     run, parent = placed
     return Turn(
         id=_turn_id(run, run.count - 1),
@@ -96,15 +99,15 @@ def below_run(placed: PlacedRun, session_id: str) -> Turn:
 
 
 def expand(placed: PlacedRun, path: Sequence[PathTurn], session_id: str) -> Copying:
-    """The turns and messages of a run, whose turns are these."""
+    """Return the turns and messages of a run, given its path of turns."""
     run, parent = placed
     if len(path) != run.count or not all(is_plain(turn) for turn, _ in path):
-        raise InternalError("a run of turns cannot be copied as it is", turn_id=run.through)
+        raise InternalError("these turns cannot be copied in bulk", turn_id=run.through)
     turns: list[Turn] = []
     messages: list[Copied] = []
     for n, (turn, held) in enumerate(path):
-        names = {"id": _turn_id(run, n), "session_id": session_id, "origin_turn_id": turn.id}
-        copy = msgspec.structs.replace(turn, settled_at=turn.settled_at or run.now, **names)
+        ids = {"id": _turn_id(run, n), "session_id": session_id, "origin_turn_id": turn.id}
+        copy = msgspec.structs.replace(turn, settled_at=turn.settled_at or run.now, **ids)
         parent = place_below(copy, parent)
         turns.append(parent)
         for position, source_id in enumerate(held):
@@ -112,7 +115,7 @@ def expand(placed: PlacedRun, path: Sequence[PathTurn], session_id: str) -> Copy
     return Copying(tuple(turns), tuple(messages))
 
 
-# In SQL the same is said by the fragments copied_turn_id and copied_message_id.
+# The SQL fragments copied_turn_id and copied_message_id build the same ids.
 
 
 def _turn_id(run: CopiedRun, n: int) -> str:

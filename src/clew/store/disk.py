@@ -1,4 +1,4 @@
-"""The disk under a store: what its failures are called, and whether there is room on it."""
+"""The disk under a store: translating its errors, and checking its free space."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from clew.errors import StorageFull, StoreReadOnly, StoreUnavailable
 __all__ = ["MIN_FREE_BYTES", "check_room", "translated"]
 
 MIN_FREE_BYTES: Final = 1 << 20
-"""Room that a store needs to take prompts: with less, the next message may not fit."""
+"""Free space a store needs to accept prompts: with less, the next message may not fit."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_ONLY: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Raise errors of the system as clew's."""
+    """Raise system errors as clew's errors."""
     try:
         yield
     except OSError as error:
@@ -35,9 +35,10 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def check_room(store: Path, folder: Path) -> None:
-    """Raise when nothing can be written into the folder of a store now: it is full or read-only, or over its quota.
+    """Raise when nothing can be written into the folder of a store now: it is full, read-only, or over its quota.
 
-    An unnamed file takes the room and gives it back: space that is counted as free may not be free to this user.
+    The space is allocated in an unnamed file and freed again, because space reported as free may not be available to
+    this user.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:

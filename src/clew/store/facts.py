@@ -1,9 +1,9 @@
-"""Facts: what a unit has settled, for the event log. The one place that decides what is told, whatever the store.
+"""Facts: what a unit settled, for the event log. This module alone decides which facts a unit produces, in every store.
 
-A fact holds the present state of what it tells of, so a log can be read from any ``session.restated`` on, and telling
-a fact twice does no harm. Chunks are no facts, and a part is one only when it will not grow any more: when it is
-complete, or when its message is sealed or its turn has settled or waits for a human. A store looks its own present up
-for :func:`facts_of`, numbers what comes back, and keeps it in the same transaction as the unit.
+A fact holds the current state of its subject, so a log can be read from any ``session.restated`` on, and repeating a
+fact does no harm. Chunks are not facts, and a part becomes one only when it will not grow any more: when it is
+complete, or its message is sealed, or its turn has settled or waits for a user. A store looks up its current state for
+:func:`facts_of`, numbers the returned facts, and stores them in the same transaction as the unit.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ FactType = Literal[
 ]
 
 ALL: Final = 2**31
-"""As many as there are, where a number is asked for."""
+"""No limit, where a number is required."""
 LOG_STREAM: Final = "log"
-"""Says from when to when the log was kept."""
+"""Records when the log was switched on and off."""
 CALL_STREAM: Final = "calls"
-"""Tells of model calls whose session is gone."""
+"""Holds model calls of deleted sessions."""
 PROMPT_STREAM: Final = "prompt "
-"""What the name of a prompt's stream begins with."""
+"""Prefix of the name of a prompt's stream."""
 _PROJECT: Final = "project "
 
 
@@ -70,7 +70,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class NewFact(NamedTuple):
-    """A fact that has no number yet. ``once``: not added to a stream that has one."""
+    """A fact without a number yet. ``once``: not added to a stream that already has a fact."""
 
     stream_id: str
     type: FactType
@@ -87,7 +87,7 @@ class BlobName(NamedTuple):
 
 
 class SessionNames(NamedTuple):
-    """The names of all that a session holds."""
+    """The ids of everything a session holds."""
 
     messages: tuple[str, ...]
     turns: tuple[str, ...]
@@ -95,24 +95,24 @@ class SessionNames(NamedTuple):
 
 
 class Present(Protocol):
-    """What a store can be asked about a session, as it is with the unit applied. For indexes None stands for all."""
+    """Reads of a session's state with the unit applied. For indexes None means all."""
 
     def session(self, session_id: str) -> tuple[Session, int]:
-        """The row, and the epoch."""
+        """Return the row and the epoch."""
         ...
 
     def message(self, session_id: str, message_id: str) -> tuple[MessageRow, str | None]:
-        """The message, with or without its parts, and its seal."""
+        """Return the message, with or without its parts, and its seal."""
         ...
 
     def parts(self, session_id: str, message_id: str, indexes: Collection[int] | None) -> Iterable[PartRow]: ...
 
     def growing(self, session_id: str, message_ids: Collection[str]) -> Iterable[tuple[str, int]]:
-        """The parts of these messages that :func:`is_growing` holds for, by message and index."""
+        """Return the parts of these messages for which :func:`is_growing` is true, as (message, index)."""
         ...
 
     def turn(self, session_id: str, turn_id: str) -> tuple[Turn, tuple[str, ...]]:
-        """The turn, and the messages it holds."""
+        """Return the turn and the ids of its messages."""
         ...
 
     def turns_holding(self, session_id: str, message_id: str) -> Iterable[str]: ...
@@ -120,15 +120,15 @@ class Present(Protocol):
     def steps(self, session_id: str, turn_id: str, indexes: Collection[int] | None) -> Iterable[Step]: ...
 
     def calls(self, session_id: str, ids: Collection[str] | None) -> Iterable[ModelCall]:
-        """The model calls of these ids, of the session or of those without one (``STORE_WIDE``)."""
+        """Return the model calls with these ids, of the session or of those without one (``STORE_WIDE``)."""
         ...
 
     def moves(self, session_id: str, count: int) -> Iterable[HeadMove]:
-        """The newest so many moves of the head, the oldest of them first."""
+        """Return the newest ``count`` moves of the head, oldest first."""
         ...
 
     def pruned(self, session_id: str, count: int) -> Iterable[Pruned]:
-        """What the newest so many prunes took."""
+        """Return the outputs of the newest ``count`` prunes."""
         ...
 
     def queued(self, session_id: str, message_id: str) -> u.Enqueue | None: ...
@@ -143,7 +143,7 @@ def is_session_stream(stream_id: str) -> bool:
 
 
 def prompt_fact(digest: str, body: str, created_at: int) -> NewFact:
-    """A prompt may outlive the session that used it first, so it has a stream of its own, with one fact in it."""
+    """Return the fact of a prompt, in its own stream: the prompt may outlive the session that used it first."""
     data = {"digest": digest, "body": body, "created_at": created_at}
     return NewFact(PROMPT_STREAM + digest, "prompt.kept", data, once=True)
 
@@ -153,14 +153,14 @@ def rules_fact(project: str, rules: Iterable[Mapping[str, Any]], updated_at: int
     return NewFact(_PROJECT + project, "rules.replaced", data)
 
 
-def call_facts(told: Iterable[Mapping[str, Any]]) -> list[NewFact]:
-    """What becomes of the calls that the stream of a session told of when that is deleted: they outlive it."""
-    newest = {data["id"]: without_session(fit(data, ModelCall)) for data in told}
+def call_facts(recorded: Iterable[Mapping[str, Any]]) -> list[NewFact]:
+    """Return the facts that preserve the model calls of a session when it is deleted."""
+    newest = {data["id"]: without_session(fit(data, ModelCall)) for data in recorded}
     return [NewFact(CALL_STREAM, "call.noted", _builtins(call)) for call in newest.values()]
 
 
 def facts_of(unit: u.Unit, present: Present) -> list[NewFact]:
-    """What a unit that was just applied has settled, in the order in which it can be put together again."""
+    """Return what a unit that was just applied settled, in an order that can be restored."""
     scope = Scope(unit.session_id)
     for write in unit.writes:
         scope.take(write, present)
@@ -170,7 +170,7 @@ def facts_of(unit: u.Unit, present: Present) -> list[NewFact]:
 
 
 def facts_of_session(session_id: str, present: Present) -> list[NewFact]:
-    """All of a session told anew: whatever its stream said before is to be forgotten."""
+    """Return a complete restatement of a session, which replaces everything its stream held before."""
     scope = Scope(session_id)
     names = present.names(session_id)
     scope.session = "session.restated"
@@ -186,7 +186,7 @@ def facts_of_session(session_id: str, present: Present) -> list[NewFact]:
 
 
 class Scope:
-    """What the writes of a unit name, each thing once. None stands for all of a kind."""
+    """The ids that a unit's writes name, each once. None means all of a kind."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -249,7 +249,7 @@ class Scope:
                 self.prunes += bool(pruned)
             case u.CopyLine():
                 self.session = self.session or "session.changed"
-                # It fills a session that held nothing: all its turns are copies, one below the other.
+                # It fills an empty session: all its turns are copies, one below the other.
                 for turn_id in present.names(self.session_id).turns:
                     held = present.turn(self.session_id, turn_id)[1]
                     self.turns[turn_id] = "turn.opened"
@@ -268,13 +268,13 @@ class Scope:
                 if self.blobs is not None:
                     self.blobs.add(sha256)
             case u.AppendChunks() | u.MarkFolded():
-                pass  # settled by the parts they end up in
+                pass  # settled with the parts they are folded into
             case u.AddEvent() | u.PutSchedule() | u.DropSchedule() | u.PutWebhook() | u.DropWebhook():
-                pass  # the ledger is a log already; what fires turns is set up by people and is no fact of a session
+                pass  # the ledger is itself a log; triggers are configuration, not facts of a session
             case u.SetRunner() | u.JoinReplica() | u.BeatReplica() | u.LeaveReplica():
-                pass  # who runs it is true while it runs
+                pass  # the runner is only valid while it runs
             case _:
-                raise InternalError(f"nobody says what {type(write).__name__} settles")
+                raise InternalError(f"unknown kind of write for the event log: {type(write).__name__}")
 
     def _put_parts(self, message_id: str, parts: Iterable[PartRow]) -> None:
         for part in parts:
@@ -293,12 +293,12 @@ class Scope:
         if self.session is not None:
             session, epoch = present.session(id_)
             data = {**_builtins(session), "epoch": epoch}
-            del data["head_turn_id"], data["spend"]  # they follow from its moves, and from its calls
+            del data["head_turn_id"], data["spend"]  # derived from its moves and its calls
             found.append((self.session, data))
         for message_id, kind in self.messages.items():
             row, seal = present.message(id_, message_id)
-            about = {name: getattr(row, name) for name in ("id", "role", "created_at", "updated_at", "metadata")}
-            found.append((kind, {**about, "seal": seal}))
+            values = {name: getattr(row, name) for name in ("id", "role", "created_at", "updated_at", "metadata")}
+            found.append((kind, {**values, "seal": seal}))
         for message_id, indexes in self._settled(present, turns).items():
             parts = present.parts(id_, message_id, indexes) if indexes is None or indexes else ()
             found += [("part.settled", {"message_id": message_id, **_builtins(part)}) for part in parts]
@@ -315,18 +315,18 @@ class Scope:
         if self.hidden:
             found.append(("message.hidden", {"hidden": self.hidden}))
         for message_id in self.queue:
-            waiting = present.queued(id_, message_id)
-            if waiting is None:
+            queued = present.queued(id_, message_id)
+            if queued is None:
                 found.append(("message.dequeued", {"message_id": message_id}))
             else:
-                place = {"queued_at": waiting.queued_at, "interrupt": waiting.interrupt}
-                found.append(("message.queued", {"message_id": message_id, **place}))
+                entry = {"queued_at": queued.queued_at, "interrupt": queued.interrupt}
+                found.append(("message.queued", {"message_id": message_id, **entry}))
         if self.blobs is None or self.blobs:
             found += [("blob.linked", blob._asdict()) for blob in present.blobs(id_, self.blobs)]
         return [NewFact(id_ or CALL_STREAM, kind, data) for kind, data in found]
 
     def _settled(self, present: Present, turns: Mapping[str, tuple[Turn, tuple[str, ...]]]) -> dict[str, Any]:
-        """By message the parts to tell of: those that are complete, and where the flow has ended the others too."""
+        """Return the parts to record by message: the complete ones, and all of them where the stream has ended."""
         found: dict[str, set[int] | None] = {id_: None if put is None else set(put) for id_, put in self.parts.items()}
         ended = set(self.sealed)
         for turn, held in turns.values():
@@ -337,7 +337,7 @@ class Scope:
             _add(found, message_id, index)
         for message_id, put in list(found.items()):
             if put is None and message_id not in ended and self._flows(present, message_id):
-                # All of it, but for what is still coming in.
+                # All parts except those still streaming.
                 growing = {index for _, index in present.growing(self.session_id, {message_id})}
                 parts = present.parts(self.session_id, message_id, None)
                 found[message_id] = {part.index for part in parts} - growing
@@ -355,7 +355,7 @@ def _add(indexes: dict[str, set[int] | None], key: str, index: int) -> None:
 
 
 def _is_flowing(turn: Turn) -> bool:
-    """Whether chunks may be coming in: a turn that waits for a human is open, and nothing comes."""
+    """Return whether chunks may be arriving: a turn that waits for a user is open but receives none."""
     return turn.status in OPEN and turn.status != "waiting"
 
 

@@ -1,7 +1,7 @@
-"""A lock on a file or a folder itself, whatever name led to it, and whether its name still leads there.
+"""A lock on a file or folder itself, whatever path led to it, and a check that its path still leads there.
 
-Closing any descriptor of a database drops the locks that SQLite has on it in this process. So there is one descriptor
-per file, kept until no connection of this process is open on it; whoever makes one says so with :func:`use`.
+Closing any descriptor of a database drops SQLite's locks on it in this process. So there is one descriptor per file,
+open until no connection of this process uses the file; every new connection is registered with :func:`use`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from clew.errors import StoreGone, StoreUnavailable
 
 __all__ = ["FileId", "FileLock", "find_file", "id_of", "is_file", "leave", "use"]
 
-_APART: Final = sys.platform == "linux"
-"""Whether ``flock`` and SQLite's own locks do not see each other. Elsewhere the lock on the owner file has to do."""
+_FLOCK_IS_SEPARATE: Final = sys.platform == "linux"
+"""Whether ``flock`` and SQLite's own locks are independent. Elsewhere only the owner file is locked."""
 
 
 class FileId(NamedTuple):
-    """What the system knows a file by."""
+    """The system's identity of a file."""
 
     device: int
     inode: int
@@ -42,12 +42,12 @@ def id_of(found: os.stat_result) -> FileId:
 
 
 def is_file(found: os.stat_result, file: FileId) -> bool:
-    """Whether this is that file. Asked several times around every commit."""
+    """Return whether this is that file. Called several times around every commit."""
     return found.st_ino == file.inode and found.st_dev == file.device
 
 
 def use(path: Path) -> FileId | None:
-    """A connection to this file begins; None when there is no such file."""
+    """Register a new connection to this file; return None when the file does not exist."""
     try:
         file = id_of(path.stat())
     except OSError:
@@ -58,7 +58,7 @@ def use(path: Path) -> FileId | None:
 
 
 def leave(file: FileId) -> None:
-    """A connection to this file has ended."""
+    """Unregister a closed connection to this file."""
     with _guard:
         _used[file] -= 1
         _close_unused(file)
@@ -72,12 +72,13 @@ def _close_unused(file: FileId) -> None:
 
 
 def find_file(path: Path) -> Path:
-    """The path without links. A link that leads nowhere is no place for a new store: there was one behind it."""
+    """Return the path with links resolved. A dangling link raises: there was a store behind it, so no new one is
+    created."""
     try:
         for step in (path, *path.parents):
             if step.is_symlink() and not step.exists():
                 raise StoreGone(
-                    f"{step} is a link to {step.readlink()}, which is not there; bring it back, or remove the link"
+                    f"{step} is a link to {step.readlink()}, which does not exist; restore it, or remove the link"
                 )
         return path.resolve()
     except (OSError, RuntimeError) as error:
@@ -85,22 +86,23 @@ def find_file(path: Path) -> Path:
 
 
 class FileLock:
-    """Held from construction until ``release``. ``BlockingIOError`` when it is somebody else's, here or elsewhere.
+    """A lock held from construction until ``release``. Raises ``BlockingIOError`` when another holder has it, here or
+    in another process.
 
-    With ``make`` a file that is not there is begun, for its owner alone, and ``made`` says so.
+    With ``make`` a missing file is created, accessible to its owner alone, and ``made`` is set.
     """
 
     def __init__(self, path: Path, *, make: bool = False) -> None:
         self.path = path
-        self._name = str(path)  # looked up around every commit: a Path costs more than the system does
+        self._name = str(path)  # used around every commit: a Path costs more than the system call
         self.made = False
         self._gone: StoreGone | None = None
         with _guard:
-            self.file = self._take(make)
+            self.file = self._acquire(make)
             _locked.add(self.file)
 
-    def _take(self, make: bool) -> FileId:
-        """The file the name leads to, once it is locked; a name that was given away meanwhile is followed again."""
+    def _acquire(self, make: bool) -> FileId:
+        """Lock the file at this path and return its id; if the path changes meanwhile, start over."""
         while True:
             try:
                 found = self.path.stat()
@@ -115,10 +117,10 @@ class FileLock:
             if file in _locked:
                 raise BlockingIOError(f"{self.path} is locked in this process")
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-                raise StoreUnavailable(f"{self.path} is neither a file nor a folder; name another")
+                raise StoreUnavailable(f"{self.path} is neither a file nor a folder; choose another path")
             try:
                 fd = _descriptors.get(file) or self._open()
-                if _APART or stat.S_ISDIR(found.st_mode):
+                if _FLOCK_IS_SEPARATE or stat.S_ISDIR(found.st_mode):
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 with contextlib.suppress(FileNotFoundError):
                     if id_of(self.path.stat()) == file == id_of(os.fstat(fd)):
@@ -129,19 +131,19 @@ class FileLock:
                 raise
             _close_unused(file)
 
-    def _open(self, how: int = 0) -> int:
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | how, 0o600)
+    def _open(self, flags: int = 0) -> int:
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o600)
         _descriptors.setdefault(id_of(os.fstat(fd)), fd)
         return fd
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else can have this file as long as this lock is held."""
-        return _APART or stat.S_ISDIR(os.fstat(_descriptors[self.file]).st_mode)
+        """Return whether no other process can lock this file while this lock is held."""
+        return _FLOCK_IS_SEPARATE or stat.S_ISDIR(os.fstat(_descriptors[self.file]).st_mode)
 
     def check(self) -> os.stat_result:
-        """The file, as long as its name leads to it. Once it did not, it never does again: nobody knows what was
-        written elsewhere meanwhile."""
+        """Return the file's status while its path leads to it. After one failure it always raises: other processes may
+        have written to another file meanwhile."""
         if self._gone is None:
             try:
                 found = os.stat(self._name)
@@ -149,14 +151,14 @@ class FileLock:
                 raise self.gone(f"{self.path} is gone ({error.strerror})") from error
             if is_file(found, self.file):
                 return found
-            raise self.gone(f"{self.path} was replaced by another one")
+            raise self.gone(f"{self.path} was replaced by another file")
         raise self._gone
 
     def gone(self, what: str) -> StoreGone:
-        """The error for a store that is not what was opened any more, now and from here on."""
+        """Return the error for a store that is no longer the one that was opened; it is permanent."""
         self._gone = self._gone or StoreGone(
-            f"{what}; it was open here, and nothing more is written. Bring the store back as it was, and open it "
-            "again; a server is to be restarted for that"
+            f"{what}; it was open here, and nothing more is written. Restore the store as it was and reopen it; "
+            "a running server must be restarted"
         )
         return self._gone
 
@@ -164,7 +166,7 @@ class FileLock:
         with _guard:
             if self.file in _locked:
                 _locked.discard(self.file)
-                # Said, not left to the closing: a child that is just being started has a copy of the handle.
+                # Unlock explicitly: a child process that is just starting has a copy of the descriptor.
                 with contextlib.suppress(OSError):
                     fcntl.flock(_descriptors[self.file], fcntl.LOCK_UN)
                 _close_unused(self.file)

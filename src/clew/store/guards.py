@@ -1,4 +1,4 @@
-"""Guards: the one place that decides whether a unit may be written. Used by every store, inside its transaction."""
+"""Guards: the only code that decides whether a unit may be written. Used by every store, inside its transaction."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from clew.triggers.schedule import Schedule
 __all__ = ["Waiting", "holds_epoch", "refusal"]
 
 Waiting: TypeAlias = tuple[bool, int, str | None]
-"""A message in the queue: whether it interrupts, since when it waits, and its seal."""
+"""A queued message: whether it interrupts, when it was queued, and its seal."""
 
 
-_OF_STATE: Final[Mapping[type[u.Guard], Callable[[Any, SessionState], u.Refused | None]]] = {
+_STATE_GUARDS: Final[Mapping[type[u.Guard], Callable[[Any, SessionState], u.Refused | None]]] = {
     u.EpochIs: lambda guard, state: None if state.epoch == guard.epoch else u.Refused("stale_epoch"),
     u.HeadIs: lambda guard, state: None if state.head_turn_id == guard.turn_id else u.Refused("head_moved"),
     u.NoOpenTurn: lambda _, state: None if state.open_turn_id is None else u.Refused("turn_open"),
     u.OpenTurnIs: lambda guard, state: None if state.open_turn_id == guard.turn_id else u.Refused("turn_not_open"),
 }
-"""Guards that go by the state of the session alone, as most do. Found by their type, which is sooner than a match."""
+"""Guards that depend on the session's state alone, as most do. Lookup by type is faster than pattern matching."""
 
 
 def holds_epoch(unit: u.Unit, state: SessionState | None) -> bool:
-    """Whether nothing but its epoch guards a unit, and that holds: it is not refused. So it is with all units of
-    streams, of which there are many, and this is told sooner than all that :func:`refusal` may ask is brought along."""
+    """Return whether an epoch guard is the unit's only guard and holds, so the unit is not refused. Units of streams
+    are all like this; checking it first saves preparing the arguments of :func:`refusal`."""
     if len(unit.guards) != 1 or state is None or not unit.writes or unit.session_id == u.STORE_WIDE:
         return False
     (only,) = unit.guards
@@ -46,9 +46,9 @@ def refusal(
     load_rules: Callable[[str | None], Sequence[Mapping[str, Any]]],
     find_named: Callable[[str, str | None], str | None],
 ) -> u.Refused | None:
-    """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
+    """Return why this unit must not be written, or None. ``state`` is None when the session does not exist."""
     creates = bool(unit.writes) and type(unit.writes[0]) is u.InsertSession
-    for guard in () if _OF_STATE.keys() >= set(map(type, unit.guards)) else unit.guards:
+    for guard in () if _STATE_GUARDS.keys() >= set(map(type, unit.guards)) else unit.guards:
         match guard:
             case u.EventIsNew() if has_event(guard):
                 return u.Refused("event_exists")
@@ -71,7 +71,7 @@ def refusal(
     if creates:
         return u.Refused("session_exists")
     for guard in unit.guards:
-        of_state = _OF_STATE.get(type(guard))
+        of_state = _STATE_GUARDS.get(type(guard))
         if of_state is not None:
             refused = of_state(guard, state)
             if refused is not None:
@@ -82,11 +82,11 @@ def refusal(
                 return u.Refused("runs_elsewhere")
             case u.SentSoFar(client_message_id, count) if count_sent(client_message_id) != count:
                 return u.Refused("sent_meanwhile")
-            case u.StillQueued(message_id, place, seal):
+            case u.StillQueued(message_id, entry, seal):
                 waiting = find_queued(message_id)
                 if waiting is None:
                     return u.Refused("not_queued")
-                # One that another program queued has no seal, and is changed by nobody.
-                if place not in (None, waiting[:2]) or (seal is not None and waiting[2] not in (None, seal)):
+                # A message queued by another program has no seal, and other programs do not change it.
+                if entry not in (None, waiting[:2]) or (seal is not None and waiting[2] not in (None, seal)):
                     return u.Refused("queue_changed")
     return None

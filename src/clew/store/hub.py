@@ -1,7 +1,8 @@
-"""The hub: what the streams of one event loop have to write, handed to their store together.
+"""The commit batcher: collects what the streams of one event loop write and submits it to their store together.
 
-What arrives in one turn of the loop, of however many streams, is one item with one answer: a hand-over to a thread and
-back costs more than a chunk. A synced unit is handed over at once, and takes along what waits.
+Everything that arrives in one iteration of the loop, from any number of streams, becomes one item with one answer:
+handing over to a thread and back costs more than a chunk. A synced unit is submitted immediately, together with what is
+waiting.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ __all__ = ["Answer", "Answered", "Hub", "Stream"]
 log = logging.getLogger("clew.store")
 
 Answer: TypeAlias = Outcome | BaseException
-"""What became of a unit."""
+"""The result of a unit."""
 Answered: TypeAlias = Callable[[Sequence[tuple[int, Answer]]], None]
-"""Called on the event loop with what became of units, by their place in the item."""
+"""Called on the event loop with results of units, by their index in the item."""
 
 
 UNITS_PER_FOLD: Final = 8
-"""How many units under way there are to each of them with which a stream writes its parts anew, but for the first: more
-folds would make the chunks of all others wait."""
+"""Units in flight per unit that rewrites a stream's parts (a fold); the first fold is always allowed. More folds would
+delay the chunks of all other streams."""
 _GOLDEN: Final = 0.618034
 
 
 class Stream(Protocol):
-    """Somebody who writes unit after unit and has at most one of them under way."""
+    """A writer of one unit after another, with at most one in flight."""
 
     def gather(self) -> None:
-        """The next item is being made: hand in what waits, if anything does."""
+        """Submit what is waiting, if anything: the next item is being made."""
 
     def answered(self, answer: Answer) -> None:
-        """What became of the unit under way."""
+        """Receive the result of the unit in flight."""
 
 
 class SubmitAll(Protocol):
@@ -46,7 +47,7 @@ class SubmitAll(Protocol):
 
 
 class Hub:
-    """Gathers the units of the streams on one event loop."""
+    """Batches the units of the streams on one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, submit_all: SubmitAll) -> None:
         self.loop = loop
@@ -60,13 +61,13 @@ class Hub:
         self._phase = 0.0
 
     def wake(self, stream: Stream) -> None:
-        """The stream has something to hand in; it is asked for it at the end of this turn of the loop."""
+        """Have the stream asked for its next unit at the end of this loop iteration."""
         self._waiting.append(stream)
         if self._turn is None:
             self._turn = self.loop.call_soon(self._make_item)
 
     def hand_in(self, stream: Stream, unit: Unit) -> None:
-        """A unit for the item of this turn of the loop."""
+        """Add a unit to the item of this loop iteration."""
         self._units.append(unit)
         self._streams.append(stream)
         if not self._gathering:
@@ -77,17 +78,18 @@ class Hub:
                 self._turn = self.loop.call_soon(self._make_item)
 
     def hurry(self) -> None:
-        """Somebody has begun to wait for a unit that was handed over."""
+        """Report that a submitted unit is being awaited now."""
         self._submit_all((), lambda answers: None, awaited=True)
 
     def next_phase(self) -> float:
-        """Where in its period a new stream begins to fold, from 0 to 1: evenly spread, however many begin together."""
+        """Return where in its period a new stream begins to fold, from 0 to 1, spread evenly over streams that begin
+        together."""
         self._phase = (self._phase + _GOLDEN) % 1.0
         return self._phase
 
     def takes_fold(self) -> bool:
-        """Whether the next item takes one more fold that could wait. What is under way counts: as long as the store has
-        not begun with it, the next item goes along."""
+        """Return whether the next item accepts one more fold that could wait. Units in flight count: until the store
+        starts on them, the next item joins them."""
         if (self._folds + self._new_folds) * UNITS_PER_FOLD > len(self._units) + self._under_way:
             return False
         self._new_folds += 1
@@ -103,35 +105,35 @@ class Hub:
             try:
                 stream.gather()
             except Exception as error:
-                # One that cannot say what it has is no reason for the others to wait.
-                _tell(stream, error)
+                # A stream that fails here must not delay the others.
+                _deliver(stream, error)
         self._gathering = False
         units, streams, awaited = self._units, self._streams, self._awaited
         if not units:
             return
-        folds, left = self._new_folds, len(units)
+        folds, remaining = self._new_folds, len(units)
         self._units, self._streams, self._awaited, self._new_folds = [], [], False, 0
         self._folds += folds
-        self._under_way += left
+        self._under_way += remaining
 
         def answered(answers: Sequence[tuple[int, Answer]]) -> None:
-            nonlocal left
-            left -= len(answers)
+            nonlocal remaining
+            remaining -= len(answers)
             self._under_way -= len(answers)
-            if not left:
+            if not remaining:
                 self._folds -= folds
-            for place, answer in answers:
-                _tell(streams[place], answer)
+            for index, answer in answers:
+                _deliver(streams[index], answer)
 
         try:
             self._submit_all(units, answered, awaited=awaited)
         except Exception as error:
-            # Whatever a store raises there: nobody may be left waiting for it.
-            answered([(place, error) for place in range(len(units))])
+            # Whatever the store raises, every stream must get an answer.
+            answered([(index, error) for index in range(len(units))])
 
 
-def _tell(stream: Stream, answer: Answer) -> None:
+def _deliver(stream: Stream, answer: Answer) -> None:
     try:
         stream.answered(answer)
     except Exception:
-        log.exception("a stream could not take in what became of its unit; the others go on")
+        log.exception("a stream failed to process the result of its unit; other streams continue")

@@ -1,4 +1,4 @@
-"""Store URLs: which kind of store, and where. Nothing is opened here."""
+"""Store URLs: the kind of a store and its location. Opens nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KNOWN = "sqlite:///relative.db, sqlite:////absolute.db, postgresql://…, jsonl
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Nothing on disk."""
+    """A store in memory only."""
 
 
 class SqliteFile(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Folder(msgspec.Struct, frozen=True):
 
 
 class PostgresDatabase(msgspec.Struct, frozen=True):
-    """A database of a PostgreSQL server, by an address that may hold a password."""
+    """A database of a PostgreSQL server; its URL may contain a password."""
 
     url: str
 
@@ -42,35 +42,35 @@ Location = Memory | SqliteFile | Folder | PostgresDatabase
 
 
 def parse_url(url: str) -> Location:
-    """What a store URL names."""
+    """Return the location that a store URL names."""
     if url == "memory:":
         return Memory()
     scheme, colon, rest = url.partition(":")
     if scheme == "sqlite":
         if not rest.startswith("///") or not rest[3:] or "\x00" in rest:
-            raise InvalidInput(f"{url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
+            raise InvalidInput(f"{url!r} names no file; use sqlite:///relative.db or sqlite:////absolute.db")
         return SqliteFile(Path(rest[3:]).expanduser())
     if scheme in ("jsonl", "json") and colon:
-        named = rest[3:] if rest.startswith("///") else rest
-        if not named or "\x00" in named:
-            raise InvalidInput(f"{url!r} names no folder; write {scheme}:FOLDER")
-        return Folder("jsonl" if scheme == "jsonl" else "json", Path(named).expanduser())
+        folder = rest[3:] if rest.startswith("///") else rest
+        if not folder or "\x00" in folder:
+            raise InvalidInput(f"{url!r} names no folder; use {scheme}:FOLDER")
+        return Folder("jsonl" if scheme == "jsonl" else "json", Path(folder).expanduser())
     if scheme in ("postgresql", "postgres"):
         if not rest.startswith("//") or "\x00" in rest:
-            raise InvalidInput("a PostgreSQL store is written postgresql://user@host/database")
+            raise InvalidInput("invalid PostgreSQL URL; use postgresql://user@host/database")
         return PostgresDatabase(url)
-    # A word that is misspelt may stand before a password.
+    # A misspelt scheme may precede a password.
     shown = f"{scheme}://…@{url.rpartition('@')[2]}" if "@" in url else url
     raise InvalidInput(f"{shown!r} is not a store; use {_KNOWN}")
 
 
 def owned_path(folder: Path) -> Path:
-    """What the owner of a folder of sessions holds the lock of: inside it, beside everything else that is clew's."""
+    """Return the path that the owner of a folder of sessions locks, inside it with the rest of clew's files."""
     return folder / "clew" / "store"
 
 
 def lock_of(location: Location) -> Path | None:
-    """What the owner file of a store lies beside, whatever name it has here; None when it could have no owner."""
+    """Return the real path that a store's owner file is next to; None for stores that have no owner."""
     if isinstance(location, Memory | PostgresDatabase):
         return None
     path = Path(os.path.realpath(location.path))

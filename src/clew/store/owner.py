@@ -1,8 +1,8 @@
-"""One owner: the lock that keeps a second writer away from a store, and tells it who is there.
+"""Ownership: the lock that keeps a second writer out of a store and shows it the current owner.
 
-The lock is on the store itself, held for as long as it is open for writing; the operating system lets go of it when
-the process dies, however it dies. A file beside the store, locked as well, names the owner's pid and, once a server
-runs, its URL, so that whoever comes second knows where to turn. Reading needs no lock.
+The lock is on the store itself, held while it is open for writing; the operating system releases it when the process
+dies, however it dies. A file next to the store, locked as well, contains the owner's pid and, once a server runs, its
+URL, so that a second process knows where to connect. Reading needs no lock.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from clew.store.file_lock import FileLock, id_of, is_file
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "fuse.sshfs", "davfs"}
 )
-_PROBED_S: Final = 1.0
-_LONGEST: Final = 4096
+_PROBE_TIMEOUT_S: Final = 1.0
+_MAX_OWNER_BYTES: Final = 4096
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who has the store open for writing. ``url`` is None when nobody serves it; ``holds``: there is a store here."""
+    """The process that has the store open for writing. ``url`` is None when it does not serve it; ``holds``: a store
+    exists here."""
 
     pid: int
     started_at: int
@@ -45,7 +46,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Left(msgspec.Struct):
-    """What of an owner file outlives its owner."""
+    """The part of an owner file that remains when the owner has closed the store."""
 
     holds: bool = False
 
@@ -55,26 +56,26 @@ def owner_path(store: Path) -> Path:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL is one that a server of this machine announces: plain HTTP, a loopback address, a port."""
+    """Return whether a server of this machine would announce this URL: plain HTTP, a loopback address, a port."""
     try:
-        place = urlsplit(url)
-        address = ipaddress.ip_address(place.hostname or "")
+        parts = urlsplit(url)
+        address = ipaddress.ip_address(parts.hostname or "")
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            return False  # newer Pythons call such a name of 127.0.0.1 a loopback address, too
+            return False  # newer Pythons report these mapped addresses as loopback, too
         named = f"[{address}]" if address.version == 6 else str(address)
-        # Put together again: user names, paths, zones and other ways of writing an address have no place in it.
+        # Compared with a rebuilt URL: user names, paths, zones and other spellings of an address are not allowed.
         return (
-            address.is_loopback and place.port is not None and "%" not in url and url == f"http://{named}:{place.port}"
+            address.is_loopback and parts.port is not None and "%" not in url and url == f"http://{named}:{parts.port}"
         )
     except ValueError:
         return False
 
 
 def read_owner(store: Path) -> Owner | None:
-    """Who has the store open for writing now; None when nobody has, or nobody who can be believed.
+    """Return the process that has the store open for writing; None without one, or if the file cannot be trusted.
 
-    The file is this user's alone, so only this user's processes can have opened and locked it. Without the lock it is
-    left over, or was put there by somebody else. An address that is not this machine's own is never passed on.
+    The file is private to this user, so only this user's processes can have opened and locked it. An unlocked file is
+    left over, or was put there by someone else. An address of another machine is never returned.
     """
     try:
         fd = os.open(owner_path(store), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -83,7 +84,7 @@ def read_owner(store: Path) -> Owner | None:
     try:
         if not _is_private(os.fstat(fd)) or not _is_locked(fd):
             return None
-        owner = fit_json(os.pread(fd, _LONGEST, 0), Owner)
+        owner = fit_json(os.pread(fd, _MAX_OWNER_BYTES, 0), Owner)
     except (OSError, msgspec.DecodeError):
         return None
     finally:
@@ -96,7 +97,7 @@ def _is_private(found: os.stat_result) -> bool:
 
 
 def _is_locked(fd: int) -> bool:
-    """Whether somebody has it to himself. A shared lock for a moment is in nobody's way: owners try again."""
+    """Return whether another process holds an exclusive lock. Taking a shared lock briefly is safe: owners retry."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -106,26 +107,27 @@ def _is_locked(fd: int) -> bool:
 
 
 def refuse_lost(path: Path) -> None:
-    """Where there was a store, and now is none or nothing in it, no other is begun without a word. Of SQLite."""
+    """Refuse to create a new SQLite store where one existed and is now missing or empty."""
     try:
-        held = fit_json(owner_path(path).read_bytes()[:_LONGEST], _Left).holds
+        had_store = fit_json(owner_path(path).read_bytes()[:_MAX_OWNER_BYTES], _Left).holds
     except (OSError, msgspec.DecodeError):
-        held = False
+        had_store = False
     size, log = (file.stat().st_size if file.exists() else None for file in (path, path.with_name(path.name + "-wal")))
-    if size or not (log or held):
+    if size or not (log or had_store):
         return
     left = owner_path(path).name if not log else f"{path.name}-wal"
     raise StoreGone(
-        f"{path} is {'gone' if size is None else 'empty'}, and {left} beside it says that there was a store; "
-        f"bring it back, or remove {left} too to begin a new one"
+        f"{path} is {'gone' if size is None else 'empty'}, but {left} next to it shows that there was a store; "
+        f"restore it, or remove {left} too to create a new one"
     )
 
 
 class OwnerLock:
-    """Held from construction until ``release``. Takes over the lock of the store itself."""
+    """The ownership of a store, held from construction until ``release``. Takes over the lock of the store itself."""
 
     def __init__(self, file: FileLock, store: Path, started_at: int, folders: Iterable[Path] = ()) -> None:
-        """``store`` is what the owner file lies beside; ``folders`` have to stay what they are while it is open."""
+        """``store`` is the path that the owner file is next to; ``folders`` must not be replaced while the store is
+        open."""
         self._file = file
         self._store = store
         self._path = owner_path(store)
@@ -138,61 +140,63 @@ class OwnerLock:
         self._write()
 
     def _open(self) -> int:
-        """The owner file, locked. One that is not this user's alone is none; another takes its place."""
+        """Return the locked owner file. One that is not private to this user is replaced."""
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError:
-            return self._put()
+            return self._replace_file()
         if not _is_private(os.fstat(fd)):
             os.close(fd)
-            return self._put()
-        deadline = time.monotonic() + _PROBED_S
+            return self._replace_file()
+        deadline = time.monotonic() + _PROBE_TIMEOUT_S
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                # Somebody may only be looking whether it is locked, which takes no time.
+                # Another process may only be probing the lock, which takes no time.
                 if _is_locked(fd) or time.monotonic() > deadline:
                     os.close(fd)
                     raise owned(self._store) from error
             else:
                 return fd
 
-    def _put(self) -> int:
-        """A new owner file in the place of whatever is there. The store itself is locked, so nobody else does this."""
-        making = self._path.with_name(f".new-{secrets.token_hex(8)}-{self._path.name}"[:200])
-        fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    def _replace_file(self) -> int:
+        """Replace whatever is there with a new owner file. The store itself is locked, so no other process does
+        this."""
+        new_path = self._path.with_name(f".new-{secrets.token_hex(8)}-{self._path.name}"[:200])
+        fd = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.pwrite(fd, msgspec.json.encode(self._owner), 0)
-            making.rename(self._path)
+            new_path.rename(self._path)
         except BaseException:
             os.close(fd)
-            making.unlink(missing_ok=True)
+            new_path.unlink(missing_ok=True)
             raise
         return fd
 
     def announce(self, url: str | None) -> None:
-        """Say where the owner can be reached."""
+        """Publish the owner's URL."""
         with self._guard:
             self._owner = replace(self._owner, url=url)
             self._write()
 
     def keep(self) -> None:
-        """Say that there is a store here, so that its absence is noticed."""
+        """Record that a store exists here, so that its absence is noticed."""
         with self._guard:
             self._owner = replace(self._owner, holds=True)
             self._write()
 
     def check(self) -> os.stat_result:
-        """The store, as long as it is the one that was opened and this is its owner; else :class:`StoreGone`."""
+        """Return the store's status while it is the one that was opened and this process owns it; else raise
+        :class:`StoreGone`."""
         found = self.stays()
         with self._guard:
             self._stay_named()
         return found
 
     def stays(self) -> os.stat_result:
-        """The store, as long as it is the one that was opened; else :class:`StoreGone`."""
+        """Return the store's status while it is the one that was opened; else raise :class:`StoreGone`."""
         found = self._file.check()
         for folder, file in self._folders.items():
             try:
@@ -200,20 +204,20 @@ class OwnerLock:
             except OSError:
                 same = False
             if not same:
-                raise self._file.gone(f"{folder} went away or was replaced")
+                raise self._file.gone(f"{folder} was removed or replaced")
         return found
 
     @property
     def path(self) -> Path:
-        """What is locked."""
+        """Return the locked path."""
         return self._file.path
 
     def gone(self, what: str) -> StoreGone:
-        """The error for a store that is not what was opened any more, now and from here on."""
+        """Return the error for a store that is no longer the one that was opened; it is permanent."""
         return self._file.gone(what)
 
     def _stay_named(self) -> None:
-        """Put back an owner file that was removed or replaced: whoever comes second asks it."""
+        """Restore an owner file that was removed or replaced: a second process reads it."""
         with contextlib.suppress(OSError):
             try:
                 if is_file(os.lstat(self._name), self._named):
@@ -221,26 +225,26 @@ class OwnerLock:
             except FileNotFoundError:
                 pass
             if not self._file.is_alone:
-                raise self._file.gone(f"{self._path} was taken by somebody else")
-            fd = self._put()
+                raise self._file.gone(f"{self._path} was taken by another process")
+            fd = self._replace_file()
             os.close(self._fd)
             self._fd, self._named = fd, id_of(os.fstat(fd))
 
     def _write(self) -> None:
         data = msgspec.json.encode(self._owner)
-        # On a full disk nobody is told who the owner is; the lock holds all the same.
+        # On a full disk the owner stays unknown to others; the lock still holds.
         with contextlib.suppress(OSError):
             os.pwrite(self._fd, data, 0)
             os.ftruncate(self._fd, len(data))
 
     def release(self) -> None:
         if self._fd >= 0:
-            # Emptied but for that, not removed: a file that is removed under a waiting process would be locked twice.
+            # Emptied except for that, not removed: a file removed under a waiting process would be locked twice.
             left = msgspec.json.encode(_Left(True)) if self._owner.holds else b""
             with contextlib.suppress(OSError):
                 os.pwrite(self._fd, left, 0)
                 os.ftruncate(self._fd, len(left))
-                # Said, not left to the closing: a child that is just being started has a copy of the handle.
+                # Unlock explicitly: a child process that is just starting has a copy of the descriptor.
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
             self._fd = -1
@@ -256,7 +260,8 @@ def take_ownership(
     check: Callable[[], None] = lambda: None,
     folders: Iterable[Path] = (),
 ) -> OwnerLock:
-    """Lock ``path``, and say so beside ``store``; ``check`` looks at what was locked before anything is left there."""
+    """Lock ``path`` and write the owner file next to ``store``; ``check`` inspects the locked file before anything is
+    written."""
     try:
         file = FileLock(path, make=make)
     except BlockingIOError as error:
@@ -272,14 +277,16 @@ def take_ownership(
 
 
 def owned(store: Path) -> OwnedByAnotherProcess:
-    """Somebody has the store open for writing, and who that is as far as it is known."""
+    """Return the error for a store that another process has open for writing, with its pid and URL if known."""
     owner = read_owner(store)
     if owner is None:
-        return OwnedByAnotherProcess(f"{store} is open for writing elsewhere; close it there, or open it for reading")
+        return OwnedByAnotherProcess(
+            f"{store} is open for writing in another process; close it there, or open it read-only"
+        )
     way_out = (
-        f" at {owner.url}; talk to it there, or open the store for reading"
+        f" at {owner.url}; connect to it there, or open the store read-only"
         if owner.url
-        else "; end that first. Where a chat or `clew serve` has a store open, chats and commands work beside it"
+        else "; stop it first. While a chat or `clew serve` has a store open, other chats and commands connect to it"
     )
     return OwnedByAnotherProcess(
         f"{store} is open for writing by process {owner.pid}{way_out}",
@@ -289,7 +296,7 @@ def owned(store: Path) -> OwnedByAnotherProcess:
 
 
 def file_system_of(path: Path, mounts: str | None = None) -> str | None:
-    """The type of the file system ``path`` lies on, where the system tells; None where it does not."""
+    """Return the type of the file system of ``path``; None where the system does not report it."""
     if mounts is None:
         try:
             mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
@@ -309,10 +316,11 @@ def file_system_of(path: Path, mounts: str | None = None) -> str | None:
 
 
 def refuse_network_file_system(path: Path, mounts: str | None = None) -> None:
-    """Locks and shared memory do not work across machines; a store there would be damaged sooner or later."""
+    """Raise for a store on a network file system: locks and shared memory do not work across machines, so it would be
+    damaged."""
     kind = file_system_of(path, mounts)
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreUnavailable(
-            f"{path} lies on a network file system ({kind}), where a store would be damaged; "
+            f"{path} is on a network file system ({kind}), where a store would be damaged; "
             "choose a local folder with --store or CLEW_STORE"
         )

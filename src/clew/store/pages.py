@@ -1,4 +1,4 @@
-"""What people look at of a session, as stores answer it in pages: its turns, its moves, and where a message is."""
+"""A session's history as the UI reads it in pages: its turns, its moves, and the turn that holds a message."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class KnownTurn(msgspec.Struct, frozen=True):
-    """A turn with the ids of its messages. ``told_by`` are those people know it by, in order: what a user said in it,
-    and of a compaction all that it holds.
-    """
+    """A turn with the ids of its messages. ``told_by`` are the messages that describe it to a user, in order: the
+    user's messages, and for a compaction all it holds."""
 
     turn: Turn
     messages: tuple[str, ...]
@@ -32,7 +31,7 @@ class KnownTurn(msgspec.Struct, frozen=True):
 
 
 class TurnPage(msgspec.Struct, frozen=True):
-    """Turns by id, the newest first; ``on_line`` names those of them that are. ``more``: there are older ones."""
+    """Turns by id, newest first; ``on_line`` names those on the line. ``more``: there are older ones."""
 
     head_turn_id: str | None
     open_turn_id: str | None
@@ -42,9 +41,9 @@ class TurnPage(msgspec.Struct, frozen=True):
 
 
 class MovePage(msgspec.Struct, frozen=True):
-    """Moves of the head, the newest first, and the turns they went to.
+    """Moves of the head, newest first, and the turns they went to.
 
-    ``summarised``: of the compactions among these, how many turns each stands for.
+    ``summarised``: for each compaction among these turns, how many turns it replaces.
     """
 
     moves: tuple[HeadMove, ...]
@@ -53,30 +52,30 @@ class MovePage(msgspec.Struct, frozen=True):
 
 
 class Looks(Protocol):
-    """Reading what people look at. None of it costs more in a longer session."""
+    """Paged reads of a session's history. Their cost does not grow with the session."""
 
     async def list_branches(self, parent_id: str) -> tuple[Session, ...]:
-        """Of the sessions whose parent this is those that are no subagent's, oldest first."""
+        """Return the sessions with this parent that do not belong to a subagent, oldest first."""
         ...
 
     async def load_turns(self, session_id: str, *, limit: int | None = None, before: str | None = None) -> TurnPage:
-        """Turns by id, newest first, at most ``limit`` of those whose id is below ``before``.
+        """Return turns by id, newest first, at most ``limit`` of those whose id is below ``before``.
 
-        Whatever hangs below a turn that is on the page is on it too, or on one before it, but for a compaction that
-        made room for it.
+        The turns below a turn of the page are on the page too, or on an earlier one, except a compaction that made room
+        for it.
         """
         ...
 
     async def load_moves(self, session_id: str, *, limit: int | None = None, before: int | None = None) -> MovePage:
-        """Moves of the head, newest first, at most ``limit`` of those with a ``seq`` below ``before``."""
+        """Return moves of the head, newest first, at most ``limit`` of those with a ``seq`` below ``before``."""
         ...
 
     async def find_holder(self, session_id: str, message_id: str) -> Holder | None:
-        """The turn through which a message is reached: the one on the line, else the newest that holds it."""
+        """Find the turn through which a message is reached: the one on the line, else the newest that holds it."""
         ...
 
     async def has_files(self, session_id: str) -> bool:
-        """Whether any message of the session holds a file, on the line or not."""
+        """Return whether any message of the session holds a file, on the line or not."""
         ...
 
     async def failed_sessions(self, among: Collection[str]) -> tuple[str, ...]:

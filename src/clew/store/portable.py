@@ -1,4 +1,4 @@
-"""A portable session read out of a store, and the writes that put one into a store."""
+"""Portable sessions: reading one out of a store, and the writes that insert one into a store."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ log = logging.getLogger("clew.store")
 
 
 async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = False) -> PortableSession:
-    """The session as it is at this moment. Only reads.
+    """Read the session as of now.
 
-    What is damaged raises :class:`RowUndecodable`; with ``keep_damaged`` a message says so itself, and a prompt or a
-    file is left out like one that is gone, and named in the log.
+    Damage raises :class:`RowUndecodable`. With ``keep_damaged`` a damaged message reports it itself; a damaged prompt
+    or file is left out, as if it were missing, and logged.
     """
     whole = await store.find_whole(session_id)
     if whole is None:
@@ -47,7 +47,7 @@ async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = F
             _leave_out(error, keep_damaged)
     for sha256 in sorted(await run_long(named_blobs, whole.messages)):
         try:
-            # An import may name a file of somebody else's, and has it not by that.
+            # An import may name another owner's file; naming it does not grant access.
             blob = await store.find_blob(sha256, whole.session.owner)
             blobs += [blob] if blob is not None else []
         except RowUndecodable as error:
@@ -66,7 +66,7 @@ def _portable(
     steps: dict[str, list[Step]] = {}
     for step in whole.steps:
         steps.setdefault(step.turn_id, []).append(step)
-    # Older versions left settled messages without a seal; they get their first where they are written next.
+    # Older versions left settled messages without a seal; they get one where they are written next.
     settled = {id_ for turn in turns if turn.status not in OPEN for id_ in tree.links.get(turn.id, ())}
     return in_order(
         PortableSession(
@@ -95,7 +95,7 @@ def _leave_out(error: RowUndecodable, keep_damaged: bool) -> None:
 
 
 class _Writes(Sequence[u.Write]):
-    """Writes that are made anew, and the same, each time they are gone through: all at once would take much memory."""
+    """A sequence of writes generated on each iteration, always the same: holding all of them would take much memory."""
 
     def __init__(self, plan: Callable[[], Iterator[u.Write]]) -> None:
         self._plan = plan
@@ -104,25 +104,26 @@ class _Writes(Sequence[u.Write]):
         return self._plan()
 
     def __bool__(self) -> bool:
-        return True  # it begins with the session
+        return True  # the first write inserts the session
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     @overload
-    def __getitem__(self, place: int) -> u.Write: ...
+    def __getitem__(self, index: int) -> u.Write: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Sequence[u.Write]: ...
+    def __getitem__(self, index: slice) -> Sequence[u.Write]: ...
 
-    def __getitem__(self, place: int | slice) -> u.Write | Sequence[u.Write]:
-        return next(self._plan()) if place == 0 else tuple(self)[place]
+    def __getitem__(self, index: int | slice) -> u.Write | Sequence[u.Write]:
+        return next(self._plan()) if index == 0 else tuple(self)[index]
 
 
 def plan_insert(portable: PortableSession, now: int, more: Sequence[u.Write] = ()) -> Sequence[u.Write]:
-    """The writes that make a session of this one, and ``more``; those of a packed one are made as they are read.
+    """Return the writes that insert this session, followed by ``more``; those of a packed session are generated while
+    reading.
 
-    Its sums are those from before its steps, which are booked anew.
+    The session's sums are those from before its steps, which are recorded again.
     """
     tree = tree_of(portable)
     marking = {id_ for turn in tree.turns.values() if turn.kind == "compaction" for id_ in tree.links.get(turn.id, ())}
@@ -142,7 +143,7 @@ def plan_insert(portable: PortableSession, now: int, more: Sequence[u.Write] = (
 
 
 def plan_rows(portable: PortableSession, now: int) -> Iterator[u.Write]:
-    """The writes that add all of this to a session that is there, but for what they hide."""
+    """Return the writes that add all of this to an existing session, except what they hide."""
     session, tree, known = portable.session, tree_of(portable), set[str]()
     for prompt in portable.prompts:
         yield u.PutPrompt(prompt.digest, prompt.body, now)
@@ -152,7 +153,7 @@ def plan_rows(portable: PortableSession, now: int) -> Iterator[u.Write]:
         yield u.PutProjectRules(session.project, portable.rules, now)
     for row in portable.messages:
         known.add(row.id)
-        # What other writes set, they set: the queue, the projections, the steps.
+        # Other writes set the queue, the projections and the steps.
         yield u.InsertMessage(msgspec.structs.replace(row, metadata=_bare(row)))
         if row.id in portable.seals:
             yield u.SealMessage(row.id, row.seal)
@@ -165,45 +166,46 @@ def plan_rows(portable: PortableSession, now: int) -> Iterator[u.Write]:
         for id_ in tree.links.get(turn.id, ()):
             if id_ in known:
                 yield u.LinkMessage(turn.id, id_)
-    yield from _book_steps(portable)
+    yield from _plan_steps(portable)
     for call in portable.calls:
         yield u.PutCall(call)
     for move in portable.moves:
         yield u.MoveHead(move.to_turn_id, move.at, move.why)
-    # One write for each prune: its number is the store's to give, and they are without gaps.
+    # One write per prune: the store assigns its number, without gaps.
     for seq in sorted({one.seq for one in portable.prunes}):
         yield u.AddPruned(tuple(one for one in portable.prunes if one.seq == seq))
     for entry in portable.queue:
         yield u.Enqueue(entry.message_id, entry.queued_at, entry.interrupt)
 
 
-def _book_steps(portable: PortableSession) -> Iterator[u.Write]:
-    """The steps in the order they ended.
+def _plan_steps(portable: PortableSession) -> Iterator[u.Write]:
+    """Record the steps in the order they ended.
 
-    A step notes its model, its prompt and its usage on its message; one that says otherwise is given its word back.
+    A step sets the model, prompt and usage of its message; a message that had other values gets them back.
     """
     known_at = {row.id: row.updated_at for row in portable.messages} if portable.steps else {}
     of_message: dict[str, list[Step]] = {}
     for step in sorted(portable.steps, key=lambda step: step.finished_at):
         of_message.setdefault(step.message_id, []).append(step)
-        # A message knows when its model call ended, and not by itself when the tools of the step had.
+        # A message's time is when its model call ended, not when the tools of the step did.
         ended_at = min(step.finished_at, known_at[step.message_id])
         yield u.BookStep(msgspec.structs.replace(step, finished_at=ended_at))
         if ended_at != step.finished_at:
             yield u.FinishStep(step.turn_id, step.index, step.finished_at)
     for row in portable.messages:
-        noted, wanted = _bare(row), merge(row.metadata, {}, _set_by_writes(row))
+        recorded, wanted = _bare(row), merge(row.metadata, {}, _set_by_writes(row))
         for step in of_message.get(row.id, ()):
-            noted = book_message(noted, step)
-        if noted != wanted:
-            yield u.PatchMessage(row.id, row.updated_at, wanted, tuple(key for key in noted if key not in wanted))
+            recorded = book_message(recorded, step)
+        if recorded != wanted:
+            yield u.PatchMessage(row.id, row.updated_at, wanted, tuple(key for key in recorded if key not in wanted))
 
 
 def _bare(row: MessageRow) -> dict[str, Any]:
-    """The metadata of a message before anything is booked on it."""
+    """Return the metadata of a message before any step is recorded on it."""
     return merge(row.metadata, {}, (*_set_by_writes(row), "usage"))
 
 
 def _set_by_writes(row: MessageRow) -> tuple[str, ...]:
-    """Keys that other writes set. A cancelled message is in no turn: that it is hidden, it says itself."""
+    """Return the keys that other writes set. A cancelled message is in no turn: its own metadata says that it is
+    hidden."""
     return ("queued_at",) if row.is_cancelled else ("hidden_at", "hidden_by", "queued_at")

@@ -1,8 +1,8 @@
-"""Replicas: the processes that serve one store together, and which of them runs a session.
+"""Replicas: the processes that serve one store together, and the sessions each of them runs.
 
-Each has a row with a lease, which it prolongs at every heartbeat. All times are by the store's own clock, so that no
-machine's counts. A lease that has lapsed is never prolonged: who finds out that it was away joins anew, under another
-id, and whatever it ran before is somebody else's to settle.
+Each has a row with a lease, which every heartbeat extends. All times are the store's clock, never a machine's. A lapsed
+lease is never extended: a replica that finds its lease lapsed rejoins with a new id, and other replicas settle what it
+ran before.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = ["Replica", "Replicas"]
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """A process that serves the store. ``alive`` is whether its lease held when it was read; ``draining``: it begins
-    nothing any more. ``url`` is where it can be reached, where that is known."""
+    """A process that serves the store. ``alive``: its lease was valid when it was read; ``draining``: it starts no new
+    work. ``url`` is its address, where known."""
 
     id: str
     url: str | None
@@ -29,20 +29,20 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class Replicas(Protocol):
-    """Reading who serves a store, and what nobody alive sees to."""
+    """Reads of the processes that serve a store, and of the sessions that no live process handles."""
 
     async def find_replica(self, replica_id: str) -> Replica | None: ...
 
     async def list_replicas(self) -> tuple[Replica, ...]:
-        """All that have joined and not left, the lapsed too, by (started_at, id)."""
+        """Return all replicas that have joined and not left, lapsed ones included, by (started_at, id)."""
         ...
 
     async def run_by(self, replica_id: str) -> tuple[str, ...]:
-        """The sessions that this replica runs, as the store has it, by id."""
+        """Return the ids of the sessions that this replica runs, according to the store."""
         ...
 
     async def adrift_sessions(self, replica_id: str) -> tuple[str, ...]:
-        """Sessions that somebody has to see to, by id: those of a runner whose lease has lapsed or who has left, those
-        that ``replica_id`` itself is said to run, and those that nobody runs while something is in their queue and no
-        turn is open."""
+        """Return the ids of orphaned sessions: those whose runner's lease has lapsed or whose runner has left, those
+        recorded as run by ``replica_id`` itself, and those without a runner that have queued messages and no open
+        turn."""
         ...

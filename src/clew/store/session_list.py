@@ -1,4 +1,4 @@
-"""Which sessions a store is asked to list, and how it answers: a page of them, and where the next one begins."""
+"""Listing sessions: the query, the page it returns, and the cursor of the next page."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["Cursor", "SessionPage", "SessionQuery", "ShownPage"]
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ended: sessions are listed by (updated_at, id), newest first."""
+    """The position where a page ended: sessions are listed by (updated_at, id), newest first."""
 
     updated_at: int
     id: str
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list. Archived, ephemeral and subagent sessions are left out unless asked for;
-    with ``pinned`` all that are not pinned."""
+    """The sessions to list. Archived, ephemeral and subagent sessions are left out unless requested; with ``pinned``
+    all that are not pinned are."""
 
     limit: int = 50
     cursor: Cursor | None = None
@@ -36,14 +36,14 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPage(msgspec.Struct, frozen=True):
-    """A page of sessions as a store answers it, with the cursor as a value; ``next`` is None on the last one."""
+    """A page of sessions as a store returns it, with the cursor as a value; ``next`` is None on the last one."""
 
     sessions: tuple[Session, ...]
     next: Cursor | None
 
 
 class ShownPage(msgspec.Struct, frozen=True):
-    """The same with what each session has spent, which of them have something ``unsettled``, and which ``failed``."""
+    """A page of sessions with their spend, and which of them have something ``unsettled`` or ``failed``."""
 
     sessions: tuple[Session, ...]
     next: Cursor | None

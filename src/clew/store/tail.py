@@ -1,7 +1,7 @@
-"""The tail of a stream: chunks that are journalled and that no stored part holds yet, applied to a message.
+"""The tail of a stream: journalled chunks that no stored part holds yet, applied to a message.
 
-Readers use it to show what is durable, recovery to find what it has to write. Both work from the stored parts and
-(index, chunk) pairs alone, since the ids a live stream kept open died with it.
+Readers use it to show everything that is durable, recovery to find what it has to write. Both use only the stored parts
+and (index, chunk) pairs, because the ids a live stream held open are lost with it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ UNSTORED = ""
 
 
 class StreamTail(msgspec.Struct, frozen=True):
-    """Chunks without a gap beyond ``folded``, the last one that the parts hold; None where that is not known.
+    """Chunks without a gap after ``folded``, the last chunk that the parts hold; None where that is unknown.
 
-    ``last`` is the highest number that is known of the stream; 0 when there is none.
+    ``last`` is the highest known number of the stream; 0 without one.
     """
 
     folded: int | None = None
@@ -34,7 +34,7 @@ class StreamTail(msgspec.Struct, frozen=True):
 
 
 def with_tail(row: MessageRow, entries: Sequence[JournalEntry]) -> MessageRow:
-    """The message as it is once ``entries`` are applied. Parts that are new carry the id :data:`UNSTORED`."""
+    """Return the message with ``entries`` applied. New parts have the id :data:`UNSTORED`."""
     if not entries:
         return row
     fold = Fold(row.id, parts=[part.data for part in row.parts], metadata=row.metadata)

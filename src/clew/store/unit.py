@@ -1,8 +1,8 @@
 """Units: the vocabulary of everything that is ever written.
 
 A unit is a list of writes to one session that commits as one. It can be run again from scratch: nothing in it depends
-on a value read before it was built, other than through its guards. Those are looked at first, in the same transaction;
-when one does not hold, nothing is written and the caller gets a :class:`Refused`, an answer and no error.
+on a value read before it was built, except through its guards. The guards are checked first, in the same transaction;
+when one fails, nothing is written and the caller gets a :class:`Refused`, a result, not an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
 Sync = Literal["process", "power"]
-"""What a commit survives on return: the death of the process, or also a loss of power."""
+"""The durability of a commit on return: it survives the death of the process, or also a loss of power."""
 
 
 STORE_WIDE: Final = ""
@@ -36,7 +36,7 @@ STORE_WIDE: Final = ""
 
 
 class JournalEntry(NamedTuple):
-    """One accepted chunk: its place in its message's stream, the part it landed in (None: no part), itself."""
+    """One accepted chunk: its number in its message's stream, the index of its part (None: no part), and the chunk."""
 
     n: int
     part: int | None
@@ -47,34 +47,34 @@ class JournalEntry(NamedTuple):
 
 
 class Guard(msgspec.Struct, frozen=True, tag=True):
-    """Something that must hold for the unit to be written."""
+    """A condition for the unit to be written."""
 
 
 class EpochIs(Guard, frozen=True):
-    """The session's newest run is this one. ``stale_epoch`` otherwise."""
+    """The session's newest run is this one. Otherwise ``stale_epoch``."""
 
     epoch: int
 
 
 class HeadIs(Guard, frozen=True):
-    """The head has not moved since it was read. ``head_moved`` otherwise."""
+    """The head has not moved since it was read. Otherwise ``head_moved``."""
 
     turn_id: str | None
 
 
 class NoOpenTurn(Guard, frozen=True):
-    """Nothing is running, waiting, or left open. ``turn_open`` otherwise."""
+    """Nothing is running, waiting, or left open. Otherwise ``turn_open``."""
 
 
 class OpenTurnIs(Guard, frozen=True):
-    """This turn is the open one. ``turn_not_open`` otherwise."""
+    """This turn is the open one. Otherwise ``turn_not_open``."""
 
     turn_id: str
 
 
 class StillQueued(Guard, frozen=True):
-    """The message waits in the queue. ``not_queued`` otherwise: it was fired or cancelled. Where ``place`` (whether it
-    interrupts, and since when it waits) or ``seal`` is given, it has that still; else ``queue_changed``."""
+    """The message is in the queue. Otherwise ``not_queued``: it was fired or cancelled. Where ``place`` (whether it
+    interrupts, and when it was queued) or ``seal`` is given, it is unchanged; otherwise ``queue_changed``."""
 
     message_id: str
     place: tuple[bool, int] | None = None
@@ -82,14 +82,15 @@ class StillQueued(Guard, frozen=True):
 
 
 class SentSoFar(Guard, frozen=True):
-    """So many messages of the session have this id of the client's. ``sent_meanwhile`` otherwise: taken elsewhere."""
+    """The session has this many messages with this client id. Otherwise ``sent_meanwhile``: it was accepted
+    elsewhere."""
 
     client_message_id: str
     count: int
 
 
 class EventIsNew(Guard, frozen=True):
-    """No event of that direction, source, id and attempt is in the ledger. ``event_exists`` otherwise."""
+    """The ledger has no event with this direction, source, id and attempt. Otherwise ``event_exists``."""
 
     direction: Direction
     source: str
@@ -98,7 +99,7 @@ class EventIsNew(Guard, frozen=True):
 
 
 class DigestIsNew(Guard, frozen=True):
-    """No event that was taken from the source since then has this digest. ``event_exists`` otherwise."""
+    """No event accepted from the source since then has this digest. Otherwise ``event_exists``."""
 
     source: str
     digest: str
@@ -106,7 +107,7 @@ class DigestIsNew(Guard, frozen=True):
 
 
 class RouteIsFree(Guard, frozen=True):
-    """No session of the owner has this label or routing key, but one that is being deleted; else ``route_taken``."""
+    """No session of the owner has this label or routing key, except one being deleted. Otherwise ``route_taken``."""
 
     kind: RouteKind
     name: str
@@ -115,33 +116,33 @@ class RouteIsFree(Guard, frozen=True):
 
 
 class AliasIsFree(Guard, frozen=True):
-    """The owner has no session that this name means already. ``alias_taken`` otherwise."""
+    """The owner has no session with this name as its id or alias. Otherwise ``alias_taken``."""
 
     alias: str
     owner: str | None
 
 
 class NotRunElsewhere(Guard, frozen=True):
-    """No other replica whose lease holds runs the session. ``runs_elsewhere`` otherwise."""
+    """No other replica with a valid lease runs the session. Otherwise ``runs_elsewhere``."""
 
     replica_id: str
 
 
 class LeaseHolds(Guard, frozen=True):
-    """This replica's lease has not lapsed, by the store's clock. ``lease_lapsed`` otherwise, for ever."""
+    """This replica's lease has not lapsed, by the store's clock. Otherwise ``lease_lapsed``, permanently."""
 
     replica_id: str
 
 
 class ScheduleIs(Guard, frozen=True):
-    """The schedule is as it was read, nobody has fired, changed or removed it. ``schedule_changed`` otherwise."""
+    """The schedule was not fired, changed or removed since it was read. Otherwise ``schedule_changed``."""
 
     schedule: Schedule
 
 
 class RulesAre(Guard, frozen=True):
-    """The rules of this project, or of the unit's own session without one, are as they were read. ``rules_changed``
-    otherwise."""
+    """The rules of this project, or without one of the unit's session, have not changed since they were read. Otherwise
+    ``rules_changed``."""
 
     project: str | None
     rules: tuple[dict[str, Any], ...]
@@ -151,11 +152,11 @@ class RulesAre(Guard, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True, tag=True):
-    """One thing to write. Each store says of every kind what it does."""
+    """One change to write. Each store implements every kind."""
 
 
 class SharedWrite(Write, frozen=True):
-    """A write that goes by more than its own session: by what sessions share, or by another one."""
+    """A write that depends on more than its own session: on shared data, or on another session."""
 
 
 class InsertSession(Write, frozen=True):
@@ -163,7 +164,7 @@ class InsertSession(Write, frozen=True):
 
 
 class PatchSession(Write, frozen=True):
-    """Change what is given. ``metadata`` is merged key by key, a key in ``drop`` is removed."""
+    """Change the given fields. ``metadata`` is merged key by key, a key in ``drop`` is removed."""
 
     metadata: dict[str, Any] = {}
     drop: tuple[str, ...] = ()
@@ -174,7 +175,7 @@ class PatchSession(Write, frozen=True):
 
 
 class NameSession(Write, frozen=True):
-    """Give the session a title of clew's: where it has none, or has one from clew. A person's stays as it is.
+    """Set a generated title, unless the user has set one.
 
     ``tries`` is how often a model was asked for one in vain.
     """
@@ -185,24 +186,24 @@ class NameSession(Write, frozen=True):
 
 
 class DeleteSession(SharedWrite, frozen=True):
-    """Remove the session and all that hangs on it, blobs that nobody else names included."""
+    """Remove the session and everything that belongs to it, including blobs that no other session names."""
 
 
 class InsertMessage(Write, frozen=True):
-    """Append a message with its parts. It belongs to no line until it is linked to a turn."""
+    """Append a message with its parts. It is on no line until it is linked to a turn."""
 
     message: MessageRow
 
 
 class PutParts(Write, frozen=True):
-    """Insert parts or replace their data, by (message, index). A part keeps the id it was first given."""
+    """Insert parts or replace their data, by (message, index). A part keeps its first id."""
 
     message_id: str
     parts: tuple[PartRow, ...]
 
 
 class PatchMessage(Write, frozen=True):
-    """Merge metadata keys into a message and remove those in ``drop``. Role, text and order are out of reach."""
+    """Merge metadata keys into a message and remove those in ``drop``. Role, text and order cannot be changed."""
 
     message_id: str
     updated_at: int
@@ -212,26 +213,26 @@ class PatchMessage(Write, frozen=True):
 
 
 class SetHidden(Write, frozen=True):
-    """Write the projection of these messages; None takes it away."""
+    """Store whether these messages are hidden; None removes it."""
 
     hidden: dict[str, Hidden | None]
 
 
 class SealMessage(Write, frozen=True):
-    """Keep a digest of the message's parts: it is settled, and from now on any change to it can be seen."""
+    """Store a digest of the message's parts: it is settled, and any later change to it can be detected."""
 
     message_id: str
     digest: str
 
 
 class OpenTurn(Write, frozen=True):
-    """Add a turn below its parent. Depth and nearest compaction are worked out where it is stored."""
+    """Add a turn below its parent. The store computes its depth and nearest compaction."""
 
     turn: Turn
 
 
 class SetTurn(Write, frozen=True):
-    """Move a turn to another status, by the table; None leaves it as it is. ``data`` is merged."""
+    """Move a turn to another status, if the state table allows it; None leaves it unchanged. ``data`` is merged."""
 
     turn_id: str
     status: TurnStatus | None
@@ -240,21 +241,21 @@ class SetTurn(Write, frozen=True):
 
 
 class MoveTurn(Write, frozen=True):
-    """Hang the open turn below another parent, for a compaction that makes room for it. No other turn ever moves."""
+    """Move the open turn below another parent, for a compaction that makes room for it. No other turn ever moves."""
 
     turn_id: str
     parent_turn_id: str | None
 
 
 class LinkMessage(Write, frozen=True):
-    """Append a message to a turn, after those it holds already."""
+    """Append a message to a turn, after those it already holds."""
 
     turn_id: str
     message_id: str
 
 
 class MoveHead(Write, frozen=True):
-    """Point the session at another turn and note it in the reflog."""
+    """Point the session at another turn and record it in the reflog."""
 
     to_turn_id: str | None
     at: int
@@ -262,27 +263,27 @@ class MoveHead(Write, frozen=True):
 
 
 class SetEpoch(Write, frozen=True):
-    """Give the session to a new run; with :class:`EpochIs` as guard this is the one way to become it."""
+    """Give the session to a new run; only valid with :class:`EpochIs` as guard."""
 
     epoch: int
 
 
 class SetRunner(Write, frozen=True):
-    """Note which replica has the session, in the unit that takes it. It is nobody's any more once its open turn waits
-    or has settled, or with None. Never written where a store has one owner."""
+    """Record which replica runs the session, in the unit that acquires it. It is cleared by None, and when the open
+    turn waits or settles. Never written where a store has one owner."""
 
     replica_id: str | None
 
 
 class BookStep(Write, frozen=True):
-    """Book a step as its model call ends, before its tools run: its row, the message's usage, the session's sums and
-    ``updated_at``, each once. Until it is finished, ``finished_at`` is when the call ended."""
+    """Record a step when its model call ends, before its tools run: its row, the message's usage, the session's sums
+    and ``updated_at``, each once. Until it is finished, ``finished_at`` is when the call ended."""
 
     step: Step
 
 
 class FinishStep(Write, frozen=True):
-    """A booked step is over, its tools included; this also moves ``updated_at``."""
+    """End a recorded step, its tools included; this also updates ``updated_at``."""
 
     turn_id: str
     index: int
@@ -290,9 +291,10 @@ class FinishStep(Write, frozen=True):
 
 
 class BookUsage(Write, frozen=True):
-    """Book what a call used that broke off, and so came to no step: the message's usage and the session's sums.
+    """Record the usage of a call that broke off before its step was recorded: the message's usage and the session's
+    sums.
 
-    ``estimated`` marks the message's usage: the provider did not say all of it.
+    ``estimated`` marks the message's usage: the provider did not report all of it.
     """
 
     message_id: str
@@ -303,16 +305,16 @@ class BookUsage(Write, frozen=True):
 
 
 class PutCall(Write, frozen=True):
-    """Keep the row of a model call, or bring it up to date; a closed one takes nothing but its ``tools_ms``.
+    """Store or update the row of a model call; only the ``tools_ms`` of a closed one can change.
 
-    In a unit of a session the call is that session's; in one that is nobody's it is of a session that is gone.
+    In a unit of a session the call belongs to that session; in a store-wide unit it belongs to a deleted one.
     """
 
     call: ModelCall
 
 
 class AddPruned(Write, frozen=True):
-    """Record outputs the model is shown only a stub of. All get the session's next prune number as their ``seq``."""
+    """Record outputs that the model sees only as a stub. All get the session's next prune number as their ``seq``."""
 
     pruned: tuple[Pruned, ...]
 
@@ -320,9 +322,9 @@ class AddPruned(Write, frozen=True):
 class CopyLine(SharedWrite, frozen=True):
     """Fill a session that was just inserted with a line of another: each turn below the one before it.
 
-    Messages are copied with parts (new ids, data verbatim) and seals; of their metadata ``hidden_at``, ``hidden_by``
-    and ``snapshot_id`` are left out. Steps of copied messages come along, and so do prunes of their parts, with
-    their ``seq``. The session's sums become those of the copied steps. Blobs that copied parts name are linked.
+    Messages are copied with parts (new ids, data verbatim) and seals; their metadata ``hidden_at``, ``hidden_by`` and
+    ``snapshot_id`` is left out. Steps of copied messages are copied, and so are prunes of their parts, with their
+    ``seq``. The session's sums become those of the copied steps. Blobs that copied parts name are linked.
     """
 
     source_session_id: str
@@ -338,7 +340,7 @@ class AppendChunks(Write, frozen=True):
 
 
 class MarkFolded(Write, frozen=True):
-    """The parts hold everything of this stream through chunk ``through``; journal rows up to there may go."""
+    """Record that the parts hold this stream through chunk ``through``; journal rows up to there may be removed."""
 
     message_id: str
     through: int
@@ -353,13 +355,13 @@ class Enqueue(Write, frozen=True):
 
 
 class Dequeue(Write, frozen=True):
-    """Take a message out of the queue; guard it with :class:`StillQueued` to know who won."""
+    """Remove a message from the queue; guard it with :class:`StillQueued` to know which writer won."""
 
     message_id: str
 
 
 class PutPrompt(SharedWrite, frozen=True):
-    """Keep what a model was told first under its digest, once: a system prompt, or a list of tools."""
+    """Store a system prompt or a list of tools by its digest, once."""
 
     digest: str
     body: str
@@ -367,7 +369,7 @@ class PutPrompt(SharedWrite, frozen=True):
 
 
 class PutBlob(SharedWrite, frozen=True):
-    """Keep bytes under their SHA-256, once, and name them from this session."""
+    """Store bytes by their SHA-256, once, and link them to this session."""
 
     sha256: str
     media_type: str
@@ -376,7 +378,7 @@ class PutBlob(SharedWrite, frozen=True):
 
 
 class LinkBlob(SharedWrite, frozen=True):
-    """Name a blob that is already kept from this session too."""
+    """Link an existing blob to this session, too."""
 
     sha256: str
 
@@ -392,14 +394,14 @@ class PutProjectRules(SharedWrite, frozen=True):
 class AddEvent(SharedWrite, frozen=True):
     """Append to the events ledger; guard it with :class:`EventIsNew`. The store numbers it.
 
-    In a unit of a session the event is that session's; in one that is nobody's it is of a session that is gone.
+    In a unit of a session the event belongs to that session; in a store-wide unit it belongs to a deleted one.
     """
 
     event: LedgerEvent
 
 
 class PutSchedule(SharedWrite, frozen=True):
-    """Keep a schedule, or replace it. One that names a session goes when that is deleted."""
+    """Insert or replace a schedule. One that names a session is deleted with it."""
 
     schedule: Schedule
 
@@ -409,7 +411,7 @@ class DropSchedule(SharedWrite, frozen=True):
 
 
 class PutWebhook(SharedWrite, frozen=True):
-    """Keep a webhook, or replace it. One that names a session goes when that is deleted."""
+    """Insert or replace a webhook. One that names a session is deleted with it."""
 
     webhook: Webhook
 
@@ -428,7 +430,7 @@ class JoinReplica(SharedWrite, frozen=True):
 
 
 class BeatReplica(SharedWrite, frozen=True):
-    """A heartbeat: the lease lasts so long from now. Guard it with :class:`LeaseHolds`."""
+    """Record a heartbeat: extend the lease from now. Guard it with :class:`LeaseHolds`."""
 
     replica_id: str
     lease_ms: int
@@ -436,13 +438,13 @@ class BeatReplica(SharedWrite, frozen=True):
 
 
 class LeaveReplica(SharedWrite, frozen=True):
-    """Remove a replica. What it still runs is adrift at once."""
+    """Remove a replica. The sessions it still runs are orphaned immediately."""
 
     replica_id: str
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """Writes to one session, or to what is nobody's (``STORE_WIDE``), that commit as one, or not at all."""
+    """Writes to one session, or to store-wide data (``STORE_WIDE``), that commit as one or not at all."""
 
     session_id: str
     writes: Sequence[Write]
@@ -455,7 +457,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A guard did not hold; nothing was written. ``reason`` is the guard's word for it."""
+    """The result when a guard fails; nothing was written. ``reason`` names the failed guard."""
 
     reason: Literal[
         "stale_epoch",

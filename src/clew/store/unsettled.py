@@ -1,4 +1,4 @@
-"""What of a session is not over, as a store answers it: calls without a result, messages that wait, streams to fold."""
+"""Pending work of a session, as a store returns it: calls without a result, queued messages, streams to fold."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class QueuedMessage(msgspec.Struct, frozen=True):
 
 
 class PendingStream(msgspec.Struct, frozen=True):
-    """A stream with chunks above its mark: what recovery has to fold.
+    """A stream with chunks above its mark, which recovery has to fold.
 
-    ``last`` is the highest number that is known of it, where that is not its last entry's; ``damage`` says why there
-    may have been more of it than its entries.
+    ``last`` is its highest known number, if not its last entry's; ``damage`` says why the stream may have had more
+    entries.
     """
 
     session_id: str

@@ -1,4 +1,4 @@
-"""Telling of what was written: whoever watches a store is called with every unit that is durable."""
+"""Commit hooks: the watcher of a store is called with every unit that is durable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Watched"]
 
 
 class Watched:
-    """What a store is that can be watched, and written to by many streams."""
+    """A base for stores that can be watched, and written to by many streams."""
 
     _told: Callable[[Unit], None] | None = None
     _hub: Hub | None = None
@@ -24,7 +24,7 @@ class Watched:
         raise NotImplementedError
 
     def version(self, session_id: str | None) -> Hashable | None:
-        """See :meth:`clew.store.base.Store.version`. Not known, unless a store has its own way to tell."""
+        """See :meth:`clew.store.base.Store.version`. Unknown, unless a store can determine it."""
         return None
 
     @property
@@ -36,32 +36,32 @@ class Watched:
         return self._hub
 
     def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
-        """Each on its own; a store that has a quicker way to write them together has its own way."""
-        for place, unit in enumerate(units):
+        """Submit each unit on its own; stores that can write them together faster override this."""
+        for index, unit in enumerate(units):
             try:
-                self.submit(unit).add_done_callback(functools.partial(_pass_on, answered, place))
+                self.submit(unit).add_done_callback(functools.partial(_forward, answered, index))
             except Exception as error:
-                answered([(place, error)])
+                answered([(index, error)])
 
     def watch(self, told: Callable[[Unit], None]) -> None:
         """See :meth:`clew.store.base.Store.watch`."""
         self._told = told
 
     def _told_of(self, unit: Unit, future: asyncio.Future[Outcome]) -> asyncio.Future[Outcome]:
-        """Tell of the unit once it is durable; the future comes back."""
+        """Notify the watcher once the unit is durable; return the future."""
         told = self._told
         if told is not None:
 
-            def look(done: asyncio.Future[Outcome]) -> None:
+            def notify(done: asyncio.Future[Outcome]) -> None:
                 if not done.cancelled() and done.exception() is None and isinstance(done.result(), Committed):
                     told(unit)
 
-            look(future) if future.done() else future.add_done_callback(look)
+            notify(future) if future.done() else future.add_done_callback(notify)
         return future
 
 
-def _pass_on(answered: Answered, place: int, done: asyncio.Future[Outcome]) -> None:
+def _forward(answered: Answered, index: int, done: asyncio.Future[Outcome]) -> None:
     if done.cancelled():
-        answered([(place, InternalError("a unit was cancelled"))])
+        answered([(index, InternalError("a unit was cancelled"))])
     else:
-        answered([(place, done.exception() or done.result())])
+        answered([(index, done.exception() or done.result())])
