@@ -1,1 +1,1 @@
-"""The SQL stores: plain SQL in files, and the code that turns units into it."""
+"""The SQL stores: SQL statements in files, and the code that applies units with them."""

@@ -1,7 +1,7 @@
-"""Adoption in SQL: what another program wrote into a session is looked for, and taken in, in one transaction.
+"""Adoption in SQL: finding what another program wrote into a session and adopting it, in one transaction.
 
-What that comes to is decided in :mod:`clew.store.adoption`. A look that finds nothing costs a walk over the index of
-the session's messages; what moves nothing writes nothing, so that a second adoption does nothing.
+:mod:`clew.store.adoption` decides what to write. A check that finds nothing costs a walk over the index of the
+session's messages; an adoption without changes writes nothing, so repeating one does nothing.
 """
 
 from __future__ import annotations
@@ -28,57 +28,58 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import projection_of
 from clew.transcript.session import Session
 
-__all__ = ["Adopter", "any_untaken", "untaken_sessions"]
+__all__ = ["Adopter", "any_unadopted", "unadopted_sessions"]
 
 
-_MOST_SEEN: Final = 10_000
+_MAX_SEEN: Final = 10_000
 
 
 class Adopter:
-    """Takes in what others wrote. ``again`` are sessions where something is left that the next unit may settle."""
+    """Adopts what other programs wrote. ``again`` are sessions with something left that the next unit may settle."""
 
-    def __init__(self, sql: Statements, units: UnitWriter, mint: Mint, is_as_noted: Callable[[str], bool]) -> None:
-        """``is_as_noted``: whether nothing has come into a session since it was looked at, as far as somebody noted."""
+    def __init__(self, sql: Statements, units: UnitWriter, mint: Mint, is_unchanged: Callable[[str], bool]) -> None:
+        """``is_unchanged``: whether nothing was added to a session since it was last checked, according to the adoption
+        notes."""
         self._sql = sql
-        self._is_as_noted = is_as_noted
+        self._is_unchanged = is_unchanged
         self._units = units
         self._mint = mint
         self._seen: dict[str, int] = {}
         self.again: set[str] = set()
 
     def new_sessions(self) -> list[str]:
-        """Sessions of other programs that can be taken in."""
-        return [id_ for id_, why in _untaken(self._sql) if why is None]
+        """Return sessions of other programs that can be adopted."""
+        return [id_ for id_, why in _find_unadopted(self._sql) if why is None]
 
     def has_news(self, session_id: str) -> bool:
-        """Whether there may be something to take in, or to seal. Only reads."""
+        """Return whether there may be something to adopt or to seal. Only reads."""
         sql, asked = self._sql, {"id": session_id}
         if sql.first("get_state", asked) is None:
             is_new = sql.first("find_session", asked) is None and sql.first("find_shared_session", asked) is not None
             return is_new and not _why_not(sql, session_id)
-        if (not self._is_as_noted(session_id) and sql.first("loose_messages", asked)) or self._has_grown(session_id):
+        if (not self._is_unchanged(session_id) and sql.first("loose_messages", asked)) or self._has_grown(session_id):
             return True
-        if any(_moved_on(metadata, at) for metadata, at in sql.rows("queued_metadata", asked)):
+        if any(_has_left_queue(metadata, at) for metadata, at in sql.rows("queued_metadata", asked)):
             return True
         state = load_state(sql, session_id)
         ends = sql.rows("ends_of_line", {"turn_id": end_of_line(state.head_turn_id, state.open_turn_id)})
         return any(projection_of(_loads(metadata) or {})[0] is not None for (metadata,) in ends)
 
     def _has_grown(self, session_id: str) -> bool:
-        """Whether what was taken in before is not as it was when it was looked at last, or has something behind it."""
+        """Return whether adopted messages have changed since the last check, or have a message after them."""
         ids = [id_ for (id_,) in self._sql.rows("adopted_messages", {"id": session_id})]
         if not ids:
             return False
         asked = {"ids": rows.encode(sorted(ids))}
         found = [tuple(self._sql.rows(name, asked)) for name in ("load_messages_by_id", "load_parts_by_message")]
         before, now = self._seen.get(session_id), hash((load_state(self._sql, session_id), *found))
-        if len(self._seen) > _MOST_SEEN:
+        if len(self._seen) > _MAX_SEEN:
             self._seen.clear()
         self._seen[session_id] = now
         return now != before
 
     def adopt(self, session_id: str) -> bool:
-        """Take in what there is; whether anything was written. Inside a transaction."""
+        """Adopt what there is; return whether anything was written. Called inside a transaction."""
         is_new = self._sql.first("get_state", {"id": session_id}) is None
         if is_new and (self._sql.first("find_session", {"id": session_id}) or _why_not(self._sql, session_id)):
             return False
@@ -107,7 +108,7 @@ class Adopter:
         sql, asked = self._sql, {"id": session_id}
         row = sql.first("find_shared_session", asked)
         if row is None:
-            raise RowUndecodable("the session went away while it was taken in", session_id=session_id)
+            raise RowUndecodable("the session was removed while it was being imported", session_id=session_id)
         tree = load_tree(sql, session_id)
         loose = frozenset(id_ for (id_,) in sql.rows("loose_messages", asked) if is_shared_id(id_))
         growing = frozenset(id_ for (id_,) in sql.rows("adopted_messages", asked))
@@ -129,7 +130,7 @@ class Adopter:
         return Shared(session, tree, messages, queue, loose, growing, frozenset(sealed), frozenset(unread))
 
     def _parts(self, message_ids: Iterable[str]) -> tuple[dict[str, list[PartRow]], set[str]]:
-        """The parts of these messages in order, numbered from 0 on; which of them do not all read."""
+        """Return the parts of these messages in order, and the messages with parts that cannot be decoded."""
         parts: dict[str, list[PartRow]] = {}
         unread: set[str] = set()
         found = self._sql.rows("load_parts_by_message", {"ids": rows.encode(sorted(message_ids))})
@@ -143,38 +144,39 @@ class Adopter:
         return parts, unread
 
     def _number(self, shared: Shared) -> bool:
-        """Number the parts of what may be written into from 0 on: others only promise that they grow."""
+        """Number the parts of messages that may be written to from 0 on; other programs only guarantee that the numbers
+        grow."""
         moved = [
-            {"id": part.id, "index": place}
+            {"id": part.id, "index": index}
             for id_ in shared.loose | shared.growing
             if id_ in shared.rows and id_ not in shared.unread
-            for place, part in enumerate(shared.rows[id_].parts)
-            if part.index != place
+            for index, part in enumerate(shared.rows[id_].parts)
+            if part.index != index
         ]
         self._sql.many("number_part", moved)
         return bool(moved)
 
 
-def any_untaken(sql: Statements) -> bool:
-    """Whether there is something that an opening for writing would take in."""
-    if any(why is None for _, why in _untaken(sql)):
+def any_unadopted(sql: Statements) -> bool:
+    """Return whether opening the store for writing would adopt something."""
+    if any(why is None for _, why in _find_unadopted(sql)):
         return True
     return sql.first("any_loose_message", {}) is not None
 
 
-def untaken_sessions(sql: Statements) -> list[Damage]:
-    """Sessions of other programs that cannot be taken in, with the reason; what will be is nothing wrong."""
-    left = "another program wrote this session, and it is left alone"
-    return [Damage(f"{left}: {why}", id_) for id_, why in _untaken(sql) if why is not None]
+def unadopted_sessions(sql: Statements) -> list[Damage]:
+    """Return sessions of other programs that cannot be adopted, with the reason; those that will be are not damage."""
+    left = "another program wrote this session, and it cannot be imported"
+    return [Damage(f"{left}: {why}", id_) for id_, why in _find_unadopted(sql) if why is not None]
 
 
-def _untaken(sql: Statements) -> list[tuple[str, str | None]]:
+def _find_unadopted(sql: Statements) -> list[tuple[str, str | None]]:
     ids = [(raw or b"").decode(errors="replace") for (raw,) in sql.rows("untaken_sessions", {})]
     return [(id_, _why_not(sql, id_)) for id_ in ids]
 
 
 def _why_not(sql: Statements, session_id: str) -> str | None:
-    """Why a session of another program cannot be taken in."""
+    """Return why a session of another program cannot be adopted; None if it can."""
     if not is_shared_id(session_id):
         return "its id is not 1 to 64 letters, digits, _ or -"
     try:
@@ -182,14 +184,14 @@ def _why_not(sql: Statements, session_id: str) -> str | None:
         if row is None:
             return "its id is not text"
         fit(msgspec.structs.asdict(rows.to_session(row)), Session)
-    except Exception as error:  # of this row, and no reason to pass over the others
+    except Exception as error:  # about this row alone; the other sessions are not affected
         return str(error)
     return None
 
 
-def _moved_on(metadata: Any, queued_at: int) -> bool:
-    told = _loads(metadata)
-    return told is not None and (told.get("queued_at") != queued_at or projection_of(told)[0] is not None)
+def _has_left_queue(metadata: Any, queued_at: int) -> bool:
+    values = _loads(metadata)
+    return values is not None and (values.get("queued_at") != queued_at or projection_of(values)[0] is not None)
 
 
 def _loads(text: Any) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
-"""Units into SQL: how each write of the vocabulary is carried out on an open transaction.
+"""Applying units in SQL: carrying out each kind of write in an open transaction.
 
-Knows the statements by name only; which engine runs them is the business of the :class:`Statements` given to it.
-Guards are looked at before the first write, so a refused unit leaves nothing behind in its group.
+Knows statements by name only; the given :class:`Statements` run them on an engine. Guards are checked before the first
+write, so a refused unit leaves no changes in its group.
 """
 
 from __future__ import annotations
@@ -36,69 +36,69 @@ __all__ = ["Index", "Journal", "Log", "UnitWriter", "set_hidden"]
 
 
 class Index(Protocol):
-    """What a search index has to be told while units are applied."""
+    """The notifications a search index needs while units are applied."""
 
     def note(self, message_ids: Iterable[str]) -> None:
-        """These messages were sealed."""
+        """Record that these messages were sealed."""
         ...
 
     def forget_message(self, message_id: str) -> None:
-        """Parts of this message are about to change."""
+        """Remove a message from the index before its parts change."""
         ...
 
     def forget_session(self, session_id: str) -> None:
-        """This session is about to be deleted."""
+        """Remove a session from the index before it is deleted."""
         ...
 
 
 class Log(Protocol):
-    """What an event log has to be told while units are applied."""
+    """The notifications an event log needs while units are applied."""
 
     def note(self, unit: u.Unit) -> None:
-        """This unit was applied just now."""
+        """Record the unit that was just applied."""
         ...
 
     def restate(self, session_id: str) -> None:
-        """This session holds what no unit has put there."""
+        """Record all of a session that was changed by something other than a unit."""
         ...
 
     def reset(self) -> None:
-        """The transaction was rolled back."""
+        """Forget cached numbers after a rollback."""
         ...
 
 
 class Journal(Protocol):
-    """Where chunks stand until the parts hold them."""
+    """The store of chunks until the parts hold them."""
 
     def reset(self) -> None:
-        """Forget what was learnt: the transaction was rolled back, or others may have written."""
+        """Forget cached state: the transaction was rolled back, or another process may have written."""
         ...
 
     def knows(self, message_id: str) -> bool:
-        """Whether the message of this stream need not be looked up."""
+        """Return whether the message of this stream need not be looked up."""
         ...
 
     def accept(self, session_id: str, message_id: str, entries: Sequence[u.JournalEntry]) -> None:
-        """Chunks of a unit whose guards hold."""
+        """Add the chunks of a unit whose guards hold."""
         ...
 
     def fold(self, session_id: str, message_id: str, through: int) -> None:
-        """The stream's parts hold everything through this chunk."""
+        """Record that the stream's parts hold everything through this chunk."""
         ...
 
     def delete_session(self, session_id: str) -> None: ...
 
     def flush(self) -> None:
-        """The unit ends."""
+        """Write what the unit added, at its end."""
         ...
 
     def finish(self) -> None:
-        """The transaction ends, and something was written in it."""
+        """Write what the transaction added, before it commits; called only if something was written."""
         ...
 
 
 class UnitWriter:
-    """Applies units one after another; ``finish`` ends what they share."""
+    """Applies units one after another; ``finish`` writes what they share."""
 
     def __init__(
         self, statements: Statements, mint: Mint, index: Index, journal: Journal, log: Log | None = None
@@ -114,7 +114,7 @@ class UnitWriter:
         self._wrote = False
 
     def reset(self) -> None:
-        """Forget what was learnt; needed whenever a transaction was rolled back."""
+        """Forget cached state; required after every rollback."""
         self._states.clear()
         self._turns.forget()
         self._pending.reset()
@@ -124,7 +124,7 @@ class UnitWriter:
         self._wrote = False
 
     def begin(self, states: Mapping[str, SessionState | None]) -> None:
-        """A transaction of a store that others write to as well: what was learnt before does not hold, these do."""
+        """Begin a transaction of a store that other processes write to: replace all cached state with ``states``."""
         self.reset()
         self._states.update(states)
 
@@ -135,7 +135,7 @@ class UnitWriter:
             return refused
         self._wrote = self._wrote or bool(unit.writes)
         for write in unit.writes:
-            self._write(unit.session_id, write)
+            self._apply_write(unit.session_id, write)
         self._pending.flush(unit.session_id)
         self._journal.flush()
         if self._log is not None:
@@ -158,19 +158,19 @@ class UnitWriter:
         )
 
     def adopt(self, session_id: str, writes: Iterable[u.Write], *, is_new: bool) -> None:
-        """Carry out the writes by which a session takes in what another program wrote; the log is told all of it."""
+        """Apply the writes that adopt another program's changes to a session; the log gets a restatement of it."""
         self._wrote = True
         if is_new:
             self._sql.run("insert_state", {"id": session_id, "owner": None, "alias": None})
             self._states[session_id] = SessionState()
         for write in writes:
-            self._write(session_id, write)
+            self._apply_write(session_id, write)
         self._pending.flush(session_id)
         if self._log is not None:
             self._log.restate(session_id)
 
     def finish(self) -> None:
-        """Before the commit."""
+        """Write what the units share, before the commit."""
         if self._wrote:
             self._journal.finish()
             self._wrote = False
@@ -198,8 +198,8 @@ class UnitWriter:
         return None if row is None else (bool(row[0]), row[1], row[2])
 
     def _count_sent(self, session_id: str, client_message_id: str) -> int:
-        named = {"session_id": session_id, "client_message_id": client_message_id}
-        return sum(1 for _ in self._sql.rows("load_client_messages", named))
+        params = {"session_id": session_id, "client_message_id": client_message_id}
+        return sum(1 for _ in self._sql.rows("load_client_messages", params))
 
     def _has_event(self, guard: u.EventIsNew) -> bool:
         return self._sql.first("has_event", msgspec.structs.asdict(guard)) is not None
@@ -217,15 +217,15 @@ class UnitWriter:
         row = of_session if project is None else self._sql.first("load_project_rules", {"project": project})
         return rows.decode(row[0], "rules", session_id=session_id, project=project) if row is not None else ()
 
-    def _write(self, session_id: str, write: u.Write) -> None:
-        """Carry out one write, by what every chunk, step and turn is made of; the rest comes after them."""
-        carry_out = _USUAL.get(type(write))
-        if carry_out is not None:
-            carry_out(self, session_id, write)
+    def _apply_write(self, session_id: str, write: u.Write) -> None:
+        """Apply one write: the kinds that chunks, steps and turns consist of by lookup, the others after flushing."""
+        handler = _USUAL.get(type(write))
+        if handler is not None:
+            handler(self, session_id, write)
         else:
-            # Whatever else is written may read what waits.
+            # The other kinds may read rows that are not written yet.
             self._pending.flush(session_id)
-            self._write_more(session_id, write)
+            self._apply_other(session_id, write)
 
     def _append_chunks(self, session_id: str, write: u.AppendChunks) -> None:
         if not self._journal.knows(write.message_id):
@@ -281,8 +281,8 @@ class UnitWriter:
 
     def _open_turn(self, session_id: str, write: u.OpenTurn) -> None:
         check_transition(None, write.turn.status)
-        above = write.turn.parent_turn_id
-        turn = place_below(write.turn, self._turns.get(session_id, above) if above is not None else None)
+        parent_id = write.turn.parent_turn_id
+        turn = place_below(write.turn, self._turns.get(session_id, parent_id) if parent_id is not None else None)
         self._pending.insert_turn(turn, self._turns.keep(turn, new=True))
         if turn.status in OPEN:
             self._set_state(session_id, open_turn_id=turn.id)
@@ -293,25 +293,25 @@ class UnitWriter:
     def _set_runner(self, session_id: str, write: u.SetRunner) -> None:
         self._set_state(session_id, runner=write.replica_id)
 
-    def _write_more(self, session_id: str, write: u.Write) -> None:
-        """Carry out a write of a session that goes by what its tables hold."""
+    def _apply_other(self, session_id: str, write: u.Write) -> None:
+        """Apply a write that reads tables of its session."""
         sql = self._sql
         match write:
             case u.PutParts(message_id, parts):
                 self._index.forget_message(message_id)
                 for part in parts:
                     params = rows.part_params(part, message_id, session_id)
-                    # A text that grew is the usual case; to name the other columns would write their indexes anew.
+                    # Usually only the text grew; setting the other columns would rewrite their indexes.
                     if sql.run("grow_part", params) == 0 and sql.run("update_part", params) == 0:
                         must(sql, "insert_part", {**params, "id": params["id"] or self._mint.part()})
             case u.SetHidden(hidden):
                 if set_hidden(sql, session_id, hidden) != len(hidden):
-                    raise InternalError("a message to hide or show is not in its session", session_id=session_id)
+                    raise InternalError("a message to hide or show is not in this session", session_id=session_id)
             case u.MoveTurn():
                 self._move_turn(session_id, write)
             case u.Enqueue(message_id, queued_at, interrupt):
-                place = {"message_id": message_id, "queued_at": queued_at, "interrupt": interrupt}
-                sql.run("enqueue", {"session_id": session_id, **place})
+                entry = {"message_id": message_id, "queued_at": queued_at, "interrupt": interrupt}
+                sql.run("enqueue", {"session_id": session_id, **entry})
                 metadata = merge(self._metadata(session_id, message_id), {"queued_at": queued_at})
                 self._pending.set_metadata(message_id, metadata, queued_at)
             case u.Dequeue(message_id):
@@ -328,8 +328,8 @@ class UnitWriter:
                 sql.run("insert_state", {"id": session_id, "owner": session.owner, "alias": session.alias})
                 self._states[session_id] = SessionState()
             case u.NameSession(title, by, tries):
-                told = named(self._session_metadata(session_id), title, by, tries)
-                self._patch_session(session_id, u.PatchSession(told))
+                metadata = named(self._session_metadata(session_id), title, by, tries)
+                self._patch_session(session_id, u.PatchSession(metadata))
             case u.DeleteSession():
                 self._delete_session(session_id)
             case u.CopyLine():
@@ -378,7 +378,7 @@ class UnitWriter:
             return waiting
         row = self._sql.first("get_message_metadata", {"id": message_id, "session_id": session_id})
         if row is None:
-            raise InternalError("a write names a message that is not there", message_id=message_id)
+            raise InternalError("a write names a message that does not exist", message_id=message_id)
         value: dict[str, Any] = rows.decode(row[0], "metadata of a message", message_id=message_id)
         return value
 
@@ -388,18 +388,18 @@ class UnitWriter:
             raise InternalError("a model call is of another session", call_id=call.id)
         row = self._sql.first("find_call", {"id": call.id})
         held = rows.to_call(row) if row else None
-        kept = brought_up_to_date(held, call)
-        if held is None or held.asked_at != kept.asked_at:
-            must(self._sql, "put_call", rows.call_params(kept))
-        elif kept != held:
-            must(self._sql, "change_call" if held.is_open else "set_tools_ms", rows.call_params(kept))
+        updated = brought_up_to_date(held, call)
+        if held is None or held.asked_at != updated.asked_at:
+            must(self._sql, "put_call", rows.call_params(updated))
+        elif updated != held:
+            must(self._sql, "change_call" if held.is_open else "set_tools_ms", rows.call_params(updated))
 
     def _link(self, session_id: str, write: u.LinkMessage) -> None:
         turn_id, message_id = write.turn_id, write.message_id
         self._turns.get(session_id, turn_id)
-        place = self._turns.link(turn_id)
-        if place is not None and self._pending.is_new(message_id):
-            self._pending.link(turn_id, place, message_id)
+        position = self._turns.link(turn_id)
+        if position is not None and self._pending.is_new(message_id):
+            self._pending.link(turn_id, position, message_id)
             return
         self._pending.flush(session_id)
         must(self._sql, "link_message", {"session_id": session_id, "turn_id": turn_id, "message_id": message_id})
@@ -419,7 +419,7 @@ class UnitWriter:
     def _move_turn(self, session_id: str, write: u.MoveTurn) -> None:
         state = self._state(session_id) or SessionState()
         if write.turn_id != state.open_turn_id or write.turn_id == write.parent_turn_id:
-            raise InternalError("only the open turn moves, and below another", turn_id=write.turn_id)
+            raise InternalError("only the open turn can move, and only below another turn", turn_id=write.turn_id)
         turn = self._turns.get(session_id, write.turn_id)
         parent = self._turns.get(session_id, write.parent_turn_id) if write.parent_turn_id is not None else None
         must(self._sql, "place_turn", self._turns.keep(place_below(turn, parent)))
@@ -433,9 +433,9 @@ class UnitWriter:
 
 
 def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | None]) -> int:
-    """Write the projection of these messages, those that share one together; how many were found."""
+    """Store whether these messages are hidden, one statement per distinct value; return how many were found."""
     found = 0
-    # Most are the very same value, which is told sooner than that it is an equal one.
+    # Most are the same object; identity is faster to compare than equality.
     groups = set({id(one): one for one in hidden.values()}.values())
     for one in groups:
         ids = [message_id for message_id, its in hidden.items() if its == one] if len(groups) > 1 else list(hidden)
@@ -465,4 +465,4 @@ _USUAL: Final[Mapping[type[u.Write], Callable[[UnitWriter, str, Any], None]]] = 
     u.SetRunner: UnitWriter._set_runner,
     u.PatchSession: UnitWriter._patch_session,
 }
-"""What carries out a write. Found by its type: to try one pattern after another takes longer than most of them do."""
+"""The handler of each kind of write. Lookup by type is faster than trying one pattern after another."""

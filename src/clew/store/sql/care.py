@@ -1,4 +1,4 @@
-"""Care of a SQL store: all of a session at once, its facts, and a look at everything."""
+"""Maintenance of a SQL store: reading all of a session, its facts, and checking the whole store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clew.errors import RowUndecodable
 from clew.store.base import Damage, Whole
 from clew.store.facts import Fact
 from clew.store.sql import lines, rows, triggers
-from clew.store.sql.adopt import untaken_sessions
+from clew.store.sql.adopt import unadopted_sessions
 from clew.store.sql.journal import decode_entries
 from clew.store.sql.log import to_fact
 from clew.store.sql.marks import messages_of, streams_by_name, to_mark
@@ -18,10 +18,10 @@ from clew.store.sql.messages import MessageReader, messages_ending
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_store
 from clew.transcript.spend import NANO, UsageGroup, UsageQuery, UsageSums
 
-__all__ = ["LOOKS", "Look", "SqlCare", "look_over"]
+__all__ = ["CHECKS", "Check", "SqlCare", "run_checks"]
 
-Look = Callable[[Statements], Iterable[Damage]]
-"""Finds what is wrong with one thing."""
+Check = Callable[[Statements], Iterable[Damage]]
+"""A check of one area; yields the damage it finds."""
 
 
 class SqlCare(SqlReader):
@@ -51,7 +51,7 @@ class SqlCare(SqlReader):
             messages = reader.load_all(session_id, keep_damaged=True)
             damaged += [Damage(row.damage, session_id, row.id) for row in messages if row.damage is not None]
             damaged += [
-                Damage("its metadata is not readable", session_id, row.id) for row in messages if row.is_unreadable
+                Damage("its metadata cannot be decoded", session_id, row.id) for row in messages if row.is_unreadable
             ]
         return Whole(
             rows.to_session(row),
@@ -80,62 +80,62 @@ class SqlCare(SqlReader):
         return tuple(to_fact(row) for row in sql.rows("load_facts", {"stream_id": stream_id}))
 
 
-def look_over(sql: Statements, looks: Iterable[Look], broken: type[Exception]) -> list[Damage]:
-    """Everything that is wrong. One look that damage itself cuts short, with ``broken``, must not cost what the others
-    find."""
+def run_checks(sql: Statements, checks: Iterable[Check], broken: type[Exception]) -> list[Damage]:
+    """Run all checks and return the damage. A check that damage itself interrupts, with ``broken``, does not stop the
+    others."""
     found: list[Damage] = []
-    for look in looks:
+    for check in checks:
         try:
-            found += look(sql)
+            found += check(sql)
         except (broken, RowUndecodable) as error:
             found.append(Damage(str(error)))
     return found
 
 
 def _journal(sql: Statements) -> Iterator[Damage]:
-    """Every row reads, every stream in the journal has a mark, and every mark a stream."""
+    """Check that every row decodes, every stream in the journal has a mark, and every mark a stream."""
     marks = {mark.message_id: mark for mark in map(to_mark, sql.rows("load_marks", {}))}
-    held: set[str] = set()
+    streams_found: set[str] = set()
     broken = 0
     for n, data, crc in sql.rows("load_journal", {"id": None}):
         try:
-            held |= decode_entries((n, data, crc)).keys()
+            streams_found |= decode_entries((n, data, crc)).keys()
         except RowUndecodable as error:
             broken += 1
             yield Damage(str(error))
     names = streams_by_name(marks.values())
-    strays = messages_of(held - names.keys(), marks, lambda ends: messages_ending(sql, ends))
-    # A name that is of no message any more is told as it stands.
-    for message_id in sorted({id_ for name, ids in strays.items() for id_ in ids or [name]} - marks.keys()):
+    unmarked = messages_of(streams_found - names.keys(), marks, lambda ends: messages_ending(sql, ends))
+    # A name that belongs to no existing message is reported as it is.
+    for message_id in sorted({id_ for name, ids in unmarked.items() for id_ in ids or [name]} - marks.keys()):
         yield Damage("the journal holds a stream that has no mark", id=message_id)
-    streams = {names[name] for name in held & names.keys()}
+    streams = {names[name] for name in streams_found & names.keys()}
     for message_id, mark in sorted(marks.items()):
         if not mark.is_sound:
             yield Damage("its mark in the journal is damaged", mark.session_id, message_id)
         elif message_id not in streams and not broken:
-            yield Damage("a mark names a stream that the journal does not hold", id=message_id)
+            yield Damage("a mark names a stream that is not in the journal", id=message_id)
 
 
 def _turns(sql: Statements) -> Iterable[Damage]:
     return [
-        Damage(f"it holds {found} messages where there were {count}", session_id, turn_id)
+        Damage(f"it holds {found} messages instead of {count}", session_id, turn_id)
         for session_id, turn_id, count, found in sql.rows("miscounted_turns", {})
     ]
 
 
 def _prompts_and_blobs(sql: Statements) -> Iterator[Damage]:
-    """System prompts and blobs are what their digests say."""
+    """Check system prompts and blobs against their digests."""
     for digest, body in sql.rows("load_prompts", {}):
         if sha256(body).hexdigest() != digest:
-            yield Damage("a system prompt is not what its digest says", id=digest)
+            yield Damage("a system prompt does not match its digest", id=digest)
     for (digest,) in sql.rows("load_blob_digests", {}):
         row = sql.first("find_blob", {"sha256": digest})
         if row is None or sha256(row[2]).hexdigest() != digest:
-            yield Damage("a blob is not what its digest says", id=digest)
+            yield Damage("a blob does not match its digest", id=digest)
 
 
 def _triggers(sql: Statements) -> Iterator[Damage]:
-    """Every schedule and every webhook can be read."""
+    """Check that every schedule and webhook can be decoded."""
     for name, read in (("list_schedules", triggers.to_schedule), ("list_webhooks", triggers.to_webhook)):
         for row in sql.rows(name, {}):
             try:
@@ -144,5 +144,5 @@ def _triggers(sql: Statements) -> Iterator[Damage]:
                 yield Damage(str(error), id=row[0])
 
 
-LOOKS: Final[tuple[Look, ...]] = (_journal, _turns, _prompts_and_blobs, _triggers, untaken_sessions)
-"""At what every SQL store holds."""
+CHECKS: Final[tuple[Check, ...]] = (_journal, _turns, _prompts_and_blobs, _triggers, unadopted_sessions)
+"""The checks that apply to every SQL store."""

@@ -1,7 +1,7 @@
 """Conversations on a SQL engine. Each method runs inside one read transaction, ``sql``, and so sees one state.
 
-A message whose stream is in flight is read as its stored parts plus the chunks the journal holds above its mark,
-in the same snapshot; so a reader in another process sees all that was acknowledged, and nothing is written.
+A message whose stream is in flight is read as its stored parts plus the chunks the journal holds above its mark, in the
+same state; so a reader in another process sees everything that was acknowledged, and nothing is written.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class SqlConversations(SqlLists):
         reader, kept_lines = lines.LineReader(sql, session_id, keep_damaged=keep_damaged), self._reads.lines
         if reader.state is None:
             return None
-        is_kept = kept and kept_lines is not None and kept_lines.holds(session_id)
-        if near and self._reads.on_spot and not is_kept:
+        is_cached = kept and kept_lines is not None and kept_lines.holds(session_id)
+        if near and self._reads.on_spot and not is_cached:
             raise TooLong
-        if near and not is_kept and has_longer_view(sql, session_id, turns):
+        if near and not is_cached and has_longer_view(sql, session_id, turns):
             return None
         if kept and keep_damaged and turns is None and kept_lines is not None:
             return reader.kept_view(kept_lines)
@@ -178,7 +178,7 @@ class SqlConversations(SqlLists):
     def find_prompt(self, sql: Statements, digest: str) -> str | None:
         row = sql.first("find_prompt", {"digest": digest})
         if row is not None and hashlib.sha256(row[0].encode("utf-8", "surrogatepass")).hexdigest() != digest:
-            raise RowUndecodable("a system prompt is damaged: it is not what its digest says", digest=digest)
+            raise RowUndecodable("a system prompt is damaged: it does not match its digest", digest=digest)
         return row[0] if row else None
 
     @reading
@@ -189,7 +189,7 @@ class SqlConversations(SqlLists):
         if row is None:
             row = sql.first("find_linked_blob", {"sha256": sha256})
         if row is not None and hashlib.sha256(row[2]).hexdigest() != sha256:
-            raise RowUndecodable("a blob is damaged: it is not what its digest says", sha256=sha256)
+            raise RowUndecodable("a blob is damaged: it does not match its digest", sha256=sha256)
         return Blob(*row) if row else None
 
     @reading

@@ -1,6 +1,6 @@
-"""Copying a line in SQL: what a :class:`CopyLine` says, carried out in the transaction that is open.
+"""Copying a line in SQL: applying a :class:`CopyLine` in the open transaction.
 
-The turns of a run are found by a walk up from its last one, and nothing of them leaves the database.
+The turns of a run are found by walking up from its last one; they never leave the database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from clew.errors import InternalError, RowUndecodable
 from clew.store.copies import PlacedRun, plan_copy
 from clew.store.sql import rows
-from clew.store.sql.lines import LOST
+from clew.store.sql.lines import LOST_MESSAGES
 from clew.store.sql.statements import Statements
 from clew.store.unit import CopyLine
 from clew.transcript.damage import seal_of
@@ -24,9 +24,9 @@ __all__ = ["copy_line"]
 def copy_line(
     sql: Statements, session_id: str, write: CopyLine, minted: str, note: Callable[[Iterable[str]], None]
 ) -> None:
-    """Fill a session with a line of another. ``minted`` is what ids of parts are made of.
+    """Fill a session with a line of another. ``minted`` is the id from which ids of parts are derived.
 
-    ``note`` is given the messages of the copy, which are fetched only if it asks for them.
+    ``note`` receives the ids of the copied messages, which are fetched only if it iterates over them.
     """
     plan = plan_copy(session_id, write)
     params = {"session_id": session_id, "source": write.source_session_id}
@@ -54,21 +54,27 @@ def _copied_ids(sql: Statements) -> Iterator[str]:
 
 
 def _copy_run(sql: Statements, params: Mapping[str, Any], placed: PlacedRun) -> int:
-    """Add the turns of a run, and note the messages to copy for it; how many there are."""
+    """Insert the turns of a run, and add its messages to those to copy; return how many there are."""
     run, parent = placed
-    above = (parent.id, parent.compaction_turn_id) if parent is not None else (None, None)
-    asked = {**params, **msgspec.structs.asdict(run), "parent": above[0], "compaction": above[1], "depth": placed.depth}
+    parent_ids = (parent.id, parent.compaction_turn_id) if parent is not None else (None, None)
+    run_params = {
+        **params,
+        **msgspec.structs.asdict(run),
+        "parent": parent_ids[0],
+        "compaction": parent_ids[1],
+        "depth": placed.depth,
+    }
     sql.run("empty_copied_turns", {})
-    if sql.run("add_copied_turns", asked) != run.count or sql.run("copy_turns", asked) != run.count:
-        raise InternalError("a run of turns cannot be copied as it is", turn_id=run.through)
-    held, found = sql.first("count_copied", {}), sql.run("add_copied_run", asked)
+    if sql.run("add_copied_turns", run_params) != run.count or sql.run("copy_turns", run_params) != run.count:
+        raise InternalError("these turns cannot be copied in bulk", turn_id=run.through)
+    held, found = sql.first("count_copied", {}), sql.run("add_copied_run", run_params)
     if held != (found,):
-        raise RowUndecodable(LOST, session_id=params["source"], turn_id=run.through)
+        raise RowUndecodable(LOST_MESSAGES, session_id=params["source"], turn_id=run.through)
     return found
 
 
 def _seal_copies(sql: Statements, session_id: str) -> None:
-    """Nobody writes into the copy of what another program may still write into."""
+    """Seal the copies of messages that another program may still change: the copies do not change any more."""
     for (message_id,) in sql.rows("copied_growing", {}):
         found = sorted(sql.rows("load_parts_by_message", {"ids": rows.encode([message_id])}), key=lambda row: row[2])
         digest = seal_of(rows.to_part(row, keep_damaged=True).data for row in found)

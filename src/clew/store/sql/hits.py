@@ -1,4 +1,4 @@
-"""Hits of a search in SQL: rows as values, and which of them are of messages that are damaged."""
+"""Search hits in SQL: converting rows, and marking hits in damaged messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["mark_damaged", "to_hit"]
 
 
 def to_hit(row: tuple[Any, ...], snippet: str) -> SearchHit:
-    """From the ids of session, message and part, the message's role, time and metadata, the session's metadata."""
+    """Convert a row: ids of session, message and part, the message's role, time and metadata, the session's
+    metadata."""
     session_id, message_id, part_id, role, created_at, message_json, session_json = row
     title = _metadata(session_json).get("title")
     return SearchHit(
@@ -32,18 +33,18 @@ def to_hit(row: tuple[Any, ...], snippet: str) -> SearchHit:
 
 
 def mark_damaged(sql: Statements, hits: Iterable[SearchHit]) -> tuple[SearchHit, ...]:
-    """The same, those of damaged messages marked."""
+    """Return the hits with those in damaged messages marked."""
     hits = tuple(hits)
-    held: dict[str, set[str]] = {}
+    by_session: dict[str, set[str]] = {}
     for hit in hits:
-        held.setdefault(hit.session_id, set()).add(hit.message_id)
-    read = [MessageReader(sql).load(id_, wanted, keep_damaged=True) for id_, wanted in held.items()]
-    damaged = {row.id for messages in read for row in messages.values() if row.damage is not None}
+        by_session.setdefault(hit.session_id, set()).add(hit.message_id)
+    loaded = [MessageReader(sql).load(id_, wanted, keep_damaged=True) for id_, wanted in by_session.items()]
+    damaged = {row.id for messages in loaded for row in messages.values() if row.damage is not None}
     return tuple(replace(hit, snippet=f"[damaged] {hit.snippet}") if hit.message_id in damaged else hit for hit in hits)
 
 
 def _metadata(text: str) -> dict[str, Any]:
-    """A damaged row costs what it would have said, not the page."""
+    """Decode metadata; a damaged row loses its metadata but does not fail the page."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

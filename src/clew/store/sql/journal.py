@@ -1,8 +1,8 @@
-"""The journal's bookkeeping: which rows hold which streams, how far each stream is folded, and which rows may go.
+"""The journal's bookkeeping: which rows hold which streams, how far each stream is folded, and which rows can be
+removed.
 
-One journal row is written per commit, with the chunks of every stream that were accepted in it. The book is kept
-by the writer, in memory, beside the rows; when a transaction is rolled back it is read again from them. What rows call
-a stream is the business of :mod:`clew.store.sql.marks`.
+Each commit writes one journal row with the chunks of every stream that it accepted. The writer keeps the book in
+memory; after a rollback it is read again from the rows. :mod:`clew.store.sql.marks` defines how rows name streams.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["JournalBook", "JournalLine", "Tail", "decode_entries", "read_tails",
 
 
 JournalLine = tuple[int, bytes, int | None]
-"""A row as it is stored: its number, its text, its checksum; rows of older files have none."""
+"""A stored row: its number, text and checksum; rows of older files have no checksum."""
 
 
 class Tail(msgspec.Struct):
-    """What the journal holds of a stream above its mark, as far as it goes on without a gap.
+    """The journalled chunks of a stream above its mark, up to the first gap.
 
-    ``last`` is the highest number that was seen of it; ``damage`` says why there may have been more.
+    ``last`` is the highest number found; ``damage`` says why there may have been more entries.
     """
 
     entries: list[JournalEntry]
@@ -42,12 +42,12 @@ class Tail(msgspec.Struct):
 
 
 def row_crc(n: int, data: bytes) -> int:
-    """The checksum of a row, its number included."""
+    """Return the checksum of a row, its number included."""
     return crc32(data, n & 0xFFFFFFFF)
 
 
 def _split(line: JournalLine) -> dict[str, list[EncodedRow]]:
-    """A journal row as its streams' entries, by what it calls them, their chunks not decoded."""
+    """Split a journal row into the entries of its streams by name, without decoding chunks."""
     n, data, crc = line
     streams: dict[str, list[EncodedRow]] = {}
     try:
@@ -56,7 +56,7 @@ def _split(line: JournalLine) -> dict[str, list[EncodedRow]]:
         for row in split_rows(data):
             streams.setdefault(row.stream, []).append(row)
     except (msgspec.DecodeError, RowUndecodable, TypeError, ValueError) as error:
-        raise RowUndecodable(f"row {n} of the journal is not readable: {error}", row=n) from error
+        raise RowUndecodable(f"row {n} of the journal cannot be decoded: {error}", row=n) from error
     return streams
 
 
@@ -64,30 +64,31 @@ def _entries(n: int, encoded: Iterable[EncodedRow]) -> list[JournalEntry]:
     try:
         return [JournalEntry(row.n, row.part, parse_row(row)) for row in encoded]
     except (msgspec.DecodeError, IllegalChunk, TypeError, ValueError) as error:
-        raise RowUndecodable(f"row {n} of the journal is not readable: {error}", row=n) from error
+        raise RowUndecodable(f"row {n} of the journal cannot be decoded: {error}", row=n) from error
 
 
 def decode_entries(line: JournalLine) -> dict[str, list[JournalEntry]]:
-    """A journal row as its streams' chunks, by what it calls them."""
+    """Decode a journal row into the chunks of its streams, by name."""
     return {name: _entries(line[0], encoded) for name, encoded in _split(line).items()}
 
 
 def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: Ending | None = None) -> dict[str, Tail]:
-    """What the journal holds of the streams that have a mark; with ``ending`` of those that have none, too.
+    """Return what the journal holds of the streams with a mark; with ``ending`` also of those without.
 
-    A row that does not read costs what it held: a stream ends before the first number that is missing. Which streams
-    were in it nobody knows, so every one that was not heard of again may have lost its end there. Chunks of other
-    streams are passed over as they stand.
+    A row that cannot be decoded loses its content: a stream ends before the first missing number. Which streams were in
+    the row is unknown, so every stream that does not appear in a later row may have lost its end. Chunks of other
+    streams are skipped without decoding.
     """
     known = {mark.message_id: mark for mark in marks}
     names = streams_by_name(known.values())
     tails = {mark.message_id: Tail([], mark.folded_through) for mark in known.values()}
-    # What a damaged mark may have called its stream: nothing is put to that, but it tells how far the stream went.
-    perhaps: dict[str, str] = {}
+    # The names that a stream with a damaged mark may have. No chunks are assigned by them, but they show how far the
+    # stream went.
+    possible_names: dict[str, str] = {}
     for id_, mark in known.items():
         if not mark.is_sound:
             tails[id_].damage = _DAMAGED_MARK
-            perhaps |= {id_: id_, short_name(id_) or id_: id_}
+            possible_names |= {id_: id_, short_name(id_) or id_: id_}
     strays: dict[str, int] = {}
     for line in lines:
         try:
@@ -95,35 +96,35 @@ def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], ending: Endi
             found = {name: _entries(line[0], streams[name]) for name in streams.keys() & names.keys()}
         except RowUndecodable:
             for tail in tails.values():
-                tail.damage = tail.damage or _MAYBE
+                tail.damage = tail.damage or _MAY_HAVE_GAP
             continue
         for name, entries in found.items():
             _extend(tails[names[name]], known[names[name]], entries)
         for name in streams.keys() - names.keys():
             strays[name] = max(strays.get(name, 0), streams[name][-1].n)
-    for name in strays.keys() & perhaps.keys():
-        tails[perhaps[name]].last = max(tails[perhaps[name]].last, strays[name])
+    for name in strays.keys() & possible_names.keys():
+        tails[possible_names[name]].last = max(tails[possible_names[name]].last, strays[name])
     for name, message_ids in messages_of(strays, known, ending).items() if ending is not None else ():
         for id_ in message_ids:
             tail = tails.setdefault(id_, Tail([], 0, "its mark in the journal is lost, and its end with it"))
-            if not tail.entries:  # else it goes by its whole id, and the stray is another one's
+            if not tail.entries:  # else it uses its whole id, and the name is another stream's
                 tail.last = max(tail.last, strays[name])
                 tail.damage = tail.damage or _DAMAGED_MARK
     return {id_: tail for id_, tail in tails.items() if tail.entries or tail.damage}
 
 
 _DAMAGED_MARK: Final = "its mark in the journal is damaged: what came after its stored parts is lost"
-_MAYBE: Final = "a row of the journal is not readable: it may have lost its end"
-_GAP: Final = "a row of the journal is not readable: it has lost its end"
+_MAY_HAVE_GAP: Final = "a row of the journal cannot be decoded: this stream may have lost its end"
+_GAP: Final = "a row of the journal cannot be decoded: this stream has lost its end"
 
 
 def _extend(tail: Tail, mark: Mark, entries: Sequence[JournalEntry]) -> None:
     above = [entry for entry in entries if entry.n > mark.folded_through]
     if not above:
         return
-    # Marks of older files do not say where a stream begins in the journal.
+    # Marks of older files do not record where a stream begins in the journal.
     begins = not tail.entries and mark.crc is None and mark.folded_through == 0
-    if tail.damage not in (None, _MAYBE):
+    if tail.damage not in (None, _MAY_HAVE_GAP):
         tail.last = max(tail.last, above[-1].n)
         return
     if above[0].n != tail.last + 1 and not begins:
@@ -134,18 +135,18 @@ def _extend(tail: Tail, mark: Mark, entries: Sequence[JournalEntry]) -> None:
     tail.last = above[-1].n
 
 
-_MOST_FINISHED: Final = 1_024
+_MAX_FINISHED: Final = 1_024
 
 
 class _Row(msgspec.Struct):
-    """A journal row as the book knows it: all its streams, and the last chunk of those not past it yet."""
+    """A journal row in the book: all its streams, and the last chunk of those not folded past it yet."""
 
     members: tuple[str, ...]
     waiting: dict[str, int]
 
 
 class JournalBook:
-    """What the writer knows of the journal between two commits, and what the commit under way adds to it."""
+    """The writer's knowledge of the journal between two commits, and the additions of the current commit."""
 
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = {}
@@ -153,8 +154,8 @@ class JournalBook:
         self._rows_of: dict[str, deque[int]] = {}
         self._session_of: dict[str, str] = {}
         self._name_of: dict[str, str] = {}
-        self._taken: set[str] = set()
-        """Names that rows hold, or marks: none is given to another stream."""
+        self._used_names: set[str] = set()
+        """Names used by rows or marks; none is given to another stream."""
         self._accepted: dict[str, list[JournalEntry]] = {}
         self._accepted_session: dict[str, str] = {}
         self._passed: dict[str, int] = {}
@@ -164,16 +165,16 @@ class JournalBook:
         self.__init__()  # type: ignore[misc]
         sessions = {id_: mark.session_id for id_, mark in marks.items()}
         names = {name: [id_] for name, id_ in streams_by_name(marks.values()).items()}
-        held = [(line[0], self._last_of(line)) for line in lines]
-        strays = {name for _, last in held for name in last or () if name not in names}
+        last_numbers = [(line[0], self._last_of(line)) for line in lines]
+        strays = {name for _, last in last_numbers for name in last or () if name not in names}
         for name, ids in messages_of(strays, marks, ending).items():
-            # One that is of no message any more is known by itself.
+            # A name that belongs to no existing message stands for itself.
             names[name] = ids or [name]
-        self._taken.update(names)
+        self._used_names.update(names)
         self._name_of = {ids[0]: name for name, ids in names.items() if len(ids) == 1}
-        for n, by_name in held:
+        for n, by_name in last_numbers:
             if by_name is None:
-                # It goes once every stream that may have been in it was folded, which recovery does.
+                # It is removed once every stream that may be in it is folded, which recovery does.
                 last = dict.fromkeys(marks, 0)
                 waiting = dict(last)
             else:
@@ -182,7 +183,7 @@ class JournalBook:
             self._add(n, tuple(last), waiting, {id_: sessions[id_] for id_ in last if id_ in sessions})
 
     def _last_of(self, line: JournalLine) -> dict[str, int] | None:
-        """The last number of each stream in a row, by what it is called there; None: the row does not read."""
+        """Return the last number of each stream in a row, by name; None when the row cannot be decoded."""
         try:
             return {name: encoded[-1].n for name, encoded in _split(line).items()}
         except RowUndecodable as error:
@@ -200,45 +201,45 @@ class JournalBook:
     # While a transaction runs
 
     def knows(self, message_id: str) -> bool:
-        """Whether a row holds chunks of this stream, so that its message was looked up before."""
+        """Return whether a row holds chunks of this stream, so that its message was looked up before."""
         return message_id in self._rows_of
 
     def name(self, message_id: str) -> str:
-        """What rows call this stream."""
+        """Return the name of this stream in rows."""
         name = self._name_of.get(message_id)
         if name is None:
             short = short_name(message_id)
-            name = message_id if short is None or short in self._taken else short
+            name = message_id if short is None or short in self._used_names else short
             self._name_of[message_id] = name
-            self._taken.add(name)
+            self._used_names.add(name)
         return name
 
     def accept(self, session_id: str, message_id: str, entries: Sequence[JournalEntry]) -> None:
-        """Chunks of a unit whose guards hold: they go into this commit's row."""
+        """Add the chunks of a unit whose guards hold to this commit's row."""
         self._accepted.setdefault(message_id, []).extend(entries)
         self._accepted_session[message_id] = session_id
 
     def fold(self, message_id: str, through: int) -> bool:
-        """The stream's parts hold everything through this chunk. True when its mark must be stored for it."""
+        """Record that the stream's parts hold everything through this chunk. Return whether its mark must be stored."""
         self._passed[message_id] = through
         entries = self._accepted.get(message_id)
         if entries:
-            kept = [entry for entry in entries if entry.n > through]
-            if kept:
-                self._accepted[message_id] = kept
+            remaining = [entry for entry in entries if entry.n > through]
+            if remaining:
+                self._accepted[message_id] = remaining
             else:
                 del self._accepted[message_id]
         return message_id in self._rows_of
 
     def forget(self, session_id: str) -> tuple[list[str], list[int]]:
-        """A session goes: its streams, and the journal rows that hold chunks of them."""
+        """Remove a session; return its streams, and the journal rows that hold chunks of them."""
         gone = [id_ for id_, owner in self._session_of.items() if owner == session_id]
         for message_id in [id_ for id_, owner in self._accepted_session.items() if owner == session_id]:
             self._accepted.pop(message_id, None)
         return gone, sorted({n for message_id in gone for n in self._rows_of.get(message_id, ())})
 
     def strike(self, n: int, message_ids: Iterable[str]) -> bool:
-        """Row ``n`` no longer holds these streams. True when others still wait for it."""
+        """Remove these streams from row ``n``. Return whether other streams still need it."""
         row = self._rows[n]
         gone = set(message_ids)
         row.members = tuple(id_ for id_ in row.members if id_ not in gone)
@@ -248,12 +249,12 @@ class JournalBook:
         return bool(row.waiting)
 
     def remove(self, n: int) -> list[str]:
-        """Row ``n`` goes; the streams that no other row holds, whose marks may go with it."""
+        """Remove row ``n``; return the streams that no other row holds, whose marks can be removed too."""
         self._finished.discard(n)
         return [message_id for message_id in self._rows.pop(n).members if self._leave(message_id, n)]
 
     def _leave(self, message_id: str, n: int) -> bool:
-        """The stream left row ``n``; True when that was its last one."""
+        """Remove the stream from row ``n``; return whether that was its last row."""
         rows = self._rows_of.get(message_id)
         if rows is None:
             return False
@@ -263,28 +264,28 @@ class JournalBook:
             return False
         del self._rows_of[message_id]
         self._session_of.pop(message_id, None)
-        self._taken.discard(self._name_of.pop(message_id, message_id))
+        self._used_names.discard(self._name_of.pop(message_id, message_id))
         return True
 
     # Before the commit
 
     @property
     def accepted(self) -> Mapping[str, Sequence[JournalEntry]]:
-        """The chunks of the row that this commit adds, by message."""
+        """Return the chunks of the row that this commit adds, by message."""
         return self._accepted
 
     @property
     def passed(self) -> Mapping[str, int]:
-        """Through where this commit folds streams."""
+        """Return how far this commit folds streams."""
         return self._passed
 
     @property
     def is_untouched(self) -> bool:
-        """Whether this commit neither adds chunks nor folds any, and no row waits to be taken away."""
+        """Return whether this commit neither adds nor folds chunks, and no row is waiting to be removed."""
         return not (self._accepted or self._passed or self._finished)
 
     def row(self, n: int) -> tuple[bytes, list[Mark]] | None:
-        """The row that commit ``n`` adds: its text, and the marks of the streams that are new to the journal."""
+        """Return the row that commit ``n`` adds: its text, and the marks of the streams that are new to the journal."""
         if not self._accepted:
             return None
         names = self._name_of
@@ -293,7 +294,7 @@ class JournalBook:
             for message_id, entries in self._accepted.items()
             for entry in entries
         ]
-        # Everything before the first chunk that is journalled stands in the parts.
+        # The parts hold everything before the first journalled chunk.
         begins = {id_: entries[0].n - 1 for id_, entries in self._accepted.items() if id_ not in self._rows_of}
         new = [Mark(id_, self._accepted_session[id_], at, mark_crc(id_, at, names[id_])) for id_, at in begins.items()]
         waiting = {message_id: entries[-1].n for message_id, entries in self._accepted.items()}
@@ -301,10 +302,10 @@ class JournalBook:
         return encode_rows(rows), new
 
     def done(self) -> tuple[list[tuple[int, int]], list[str]]:
-        """What goes with this commit: journal rows, as ranges, and marks of streams no row holds any more.
+        """Return what this commit removes: journal rows, as ranges, and marks of streams that no row holds any more.
 
-        Rows go from the first on, as far as nobody needs them: one taken out between others would have its page written
-        now and with each of its neighbours again. Where one stream holds up many, they go from between.
+        Rows are removed from the first one on, up to one still needed: removing one in between would write its page
+        now, and again with each of its neighbours. When one stream blocks many rows, those in between are removed too.
         """
         for message_id, through in self._passed.items():
             for n in self._rows_of.get(message_id, ()):
@@ -313,7 +314,7 @@ class JournalBook:
                     del waiting[message_id]
                     if not waiting:
                         self._finished.add(n)
-        if len(self._finished) > _MOST_FINISHED:
+        if len(self._finished) > _MAX_FINISHED:
             finished = sorted(self._finished)
         else:
             finished = list(itertools.takewhile(self._finished.__contains__, self._rows)) if self._finished else []

@@ -1,4 +1,4 @@
-"""Lines as they are read: the path of turns up from an end, with their messages, held against what was stored."""
+"""Reading lines: the path of turns up from an end, with their messages, checked against what was stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.store.lines import view_line
 from clew.store.paths import PathTurn
 from clew.store.sql import rows
 from clew.store.sql.kept_lines import KeptLine, KeptLines
-from clew.store.sql.messages import MessageReader, stand_in
+from clew.store.sql.messages import MessageReader, placeholder
 from clew.store.sql.statements import Statements
 from clew.transcript.damage import MISSING
 from clew.transcript.line import LineTurn, end_of_line
@@ -26,7 +26,7 @@ from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Tree, Turn
 
 __all__ = [
-    "LOST",
+    "LOST_MESSAGES",
     "LineReader",
     "find_holders",
     "load_calls",
@@ -38,10 +38,10 @@ __all__ = [
     "with_links",
 ]
 
-_Held: TypeAlias = tuple[dict[str, list[tuple[str, int]]], list[rows.Row]]
-"""The messages of turns, each with its place, and their rows with their seals as far as they are there."""
+_HeldMessages: TypeAlias = tuple[dict[str, list[tuple[str, int]]], list[rows.Row]]
+"""The messages of turns with their positions, and the rows of those that exist, with their seals."""
 
-LOST: Final = "this turn does not hold the messages it held: some are missing, or out of place"
+LOST_MESSAGES: Final = "some messages of this turn are missing or out of order"
 
 
 def load_state(sql: Statements, session_id: str) -> SessionState:
@@ -57,7 +57,7 @@ def load_tree(sql: Statements, session_id: str) -> Tree:
         links.setdefault(turn_id, []).append(message_id)
     for row in found:
         if len(links.get(row[0], ())) != row[11]:
-            raise RowUndecodable(LOST, session_id=session_id, turn_id=row[0])
+            raise RowUndecodable(LOST_MESSAGES, session_id=session_id, turn_id=row[0])
     return Tree(
         state.head_turn_id,
         state.open_turn_id,
@@ -71,8 +71,8 @@ def load_path(
     sql: Statements, session_id: str, turn_id: str | None, turns: int | None, depth: int
 ) -> tuple[PathTurn, ...]:
     """See ``Conversations.load_path``."""
-    asked = {"id": turn_id, "session_id": session_id, "depth": depth, "turns": ALL if turns is None else turns}
-    found = list(sql.rows("load_path", asked))
+    params = {"id": turn_id, "session_id": session_id, "depth": depth, "turns": ALL if turns is None else turns}
+    found = list(sql.rows("load_path", params))
     found.reverse()
     path = with_links(sql, session_id, found)
     through_root = turns is None and depth == 0
@@ -81,21 +81,21 @@ def load_path(
 
 
 def with_links(sql: Statements, session_id: str, found: Sequence[rows.Row]) -> tuple[PathTurn, ...]:
-    """Turns from their columns, which the number of messages they hold comes behind, with those."""
+    """Convert turn columns, followed by the number of messages they hold, to turns with their messages."""
     links: dict[str, list[str]] = {row[0]: [] for row in found}
     for turn_id, message_id, _ in sql.rows("load_links_of_turns", {"ids": rows.encode(list(links))}):
         links[turn_id].append(message_id)
     for row in found:
         if len(links[row[0]]) != row[11]:
-            raise RowUndecodable(LOST, session_id=session_id, turn_id=row[0])
+            raise RowUndecodable(LOST_MESSAGES, session_id=session_id, turn_id=row[0])
     return tuple(PathTurn(rows.to_turn(row), tuple(links[row[0]])) for row in found)
 
 
 def find_holders(sql: Statements, session_id: str, message_id: str) -> list[rows.Row]:
     """Return the turns that hold a message: their columns, the number of messages they hold, and its position.
 
-    A message that is there and that no turn holds, by the index, is looked for in all turns of the session: the index
-    may be damaged, and what it hides would be left out of the line.
+    An existing message that no turn holds according to the index is searched in all turns of the session: the index may
+    be damaged, and the line would lack the message.
     """
     found: list[rows.Row] = list(sql.rows("holders_of", {"message_id": message_id, "session_id": session_id}))
     if found or sql.first("find_message", {"id": message_id, "session_id": session_id}) is None:
@@ -107,7 +107,7 @@ def find_holders(sql: Statements, session_id: str, message_id: str) -> list[rows
 
 
 def rewinds(sql: Statements, session_id: str) -> Iterator[HeadMove]:
-    """Moves that are a rewind or undo one, newest first, read as they are asked for."""
+    """Yield the moves that rewind or undo a rewind, newest first, reading more as needed."""
     before = ALL
     while found := list(sql.rows("rewinds_before", {"id": session_id, "before": before})):
         yield from (HeadMove(*row) for row in found)
@@ -119,7 +119,7 @@ def load_pruned(sql: Statements, session_id: str, messages: Collection[str] | No
         return tuple(Pruned(*row) for row in sql.rows("load_pruned", {"id": session_id}))
     newest = sql.first("newest_prune", {"id": session_id})
     if newest is None or not newest[0]:
-        # As of most sessions, and sooner found out than for each message.
+        # True of most sessions, and faster to find out than for each message.
         return ()
     params = {"id": session_id, "ids": rows.encode(sorted(messages))}
     return tuple(Pruned(*row) for row in sql.rows("load_pruned_of_messages", params))
@@ -140,13 +140,13 @@ class LineReader:
     def load(
         self, through: str | None, turns: int | None, back_to_message: str | None, *, viewed: bool = False
     ) -> LineSlice:
-        """See ``Conversations.load_line``, and ``find_view`` for what is ``viewed``."""
+        """See ``Conversations.load_line``, and ``find_view`` for ``viewed``."""
         session_id = self._session_id
         end = through or self._end
         whole = turns is None and back_to_message is None
         depth = 0 if back_to_message is None else self._holder_depth(end, back_to_message) or 0
         params = {"id": end, "session_id": session_id, "depth": depth, "turns": ALL if turns is None else turns}
-        held: _Held | None = None
+        held: _HeldMessages | None = None
         if whole:
             found = self._whole_path(end)
         elif viewed:
@@ -161,7 +161,8 @@ class LineReader:
         return LineSlice(self._with_messages(path, counts, whole=whole, viewed=viewed, held=held), complete)
 
     def _whole_path(self, end: str | None) -> list[tuple[Any, ...]]:
-        """The rows of the turns from the end up. One after the other they cost more than all of the session at once."""
+        """Return the rows of the turns from the end up. Reading the whole session at once is faster than one turn at a
+        time."""
         found = {row[0]: row for row in self._sql.rows("load_turns", {"id": self._session_id})}
         path: list[tuple[Any, ...]] = []
         while end is not None and (row := found.pop(end, None)) is not None:
@@ -169,8 +170,8 @@ class LineReader:
             end = row[2]
         return path
 
-    def _viewed_path(self, params: rows.Params) -> tuple[list[tuple[Any, ...]], _Held]:
-        """The rows of the turns from the end up, and what they hold, by one statement."""
+    def _viewed_path(self, params: rows.Params) -> tuple[list[tuple[Any, ...]], _HeldMessages]:
+        """Return the rows of the turns from the end up, and their messages, by one statement."""
         found: list[tuple[Any, ...]] = []
         links: dict[str, list[tuple[str, int]]] = {}
         heads: list[rows.Row] = []
@@ -181,7 +182,7 @@ class LineReader:
                 found.append(row)
             position, message_id = row[12], row[13]
             if position is not None:
-                # A place that is damaged may be no number; it stands behind those that are, and is told of below.
+                # A damaged position may not be a number; it sorts after those that are, and is reported below.
                 if named and type(position) is int and named[-1][1] > position:
                     raise InternalError("the messages of a turn are read out of order", turn_id=row[0])
                 named.append((message_id, position))
@@ -198,9 +199,15 @@ class LineReader:
         return links
 
     def _with_messages(
-        self, path: Sequence[Turn], counts: Sequence[int], *, whole: bool, viewed: bool, held: _Held | None = None
+        self,
+        path: Sequence[Turn],
+        counts: Sequence[int],
+        *,
+        whole: bool,
+        viewed: bool,
+        held: _HeldMessages | None = None,
     ) -> tuple[LineTurn, ...]:
-        """The turns with their messages, of which each held so many when it was written last."""
+        """Return the turns with their messages; ``counts`` is how many each held when it was last written."""
         session_id = self._session_id
         links, heads = held or (self._links(path, whole=whole), None)
         wanted = {message_id for named in links.values() for message_id, _ in named}
@@ -210,30 +217,30 @@ class LineReader:
         else:
             messages = reader.load(session_id, wanted, whole=whole, keep_damaged=self._keep_damaged)
         line: list[LineTurn] = []
-        places = [*range(max(counts, default=0))]
+        positions = [*range(max(counts, default=0))]
         for turn, count in zip(path, counts, strict=True):
             named = links[turn.id]
             there = tuple([messages[message_id] for message_id, _ in named if message_id in messages])
-            if self._keep_damaged and len(there) == count and [place for _, place in named] == places[:count]:
+            if self._keep_damaged and len(there) == count and [index for _, index in named] == positions[:count]:
                 line.append(LineTurn(turn, there))
                 continue
-            kept = [
+            entries = [
                 messages.get(message_id)
-                or stand_in(message_id, session_id, "assistant" if position else "user", turn.created_at, MISSING)
+                or placeholder(message_id, session_id, "assistant" if position else "user", turn.created_at, MISSING)
                 for message_id, position in named
             ]
-            # Positions are in order and none comes twice: as many as there were, the first and the last in place.
+            # Positions are ordered and unique: the count and the first and last position prove that all are there.
             if len(named) != count or (named and (named[0][1], named[-1][1]) != (0, count - 1)):
-                kept.append(stand_in(turn.id, session_id, "assistant", turn.created_at, LOST))
-            lost = None if self._keep_damaged else next((one for one in kept if one.damage is not None), None)
+                entries.append(placeholder(turn.id, session_id, "assistant", turn.created_at, LOST_MESSAGES))
+            lost = None if self._keep_damaged else next((one for one in entries if one.damage is not None), None)
             if lost is not None:
                 raise RowUndecodable(
-                    f"a turn holds a message that cannot be had: {lost.damage}",
+                    f"a turn holds a message that cannot be read: {lost.damage}",
                     session_id=session_id,
                     turn_id=turn.id,
                     message_id=lost.id,
                 )
-            line.append(LineTurn(turn, tuple(kept)))
+            line.append(LineTurn(turn, tuple(entries)))
         return tuple(line)
 
     def view(self, turns: int | None) -> LineSlice:
@@ -245,36 +252,37 @@ class LineReader:
         return replace(line, pruned=load_pruned(self._sql, self._session_id))
 
     def kept_view(self, lines: KeptLines) -> LineSlice:
-        """The same, of which no more is read than is not kept, or was touched since; it is kept in turn."""
+        """Return the view, reading only what is not cached or has changed since, and cache it."""
         commits = self._sql.first("get_commits", {})
         commit = commits[0] if commits else -1
         known = lines.find(self._session_id, commit)
-        line = self._renewed(known) if known is not None else None
+        line = self._extend_cached(known) if known is not None else None
         if line is None:
             line = self.view(None)
         lines.keep(self._session_id, commit, line, known)
         return line
 
-    def _renewed(self, known: KeptLine) -> LineSlice | None:
-        """What was kept as far down as the line still goes, and what it goes on with; None where it is another one."""
+    def _extend_cached(self, known: KeptLine) -> LineSlice | None:
+        """Return the cached line as far as it still matches, extended by the new turns; None when the line is another
+        one."""
         clean, top = known.untouched, known.turns[0].turn.depth if known.turns else 0
-        # Most often one turn has come since, or none.
-        for most in (2, 64, 1024, ALL) if clean else ():
-            params = {"id": self._end, "session_id": self._session_id, "depth": top, "turns": most}
+        # Usually there is one new turn, or none.
+        for limit in (2, 64, 1024, ALL) if clean else ():
+            params = {"id": self._end, "session_id": self._session_id, "depth": top, "turns": limit}
             found = list(self._sql.rows("load_path", params))
             path = [rows.to_turn(row) for row in found]
             if not path or path[0].compaction_turn_id != known.compaction_turn_id:
                 return None
             for new, turn in enumerate(path):
-                place = turn.depth - top
-                if 0 <= place < clean and known.turns[place].turn.id == turn.id:
+                index = turn.depth - top
+                if 0 <= index < clean and known.turns[index].turn.id == turn.id:
                     path, counts = path[new::-1], [row[11] for row in found[:new]][::-1]
                     _check_path(self._session_id, self._end, path, through_root=False)
                     below = self._with_messages(path[1:], counts, whole=False, viewed=True)
                     pruned = known.known_pruned
                     pruned = load_pruned(self._sql, self._session_id) if pruned is None else pruned
-                    return LineSlice((*known.turns[: place + 1], *below), complete=True, pruned=pruned)
-            if len(path) < most:
+                    return LineSlice((*known.turns[: index + 1], *below), complete=True, pruned=pruned)
+            if len(path) < limit:
                 return None
         return None
 
@@ -285,16 +293,16 @@ class LineReader:
 
     @functools.cached_property
     def _end(self) -> str | None:
-        """Where the line ends."""
+        """Return the turn where the line ends."""
         state = self.state or SessionState()
         moved = self._sql.first("last_move", {"id": self._session_id})
         if state.head_turn_id != (moved[0] if moved else None):
-            what = "the session does not point where its head was moved last"
+            what = "the session's head differs from its last move"
             raise RowUndecodable(what, session_id=self._session_id)
         return end_of_line(state.head_turn_id, state.open_turn_id)
 
     def _holder_depth(self, end: str | None, message_id: str) -> int | None:
-        """The depth of the first turn on the path to ``end`` that holds the message; None when none does."""
+        """Return the depth of the first turn on the path to ``end`` that holds the message; None without one."""
         about = {"session_id": self._session_id, "id": end}
         holders = find_holders(self._sql, self._session_id, message_id)
         for depth, turn_id in sorted((row[5], row[0]) for row in holders):
@@ -304,14 +312,14 @@ class LineReader:
 
 
 def _check_path(session_id: str, end: str | None, path: Sequence[Turn], *, through_root: bool) -> None:
-    """A line that has lost a turn is not shown as if it were whole."""
+    """Raise if a line has lost a turn, so that it is not shown as complete."""
     ids: dict[str, object] = {"session_id": session_id}
     if end is not None and not path:
-        raise RowUndecodable("the turn this session points at is not there", turn_id=end, **ids)
+        raise RowUndecodable("the turn that the session points at is missing", turn_id=end, **ids)
     for above, turn in pairwise(path):
         if turn.depth != above.depth + 1:
-            raise RowUndecodable("a turn is not where it belongs", turn_id=turn.id, **ids)
+            raise RowUndecodable("a turn is misplaced in the tree", turn_id=turn.id, **ids)
     if path and (path[0].depth == 0) != (path[0].parent_turn_id is None):
-        raise RowUndecodable("a turn is not where it belongs", turn_id=path[0].id, **ids)
+        raise RowUndecodable("a turn is misplaced in the tree", turn_id=path[0].id, **ids)
     if path and through_root and path[0].parent_turn_id is not None:
-        raise RowUndecodable("the turn above this one is not there", turn_id=path[0].id, **ids)
+        raise RowUndecodable("the parent of this turn is missing", turn_id=path[0].id, **ids)

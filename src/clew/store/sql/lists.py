@@ -1,4 +1,4 @@
-"""Pages of sessions on a SQL engine, and what a list tells of each: what it has spent, whether something is open."""
+"""Pages of sessions on a SQL engine, with each session's spend and whether it has pending work."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["SqlLists"]
 
 _END: Final = Cursor(2**63 - 1, "")
 _PLAIN: Final = re.compile(r"[ !#-$&-\[\]^`-~]+", re.ASCII)
-"""What stands in JSON as it is, if that has no escapes, and means nothing else to ``LIKE``."""
+"""Characters that appear unescaped in JSON and have no special meaning for ``LIKE``."""
 
 
 class SqlLists(SqlReader):
-    """See :class:`clew.store.base.Conversations` and :class:`clew.store.base.Care` for what each method promises."""
+    """See :class:`clew.store.base.Conversations` and :class:`clew.store.base.Care` for the contract of each method."""
 
     @reading_list
     def list_sessions(self, sql: Statements, query: SessionQuery) -> SessionPage:
@@ -55,9 +55,9 @@ class SqlLists(SqlReader):
 
 
 def _find(sql: Statements, query: SessionQuery) -> tuple[list[tuple[Any, ...]], bool]:
-    """The rows of a page, and whether there are more."""
+    """Return the rows of a page, and whether there are more."""
     plain = f"%{query.title}%" if query.title and _PLAIN.fullmatch(query.title) else None
-    # The narrowest index first: what else is asked for is looked at row by row.
+    # The narrowest index first: the other conditions are checked row by row.
     if query.parent is not None:
         name = "list_sessions_of_parent"
     elif query.owner is not None:

@@ -1,7 +1,7 @@
-"""The event log in SQL: what units have settled, numbered and written inside their own transaction.
+"""The event log in SQL: facts of units, numbered and written in the units' own transaction.
 
-Which facts there are is decided in :mod:`clew.store.facts`; here the present is looked up, and rows are added. Where
-the log begins, in a store that holds something already or after a time without it, everything is told once.
+:mod:`clew.store.facts` decides which facts there are; this module looks up the current state and adds the rows. Where
+the log begins in a store with content, or resumes after a pause, everything is recorded once.
 """
 
 from __future__ import annotations
@@ -25,65 +25,67 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Step, Turn
 
-__all__ = ["EventLog", "SqlPresent", "is_kept", "to_fact"]
+__all__ = ["EventLog", "SqlPresent", "is_log_complete", "to_fact"]
 
 log = logging.getLogger("clew.store")
 
-_MOST_STREAMS = 10_000
+_MAX_STREAMS = 10_000
 
 
 def to_fact(row: tuple[Any, ...]) -> f.Fact:
     return f.Fact(row[0], row[1], row[2], row[3], rows.decode(row[4], "data of a fact", stream_id=row[0]))
 
 
-def is_kept(sql: Statements) -> bool:
-    """Whether every unit since the log began is in it."""
+def is_log_complete(sql: Statements) -> bool:
+    """Return whether every unit since the log began is in it."""
     last = sql.first("last_fact", {"stream_id": f.LOG_STREAM})
     return last is not None and last[1] == "log.started"
 
 
 class EventLog:
-    """Adds facts to the log of one store. Told of every unit right after it was applied."""
+    """Adds facts to the log of one store. Called with every unit right after it was applied."""
 
     def __init__(self, sql: Statements, clock: Clock) -> None:
         self._sql = sql
         self._clock = clock
-        self._present = SqlPresent(sql)
+        self._state = SqlPresent(sql)
         self._last: dict[str, int] = {}
         self._n: int | None = None
 
     def reset(self) -> None:
-        """Forget the numbers given out; needed whenever a transaction was rolled back."""
+        """Forget the numbers assigned; required after every rollback."""
         self._last.clear()
         self._n = None
 
     def note(self, unit: Unit) -> None:
         if any(isinstance(write, DeleteSession) for write in unit.writes):
-            # Prompts may have gone with it, and their facts; one that comes again is told again.
+            # Prompts and their facts may have been deleted with it; a prompt that returns is recorded again.
             self.reset()
-        self._add(f.facts_of(unit, self._present))
+        self._add(f.facts_of(unit, self._state))
 
     def restate(self, session_id: str) -> None:
-        self._add(f.facts_of_session(session_id, self._present))
+        self._add(f.facts_of_session(session_id, self._state))
 
     def start(self) -> None:
-        """Begin: tell all there is, and of sessions told of before and gone since that they are."""
+        """Start the log: record everything, and the deletion of recorded sessions that no longer exist."""
         for (session_id,) in self._sql.rows("all_session_ids", {}):
             try:
-                facts = f.facts_of_session(session_id, self._present)
+                facts = f.facts_of_session(session_id, self._state)
             except RowUndecodable as error:
-                log.warning("session %s cannot be told to the event log, clew check says why: %s", session_id, error)
+                log.warning(
+                    "session %s cannot be written to the event log; run `clew check` for details: %s", session_id, error
+                )
             else:
                 self._add(facts)
-        self.tell_deleted(self.gone())
+        self.record_deleted(self.gone())
         self._add(f.prompt_fact(*row) for row in self._sql.rows("all_prompts", {}))
         for project, rules, updated_at in self._sql.rows("all_project_rules", {}):
             self._add([f.rules_fact(project, rows.decode(rules, "rules of a project", project=project), updated_at)])
-        self._add(f.call_facts(map(msgspec.to_builtins, self._present.calls(STORE_WIDE, None))))
+        self._add(f.call_facts(map(msgspec.to_builtins, self._state.calls(STORE_WIDE, None))))
         self._add([f.NewFact(f.LOG_STREAM, "log.started", {})])
 
     def gone(self) -> list[str]:
-        """Sessions that the log still tells of: they went while it was not kept, or another program deleted them."""
+        """Return recorded sessions that no longer exist: deleted while the log was off, or by another program."""
         found = []
         for (stream_id,) in self._sql.rows("streams_without_session", {}):
             last = self._sql.first("last_fact", {"stream_id": stream_id})
@@ -91,11 +93,11 @@ class EventLog:
                 found.append(stream_id)
         return found
 
-    def tell_deleted(self, session_ids: Iterable[str]) -> None:
+    def record_deleted(self, session_ids: Iterable[str]) -> None:
         self._add(f.NewFact(session_id, "session.deleted", {}) for session_id in session_ids)
 
     def stop(self) -> None:
-        """Units from here on are not in the log."""
+        """Stop the log: units from here on are not in it."""
         self._add([f.NewFact(f.LOG_STREAM, "log.stopped", {})])
 
     def _add(self, facts: Iterable[f.NewFact]) -> None:
@@ -106,18 +108,18 @@ class EventLog:
         for new in facts:
             id_ = new.stream_id
             if id_ not in self._last:
-                if len(self._last) > _MOST_STREAMS:
+                if len(self._last) > _MAX_STREAMS:
                     self._last.clear()
                 row = self._sql.first("last_fact", {"stream_id": id_})
                 self._last[id_] = row[0] if row else 0
             if new.once and self._last[id_]:
                 continue
             if new.type == "session.deleted":
-                # Nothing of what was said stays; the numbers go on, so that a follower sees that it was.
-                told = self._sql.rows("calls_told", {"stream_id": id_})
-                outlived = f.call_facts([rows.decode(row[0], "data of a fact", stream_id=id_) for row in told])
+                # Its facts are deleted; the numbers continue, so that a follower notices.
+                recorded = self._sql.rows("calls_told", {"stream_id": id_})
+                call_facts = f.call_facts([rows.decode(row[0], "data of a fact", stream_id=id_) for row in recorded])
                 self._sql.run("delete_facts", {"stream_id": id_})
-                self._add(outlived)
+                self._add(call_facts)
             self._n += 1
             self._last[id_] += 1
             fact = {"stream_id": id_, "seq": self._last[id_], "at": now, "type": new.type}
@@ -125,7 +127,7 @@ class EventLog:
 
 
 class SqlPresent:
-    """What the tables hold now, for :func:`clew.store.facts.facts_of`."""
+    """Current contents of the tables, for :func:`clew.store.facts.facts_of`."""
 
     def __init__(self, sql: Statements) -> None:
         self._sql = sql
@@ -133,7 +135,7 @@ class SqlPresent:
     def _get(self, name: str, **params: Any) -> tuple[Any, ...]:
         row = self._sql.first(name, params)
         if row is None:
-            raise InternalError(f"{name}: the log would tell of what is not there", **params)
+            raise InternalError(f"{name}: the log would record a row that does not exist", **params)
         return row
 
     def session(self, session_id: str) -> tuple[Session, int]:
@@ -162,8 +164,8 @@ class SqlPresent:
         return turn, tuple(row[1] for row in links)
 
     def turns_holding(self, session_id: str, message_id: str) -> Iterable[str]:
-        asked = {"session_id": session_id, "message_id": message_id}
-        return [row[0] for row in self._sql.rows("turns_holding", asked)]
+        params = {"session_id": session_id, "message_id": message_id}
+        return [row[0] for row in self._sql.rows("turns_holding", params)]
 
     def steps(self, session_id: str, turn_id: str, indexes: Collection[int] | None) -> Iterable[Step]:
         found = self._sql.rows("load_steps", {"id": turn_id})
@@ -189,7 +191,7 @@ class SqlPresent:
         return [blob for blob in found if sha256 is None or blob.sha256 in sha256]
 
     def names(self, session_id: str) -> f.SessionNames:
-        asked = {"id": session_id}
-        messages = tuple(row[0] for row in self._sql.rows("message_ids", asked))
-        turns = tuple(row[0] for row in self._sql.rows("turn_ids", asked))
-        return f.SessionNames(messages, turns, tuple(row[0] for row in self._sql.rows("load_queue", asked)))
+        params = {"id": session_id}
+        messages = tuple(row[0] for row in self._sql.rows("message_ids", params))
+        turns = tuple(row[0] for row in self._sql.rows("turn_ids", params))
+        return f.SessionNames(messages, turns, tuple(row[0] for row in self._sql.rows("load_queue", params)))

@@ -1,8 +1,8 @@
-"""Messages as they are read: parts, the tail of a stream in flight, and whether all of it is what was stored.
+"""Reading messages: parts, the tail of a stream in flight, and verification against what was stored.
 
-A message that has settled is held against its seal each time it is read. What does not fit is kept and marked, or
-raises where the caller wants the truth or nothing. Rows are found through indexes, which may be damaged too; so what
-is missing or does not fit is looked for a second time, by another way, before it is called damaged.
+A settled message is checked against its seal each time it is read. One that does not match is returned marked as
+damaged, or raises where the caller wants undamaged data only. Rows are found through indexes, which may be damaged too;
+so missing or mismatching rows are read a second time in another way before they count as damaged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from clew.transcript.damage import (
 )
 from clew.transcript.message import MessageRow, PartRow, Role
 
-__all__ = ["ROLES", "MessageReader", "messages_ending", "stand_in"]
+__all__ = ["ROLES", "MessageReader", "messages_ending", "placeholder"]
 
 ROLES: Final = frozenset(get_args(Role))
 
@@ -55,30 +55,30 @@ class MessageReader:
         keep_damaged: bool,
         heads: Collection[rows.Row] | None = None,
     ) -> dict[str, MessageRow]:
-        """Messages as a view needs them: no ids and times of their parts, but where there is more to find out.
+        """Return messages as a view needs them: without ids and times of parts, except where more has to be read.
 
-        Those that fit their seals and read in every column, as nearly all do, come straight from three columns.
-        ``heads`` are their rows with their seals, where somebody has read those already.
+        Those that match their seals and decode fully, as nearly all do, are read from three columns. ``heads`` are
+        their rows with their seals, if already read.
         """
         named = [] if whole else sorted(wanted) if heads is None else [row[0] for row in heads]
-        asked = {"id": session_id, "ids": rows.encode(named)}
+        params = {"id": session_id, "ids": rows.encode(named)}
         parts: dict[str, tuple[blake2b, list[PartRow]]] = {}
         for message_id, index, data in self._sql.each(
-            "load_view_of_session" if whole else "load_view_of_messages", asked
+            "load_view_of_session" if whole else "load_view_of_messages", params
         ):
             held = parts.get(message_id)
             if held is None:
                 held = parts[message_id] = begin_seal(), []
-            seal, kept = held
+            seal, loaded_parts = held
             seal.update(data)
             seal.update(b"\n")
             try:
-                kept.append(PartRow(UNSTORED, index, orjson.loads(data), 0, 0))
+                loaded_parts.append(PartRow(UNSTORED, index, orjson.loads(data), 0, 0))
             except orjson.JSONDecodeError:
-                kept.append(PartRow(UNSTORED, -1, {}, 0, 0))
+                loaded_parts.append(PartRow(UNSTORED, -1, {}, 0, 0))
         messages: dict[str, MessageRow] = {}
         by = "load_session_messages" if whole else "load_messages_by_id"
-        found: Iterable[rows.Row] = self._sql.rows(by, asked) if heads is None else heads
+        found: Iterable[rows.Row] = self._sql.rows(by, params) if heads is None else heads
         for row in found:
             held = parts.get(row[0])
             if held is not None and row[0] in wanted:
@@ -91,7 +91,7 @@ class MessageReader:
     def load(
         self, session_id: str, wanted: set[str] | None, *, whole: bool = False, keep_damaged: bool
     ) -> dict[str, MessageRow]:
-        """Messages by id; by session when most of it is wanted, else one by one."""
+        """Return messages by id; reads the whole session when most of it is wanted, else only those."""
         if not whole and not wanted:
             return {}
         if whole:
@@ -108,16 +108,16 @@ class MessageReader:
         tails = self.tails(session_id)
         unsealed = self._without_seal(found, tails)
         return {
-            # Taken out as they are read: as many rows freed together would keep everybody waiting.
+            # Removed while they are converted: freeing that many rows together would stall other threads.
             id_: self._message(row, parts.pop(id_, ()), tails.get(id_), id_ in unsealed, keep_damaged)
             for id_, row in found.items()
         }
 
     def load_all(self, session_id: str, *, keep_damaged: bool) -> tuple[MessageRow, ...]:
-        """Load every message of a session, compared with the ids that its turns hold.
+        """Return every message of a session, compared with the ids that its turns hold.
 
-        An index that is damaged hides rows. A message that a turn holds and the index does not is read by its id; one
-        that is not found there either is damage.
+        A damaged index hides rows. A message that a turn holds but the index does not is read by its id; if that fails
+        too, it is damage.
         """
         found = self.load(session_id, None, whole=True, keep_damaged=keep_damaged)
         held = {row[1]: row for row in self._sql.rows("load_links_of_session", {"id": session_id})}
@@ -127,15 +127,15 @@ class MessageReader:
             turn_id, _, position, at = held[message_id]
             if not keep_damaged:
                 raise RowUndecodable(MISSING, session_id=session_id, turn_id=turn_id, message_id=message_id)
-            found[message_id] = stand_in(message_id, session_id, "assistant" if position else "user", at, MISSING)
+            found[message_id] = placeholder(message_id, session_id, "assistant" if position else "user", at, MISSING)
         return tuple(sorted(found.values(), key=lambda row: (row.created_at, row.id)))
 
     def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
-        """What waits, in firing order."""
+        """Return the queue in firing order."""
         waiting = list(self._sql.rows("load_queue", {"id": session_id}))
         messages = self.load(session_id, {row[0] for row in waiting}, keep_damaged=True)
         return tuple(
-            QueuedMessage(messages.get(id_) or stand_in(id_, session_id, "user", at, MISSING), at, bool(interrupt))
+            QueuedMessage(messages.get(id_) or placeholder(id_, session_id, "user", at, MISSING), at, bool(interrupt))
             for id_, at, interrupt in waiting
         )
 
@@ -145,7 +145,7 @@ class MessageReader:
         return found, _by_message(self._sql.rows("load_parts_by_message", ids))
 
     def _without_seal(self, found: Mapping[str, tuple[Any, ...]], tails: Mapping[str, Tail]) -> set[str]:
-        """Messages that have settled and have no seal."""
+        """Return settled messages without a seal."""
         bare = [row for id_, row in found.items() if row[rows.MESSAGE_SEAL] is None and id_ not in tails]
         if not bare:
             return set()
@@ -165,18 +165,18 @@ class MessageReader:
     ) -> MessageRow:
         damage: str | None = None
         digest: str | None = row[rows.MESSAGE_SEAL]
-        part_rows = sorted(part_rows, key=_place)
+        part_rows = sorted(part_rows, key=_index_of)
         if digest is not None and _digest(part_rows) != digest:
-            part_rows, damage = self._look_again(row, digest)
+            part_rows, damage = self._reread_parts(row, digest)
         if row[2] not in ROLES:
-            damage = f"its role reads {row[2]!r}"
+            damage = f"its role is invalid: {row[2]!r}"
             row = (*row[:2], "assistant", *row[3:])
         parts = tuple(rows.to_part(part, keep_damaged) for part in part_rows)
-        # What fits its seal is whole and in order, so the last one tells for all.
+        # Parts that match the seal are complete and ordered, so checking the last index is enough.
         if (digest is None or damage or (parts and parts[-1].index != len(parts) - 1)) and [
             part.index for part in parts
         ] != list(range(len(parts))):
-            damage = damage or "its parts are not numbered from 0 on: one is missing"
+            damage = damage or "a part is missing: the parts are not numbered from 0 on"
             parts = _filled(parts)
         message = rows.to_message(row, parts, keep_damaged)
         damage = damage or message.damage or (UNSEALED if unsealed else None)
@@ -185,29 +185,29 @@ class MessageReader:
             try:
                 message = with_tail(message, tail.entries)
             except IllegalChunk as error:
-                damage = f"what the journal holds of it does not fit its parts: {error}"
+                damage = f"its journal entries do not match its parts: {error}"
         if damage is None:
             return message
         if not keep_damaged:
             raise RowUndecodable(damage, session_id=message.session_id, message_id=message.id)
         return replace(message, metadata={**message.metadata, DAMAGED: damage})
 
-    def _look_again(self, row: tuple[Any, ...], digest: str) -> tuple[_PartRows, str | None]:
+    def _reread_parts(self, row: tuple[Any, ...], digest: str) -> tuple[_PartRows, str | None]:
         """Return the parts by each of their indexes until they fit the seal, and why they do not."""
         by_message = "load_parts_by_message", {"ids": rows.encode([row[0]])}
         by_session = "load_parts_by_session", {"id": row[1], "message_id": row[0]}
-        found = sorted(self._sql.rows(*by_message), key=_place)
-        damage = _held_against(found, digest)
+        found = sorted(self._sql.rows(*by_message), key=_index_of)
+        damage = _check_seal(found, digest)
         if damage is not None:
-            others = sorted(self._sql.rows(*by_session), key=_place)
-            if _held_against(others, digest) is None:
+            others = sorted(self._sql.rows(*by_session), key=_index_of)
+            if _check_seal(others, digest) is None:
                 return others, None
         return found, damage
 
     # Streams in flight
 
     def tails(self, session_id: str | None) -> dict[str, Tail]:
-        """What the journal holds above the marks, by message, of one session or of all."""
+        """Return what the journal holds above the marks, by message, of one session or of all."""
         if session_id is None:
             marks = [to_mark(row) for row in self._sql.rows("load_marks", {})]
             return read_tails(self._journal(None), marks, lambda ends: messages_ending(self._sql, ends))
@@ -215,57 +215,58 @@ class MessageReader:
         found: dict[str, Tail] = {}
         commit = self._sql.first("get_commits", {}) if marks and self._sql.tails is not None else None
         if commit is not None and self._sql.tails is not None:
-            # The state is looked at first: what it holds was remembered before it was committed.
+            # The commit number is read first: entries are cached before they are committed.
             remembered = {mark.message_id: self._sql.tails.find(mark, commit[0]) for mark in marks}
             marks = [mark for mark in marks if remembered[mark.message_id] is None]
             found = {id_: tail for id_, tail in remembered.items() if tail is not None and tail.entries}
         return {**found, **read_tails(self._journal(session_id), marks)} if marks else found
 
     def _journal(self, session_id: str | None) -> Iterator[JournalLine]:
-        """Rows that may hold something of this session, or all; an engine whose rows are of all passes over the id."""
+        """Return rows that may concern this session, or all rows; an engine whose rows mix sessions ignores the id."""
         return ((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {"id": session_id}))
 
     def pending(self, session_id: str | None) -> tuple[PendingStream, ...]:
-        """Streams that recovery has to fold, each with its message as the parts alone have it."""
+        """Return streams that recovery has to fold, each with its message as the parts alone have it."""
         pending: list[PendingStream] = []
         for message_id, tail in self.tails(session_id).items():
             found, parts = self._by_id([message_id])
             if message_id in found:
-                held = sorted(parts.get(message_id, ()), key=_place)
-                kept = tuple(rows.to_part(part, keep_damaged=True) for part in held)
-                message = rows.to_message(found[message_id], kept, keep_damaged=True)
-                # A message that is sealed has its end: rows of it only wait for those before them to go.
+                held = sorted(parts.get(message_id, ()), key=_index_of)
+                loaded_parts = tuple(rows.to_part(part, keep_damaged=True) for part in held)
+                message = rows.to_message(found[message_id], loaded_parts, keep_damaged=True)
+                # A sealed message is complete: its rows only wait for earlier rows to be removed.
                 damage = tail.damage if found[message_id][rows.MESSAGE_SEAL] is None else None
                 pending.append(PendingStream(message.session_id, message, tuple(tail.entries), tail.last, damage))
         return tuple(pending)
 
 
 def messages_ending(sql: Statements, ends: Collection[str]) -> Iterator[str]:
-    """The ids that end so, of all messages. It goes through all of them, and is asked only where a mark is lost."""
+    """Return the ids of all messages with one of these ends. It scans all of them, so it is used only when a mark is
+    lost."""
     return (row[0] for row in sql.rows("messages_ending", {"ends": rows.encode(sorted(ends))}))
 
 
-def stand_in(message_id: str, session_id: str, role: Role, at: int, reason: str) -> MessageRow:
-    """What stands where a message should be that is not there."""
+def placeholder(message_id: str, session_id: str, role: Role, at: int, reason: str) -> MessageRow:
+    """Return a placeholder for a missing message."""
     return MessageRow(message_id, session_id, role, at, at, {DAMAGED: reason})
 
 
 def _by_message(part_rows: Iterable[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows by message, as they come: that is the order of the parts but for rare cases."""
+    """Group rows by message in their order, which is the order of the parts except in rare cases."""
     parts: dict[str, list[tuple[Any, ...]]] = {}
     for row in part_rows:
         parts.setdefault(row[1], []).append(row)
     return parts
 
 
-def _place(part_row: tuple[Any, ...]) -> Any:
+def _index_of(part_row: tuple[Any, ...]) -> Any:
     return part_row[2]
 
 
 def _sealed_message(row: rows.Row, seal: blake2b, parts: list[PartRow]) -> MessageRow | None:
-    """The message, if its parts fit its seal and all of it reads."""
+    """Return the message if its parts match its seal and all of it decodes."""
     id_, session_id, role, metadata, created_at, updated_at, sealed = row
-    # What fits its seal is whole and in order, so the last one tells for all.
+    # Parts that match the seal are complete and ordered, so checking the last index is enough.
     if sealed is None or parts[-1].index != len(parts) - 1 or seal.hexdigest() != sealed or role not in ROLES:
         return None
     try:
@@ -281,8 +282,8 @@ def _digest(part_rows: _PartRows) -> str:
     return seal_of_encoded([row[3].encode("utf-8", "surrogatepass") for row in part_rows])
 
 
-def _held_against(part_rows: _PartRows, digest: str) -> str | None:
-    """Why these parts are not those of a seal; None when they are, in however many words another program put them."""
+def _check_seal(part_rows: _PartRows, digest: str) -> str | None:
+    """Return why these parts do not match a seal; None when they do, however another program formatted their JSON."""
     if _digest(part_rows) == digest:
         return None
     try:
@@ -292,7 +293,7 @@ def _held_against(part_rows: _PartRows, digest: str) -> str | None:
 
 
 def _filled(parts: Sequence[PartRow]) -> tuple[PartRow, ...]:
-    """The parts with something in place of those that are missing between them."""
+    """Return the parts with placeholders for the missing ones."""
     by_index = {part.index: part for part in parts}
     last = min(max(by_index, default=-1), 10_000)
     at = parts[0].created_at if parts else 0

@@ -1,4 +1,4 @@
-"""Reads in a transaction that is open: several questions to one state, and what is too long for where it began."""
+"""Reads in an open transaction: several questions about one state, and reads too long for the lane they began in."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 
 class TooLong(Exception):
-    """What was begun in the short lane belongs into the other."""
+    """Raised when a read started in the short lane belongs in the long one."""
 
 
 class Answers(Protocol):
-    """What a call reads. What is wrong is told in the store's own words."""
+    """Runs a read and translates its errors to the store's."""
 
     def __call__(self, call: Callable[[Statements], Any], sql: Statements) -> Any: ...
 
 
 class OneState:
-    """Reads in a transaction that is open already; none of them waits."""
+    """Reads in an already open transaction; none of them waits."""
 
     def __init__(
         self, sql: Statements, lines: KeptLines | None, *, in_long: bool, answer: Answers, on_spot: bool = False
@@ -55,18 +55,18 @@ class OneState:
 
 
 def measured(call: Callable[[Statements], T], sql: Statements, long: IsLong) -> T:
-    """What a call reads in the short lane, if it belongs there."""
+    """Run a read in the short lane, if it belongs there."""
     if long is True or (callable(long) and long(sql)):
         raise TooLong
     return call(sql)
 
 
 def end_of(asked: Coroutine[Any, Any, T]) -> T:
-    """What comes of a coroutine that only reads, and so never waits."""
+    """Return the result of a coroutine that only reads, and so never waits."""
     try:
         asked.send(None)
     except StopIteration as end:
         value: T = end.value
         return value
     asked.close()
-    raise InternalError("what is asked at once may wait for nothing but the store")
+    raise InternalError("a combined read may await nothing but the store")

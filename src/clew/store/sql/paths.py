@@ -1,4 +1,4 @@
-"""Parts of trees as every SQL engine answers for them, each by keys and along the path."""
+"""Reads of parts of trees for every SQL engine, each by keys and along the path."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from clew.transcript.turn import HeadMove, Turn
 
 __all__ = ["SqlPaths"]
 
-_MISPLACED: Final = "a turn is not where it belongs, or one above it is not"
+_MISPLACED: Final = "a turn, or one above it, is misplaced in the tree"
 
 
 class SqlPaths(SqlReader):
-    """See :class:`clew.store.paths.Paths` for what each method promises."""
+    """See :class:`clew.store.paths.Paths` for the contract of each method."""
 
     @reading
     def load_path(
@@ -32,24 +32,24 @@ class SqlPaths(SqlReader):
         self, sql: Statements, session_id: str, turn_id: str | None, *, depth: int = 0, apart: str | None = None
     ) -> tuple[PathTurn, ...]:
         found: list[PathTurn] = []
-        place: int | None = None
-        while turn_id is not None and place != depth - 1:
+        expected_depth: int | None = None
+        while turn_id is not None and expected_depth != depth - 1:
             turn = _get_turn(sql, session_id, turn_id)
-            if place is None and turn.depth < depth:
+            if expected_depth is None and turn.depth < depth:
                 break
-            if place not in (None, turn.depth):
+            if expected_depth not in (None, turn.depth):
                 raise RowUndecodable(_MISPLACED, session_id=session_id, turn_id=turn_id)
             if is_joined(turn, apart):
                 run = _load_run(sql, turn, depth, apart)
                 if run is None:
-                    # Read one by one, it is told what is wrong with them, or they are taken as they are.
+                    # Reading turn by turn either reports the damage or succeeds.
                     return (*lines.load_path(sql, session_id, turn_id, None, depth), *reversed(found))
                 one, first = run
             else:
                 (one,), first = lines.load_path(sql, session_id, turn_id, 1, 0), turn.depth
             found.append(one)
-            turn_id, place = one.turn.parent_turn_id, first - 1
-            if (place < 0) != (turn_id is None):
+            turn_id, expected_depth = one.turn.parent_turn_id, first - 1
+            if (expected_depth < 0) != (turn_id is None):
                 raise RowUndecodable(_MISPLACED, session_id=session_id, turn_id=turn.id)
         return tuple(reversed(found))
 
@@ -59,12 +59,12 @@ class SqlPaths(SqlReader):
             return None
         ends = [_get_turn(sql, session_id, turn_id) for turn_id in (one, other)]
         depth = min(turn.depth for turn in ends)
-        asked = {"session_id": session_id, "depth": depth}
-        level = [sql.first("turn_above", {**asked, "id": turn.id}) or (None,) for turn in ends]
-        row = sql.first("find_meeting", {"one": level[0][0], "other": level[1][0], "depth": depth})
-        met, beside, at = row or (None, None, depth)
-        found = _get_turn(sql, session_id, met) if met is not None and met == beside else None
-        if met is None or beside is None or at != (found.depth if found is not None else 0):
+        params = {"session_id": session_id, "depth": depth}
+        at_depth = [sql.first("turn_above", {**params, "id": turn.id}) or (None,) for turn in ends]
+        row = sql.first("find_meeting", {"one": at_depth[0][0], "other": at_depth[1][0], "depth": depth})
+        met, other_met, at = row or (None, None, depth)
+        found = _get_turn(sql, session_id, met) if met is not None and met == other_met else None
+        if met is None or other_met is None or at != (found.depth if found is not None else 0):
             raise RowUndecodable(_MISPLACED, session_id=session_id, turn_id=max(ends, key=lambda turn: turn.depth).id)
         return found
 
@@ -72,8 +72,8 @@ class SqlPaths(SqlReader):
     def find_on_path(self, sql: Statements, session_id: str, message_id: str, through: str | None) -> Turn | None:
         holders = lines.find_holders(sql, session_id, message_id)
         for turn in sorted(map(rows.to_turn, holders), key=lambda turn: turn.depth):
-            asked = {"id": through, "session_id": session_id, "depth": turn.depth}
-            if sql.first("turn_above", asked) == (turn.id,):
+            params = {"id": through, "session_id": session_id, "depth": turn.depth}
+            if sql.first("turn_above", params) == (turn.id,):
                 return turn
         return None
 
@@ -86,7 +86,7 @@ class SqlPaths(SqlReader):
         found = list(sql.rows("load_marked", {"id": turn_id, "session_id": session_id}))
         path = lines.with_links(sql, session_id, found)
         if not path or path[0].turn.depth or path[0].turn.parent_turn_id is not None:
-            raise RowUndecodable("the turns above this one are not all there", session_id=session_id, turn_id=turn_id)
+            raise RowUndecodable("some turns above this one are missing", session_id=session_id, turn_id=turn_id)
         return path
 
     @reading
@@ -109,21 +109,22 @@ class SqlPaths(SqlReader):
 
     @reading
     def was_head(self, sql: Statements, session_id: str, turn_id: str, through: int) -> bool:
-        asked = {"session_id": session_id, "id": turn_id, "through": through}
-        return sql.first("was_head", asked) is not None
+        params = {"session_id": session_id, "id": turn_id, "through": through}
+        return sql.first("was_head", params) is not None
 
 
 def _get_turn(sql: Statements, session_id: str, turn_id: str) -> Turn:
     row = sql.first("get_turn", {"id": turn_id, "session_id": session_id})
     if row is None:
-        raise RowUndecodable("a turn of this session is not there", session_id=session_id, turn_id=turn_id)
+        raise RowUndecodable("a turn of this session is missing", session_id=session_id, turn_id=turn_id)
     return rows.to_turn(row)
 
 
 def _load_run(sql: Statements, turn: Turn, depth: int, apart: str | None) -> tuple[PathTurn, int] | None:
-    """The run that ends with this turn, and the depth it begins at; None where not every message is in its place."""
-    asked = {"id": turn.id, "session_id": turn.session_id, "depth": depth, "apart": apart}
-    row = sql.first("load_run", asked)
+    """Return the run that ends with this turn, and the depth where it begins; None where a message is missing or
+    misplaced."""
+    params = {"id": turn.id, "session_id": turn.session_id, "depth": depth, "apart": apart}
+    row = sql.first("load_run", params)
     if row is None or row[2] != row[3] or row[2] != row[4]:
         return None
     messages = _in_order(row[5])
@@ -133,6 +134,6 @@ def _load_run(sql: Statements, turn: Turn, depth: int, apart: str | None) -> tup
 
 
 def _in_order(named: str | None) -> tuple[str, ...]:
-    """The messages of a run, of which the last turn is named first; an id holds neither sign."""
+    """Parse the messages of a run, whose last turn comes first; ids contain neither separator."""
     turns = (named or "").split(";")[:0:-1]
     return tuple(",".join(turns).split(",")) if turns else ()

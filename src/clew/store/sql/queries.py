@@ -1,7 +1,7 @@
-"""Named statements out of a ``.sql`` file, so that SQL can be reviewed without opening Python.
+"""Named statements from a ``.sql`` file, so that SQL can be reviewed separately from Python.
 
-A file holds blocks headed ``-- name: x``. A block headed ``-- fragment: x`` is text that other blocks take in with
-``{x}``. Parameters are written ``:name``.
+A file consists of blocks headed ``-- name: x``. A block headed ``-- fragment: x`` is text that other blocks include
+with ``{x}``. Parameters are written ``:name``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _HEAD = re.compile(r"^-- (name|fragment): ([a-z_]+)$", re.MULTILINE)
 
 
 def read_sql(path: str) -> str:
-    """The text of a data file beside this module."""
+    """Return the text of a data file next to this module."""
     return resources.files("clew.store.sql").joinpath(path).read_text(encoding="utf-8")
 
 
 def load_queries(path: str) -> dict[str, str]:
-    """The named statements of a file, fragments filled in, comments and surplus white space gone."""
+    """Return the named statements of a file, with fragments filled in, without comments and extra white space."""
     pieces = _HEAD.split(read_sql(path))[1:]
     fragments: dict[str, str] = {}
     queries: dict[str, str] = {}
@@ -32,7 +32,7 @@ def load_queries(path: str) -> dict[str, str]:
             raise InternalError(f"{path} names {name} twice")
         lines = (line.split("--")[0].strip() for line in body.splitlines())
         target[name] = " ".join(line for line in lines if line).rstrip(";")
-    # Twice, since a fragment may take in another.
+    # Twice, because a fragment may include another.
     for name, body in queries.items():
         for fragment, text in (*fragments.items(), *fragments.items()):
             body = body.replace("{" + fragment + "}", text)

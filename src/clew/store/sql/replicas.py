@@ -1,4 +1,4 @@
-"""Replicas on a SQL engine. Which of them is alive is for the engine's clock to say, in the statement itself."""
+"""Replicas on a SQL engine. The engine's clock decides, in the statement itself, which of them are alive."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["SqlReplicas", "to_replica"]
 
 
 def to_replica(row: Row) -> Replica:
-    """A replica in the order of ``replica_columns``."""
+    """Convert a row with ``replica_columns``."""
     id_, url, version, started_at, beat_at, lease_until, draining, alive = row
     return Replica(id_, url, version, started_at, beat_at, lease_until, bool(draining), bool(alive))
 
 
 class SqlReplicas(SqlReader):
-    """See :class:`clew.store.replicas.Replicas` for what each method promises."""
+    """See :class:`clew.store.replicas.Replicas` for the contract of each method."""
 
     @reading
     def find_replica(self, sql: Statements, replica_id: str) -> Replica | None:

@@ -1,4 +1,4 @@
-"""Facts back into rows: how a log becomes a store again. Each kind of fact writes all of what it tells of."""
+"""Restoring rows from facts: rebuilding a store from its log. Each kind of fact writes everything it records."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["restore"]
 
 
 def restore(sql: Statements, fact: Fact) -> None:
-    """Write what a fact tells of into a store that holds what the facts before it told."""
+    """Write the content of a fact into a store that holds the content of the facts before it."""
     id_, data = fact.stream_id, fact.data
     match fact.type:
         case "session.created" | "session.changed" | "session.restated":
             if fact.type == "session.restated":
                 sql.run("delete_session", {"id": id_})
             sql.run("restore_session", rows.session_params(fit(data, Session)))
-            named = {"owner": data.get("owner"), "alias": data.get("alias")}
-            sql.run("restore_epoch", {"id": id_, "epoch": data["epoch"], **named})
+            owner_and_alias = {"owner": data.get("owner"), "alias": data.get("alias")}
+            sql.run("restore_epoch", {"id": id_, "epoch": data["epoch"], **owner_and_alias})
         case "session.deleted":
             sql.run("delete_session", {"id": id_})
         case "message.added" | "message.changed":
@@ -73,8 +73,9 @@ def restore(sql: Statements, fact: Fact) -> None:
 
 
 def _unknown(kind: Never, fact: Fact) -> RowUndecodable:
-    """``Never``, so that a type of fact without a branch is named by mypy; one that is no type at all is damage."""
-    return RowUndecodable(f"a fact reads as {kind!r}", stream_id=fact.stream_id, seq=fact.seq)
+    """Return the error for an unknown fact. ``Never`` lets mypy report a missing branch; any other unknown type is
+    damage."""
+    return RowUndecodable(f"unknown type of fact: {kind!r}", stream_id=fact.stream_id, seq=fact.seq)
 
 
 def _restore_turn(sql: Statements, session_id: str, data: dict[str, Any]) -> None:

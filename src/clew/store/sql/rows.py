@@ -1,8 +1,8 @@
-"""Between rows and values: JSON columns in and out, and what happens when one no longer reads.
+"""Conversion between rows and values: JSON columns, and the handling of columns that cannot be decoded.
 
-JSON is stored as text, as it was encoded here, so that any reader of the format can use it. A row that does not
-decode raises ``RowUndecodable`` with its ids; where the caller wants to see the rest, a stand-in takes its place.
-Parameters may be more than a statement names.
+JSON is stored as text, exactly as encoded here, so that any reader of the format can use it. A row that cannot be
+decoded raises ``RowUndecodable`` with its ids; where the caller wants to see the rest, a placeholder replaces it.
+Parameters may include more than a statement names.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _STATUSES: Final = frozenset(get_args(TurnStatus))
 _PURPOSES: Final = frozenset(get_args(Purpose))
 _ENDS: Final = frozenset(get_args(CallEnd))
 MESSAGE_CREATED_AT: Final = 4
-"""Where it stands in ``message_columns``."""
+"""Index in ``message_columns``."""
 MESSAGE_SEAL: Final = 6
-"""Where the seal stands in a row that has it: behind ``message_columns``."""
+"""Index of the seal in rows that have one: after ``message_columns``."""
 _TURN: Final = (
     *("id", "session_id", "parent_turn_id", "kind", "status", "depth", "compaction_turn_id", "origin_turn_id"),
     *("data", "created_at", "settled_at"),
@@ -41,11 +41,11 @@ _CALL: Final = (
     *("id", "session_id", "turn_id", "step", "message_id", "purpose", "model", "usage", "cost_usd", "asked_at"),
     *("first_chunk_at", "ended_at", "tools_ms", "ended", "estimated", "workspace", "owner"),
 )
-"""The order of ``call_columns``, with what a model and a usage are made of as one."""
+"""The order of ``call_columns``, with the columns of a model and of a usage combined."""
 
-_NOTHING: Final = Spend(0, 0, 0.0, 0)
+_NO_SPEND: Final = Spend(0, 0, 0.0, 0)
 _MODELS: Final[dict[Any, Model]] = {}
-_MOST_MODELS: Final = 1_000
+_MAX_MODELS: Final = 1_000
 
 Row = Sequence[Any]
 Params = dict[str, Any]
@@ -59,7 +59,7 @@ def decode(text: Any, what: str, **ids: object) -> Any:
     try:
         return orjson.loads(text)
     except (orjson.JSONDecodeError, TypeError) as error:
-        raise RowUndecodable(f"the {what} is not readable: {error}", **ids) from error
+        raise RowUndecodable(f"the {what} cannot be decoded: {error}", **ids) from error
 
 
 def _object(text: Any, what: str, **ids: object) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def session_params(session: Session) -> Params:
     }
 
 
-def to_session(row: Row, *, keep_damaged: bool = False, spend: Spend = _NOTHING) -> Session:
-    """A session. A damaged one keeps its place in a list, and says so."""
+def to_session(row: Row, *, keep_damaged: bool = False, spend: Spend = _NO_SPEND) -> Session:
+    """Convert a session. With ``keep_damaged`` a damaged one is returned, marked as damaged."""
     ids = {"session_id": row[0]}
     try:
         model = _model(row[3], "model of a session", **ids)
@@ -96,9 +96,9 @@ def to_session(row: Row, *, keep_damaged: bool = False, spend: Spend = _NOTHING)
         if not keep_damaged:
             if isinstance(error, RowUndecodable):
                 raise
-            raise RowUndecodable(f"the model of a session is not readable: {error}", **ids) from error
+            raise RowUndecodable(f"the model of a session cannot be decoded: {error}", **ids) from error
         model, permissions, metadata = Model("unknown", "unknown"), [], {DAMAGED: UNREADABLE}
-    # By name and not by way of a table of names: a list has many.
+    # Written out instead of looping over a table of names: lists have many rows.
     return Session(
         id=row[0],
         agent=row[1],
@@ -126,11 +126,11 @@ def to_session(row: Row, *, keep_damaged: bool = False, spend: Spend = _NOTHING)
 
 
 def _model(text: Any, what: str, **ids: object) -> Model:
-    """A model, of which there are few: most sessions and steps name the same."""
+    """Decode a model, cached: most sessions and steps name the same few."""
     model = _MODELS.get(text)
     if model is None:
         model = fit(decode(text, what, **ids), Model)
-        if len(_MODELS) < _MOST_MODELS:
+        if len(_MODELS) < _MAX_MODELS:
             _MODELS[text] = model
     return model
 
@@ -182,7 +182,7 @@ def to_part(row: Row, keep_damaged: bool) -> PartRow:
     except orjson.JSONDecodeError as error:
         if not keep_damaged:
             raise RowUndecodable(
-                f"a part is not readable: {error}", message_id=row[1], part_id=row[0], index=row[2]
+                f"a part cannot be decoded: {error}", message_id=row[1], part_id=row[0], index=row[2]
             ) from error
         data = damaged_part("part_id", row[0], str(error))
     return PartRow(row[0], row[2], data, row[4], row[5])
@@ -193,13 +193,13 @@ def turn_params(turn: Turn) -> Params:
 
 
 def to_turn(row: Row) -> Turn:
-    """A turn; what comes after its columns is passed over.
+    """Convert a turn; further columns are ignored.
 
-    What of it does not read is worked out from the rest of its row, and noted in its data: its messages are whole, and
-    nobody should be kept from them. One of which nobody knows how it ended has failed.
+    Fields that cannot be decoded are derived from the rest of the row, and the damage is noted in its data: its
+    messages are intact and stay readable. A turn whose outcome is unknown counts as failed.
     """
     if row[8] == "{}" and row[3] in _KINDS and row[4] in _STATUSES:
-        # As most are, and a long line has many.
+        # The common case; a long line has many turns.
         return Turn(
             id=row[0],
             session_id=row[1],
@@ -212,7 +212,7 @@ def to_turn(row: Row) -> Turn:
             created_at=row[9],
             settled_at=row[10],
         )
-    known = dict(zip(_TURN, row, strict=False))
+    fields = dict(zip(_TURN, row, strict=False))
     damage: list[str] = []
     try:
         data = {} if row[8] == "{}" else _object(row[8], "data of a turn", session_id=row[1], turn_id=row[0])
@@ -220,12 +220,12 @@ def to_turn(row: Row) -> Turn:
         data = {}
         damage.append(str(error))
     if row[3] not in _KINDS:
-        known["kind"] = "compaction" if known["compaction_turn_id"] == known["id"] else "normal"
-        damage.append(f"its type reads {row[3]!r}")
+        fields["kind"] = "compaction" if fields["compaction_turn_id"] == fields["id"] else "normal"
+        damage.append(f"its type is invalid: {row[3]!r}")
     if row[4] not in _STATUSES:
-        known["status"] = "running" if known["settled_at"] is None else "failed"
-        damage.append(f"its status reads {row[4]!r}")
-    return Turn(**{**known, "data": {**data, DAMAGED: "; ".join(damage)} if damage else data})
+        fields["status"] = "running" if fields["settled_at"] is None else "failed"
+        damage.append(f"its status is invalid: {row[4]!r}")
+    return Turn(**{**fields, "data": {**data, DAMAGED: "; ".join(damage)} if damage else data})
 
 
 def step_params(step: Step) -> Params:
@@ -259,8 +259,10 @@ def call_params(call: ModelCall) -> Params:
 
 
 def to_call(row: Row) -> ModelCall:
-    """A model call, from ``call_columns``."""
+    """Convert a model call from ``call_columns``."""
     if row[5] not in _PURPOSES or row[19] not in _ENDS:
-        raise RowUndecodable(f"a model call reads as {row[5]!r}, {row[19]!r}", session_id=row[1], call_id=row[0])
+        raise RowUndecodable(
+            f"a model call has an invalid purpose or end: {row[5]!r}, {row[19]!r}", session_id=row[1], call_id=row[0]
+        )
     values = (*row[:6], Model(*row[6:9]), Usage(*row[9:14]), *row[14:20], bool(row[20]), row[21], row[22])
     return ModelCall(**dict(zip(_CALL, values, strict=True)))

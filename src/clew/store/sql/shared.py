@@ -1,4 +1,4 @@
-"""What sessions share, written: prompts, blobs, rules of projects, triggers and replicas."""
+"""Writes of shared data: prompts, blobs, rules of projects, triggers and replicas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["write_shared"]
 
 
 def write_shared(sql: Statements, session_id: str, write: u.Write) -> None:
-    """Carry out a write of what sessions share, or of triggers."""
+    """Apply a write of shared data or of triggers."""
     match write:
         case u.PutPrompt():
             sql.run("put_prompt", msgspec.structs.asdict(write))
@@ -22,7 +22,7 @@ def write_shared(sql: Statements, session_id: str, write: u.Write) -> None:
             sql.run("link_blob", {"session_id": session_id, "sha256": sha256})
         case u.LinkBlob(sha256):
             if sql.first("has_blob", {"sha256": sha256}) is None:
-                raise InternalError("a link names a blob that is not there", sha256=sha256)
+                raise InternalError("a link names a blob that does not exist", sha256=sha256)
             sql.run("link_blob", {"session_id": session_id, "sha256": sha256})
         case u.PutProjectRules(project, rules, at):
             params = {"project": project, "rules_json": rows.encode(list(rules)), "updated_at": at}
@@ -30,7 +30,7 @@ def write_shared(sql: Statements, session_id: str, write: u.Write) -> None:
         case u.AddEvent(event):
             must(sql, "add_event", {**triggers.event_params(event), "of_session": session_id})
         case u.PutSchedule(schedule):
-            # One that is kept says why it cannot run, also when another program has deleted its session alone.
+            # An existing one reports why it cannot run, also when another program deleted only its session.
             if not sql.run("change_schedule", triggers.schedule_params(schedule)):
                 sql.run("put_schedule", triggers.schedule_params(schedule))
         case u.DropSchedule(schedule_id):
@@ -47,4 +47,4 @@ def write_shared(sql: Statements, session_id: str, write: u.Write) -> None:
         case u.LeaveReplica(replica_id):
             sql.run("leave_replica", {"replica_id": replica_id})
         case _:
-            raise InternalError(f"nobody carries out {type(write).__name__}")
+            raise InternalError(f"unknown kind of write: {type(write).__name__}")

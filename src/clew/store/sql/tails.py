@@ -1,9 +1,9 @@
-"""Journal tails in memory: what the writer of this process has put into the journal and no part holds yet.
+"""Journal tails in memory: journalled chunks of this process's writer that no part holds yet.
 
-A row of the journal holds chunks of every stream, so whoever reads one session from the rows goes through those of all.
-The owner's readers look here first. What is told is what the rows say in the state the reader sees: entries are noted
-before their commit, under its number, and a reader takes those up to the commit it sees. Whatever is not certain (the
-stream began before this process, others wrote, a fold came in between) is None, and is read from the rows.
+A row of the journal holds chunks of many streams, so reading one session from the rows reads all of them. Readers in
+the owner's process check this cache first. It matches the rows in the state that the reader sees: entries are added
+before their commit, with its number, and a reader uses those up to the commit it sees. Anything uncertain (the stream
+began before this process, another process wrote, a fold happened in between) yields None, and the rows are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clew.store.unit import JournalEntry
 __all__ = ["MOST_BYTES", "Tails"]
 
 MOST_BYTES: Final = 32 * 1024 * 1024
-"""So much text of rows is remembered. Beyond it all is forgotten, and known again from each stream's next fold on."""
+"""Maximum size of cached row text. Beyond it the cache is cleared, and refills with each stream's next fold."""
 
 
 class _Stream(msgspec.Struct):
@@ -33,7 +33,7 @@ class _Stream(msgspec.Struct):
 
 
 class Tails:
-    """What the writer notes, in its thread, and readers find in theirs."""
+    """A cache that the writer fills in its thread and readers use in theirs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Tails:
         self._bytes = 0
 
     def clear(self) -> None:
-        """Nothing that is remembered holds any more."""
+        """Drop everything: nothing in the cache is valid any more."""
         with self._lock:
             self._streams.clear()
             self._bytes = 0
@@ -49,7 +49,7 @@ class Tails:
     def note(
         self, commit: int, added: Mapping[str, Sequence[JournalEntry]], folded: Mapping[str, int], size: int
     ) -> None:
-        """What the commit under way adds to the journal, as ``size`` bytes, and through where parts hold streams."""
+        """Add what the current commit journals, ``size`` bytes of text, and how far the parts now hold streams."""
         with self._lock:
             for message_id, through in folded.items():
                 stream = self._streams.get(message_id)
@@ -71,7 +71,7 @@ class Tails:
                 self._bytes = 0
 
     def forget(self, message_ids: Sequence[str]) -> None:
-        """No row holds anything of these streams any more."""
+        """Drop streams that no row holds any more."""
         if message_ids:
             with self._lock:
                 for message_id in message_ids:
@@ -79,7 +79,7 @@ class Tails:
                     self._bytes -= stream.bytes if stream is not None else 0
 
     def find(self, mark: Mark, commit: int) -> Tail | None:
-        """What the journal holds of a stream above its mark, both as they were after ``commit``; None: not known."""
+        """Return what the journal holds of a stream above its mark, both as of ``commit``; None if unknown."""
         with self._lock:
             stream = self._streams.get(mark.message_id)
             if stream is None or not mark.is_sound or mark.folded_through < stream.through:

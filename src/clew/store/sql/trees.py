@@ -1,4 +1,4 @@
-"""Trees as people look at them: a page of turns or of moves, and where a message is. No more is read than is shown."""
+"""History pages on a SQL engine: turns, moves, and the turn of a message. Reads no more than is shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clew.errors import RowUndecodable
 from clew.store.facts import ALL
 from clew.store.pages import Holder, KnownTurn, MovePage, TurnPage
 from clew.store.sql import rows
-from clew.store.sql.lines import LOST, find_holders, load_state
+from clew.store.sql.lines import LOST_MESSAGES, find_holders, load_state
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session
 from clew.transcript.line import LineTurn, end_of_line
@@ -23,7 +23,7 @@ __all__ = ["SqlLooks"]
 
 
 class SqlLooks(SqlReader):
-    """See :class:`clew.store.pages.Looks` for what each method promises."""
+    """See :class:`clew.store.pages.Looks` for the contract of each method."""
 
     @reading
     def list_branches(self, sql: Statements, parent_id: str) -> tuple[Session, ...]:
@@ -69,12 +69,12 @@ class _TreeReader:
 
     def turns(self, limit: int | None, before: str | None) -> TurnPage:
         """See ``Looks.load_turns``."""
-        most = ALL if limit is None else limit + 1
-        # No id is above a tilde.
-        params = {"id": self._session_id, "before": before or "~", "limit": most}
+        max_rows = ALL if limit is None else limit + 1
+        # A tilde sorts after every id.
+        params = {"id": self._session_id, "before": before or "~", "limit": max_rows}
         found = list(self._sql.rows("list_turns", params))
         page = found if limit is None else found[:limit]
-        known = self._known(page)
+        known = self._to_known_turns(page)
         line = self._on_line([one.turn.depth for one in known])
         on_line = frozenset(one.turn.id for one in known if one.turn.id in line)
         state = self._state
@@ -85,13 +85,13 @@ class _TreeReader:
         params = {"id": self._session_id, "before": before or ALL, "limit": ALL if limit is None else limit}
         moves = tuple(HeadMove(*row) for row in self._sql.rows("list_moves", params))
         named = sorted({move.to_turn_id for move in moves if move.to_turn_id is not None})
-        held = self._sql.rows("load_turns_by_id", {"ids": rows.encode(named), "session_id": self._session_id})
-        turns = {one.turn.id: one for one in self._known(list(held))}
-        made = ((one.turn, find_compaction([LineTurn(one.turn, one.told_by)])) for one in turns.values())
-        summarised = {turn.id: self._summarised(turn, one) for turn, one in made if one is not None}
+        found = self._sql.rows("load_turns_by_id", {"ids": rows.encode(named), "session_id": self._session_id})
+        turns = {one.turn.id: one for one in self._to_known_turns(list(found))}
+        found_compactions = ((one.turn, find_compaction([LineTurn(one.turn, one.told_by)])) for one in turns.values())
+        summarised = {turn.id: self._summarised(turn, one) for turn, one in found_compactions if one is not None}
         return MovePage(moves, turns, summarised)
 
-    def _known(self, found: Sequence[tuple[Any, ...]]) -> list[KnownTurn]:
+    def _to_known_turns(self, found: Sequence[tuple[Any, ...]]) -> list[KnownTurn]:
         turns = [rows.to_turn(row) for row in found]
         ids = {"ids": rows.encode([turn.id for turn in turns])}
         links: dict[str, list[str]] = {}
@@ -99,22 +99,22 @@ class _TreeReader:
             links.setdefault(turn_id, []).append(message_id)
         for row in found:
             if len(links.get(row[0], ())) != row[11]:
-                raise RowUndecodable(LOST, session_id=self._session_id, turn_id=row[0])
-        telling: dict[str, list[str]] = {}
+                raise RowUndecodable(LOST_MESSAGES, session_id=self._session_id, turn_id=row[0])
+        described_by: dict[str, list[str]] = {}
         for turn_id, message_id in self._sql.rows("telling_messages", ids):
-            telling.setdefault(turn_id, []).append(message_id)
-        wanted = {message_id for held in telling.values() for message_id in held}
-        told = MessageReader(self._sql).load(self._session_id, wanted, keep_damaged=True) if wanted else {}
+            described_by.setdefault(turn_id, []).append(message_id)
+        wanted = {message_id for links in described_by.values() for message_id in links}
+        loaded = MessageReader(self._sql).load(self._session_id, wanted, keep_damaged=True) if wanted else {}
         return [
             KnownTurn(
                 turn,
                 tuple(links.get(turn.id, ())),
-                tuple(told[id_] for id_ in telling.get(turn.id, ()) if id_ in told),
+                tuple(loaded[id_] for id_ in described_by.get(turn.id, ()) if id_ in loaded),
             )
             for turn in turns
         ]
 
-    # Where things are
+    # Positions
 
     @functools.cached_property
     def _state(self) -> SessionState:
@@ -125,14 +125,14 @@ class _TreeReader:
         return end_of_line(self._state.head_turn_id, self._state.open_turn_id)
 
     def _above(self, turn_id: str | None, depth: int) -> str | None:
-        """The turn at this depth on the path to a turn."""
+        """Return the turn at this depth on the path to a turn."""
         row = self._sql.first("turn_above", {"id": turn_id, "session_id": self._session_id, "depth": depth})
         return row[0] if row else None
 
     def _on_line(self, depths: Iterable[int]) -> set[str]:
-        """The turns of the line at these depths, and at those in between where they are near one another."""
+        """Return the turns of the line at these depths, and those in between where the depths are close together."""
         wanted = sorted(set(depths))
-        gaps = [place for place, (above, below) in enumerate(pairwise(wanted), 1) if below - above > 64]
+        gaps = [index for index, (above, below) in enumerate(pairwise(wanted), 1) if below - above > 64]
         found: set[str] = set()
         for start, stop in pairwise([0, *gaps, len(wanted)] if wanted else []):
             top, bottom = wanted[start], wanted[stop - 1]
@@ -142,7 +142,8 @@ class _TreeReader:
         return found
 
     def _summarised(self, turn: Turn, compaction: Compaction) -> int:
-        """See ``turns_before_tail``, which this is without the path: all above the tail but the compactions there."""
+        """Count the turns above the tail without the compactions among them, as ``turns_before_tail`` does with the
+        whole path."""
         tail = compaction.tail_start_id
         if tail is None:
             return 0

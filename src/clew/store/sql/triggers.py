@@ -1,4 +1,4 @@
-"""Triggers on a SQL engine: rows of the ledger, of schedules and of webhooks, and the values they stand for."""
+"""Triggers on a SQL engine: converting rows of the ledger, of schedules and of webhooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 log = logging.getLogger("clew.store")
 
-_LAST: Final = 2**63 - 1
+_MAX_SEQ: Final = 2**63 - 1
 _EVENT: Final = (
     *("seq", "id", "direction", "source", "source_id", "session_id", "message_id", "turn_id"),
     *("attempt", "type", "status", "digest", "routing", "data", "at", "owner"),
@@ -41,19 +41,20 @@ T = TypeVar("T", Schedule, Webhook)
 
 
 def event_params(event: LedgerEvent) -> Params:
-    held = {"routing_json": encode(event.routing), "data_json": encode(event.data)}
-    return {**msgspec.structs.asdict(event), **held}
+    columns = {"routing_json": encode(event.routing), "data_json": encode(event.data)}
+    return {**msgspec.structs.asdict(event), **columns}
 
 
 def to_event(row: Row) -> LedgerEvent:
-    """An event in the order of ``event_columns``."""
+    """Convert a row with ``event_columns``."""
     known = dict(zip(_EVENT, row, strict=True))
-    held = {name: _data(known[name], known["id"]) for name in ("routing", "data")}
-    return LedgerEvent(**{**known, **held})
+    columns = {name: _data(known[name], known["id"]) for name in ("routing", "data")}
+    return LedgerEvent(**{**known, **columns})
 
 
 def _data(text: Any, event_id: str) -> dict[str, Any]:
-    """What an event holds. One that no longer reads says so: it must not keep the others from being seen or closed."""
+    """Decode an event's data. Damage is reported in place of the data, so that other events can still be read and
+    closed."""
     try:
         value = decode(text, "data of an event", event_id=event_id)
     except RowUndecodable as error:
@@ -88,20 +89,20 @@ def webhook_params(webhook: Webhook) -> Params:
 
 def to_webhook(row: Row) -> Webhook:
     name, secret, data = row
-    held = decode(data, "data of a webhook", webhook=name)
-    return _convert({**(held if isinstance(held, dict) else {}), "secret": secret}, Webhook, webhook=name)
+    values = decode(data, "data of a webhook", webhook=name)
+    return _convert({**(values if isinstance(values, dict) else {}), "secret": secret}, Webhook, webhook=name)
 
 
 def _convert(value: Any, type_: type[T], **ids: object) -> T:
     try:
         return fit(value, type_)
     except msgspec.ValidationError as error:
-        raise RowUndecodable(f"a {type_.__name__.lower()} is not readable: {error}", **ids) from error
+        raise RowUndecodable(f"a {type_.__name__.lower()} cannot be decoded: {error}", **ids) from error
 
 
 def load_routed(sql: Statements, kind: RouteKind, name: str, owner: str | None) -> tuple[Session, ...]:
-    asked = "load_labelled" if kind == "label" else "load_keyed"
-    return tuple(map(to_session, sql.rows(asked, {"name": name, "owner": owner})))
+    statement = "load_labelled" if kind == "label" else "load_keyed"
+    return tuple(map(to_session, sql.rows(statement, {"name": name, "owner": owner})))
 
 
 def find_named(sql: Statements, name: str, owner: str | None) -> str | None:
@@ -110,7 +111,7 @@ def find_named(sql: Statements, name: str, owner: str | None) -> str | None:
 
 
 class SqlTriggers(SqlReader):
-    """See :class:`clew.store.base.Triggers` for what each method promises."""
+    """See :class:`clew.store.base.Triggers` for the contract of each method."""
 
     @reading
     def find_named(self, sql: Statements, name: str, owner: str | None) -> str | None:
@@ -138,12 +139,12 @@ class SqlTriggers(SqlReader):
     @reading
     def list_events(self, sql: Statements, query: EventQuery) -> EventPage:
         name = "list_events"
-        # The narrowest first: what else is asked for is looked at row by row.
-        for asked, of in ((query.turn_id, "turn"), (query.session_id, "session"), (query.source, "source")):
-            if asked is not None:
+        # The narrowest index first: the other conditions are checked row by row.
+        for value, of in ((query.turn_id, "turn"), (query.session_id, "session"), (query.source, "source")):
+            if value is not None:
                 name = f"list_events_of_{of}"
                 break
-        before = _LAST if query.before is None else query.before
+        before = _MAX_SEQ if query.before is None else query.before
         params = {**msgspec.structs.asdict(query), "limit": query.limit + 1, "before": before}
         found = [to_event(row) for row in sql.rows(name, params)]
         page = tuple(found[: query.limit])
@@ -164,7 +165,7 @@ class SqlTriggers(SqlReader):
 
 
 def _readable(read: Callable[[Row], T], found: Iterable[Row]) -> tuple[T, ...]:
-    """What can be read. A row that cannot costs itself; ``verify`` names it."""
+    """Convert the rows that can be decoded. Others are skipped and logged; ``verify`` reports them."""
     values: list[T] = []
     for row in found:
         try:

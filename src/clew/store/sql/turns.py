@@ -1,6 +1,6 @@
-"""Turns that the writer remembers: each is asked for again when it ends, and when the next one begins below it.
+"""A cache of turns for the writer: each is read again when it ends, and when the next turn begins below it.
 
-Only the one writer may: what it remembers is dropped when another program has written, or a transaction failed.
+Valid only with a single writer: the cache is dropped when another program has written, or a transaction failed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from clew.transcript.turn import Turn
 
 __all__ = ["Turns"]
 
-_MOST: Final = 256
-_MOST_DATA: Final = 4096
-"""How many, and how long the data of one may be: a megabyte at most."""
+_MAX_TURNS: Final = 256
+_MAX_DATA_BYTES: Final = 4096
+"""Limits of the number of turns and of the data of each: a megabyte at most."""
 
 
 class Turns:
-    """The newest turns that were written, and how many messages were linked to those opened here."""
+    """The newest turns written, and how many messages were linked to those opened here."""
 
     def __init__(self, sql: Statements, pending: Pending) -> None:
         self._sql = sql
@@ -33,19 +33,19 @@ class Turns:
         turn = self._turns.get(turn_id)
         if turn is not None and turn.session_id == session_id:
             return turn
-        # One that the same unit opened may wait to be written and be forgotten here: it was large, or one of many.
+        # A turn opened by this unit may be unwritten and not cached: it was large, or one of many.
         self._pending.flush(session_id)
         row = self._sql.first("get_turn", {"id": turn_id, "session_id": session_id})
         if row is None:
-            raise InternalError("a write names a turn that is not there", turn_id=turn_id)
+            raise InternalError("a write names a turn that does not exist", turn_id=turn_id)
         return rows.to_turn(row)
 
     def keep(self, turn: Turn, *, new: bool = False) -> rows.Params:
-        """Remember a turn as it is about to be written, unless it is large; its row."""
-        if len(self._turns) >= _MOST:
+        """Cache a turn that is about to be written, unless it is large; return its row."""
+        if len(self._turns) >= _MAX_TURNS:
             self.forget()
         params = rows.turn_params(turn)
-        if len(params["data_json"]) <= _MOST_DATA:
+        if len(params["data_json"]) <= _MAX_DATA_BYTES:
             self._turns[turn.id] = turn
             if new:
                 self._linked[turn.id] = 0
@@ -55,11 +55,11 @@ class Turns:
         return params
 
     def link(self, turn_id: str) -> int | None:
-        """The place of the next message of a turn, which is taken with that; None where it has to be looked up."""
-        place = self._linked.get(turn_id)
-        if place is not None:
-            self._linked[turn_id] = place + 1
-        return place
+        """Reserve and return the position of a turn's next message; None where it must be looked up."""
+        position = self._linked.get(turn_id)
+        if position is not None:
+            self._linked[turn_id] = position + 1
+        return position
 
     def forget(self) -> None:
         self._turns.clear()

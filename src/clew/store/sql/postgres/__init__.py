@@ -1,1 +1,1 @@
-"""The store on PostgreSQL. Needs the extra ``postgres``; nothing here is imported before it is used."""
+"""The store on PostgreSQL. Needs the extra ``postgres``; this package is imported only when it is used."""

@@ -1,7 +1,7 @@
-"""PostgreSQL connections as clew wants them, named statements on one, and PostgreSQL's errors in clew's words.
+"""PostgreSQL connections with clew's settings, named statements, and translation of PostgreSQL's errors.
 
-A pooler that hands connections out by transaction may stand in between: nothing is left behind in a session. No SET,
-no prepared statement, no temporary table, no lock outlives its transaction.
+Safe with a pooler that assigns connections per transaction: nothing is left in a session. No SET, prepared statement,
+temporary table or lock outlives its transaction.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _REFUSED: Final = re.compile(
     r'FATAL: +(?:.* authentication failed|(?:database|role) ".*" does not exist|no pg_hba\.conf entry)'
     "|no password supplied"
 )
-"""What a server says to whom it does not let in. The driver gives no code for that, only the words."""
+"""Messages of a server that refuses a connection. The driver reports no code for them, only the text."""
 _ENDED: Final = (
     psycopg.errors.AdminShutdown,
     psycopg.errors.CrashShutdown,
     psycopg.errors.CannotConnectNow,
     psycopg.errors.IdleInTransactionSessionTimeout,
 )
-"""What a server says as it ends a connection. The driver does not count the last one among those about connections."""
-_PATIENCE: Final = {
+"""Errors of a server that is ending a connection. The driver does not count the last one as a connection error."""
+_CONNECT_DEFAULTS: Final = {
     "connect_timeout": "5",
     "application_name": "clew",
     "keepalives_idle": "10",
@@ -46,11 +46,11 @@ _PATIENCE: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "25000",
 }
-"""Whatever the address does not say itself: a server that has gone away without a word is noticed in half a minute."""
+"""Defaults for what the URL leaves open: an unreachable server is noticed within half a minute."""
 
 
 def _numbered(statement: str) -> tuple[str, tuple[str, ...]]:
-    """A statement with its parameters by number, and their names in that order."""
+    """Return a statement with numbered parameters, and their names in that order."""
     names: list[str] = []
 
     def number(found: re.Match[str]) -> str:
@@ -62,14 +62,14 @@ def _numbered(statement: str) -> tuple[str, tuple[str, ...]]:
 
 
 SENT: Final = frozenset(re.findall(r"^-- name: ([a-z_]+)\n-- sent$", read_sql("postgres/queries.sql"), re.MULTILINE))
-"""Of these nobody asks how many rows they change, or they fail by themselves where that is not one. In a pipeline they
-are sent, and whoever reads next, or commits, waits for all of them at once."""
+"""Statements whose row count is not needed, or that fail by themselves if it is not one. In a pipeline they are sent
+without waiting; the next read or commit waits for all of them."""
 
 QUERIES: Final = {name: _numbered(body) for name, body in load_queries("postgres/queries.sql").items()}
 
 
 class _JsonbLoader(Loader):
-    """JSONB as text; a byte in front of it says in which form it was sent."""
+    """Loads JSONB as text; its first byte is the format version."""
 
     format = psycopg.pq.Format.BINARY
 
@@ -79,7 +79,7 @@ class _JsonbLoader(Loader):
 
 def _adapters() -> AdaptersMap:
     adapters = AdaptersMap(psycopg.adapters)
-    # JSON is text to clew, as it was written; and a number is as wide as the columns are, whatever it is.
+    # clew uses JSON as the original text, and all integers are as wide as the columns.
     for name in ("json", "jsonb"):
         adapters.register_loader(name, TextLoader)
     adapters.register_loader("json", TextBinaryLoader)
@@ -92,14 +92,14 @@ _ADAPTERS: Final = _adapters()
 
 
 def connect(url: str, *, reader: bool = False) -> Connection:
-    """A connection whose transactions are begun by name; a reader's see one state and cannot write."""
+    """Open a connection; a reader's transactions see one state and cannot write."""
     try:
-        params: dict[str, Any] = {**_PATIENCE, **conninfo_to_dict(url)}
+        params: dict[str, Any] = {**_CONNECT_DEFAULTS, **conninfo_to_dict(url)}
     except (psycopg.Error, UnicodeError):
-        # What the driver says quotes the address, password and all.
+        # The driver's message quotes the URL, including the password.
         raise errors.InvalidInput(
-            "this is not an address of PostgreSQL; write postgresql://user:password@host:5432/database, and what is "
-            "special in a password as %40 for @, %2F for /, %25 for %"
+            "invalid PostgreSQL URL; use postgresql://user:password@host:5432/database, with special characters "
+            "of the password escaped: %40 for @, %2F for /, %25 for %"
         ) from None
     try:
         connection = psycopg.connect(
@@ -145,22 +145,24 @@ class PostgresStatements:
         return len(values) if self._is_sent(name) else max(cursor.rowcount, 0)
 
     def _is_sent(self, name: str) -> bool:
-        """Whether what comes of a statement is not waited for; where it is, all before it has come, too."""
+        """Return whether the statement's result is not waited for; otherwise sync, so that everything before it is
+        complete."""
         if self._pipeline is None or name in SENT:
             return self._pipeline is not None
         self._pipeline.sync()
         return False
 
     def first(self, name: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        return self._answered(name, params).fetchone()
+        return self._fetch(name, params).fetchone()
 
     def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
-        return self._answered(name, params).fetchall()
+        return self._fetch(name, params).fetchall()
 
-    def _answered(self, name: str, params: Mapping[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+    def _fetch(self, name: str, params: Mapping[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         cursor = self._execute(name, params)
         if self._pipeline is not None:
-            # The server knows that all was asked: it counts as idle then, and ends one that stays so and holds locks.
+            # Tells the server that the statement is complete; otherwise it would count as idle in a transaction and be
+            # ended while it holds locks.
             self._pipeline.sync()
         return cursor
 
@@ -173,7 +175,7 @@ class PostgresStatements:
 
 
 def shown_url(url: str) -> str:
-    """An address as it may be shown: without what opens it."""
+    """Return a URL for display, without credentials."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
@@ -183,17 +185,17 @@ def shown_url(url: str) -> str:
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Whether the server, or the way to it, is not there now: the same may be tried again."""
+    """Return whether the server is unreachable for now: the same operation can be retried."""
     if isinstance(error, _ENDED):
         return True
     if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.PipelineAborted):
-        # What has a code the server has said itself; these are about connections.
+        # Errors with a code come from the server; these are about connections.
         return error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "53300"))
     return isinstance(error, psycopg.InterfaceError)
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether two transactions met, of which one had to give way: done again, it sees what the other has done."""
+    """Return whether the transaction lost a conflict with another one: a retry sees the other's changes."""
     return isinstance(
         error,
         psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure | psycopg.errors.UniqueViolation,
@@ -201,29 +203,33 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, url: str) -> BaseException:
-    """The error a caller gets for one that PostgreSQL, or its driver, raised; anything else is passed on as it is."""
+    """Translate an error of PostgreSQL or its driver; return anything else unchanged."""
     if not isinstance(error, psycopg.Error):
         return error
     where, why = shown_url(url), " ".join(str(error).split())
     if isinstance(error, psycopg.errors.DiskFull):
         return errors.StorageFull(f"no room left to write {where} ({why}); make room and try again")
     if isinstance(error, psycopg.errors.LockNotAvailable):
-        return errors.StoreBusy(f"another process keeps what was to be written in {where} locked ({why}); try again")
+        return errors.StoreBusy(f"another process holds a lock on rows to be written in {where} ({why}); try again")
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-        return errors.StoreReadOnly(f"{where} takes no writes ({why}); name the primary server")
+        return errors.StoreReadOnly(f"{where} is read-only ({why}); use the URL of the primary server")
     if _REFUSED.search(why):
-        return errors.StoreUnavailable(f"{where} cannot be opened ({why}); look at its name, the user and the password")
+        return errors.StoreUnavailable(
+            f"{where} cannot be opened ({why}); check the database name, the user and the password"
+        )
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return errors.StoreUnavailable(f"{where} may not be used by this user ({why}); grant what is missing")
+        return errors.StoreUnavailable(f"this user has no access to {where} ({why}); grant the missing privilege")
     if isinstance(error, psycopg.errors.QueryCanceled | psycopg.errors.TransactionTimeout):
         return errors.StoreUnavailable(
-            f"{where} has ended a statement before it was done ({why}); see that statement_timeout leaves it time: "
+            f"{where} cancelled a statement ({why}); check that statement_timeout is long enough: "
             "ALTER DATABASE … SET statement_timeout = 0"
         )
     if is_cut_off(error) or isinstance(error, psycopg.OperationalError):
-        return errors.StoreUnavailable(f"{where} cannot be reached ({why}); see that the server runs, and try again")
+        return errors.StoreUnavailable(
+            f"{where} cannot be reached ({why}); check that the server is running, and try again"
+        )
     if isinstance(error, psycopg.errors.DivisionByZero):
-        return errors.InternalError("a write names what is not in its session, or was given up")
+        return errors.InternalError("a write names a row that is not in its session, or its transaction was abandoned")
     if isinstance(error, psycopg.DataError):
         return errors.UnsupportedValue(f"{where} cannot hold this value ({why})")
     if isinstance(error, psycopg.IntegrityError):

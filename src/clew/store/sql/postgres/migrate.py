@@ -1,7 +1,7 @@
-"""Migrations: how a database of any earlier version becomes one of this version, and how a newer one is dealt with.
+"""Migrations: bringing a database of any earlier version to this one, and handling a newer one.
 
-They have the numbers they have in SQLite, and only add: two versions of clew run side by side on one database. One that
-an older clew could not write beside says so in its name, which ends in ``_closed``; it refuses the older one.
+They use SQLite's numbers and only add to the schema, so that two versions of clew can run on one database. A migration
+that an older clew cannot write alongside has a name ending in ``_closed``; older versions then refuse the database.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from clew.store.sql.queries import read_sql
 __all__ = ["FIRST_VERSION", "MIGRATIONS", "SCHEMA_VERSION", "check_version", "migrate"]
 
 FIRST_VERSION: Final = 20
-"""What ``schema.sql`` was when PostgreSQL came to clew."""
-_TRY_S: Final = 2
-"""So long a migration waits for a table that is in use: all others wait behind it for that table meanwhile."""
+"""The version of ``schema.sql`` when PostgreSQL support was added."""
+_LOCK_TIMEOUT_S: Final = 2
+"""How long a migration waits for a table in use: meanwhile all other users of that table wait behind it."""
 _LOCK: Final = 0x636C6577_00
 _FOLDER: Final = resources.files("clew.store.sql").joinpath("postgres/migrations")
 _FILE: Final = re.compile(r"(\d{4})_\w+\.sql")
@@ -38,10 +38,10 @@ _FIND_COLUMNS: Final = "SELECT attname FROM pg_attribute WHERE attrelid = to_reg
 
 
 def check_version(connection: Connection, url: str) -> int:
-    """The version of the database; raises where this clew cannot read it, or it holds no store."""
+    """Return the version of the database; raise where this clew cannot read it, or it contains no store."""
     version = _version(connection, url)
     if version == 0:
-        raise StoreUnavailable(f"{shown_url(url)} holds no store yet; `clew serve` makes one")
+        raise StoreUnavailable(f"{shown_url(url)} contains no store yet; run `clew serve` to create one")
     if version < SCHEMA_VERSION:
         raise StoreUnavailable(
             f"{shown_url(url)} was written by an older clew (format {version} of {SCHEMA_VERSION}); "
@@ -51,20 +51,20 @@ def check_version(connection: Connection, url: str) -> int:
 
 
 def _version(connection: Connection, url: str) -> int:
-    """0 where there is nothing yet."""
+    """Return the version; 0 for an empty database."""
     found = [name for (name,) in connection.execute(_FIND_NAMES, (_NAMES,)).fetchall()]
     columns = {name for (name,) in connection.execute(_FIND_COLUMNS).fetchall()}
     if found and not {"number", "additive"} <= columns:
         raise StoreUnavailable(
-            f"{shown_url(url)} holds what another program has made ({', '.join(found[:3])}); choose another database"
+            f"{shown_url(url)} contains tables of another program ({', '.join(found[:3])}); choose another database"
         )
     if not found:
         return 0
     versions = connection.execute("SELECT number, additive FROM schema_versions ORDER BY number").fetchall()
     if not versions:
         raise StoreUnavailable(
-            f"{shown_url(url)} does not say which version of clew has made it (schema_versions is empty); put a dump "
-            "back into an empty database, or choose another one"
+            f"{shown_url(url)} does not record its version of clew (schema_versions is empty); restore a dump "
+            "into an empty database, or choose another one"
         )
     closed = [number for number, additive in versions if number > SCHEMA_VERSION and not additive]
     if closed:
@@ -76,9 +76,9 @@ def _version(connection: Connection, url: str) -> int:
 
 
 def migrate(connection: Connection, url: str, wait_s: float = 30.0) -> None:
-    """Bring the database to this version, one process at a time, and all of it or nothing.
+    """Bring the database to this version, in one transaction and one process at a time.
 
-    Others are at work on it meanwhile: where the two are in each other's way, the migration gives way and begins anew.
+    Other processes may be using it: on a conflict the migration aborts and starts over.
     """
     give_up = time.monotonic() + wait_s
     while True:
@@ -86,22 +86,22 @@ def migrate(connection: Connection, url: str, wait_s: float = 30.0) -> None:
             with connection.transaction():
                 return _migrate(connection, url)
         except psycopg.OperationalError as error:
-            in_the_way = is_conflict(error) or isinstance(error, psycopg.errors.LockNotAvailable)
-            if not in_the_way or time.monotonic() > give_up:
+            is_blocked = is_conflict(error) or isinstance(error, psycopg.errors.LockNotAvailable)
+            if not is_blocked or time.monotonic() > give_up:
                 raise
 
 
 def _migrate(connection: Connection, url: str) -> None:
     if _version(connection, url) >= SCHEMA_VERSION:
         return
-    connection.execute(f"SET LOCAL lock_timeout = '{_TRY_S}s'")
+    connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_S}s'")
     connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
     version = _version(connection, url)
     if version == 0:
         connection.execute(read_sql("postgres/schema.sql").encode())
         _note(connection, SCHEMA_VERSION, additive=True)
         return
-    # What every unit of a session begins with: whoever has it finds nobody in the middle of one.
+    # Every unit of a session locks this table first: with the lock held, no unit is in progress.
     connection.execute("LOCK TABLE session_state IN ACCESS EXCLUSIVE MODE")
     for number, name in MIGRATIONS.items():
         if number > version:

@@ -1,4 +1,4 @@
-"""Opening a PostgreSQL database: whether it can be relied on, and whether its tables are this version's."""
+"""Opening a PostgreSQL database: checking that the server is reliable and the tables have this version."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from clew.store.sql.postgres.writer import Writers
 __all__ = ["PostgresOptions", "open_postgres"]
 
 OLDEST: Final = 15
-"""The oldest PostgreSQL that is tried."""
+"""The oldest supported PostgreSQL version."""
 
 
 class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is kept. ``lossy`` takes a server that acknowledges what a crash may take back."""
+    """Options of a store. ``lossy`` accepts a server whose acknowledged commits may be lost in a crash."""
 
     read_only: bool = False
     lossy: bool = False
@@ -31,13 +31,13 @@ class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True):
     readers: int = 4
     gap_ms: float = 1.0
     wait_ms: float = 30_000.0
-    """For how long units and reads wait for a server that is away."""
+    """How long units and reads wait for an unreachable server."""
 
 
 async def open_postgres(
     url: str, options: PostgresOptions | None = None, *, clock: Clock | None = None, mint: Mint | None = None
 ) -> PostgresStore:
-    """Open a store, making or upgrading its tables when it is opened for writing."""
+    """Open a store, creating or upgrading its tables if it is opened for writing."""
     options, mint = options or PostgresOptions(), mint or Mint(clock or SystemClock())
     await asyncio.to_thread(_prepare, url, options)
     wait_s = options.wait_ms / 1000
@@ -47,7 +47,7 @@ async def open_postgres(
 
     def connected() -> Connection:
         connection = connect(url)
-        # Looked at with each: a server that was set up anew, or another one behind the same name, may differ.
+        # Checked for each connection: the server may have been reconfigured or replaced.
         try:
             _check_server(connection, url, options)
             connection.rollback()
@@ -84,18 +84,18 @@ def _check_server(connection: Connection, url: str, options: PostgresOptions) ->
     ).fetchone()
     sync, encoding, is_standby, schema = row or ("", "", False, None)
     if encoding != "UTF8":
-        raise StoreUnavailable(f"{where} keeps text as {encoding}; make the database anew with ENCODING 'UTF8'")
+        raise StoreUnavailable(f"{where} stores text as {encoding}; recreate the database with ENCODING 'UTF8'")
     if schema is None:
         raise StoreUnavailable(
-            f"{where} has no schema to keep tables in (search_path names none that is there); set one: "
+            f"{where} has no schema for tables (search_path names none that exists); set one: "
             "ALTER DATABASE … SET search_path = public"
         )
     if options.read_only:
         return
     if is_standby:
-        raise StoreUnavailable(f"{where} is a standby, which takes no writes; name the primary server")
+        raise StoreUnavailable(f"{where} is a standby and read-only; use the URL of the primary server")
     if sync == "off" and not options.lossy:
         raise StoreUnavailable(
-            f"{where} acknowledges what a crash may take back (synchronous_commit = off); switch it on: "
+            f"{where} may lose acknowledged commits in a crash (synchronous_commit = off); turn it on: "
             "ALTER DATABASE … SET synchronous_commit = on"
         )

@@ -1,7 +1,7 @@
-"""The connections that read: in threads, each call in a transaction of its own that sees one state and cannot write.
+"""Reader connections: used in threads, each call in its own transaction, which sees one state and cannot write.
 
-What goes over much of the store has threads of its own. A connection that was lost is made again, and what was read on
-it is read once more, for as long as the store is waited for.
+Reads of much of the store have threads of their own. A lost connection is reopened, and its read is retried until the
+store's wait time is over.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = ["ReaderPool"]
 T = TypeVar("T")
 
 _PAUSE_S: Final = 0.05
-"""Between two attempts to reach a server that is away, at first; then longer and longer."""
+"""Initial pause between two attempts to reach the server; it grows with each attempt."""
 
 
 class ReaderPool:
-    """Two lanes of threads, with a connection for each as soon as it is needed."""
+    """Two lanes of threads, each thread with a connection opened on first use."""
 
     lines = None
     on_spot = False
@@ -68,13 +68,13 @@ class ReaderPool:
         hot: bool = False,
         again: str | None = None,
     ) -> T:
-        def answered(sql: Statements, *, in_long: bool) -> T:
+        def run_all(sql: Statements, *, in_long: bool) -> T:
             return end_of(ask(OneState(sql, None, in_long=in_long, answer=lambda call, sql: call(sql))))
 
         try:
-            return await self._run_in(self._short, lambda sql: answered(sql, in_long=False))
+            return await self._run_in(self._short, lambda sql: run_all(sql, in_long=False))
         except TooLong:
-            return await self._run_in(self._long, lambda sql: answered(sql, in_long=True))
+            return await self._run_in(self._long, lambda sql: run_all(sql, in_long=True))
 
     async def _run_in(self, lane: _Lane, call: Callable[[Statements], T]) -> T:
         if self._closed:
@@ -89,19 +89,19 @@ class ReaderPool:
                     return _read(connection, call)
             except (psycopg.Error, StoreUnavailable) as error:
                 cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
-                # A reader is in nobody's way but that of a newer clew, which adds to the tables.
+                # A reader only conflicts with a newer clew that adds to the tables.
                 again = cause is not None and (is_cut_off(cause) or is_conflict(cause))
                 if not again or self._closed or time.monotonic() + pause > give_up:
                     raise translate(error, self._url) from error
-                # The first loss is that of a connection that lay idle: the next one may be had at once.
+                # The first failure is usually an idle connection: the next one may be available immediately.
                 time.sleep(pause)
                 pause = min(pause * 2, 1.0)
             except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
-                # A column holds what no unit can have written there.
-                raise RowUndecodable(f"a row of {shown_url(self._url)} is not readable: {error!r}") from error
+                # A column holds a value that no unit can have written.
+                raise RowUndecodable(f"a row of {shown_url(self._url)} cannot be decoded: {error!r}") from error
 
     def close(self) -> None:
-        """Wait for reads under way, then let go. Blocks; called off the loop."""
+        """Wait for running reads, then close. Blocks; called off the loop."""
         if not self._closed:
             self._closed = True
             self._short.close()
@@ -109,12 +109,12 @@ class ReaderPool:
 
 
 class _Lane:
-    """Some threads, and at most as many connections."""
+    """Threads with at most as many connections."""
 
     def __init__(self, name: str, url: str, threads: int, *, is_long: bool) -> None:
         self.is_long = is_long
         self._url = url
-        # The last one that was used comes first: as many are made as are needed at once.
+        # Last in, first out: only as many connections are opened as are needed concurrently.
         self._idle: LifoQueue[Connection | None] = LifoQueue()
         self._threads = threads
         for _ in range(threads):
@@ -123,15 +123,15 @@ class _Lane:
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Connection]:
-        taken = self._idle.get()
+        connection = self._idle.get()
         try:
-            if taken is None:
-                taken = connect(self._url, reader=True)
-            yield taken
+            if connection is None:
+                connection = connect(self._url, reader=True)
+            yield connection
         finally:
-            if taken is not None and taken.closed:
-                taken = None
-            self._idle.put(taken)
+            if connection is not None and connection.closed:
+                connection = None
+            self._idle.put(connection)
 
     def close(self) -> None:
         self.executor.shutdown(wait=True)
@@ -143,13 +143,13 @@ class _Lane:
 
 def _read(connection: Connection, call: Callable[[Statements], T]) -> T:
     try:
-        # The transaction is begun together with the first question; its end is waited for with nothing else.
+        # BEGIN is sent along with the first statement, and nothing waits for ROLLBACK.
         with connection.pipeline() as pipeline:
             read = call(PostgresStatements(connection, pipeline))
             connection.execute("ROLLBACK")
         return read
     finally:
-        # Nothing was written. On a connection that is lost there is nothing to end either.
+        # Nothing was written, and a lost connection has no transaction to end.
         if not connection.closed:
             with contextlib.suppress(psycopg.OperationalError):
                 connection.rollback()

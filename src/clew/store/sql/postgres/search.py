@@ -1,4 +1,4 @@
-"""Asking the search index: one page of hits, in one state of the store."""
+"""Querying the search index: one page of hits, from one state of the store."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from clew.store.sql.statements import Statements
 
 __all__ = ["find_hits"]
 
-_LOOK: Final = 200
-_FIRST: Final = 2**63 - 1
+_SCAN_ROWS: Final = 200
+_MAX_ID: Final = 2**63 - 1
 
 
 def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage:
-    """The page of a plan."""
+    """Return the page of a plan."""
     wanted = plan.limit + 1
     if plan.match is None:
-        # The text itself is looked at, as far as the page needs it.
+        # The text itself is scanned, as far as the page needs it.
         matching = _texts(sql, plan)
-        read = [row for _, row in zip(range(plan.offset + wanted), matching, strict=False)]
-        found = read[plan.offset :]
+        matches = [row for _, row in zip(range(plan.offset + wanted), matching, strict=False)]
+        found = matches[plan.offset :]
         total, at_least = plan.offset + len(found[: plan.limit]), len(found) > plan.limit
         snippets = [excerpt(_text(row), plan.words) for row in found[: plan.limit]]
     else:
@@ -50,15 +50,15 @@ def _text(row: tuple[Any, ...]) -> str:
 
 
 def _texts(sql: Statements, plan: SearchPlan) -> Iterator[tuple[Any, ...]]:
-    """Parts whose text holds all words, the newest first."""
-    before, words = _FIRST, [word.casefold() for word in plan.words]
+    """Yield parts whose text contains all words, newest first."""
+    before, words = _MAX_ID, [word.casefold() for word in plan.words]
     while True:
-        params = {"session_id": plan.session_id, "owner": plan.owner, "before": before, "limit": _LOOK}
+        params = {"session_id": plan.session_id, "owner": plan.owner, "before": before, "limit": _SCAN_ROWS}
         found = list(sql.rows("search_texts_themselves", params))
         for row in found:
             text = _text(row).casefold()
             if all(word in text for word in words):
                 yield row
-        if len(found) < _LOOK:
+        if len(found) < _SCAN_ROWS:
             return
         before = found[-1][9]

@@ -1,7 +1,7 @@
-"""The search index as writers keep it: nothing is indexed when it is written, a search catches up first.
+"""The search index as writers maintain it: nothing is indexed when it is written; a search updates the index first.
 
-A message is noted when it is sealed, by the database itself, and indexed by the next search, whichever process that
-comes to. Everything here runs in a writer's thread, inside the transaction that is open.
+The database itself notes a message when it is sealed, and the next search indexes it, in whichever process that runs.
+Everything here runs in a writer's thread, inside the open transaction.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from clew.store.sql.statements import Statements
 __all__ = ["SearchIndex"]
 
 BATCH: Final = 500
-"""At most so many messages are indexed in one transaction."""
+"""Maximum number of messages indexed in one transaction."""
 
 BATCH_CHARS: Final = 1_000_000
-"""And no more once their parts are this long."""
+"""Length of their parts after which no more messages are added."""
 
 _LOCK: Final = 0x636C6577_02
 
@@ -33,32 +33,32 @@ class SearchIndex:
         self._sql = sql
 
     def note(self, message_ids: Iterable[str]) -> None:
-        """The database notes it, whoever seals."""
+        """Do nothing: the database notes sealed messages itself."""
 
     def forget_message(self, message_id: str) -> None:
         self._sql.run("forget_searched", {"id": message_id})
 
     def forget_session(self, session_id: str) -> None:
-        """What the index holds of it goes with its messages."""
+        """Do nothing: index rows are deleted with their messages."""
 
     def batch(self) -> bool:
-        """Index some of what is missing. Whether there is more."""
+        """Index some of what is missing; return whether there is more."""
         sql = self._sql
         sql.first("lock_search", {"key": _LOCK})
         found = [row[0] for row in sql.rows("take_stale", {"limit": BATCH})]
         sizes = dict(sql.rows("sizes_of_messages", {"ids": rows.encode(found)}))
-        taken: list[str] = []
+        batch_ids: list[str] = []
         chars = 0
         for message_id in sorted(found):
-            if taken and chars >= BATCH_CHARS:
+            if batch_ids and chars >= BATCH_CHARS:
                 break
-            taken.append(message_id)
+            batch_ids.append(message_id)
             chars += sizes.get(message_id, 0)
-        left = sorted(set(found) - set(taken))
-        if left:
-            sql.run("put_back_stale", {"ids": rows.encode(left)})
-        if taken:
-            ids = {"ids": rows.encode(taken)}
+        remaining = sorted(set(found) - set(batch_ids))
+        if remaining:
+            sql.run("put_back_stale", {"ids": rows.encode(remaining)})
+        if batch_ids:
+            ids = {"ids": rows.encode(batch_ids)}
             sql.run("delete_searched", ids)
             docs = []
             for part_id, message_id, type_, data in sql.rows("load_searched_parts", ids):
@@ -70,6 +70,6 @@ class SearchIndex:
         return sql.first("any_stale", {}) is not None
 
     def make(self) -> None:
-        """An empty index in place of whatever there is."""
+        """Replace any existing index with an empty one."""
         self._sql.first("lock_search", {"key": _LOCK})
         self._sql.run("make_search_anew", {})

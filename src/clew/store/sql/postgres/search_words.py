@@ -1,7 +1,7 @@
-"""Words as the search of SQLite makes them, for an index and a query of PostgreSQL's: the same text, the same answers.
+"""Words as SQLite's search makes them, for PostgreSQL's index and queries: the same text gives the same results.
 
-A word is letters and digits of any script; case and diacritics do not count. PostgreSQL's own parser would take file
-names, addresses and numbers with signs for words of their own, so it is never asked.
+A word consists of letters and digits of any script; case and diacritics do not count. PostgreSQL's own parser is not
+used, because it treats file names, addresses and signed numbers as single words.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from clew.transcript.part import data_of, text_at, text_of
 __all__ = ["parse_match", "searched_text", "snippet_of", "to_tsquery", "words_of"]
 
 MOST_CHARS: Final = 1_000_000
-"""So much of a part is indexed."""
-_MOST_BYTES: Final = 900_000
-"""A vector of words holds a megabyte: what comes after that is not found."""
-_MOST_WORD: Final = 500
-_LAST_PLACE: Final = 16_383
-_MOST_PLACES: Final = 255
-_SNIPPET: Final = 20
-_OF_CALLS: Final = ("input", "rawInput", "output", "errorText")
+"""Characters of a part that are indexed."""
+_MAX_BYTES: Final = 900_000
+"""A vector of words is limited to a megabyte: words after that are not found."""
+_MAX_WORD_CHARS: Final = 500
+_MAX_POSITION: Final = 16_383
+_MAX_POSITIONS: Final = 255
+_SNIPPET_WORDS: Final = 20
+_CALL_KEYS: Final = ("input", "rawInput", "output", "errorText")
 
-# Private use counts; a mark that belongs to the letter before it does not end a word.
+# Private use characters count as letters; a combining mark does not end a word.
 _WORD: Final = re.compile("(?:[^\\W_]|[\ue000-\uf8ff])(?:[^\\W_]|[\u0300-\u036f\ue000-\uf8ff])*")
 _PIECE: Final = re.compile(r'"((?:[^"]|"")*)"(\*?)')
 
 Phrase = tuple[tuple[str, ...], bool]
-"""Words one after the other; whether the last of them may go on."""
+"""Consecutive words; whether the last one is a prefix."""
 Hit = tuple[int, int, Phrase]
-"""The places of the first and the last word of a phrase that was found."""
+"""The positions of the first and last word of a match, and its phrase."""
 
 
 def searched_text(type_: str, part: Any) -> str:
-    """What of a part is searched: its text, or all strings and whole numbers that a tool was given or gave back."""
+    """Return the searchable text of a part: its text, or all strings and whole numbers in a tool's input and output."""
     if not isinstance(part, dict):
         return ""
     if type_ in ("text", "reasoning"):
@@ -45,12 +45,12 @@ def searched_text(type_: str, part: Any) -> str:
     elif type_ == "data-compaction":
         found = text_at(data_of(part, type_) or {}, "summary")
     else:
-        found = "\n".join(_atoms([part.get(key) for key in _OF_CALLS]))
+        found = "\n".join(_atoms([part.get(key) for key in _CALL_KEYS]))
     return (found or "")[:MOST_CHARS]
 
 
 def _atoms(value: Any) -> Iterator[str]:
-    # No recursion: what a tool gives back may be nested as deep as the gate lets it.
+    # No recursion: a tool's output may be nested as deep as the value check allows.
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -64,39 +64,41 @@ def _atoms(value: Any) -> Iterator[str]:
 
 def _fold(word: str) -> str:
     if word.isascii():
-        return word.lower()[:_MOST_WORD]
-    # Marks go; letters lose theirs where they are Latin. SQLite's index knows no others.
+        return word.lower()[:_MAX_WORD_CHARS]
+    # Combining marks are dropped, and Latin letters lose their diacritics, as in SQLite's index.
     letters = (letter for letter in word.lower() if not unicodedata.combining(letter))
     plain = ((unicodedata.normalize("NFD", letter)[0], letter) for letter in letters)
-    return "".join(base if base.isascii() else letter for base, letter in plain)[:_MOST_WORD]
+    return "".join(base if base.isascii() else letter for base, letter in plain)[:_MAX_WORD_CHARS]
 
 
 def words_of(text: str) -> str:
-    """The words of a text with their places, as PostgreSQL reads a ``tsvector``."""
-    places: dict[str, list[int]] = {}
+    """Return the words of a text with their positions, in the format of a PostgreSQL ``tsvector``."""
+    positions: dict[str, list[int]] = {}
     held = 0
-    for place, found in enumerate(_WORD.finditer(text), start=1):
+    for position, found in enumerate(_WORD.finditer(text), start=1):
         word = _fold(found[0])
-        known = places.get(word)
-        if known is None:
+        found_positions = positions.get(word)
+        if found_positions is None:
             held += 4 * len(word) + 8
-            if held > _MOST_BYTES:
+            if held > _MAX_BYTES:
                 break
-            known = places[word] = []
-        if len(known) < _MOST_PLACES and (not known or known[-1] != _LAST_PLACE):
+            found_positions = positions[word] = []
+        if len(found_positions) < _MAX_POSITIONS and (not found_positions or found_positions[-1] != _MAX_POSITION):
             held += 2
-            known.append(min(place, _LAST_PLACE))
-    return " ".join(f"'{word}':{','.join(map(str, known))}" for word, known in places.items() if word)
+            found_positions.append(min(position, _MAX_POSITION))
+    return " ".join(
+        f"'{word}':{','.join(map(str, found_positions))}" for word, found_positions in positions.items() if word
+    )
 
 
 def parse_match(match: str) -> list[Phrase]:
-    """The phrases of a planned search."""
+    """Return the phrases of a planned search."""
     pieces = ((tuple(map(_fold, _WORD.findall(piece))), bool(star)) for piece, star in _PIECE.findall(match))
     return [(words, is_open) for words, is_open in pieces if words]
 
 
 def to_tsquery(phrases: Sequence[Phrase]) -> str:
-    """The same as PostgreSQL reads a ``tsquery``."""
+    """Return the phrases in the format of a PostgreSQL ``tsquery``."""
     return " & ".join(
         "(" + " <-> ".join(f"'{word}'" for word in words) + (":*" if is_open else "") + ")"
         for words, is_open in phrases
@@ -104,51 +106,55 @@ def to_tsquery(phrases: Sequence[Phrase]) -> str:
 
 
 def snippet_of(text: str, phrases: Sequence[Phrase]) -> str:
-    """Some words of the text around what was found, that between two ``**``; chosen as SQLite's index chooses them."""
+    """Return some words of the text around the matches, which are between two ``**``; chosen as SQLite's index does."""
     words = [(found.start(), found.end(), _fold(found[0])) for found in _WORD.finditer(text)]
-    hits = sorted((hit for phrase in phrases for hit in _find(words, phrase)), key=lambda hit: hit[0])
-    places = [hit[0] for hit in hits]
-    begins = [place for place in range(len(words)) if place == 0 or _ends(text[words[place - 1][1] : words[place][0]])]
+    hits = sorted((hit for phrase in phrases for hit in _find_phrase(words, phrase)), key=lambda hit: hit[0])
+    positions = [hit[0] for hit in hits]
+    begins = [
+        position
+        for position in range(len(words))
+        if position == 0 or _ends_sentence(text[words[position - 1][1] : words[position][0]])
+    ]
     best, most = 0, 0
-    for place in places:
-        score, centred = _score(hits, places, place, len(words))
+    for position in positions:
+        score, centred = _score(hits, positions, position, len(words))
         if score > most:
             best, most = centred, score
-        sentence = begins[bisect_right(begins, place) - 1]
-        if sentence < place and len(words) > _SNIPPET:
-            score = _score(hits, places, sentence, len(words))[0] + (100 if sentence else 120)
+        sentence = begins[bisect_right(begins, position) - 1]
+        if sentence < position and len(words) > _SNIPPET_WORDS:
+            score = _score(hits, positions, sentence, len(words))[0] + (100 if sentence else 120)
             if score > most:
                 best, most = sentence, score
-    end = best + _SNIPPET
+    end = best + _SNIPPET_WORDS
     pieces, at = ["…" if best else ""], words[best][0] if best else 0
-    shown = hits[bisect_left(places, best) : bisect_left(places, end)]
-    for first, last in _joined(hit for hit in shown if hit[1] < end):
+    shown = hits[bisect_left(positions, best) : bisect_left(positions, end)]
+    for first, last in _merge_overlapping(hit for hit in shown if hit[1] < end):
         pieces += [text[at : words[first][0]], "**", text[words[first][0] : words[last][1]], "**"]
         at = words[last][1]
     stop, more = (words[end - 1][1], "…") if end < len(words) else (len(text), "")
     return "".join([*pieces, text[at:stop], more])
 
 
-def _ends(between: str) -> bool:
-    """Whether a sentence ends between two words."""
+def _ends_sentence(between: str) -> bool:
+    """Return whether a sentence ends between two words."""
     held = between.rstrip(" \t\n\r")
     return len(held) < len(between) and held.endswith((".", ":"))
 
 
-def _score(hits: Sequence[Hit], places: Sequence[int], start: int, count: int) -> tuple[int, int]:
-    """What the words from ``start`` on are worth, each phrase most at its first time; where to begin to have what was
-    found among them in the middle."""
-    inside = hits[bisect_left(places, start) : bisect_left(places, start + _SNIPPET)]
+def _score(hits: Sequence[Hit], positions: Sequence[int], start: int, count: int) -> tuple[int, int]:
+    """Score the words from ``start`` on, counting the first match of each phrase most; return also the start that
+    centers the matches."""
+    inside = hits[bisect_left(positions, start) : bisect_left(positions, start + _SNIPPET_WORDS)]
     if not inside:
         return 0, 0
-    known = len({hit[2] for hit in inside})
+    found_positions = len({hit[2] for hit in inside})
     first, last = inside[0][0], inside[-1][1] + 1
-    centred = first - int((_SNIPPET - (last - first)) / 2)
-    return 1000 * known + len(inside) - known, max(0, min(centred, count - _SNIPPET))
+    centred = first - int((_SNIPPET_WORDS - (last - first)) / 2)
+    return 1000 * found_positions + len(inside) - found_positions, max(0, min(centred, count - _SNIPPET_WORDS))
 
 
-def _joined(hits: Iterable[Hit]) -> list[tuple[int, int]]:
-    """Those that overlap as one."""
+def _merge_overlapping(hits: Iterable[Hit]) -> list[tuple[int, int]]:
+    """Merge overlapping matches."""
     joined: list[tuple[int, int]] = []
     for first, last, _ in hits:
         if joined and first <= joined[-1][1]:
@@ -158,13 +164,15 @@ def _joined(hits: Iterable[Hit]) -> list[tuple[int, int]]:
     return joined
 
 
-def _find(words: Sequence[tuple[int, int, str]], phrase: Phrase) -> Iterator[Hit]:
-    """Where a phrase stands among words."""
+def _find_phrase(words: Sequence[tuple[int, int, str]], phrase: Phrase) -> Iterator[Hit]:
+    """Yield the matches of a phrase among words."""
     wanted, is_open = phrase
     last = len(wanted) - 1
     for first in range(len(words) - last):
         if all(
-            words[first + place][2].startswith(word) if is_open and place == last else words[first + place][2] == word
-            for place, word in enumerate(wanted)
+            words[first + position][2].startswith(word)
+            if is_open and position == last
+            else words[first + position][2] == word
+            for position, word in enumerate(wanted)
         ):
             yield first, first + last, phrase

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: writers by session, readers off the event loop, any number of processes on one database."""
+"""The PostgreSQL store: writers by session, readers off the event loop, any number of processes per database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
 from clew.store.hub import Answer, Answered
 from clew.store.search import plan_search
-from clew.store.sql.care import LOOKS, SqlCare, look_over
+from clew.store.sql.care import CHECKS, SqlCare, run_checks
 from clew.store.sql.conversations import SqlMoment
 from clew.store.sql.indexing import Indexing
 from clew.store.sql.postgres.connection import shown_url
@@ -33,7 +33,7 @@ logger = logging.getLogger("clew.store")
 
 
 class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
-    """The contract on a PostgreSQL database. See :mod:`clew.store.base` for what each method promises."""
+    """The contract on a PostgreSQL database. See :mod:`clew.store.base` for each method."""
 
     def __init__(self, url: str, readers: ReaderPool, writers: Writers | None) -> None:
         super().__init__(readers)
@@ -45,7 +45,7 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
 
     @property
     def url(self) -> str:
-        """Without what opens it."""
+        """Return the URL without credentials."""
         return self._shown
 
     @property
@@ -57,36 +57,36 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
 
     @property
     def commits(self) -> int:
-        """How many transactions were committed since the store was opened."""
+        """Return how many transactions were committed since the store was opened."""
         return self._writers.commits if self._writers else 0
 
     def announce(self, url: str | None) -> None:
-        """Nobody is kept out, so nobody has to be told where this process is."""
+        """Do nothing: any number of processes can open the store."""
 
     async def check_writable(self) -> None:
-        """Raise when the store was opened for reading. The lease, renewed by a write, is lost on a full disk."""
+        """Raise if the store is read-only. A full disk shows as a lost lease, because renewing it is a write."""
         self._open_writers()
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
         return self._told_of(unit, self._open_writers().submit(unit))
 
     def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
-        def tell(answers: Sequence[tuple[int, Answer]]) -> None:
+        def notify(answers: Sequence[tuple[int, Answer]]) -> None:
             try:
                 if self._told is not None:
-                    for place, answer in answers:
+                    for index, answer in answers:
                         if isinstance(answer, Committed):
-                            self._told(units[place])
+                            self._told(units[index])
             finally:
                 answered(answers)
 
-        self._open_writers().submit_all(units, tell, awaited=awaited)
+        self._open_writers().submit_all(units, notify, awaited=awaited)
 
     def _open_writers(self) -> Writers:
         if self._closed:
             raise StoreClosed("the store is closed")
         if self._writers is None:
-            raise StoreReadOnly(f"{self._shown} was opened for reading")
+            raise StoreReadOnly(f"{self._shown} was opened read-only")
         return self._writers
 
     async def commit(self, unit: Unit) -> Outcome:
@@ -97,9 +97,9 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
             raise StoreClosed("the store is closed")
         plan = plan_search(query)
         indexing = self._indexing
-        # What whoever only reads finds was indexed by somebody else, who may be behind.
+        # A read-only store depends on the indexing of other processes, which may be behind.
         complete = indexing is not None and not indexing.is_under_way
-        # A later page reads what the first one saw; what came since would move the hits between them.
+        # Later pages use the index of the first one; new hits would shift the others between pages.
         if indexing is not None and plan.offset == 0:
             complete = await indexing.catch_up(wait=query.wait)
         page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
@@ -111,23 +111,23 @@ class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
             await self._indexing.catch_up(wait=True)
 
     async def verify(self) -> Sequence[Damage]:
-        return tuple(await self._readers.run(lambda sql: look_over(sql, LOOKS, psycopg.DataError), long=True))
+        return tuple(await self._readers.run(lambda sql: run_checks(sql, CHECKS, psycopg.DataError), long=True))
 
     async def losses(self) -> tuple[Damage, ...]:
-        return ()  # what was acknowledged is PostgreSQL's to keep; nothing is noted beside it
+        return ()  # PostgreSQL is responsible for acknowledged commits; clew does not record them separately
 
     async def accept_loss(self, loss_id: str, at: int) -> bool:
         return False
 
     async def rebuild(self, target: Path) -> Rebuilt:
-        raise NotSupported("a store on PostgreSQL keeps no event log to be rebuilt from; restore a dump")
+        raise NotSupported("a PostgreSQL store has no event log to rebuild from; restore a dump")
 
     async def backup(self, target: Path) -> None:
-        raise NotSupported(f"copy {self._shown} with PostgreSQL's own means: pg_dump --format=custom --file={target}")
+        raise NotSupported(f"back up {self._shown} with PostgreSQL's tools: pg_dump --format=custom --file={target}")
 
     async def write_ledger(self, target: Path) -> None:
         raise NotSupported(
-            "a store on PostgreSQL writes no ledger file; clew convert makes a SQLite file of it, which does"
+            "a PostgreSQL store cannot write a ledger file; convert it to SQLite with `clew convert` first"
         )
 
     async def release(self, session_id: str) -> None:

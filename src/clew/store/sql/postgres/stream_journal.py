@@ -1,6 +1,6 @@
-"""The journal of a store with many writers: each row is of one stream, and all of a stream is under its session's lock.
+"""The journal of a store with many writers: each row is of one stream, protected by its session's lock.
 
-So nobody has to remember what the rows hold, and no process looks at those of another's streams.
+So no writer caches what the rows hold, and no process reads rows of another process's streams.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StreamJournal:
         self._folded.clear()
 
     def knows(self, message_id: str) -> bool:
-        return True  # the row is inserted where its message is, or not at all
+        return True  # the row is inserted only if its message exists
 
     def accept(self, session_id: str, message_id: str, entries: Sequence[JournalEntry]) -> None:
         self._accepted.setdefault(message_id, (session_id, []))[1].extend(entries)
@@ -42,11 +42,11 @@ class StreamJournal:
             mark = {"message_id": message_id, "session_id": session_id, "through": through}
             self._sql.run("fold_journal", {**mark, "crc": mark_crc(message_id, through)})
         for message_id, (session_id, entries) in self._accepted.items():
-            held = self._folded.get(message_id, (session_id, 0))[1]
-            left = [(message_id, entry.n, entry.part, entry.chunk) for entry in entries if entry.n > held]
-            if left:
-                # In full: an older clew may serve the same database, and take the session over.
-                before, n, data = left[0][1] - 1, left[-1][1], encode_rows(left, in_full=True)
+            folded = self._folded.get(message_id, (session_id, 0))[1]
+            remaining = [(message_id, entry.n, entry.part, entry.chunk) for entry in entries if entry.n > folded]
+            if remaining:
+                # With full ids: an older clew may serve the same database and take over the session.
+                before, n, data = remaining[0][1] - 1, remaining[-1][1], encode_rows(remaining, in_full=True)
                 row = {"message_id": message_id, "session_id": session_id, "n": n, "data": data.decode()}
                 crcs = {"crc": row_crc(n, data), "before": before, "mark_crc": mark_crc(message_id, before)}
                 self._sql.run("append_chunks", {**row, **crcs})

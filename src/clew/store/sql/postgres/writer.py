@@ -1,12 +1,12 @@
-"""The threads that write: each has a connection, some of the sessions, and commits all that waits for it together.
+"""The writer threads: each has a connection and a share of the sessions, and commits everything in its queue together.
 
-Other processes write to the same database, so nothing is known from one transaction to the next: each begins by taking
-the rows of its sessions' states, in one order for everybody, and what is read under them holds until the commit. When
-anything in a group fails, it is rolled back and its units run one by one, so that only the failing one sees its error.
+Other processes write to the same database, so nothing is cached between transactions: each one first locks the state
+rows of its sessions, in a global order, and what it reads under these locks is valid until the commit. When anything in
+a group fails, the group is rolled back and its units run one by one, so that only the failing one gets its error.
 
-Each commit has a number, kept in the database with it. Where the connection is lost in the middle of one, the next
-connection looks whether that number is there: then it was done. If it is not, it is given up, so that it can never be
-done by a server that is only late, and the group runs again.
+Each commit has a number, stored in the database with it. When the connection is lost during a commit, the next
+connection checks for that number: if it is there, the commit succeeded. If not, the number is invalidated, so that a
+delayed server cannot commit it later, and the group runs again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from clew.ids import Mint
 from clew.store.hub import Answer
 from clew.store.sql import rows
 from clew.store.sql.apply import UnitWriter
-from clew.store.sql.inbox import Inbox, Item, Work, answer, runs
+from clew.store.sql.inbox import Inbox, Item, Work, answer, split_batches
 from clew.store.sql.postgres.connection import (
     Connection,
     PostgresStatements,
@@ -62,30 +62,32 @@ log = logging.getLogger("clew.store")
 
 T = TypeVar("T")
 
-KEPT: Final = 0x636C6577_01
-"""The lock of what is kept once and named by many sessions; see the statements ``share_kept`` and ``hold_kept``."""
+SHARED_DATA_LOCK: Final = 0x636C6577_01
+"""The lock of data that is stored once and referenced by many sessions; see the statements ``share_kept`` and
+``hold_kept``."""
 _NAMING: Final = (PutPrompt, PutBlob, LinkBlob, CopyLine)
-_CONFLICTS: Final = 10
-"""So often a unit gives way to others. Each time somebody else has got on, so this is never reached in turn."""
+_MAX_CONFLICTS: Final = 10
+"""Retries of a unit after conflicts. Each time another transaction has succeeded, so this limit is not reached in
+practice."""
 _PAUSE_S: Final = 0.05
 
 
 class Writers:
-    """All writers of a store. A session's units go to one of them, so they are committed in the order they came.
+    """All writers of a store. A session's units always go to the same one, so they commit in submission order.
 
-    What is nobody's has a writer of its own, and so has the search index: a heartbeat waits for no session's lock.
+    Store-wide units have their own writer, and so has the search index: a heartbeat never waits for a session's lock.
     """
 
     def __init__(
         self, url: str, connect: Callable[[], Connection], mint: Mint, count: int, gap_ms: float, wait_s: float
     ):
         name = uuid.uuid4().hex
-        writers = [Writer(url, connect, mint, f"{name}-{place}", gap_ms, wait_s) for place in range(count + 2)]
+        writers = [Writer(url, connect, mint, f"{name}-{index}", gap_ms, wait_s) for index in range(count + 2)]
         self._indexing, self._store_wide, *self._of_sessions = self._writers = writers
 
     @property
     def commits(self) -> int:
-        """How many transactions were committed since the store was opened."""
+        """Return how many transactions were committed since the store was opened."""
         return sum(writer.commits for writer in self._writers)
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
@@ -94,23 +96,24 @@ class Writers:
     def submit_all(
         self, units: Sequence[Unit], answered: Callable[[Sequence[tuple[int, Answer]]], None], *, awaited: bool
     ) -> None:
-        """Each writer answers for its own; none, when they are awaited, are so everywhere."""
+        """Submit units to their writers, each of which answers for its own. Without units, but ``awaited``, hurry all
+        writers."""
         shares: dict[Writer, list[int]] = {} if units else {writer: [] for writer in self._writers}
-        for place, unit in enumerate(units):
-            shares.setdefault(self._writer_of(unit.session_id), []).append(place)
-        for writer, places in shares.items():
+        for index, unit in enumerate(units):
+            shares.setdefault(self._writer_of(unit.session_id), []).append(index)
+        for writer, indexes in shares.items():
 
-            def told(answers: Sequence[Answer], places: list[int] = places) -> None:
-                answered(list(zip(places, answers, strict=True)))
+            def on_done(answers: Sequence[Answer], indexes: list[int] = indexes) -> None:
+                answered(list(zip(indexes, answers, strict=True)))
 
-            writer.submit_all([units[place] for place in places], told, awaited=awaited)
+            writer.submit_all([units[index] for index in indexes], on_done, awaited=awaited)
 
     def work(self, work: Callable[[SearchIndex], T]) -> asyncio.Future[T]:
-        """Do some work on the search index, as one transaction."""
+        """Run some work on the search index as one transaction."""
         return self._indexing.work(work)
 
     def close(self) -> None:
-        """Finish what was submitted, then end. Blocks; called off the loop."""
+        """Finish what was submitted, then stop. Blocks; called off the loop."""
         for writer in self._writers:
             writer.close()
 
@@ -121,7 +124,7 @@ class Writers:
 
 
 class Writer:
-    """One thread and its connection, both made when the first unit comes."""
+    """One thread and its connection, both created with the first unit."""
 
     def __init__(
         self, url: str, connect: Callable[[], Connection], mint: Mint, name: str, gap_ms: float, wait_s: float
@@ -135,8 +138,8 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
         self._n = 0
-        self._doubt: list[Any] | None = None
-        """What came of the units of commit ``_n``, if that was done; None while nothing is in doubt."""
+        self._in_doubt: list[Any] | None = None
+        """The outcomes of commit ``_n`` if it succeeded; None while no commit is in doubt."""
         self.commits = 0
 
     # From the event loop
@@ -145,10 +148,10 @@ class Writer:
         self._start()
         return self._inbox.put((unit,), None)
 
-    def submit_all(self, units: Sequence[Unit], told: Callable[[Sequence[Answer]], None], *, awaited: bool) -> None:
+    def submit_all(self, units: Sequence[Unit], on_done: Callable[[Sequence[Answer]], None], *, awaited: bool) -> None:
         if units:
             self._start()
-        self._inbox.add(units, told, awaited=awaited)
+        self._inbox.add(units, on_done, awaited=awaited)
 
     def work(self, work: Callable[[SearchIndex], T]) -> asyncio.Future[T]:
         self._start()
@@ -171,47 +174,47 @@ class Writer:
         while not stop:
             group: list[Item] = []
             stop = self._inbox.take(group, [])
-            for run in runs(group) if group else ():
-                units = [unit for item in run for unit in item.units]
+            for batch in split_batches(group) if group else ():
+                units = [unit for item in batch for unit in item.units]
                 try:
-                    outcomes = self._attempt(units, run[0].work, time.monotonic() + self._wait_s)
+                    outcomes = self._attempt(units, batch[0].work, time.monotonic() + self._wait_s)
                 except BaseException as error:
-                    # Nobody may be left waiting; what holds the transaction open goes.
+                    # Every unit must get an answer, and the open transaction must be released.
                     log.exception("a writer of %s failed", shown_url(self._url))
-                    self._let_go()
+                    self._disconnect()
                     failed = InternalError(f"a writer of {shown_url(self._url)} failed: {error!r}")
-                    outcomes = [failed] * sum(item.size for item in run)
-                answer(run, outcomes)
+                    outcomes = [failed] * sum(item.size for item in batch)
+                answer(batch, outcomes)
         with contextlib.suppress(psycopg.Error):
             if self._connection is not None and not self._connection.closed:
                 PostgresStatements(self._connection).run("end_writer", {"id": self._name})
                 self._connection.commit()
-        self._let_go()
+        self._disconnect()
 
     def _attempt(self, units: list[Unit], work: Work | None, give_up: float) -> list[Any]:
-        """Commit units together, or some work; what became of each. ``give_up`` is until when the server, or a lock, is
-        waited for."""
+        """Commit units together, or some work; return their outcomes. ``give_up`` is how long to wait for the server or
+        a lock."""
         count = len(units) if work is None else 1
         pause, conflicts = 0.0, 0
         while True:
             try:
-                done = self._ready()
+                done = self._connect_if_needed()
                 return self._transact(units, work) if done is None else done
             except Exception as error:
                 cause = error.__cause__ if isinstance(error, StoreUnavailable) and error.__cause__ else error
                 if is_cut_off(cause):
-                    self._let_go()
+                    self._disconnect()
                     if time.monotonic() + pause > give_up:
-                        told, self._doubt = self._unreachable(error), None
-                        return [told] * count
-                    # The first loss is that of a connection that lay idle: the next one may be had at once.
+                        failure, self._in_doubt = self._unreachable(error), None
+                        return [failure] * count
+                    # The first failure is usually an idle connection: the next one may be available immediately.
                     time.sleep(pause)
                     pause = min(max(pause * 2, _PAUSE_S), 1.0)
                     continue
                 self._roll_back()
                 if count > 1:
                     return [outcome for unit in units for outcome in self._attempt([unit], None, give_up)]
-                if is_conflict(error) and conflicts < _CONFLICTS:
+                if is_conflict(error) and conflicts < _MAX_CONFLICTS:
                     conflicts += 1
                     continue
                 if isinstance(error, psycopg.errors.LockNotAvailable) and time.monotonic() < give_up:
@@ -236,18 +239,18 @@ class Writer:
                 applier.finish()
             failpoint("writer.before_commit")
             self._n += 1
-            self._doubt = outcomes
+            self._in_doubt = outcomes
             sql.run("mark_writer", {"id": self._name, "n": self._n})
             connection.commit()
-        self._doubt = None
+        self._in_doubt = None
         self.commits += 1
         failpoint("writer.after_commit_before_ack")
         return outcomes
 
     # The connection
 
-    def _ready(self) -> list[Any] | None:
-        """Be connected. What came of a commit that was in doubt, if it turns out that it was done."""
+    def _connect_if_needed(self) -> list[Any] | None:
+        """Connect if needed. Return the outcomes of a commit in doubt if it turns out to have succeeded."""
         if self._connection is not None:
             return None
         connection = self._connect()
@@ -257,10 +260,10 @@ class Writer:
             held = sql.first("lock_writer", {"id": self._name})
             is_done = held is not None and held[0] >= self._n
             if not is_done:
-                # Given up: a server that has not come to it yet fails there.
+                # Invalidated: a server that commits it late will fail.
                 sql.run("mark_writer", {"id": self._name, "n": self._n})
             connection.commit()
-            done, self._doubt = self._doubt if is_done else None, None
+            done, self._in_doubt = self._in_doubt if is_done else None, None
         except BaseException:
             connection.close()
             raise
@@ -270,20 +273,20 @@ class Writer:
         return done
 
     def _unreachable(self, error: Exception) -> BaseException:
-        told = translate(error, self._url)
-        if self._doubt is None or not isinstance(told, StoreUnavailable):
-            return told
-        return StoreUnavailable(f"{told}. Whether the last change was stored is not known: read it again")
+        failure = translate(error, self._url)
+        if self._in_doubt is None or not isinstance(failure, StoreUnavailable):
+            return failure
+        return StoreUnavailable(f"{failure}. It is unknown whether the last change was stored; read it again")
 
     def _roll_back(self) -> None:
-        self._doubt = None
+        self._in_doubt = None
         try:
             if self._connection is not None:
                 self._connection.rollback()
         except psycopg.Error:
-            self._let_go()
+            self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             with contextlib.suppress(psycopg.Error):
                 self._connection.close()
@@ -296,12 +299,12 @@ def _route_of(guard: RouteIsFree | AliasIsFree) -> str:
 
 
 def _lock(sql: PostgresStatements, units: Sequence[Unit]) -> dict[str, SessionState | None]:
-    """Take what these units write to, in one order for everybody; how their sessions stand."""
+    """Lock everything these units write to, in a global order; return the states of their sessions."""
     writes = [write for unit in units for write in unit.writes]
     if any(isinstance(write, DeleteSession) for write in writes):
-        sql.first("hold_kept", {"key": KEPT})
+        sql.first("hold_kept", {"key": SHARED_DATA_LOCK})
     elif any(isinstance(write, _NAMING) for write in writes):
-        sql.first("share_kept", {"key": KEPT})
+        sql.first("share_kept", {"key": SHARED_DATA_LOCK})
     guards = [guard for unit in units for guard in unit.guards]
     names = {_route_of(one) for one in guards if isinstance(one, RouteIsFree | AliasIsFree)}
     names |= {f"deliveries of {one.source}" for one in guards if isinstance(one, DigestIsNew)}

@@ -1,1 +1,1 @@
-"""What only SQLite needs: its SQL files, its connections, its one writer thread."""
+"""The SQLite engine: its SQL files, its connections, its single writer thread."""

@@ -1,12 +1,12 @@
-"""What was acknowledged, noted beside the database, so that a write-ahead log that lost its end is noticed.
+"""Counting acknowledged commits in a file next to the database, so that a truncated write-ahead log is noticed.
 
-SQLite takes a damaged log for one that ends there. So every commit is numbered in the database, and after each one,
-before anybody is told, its number is noted in a small file of its own. A database that holds less than was noted has
-lost something. The file is not synced: it outlives the process, and after a loss of power only the number of the last
-synced commit counts, which was noted when the disk had it already.
+SQLite treats a damaged log as one that ends there. So every commit is numbered in the database, and before it is
+acknowledged its number is noted in a small separate file. A database with fewer commits than noted has lost some. The
+file is not synced: it survives the process, and after a loss of power only the number of the last synced commit counts,
+which was noted when the disk already had it.
 
-The notes are a ring, one written over the oldest. Each says which session its commit was for, so that what is missing
-can be named as far as the ring goes back.
+The notes form a ring in which the oldest is overwritten. Each names the session of its commit, so that lost changes can
+be identified as far back as the ring goes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,21 @@ from zlib import crc32
 from clew.store import boot
 from clew.store.sql.losses import Loss
 
-__all__ = ["LOST_BY", "Acknowledged", "Note", "acknowledged_path", "boot_bytes", "find_loss", "notes_of", "read_notes"]
+__all__ = [
+    "LOSS_CAUSE",
+    "Acknowledged",
+    "Note",
+    "acknowledged_path",
+    "boot_bytes",
+    "find_loss",
+    "notes_of",
+    "read_notes",
+]
 
 log = logging.getLogger("clew.store")
 
-LOST_BY: Final = "its write-ahead log was damaged or taken away, or an older copy was put in its place"
-"""What a database can lose commits by."""
+LOSS_CAUSE: Final = "its write-ahead log was damaged or removed, or the file was replaced by an older copy"
+"""How a database can lose commits."""
 _NOTE: Final = struct.Struct("<4s16s16sQQH32s")
 _CRC: Final = struct.Struct("<I")
 _MAGIC: Final = b"clw1"
@@ -38,7 +47,7 @@ _SLOTS: Final = 256
 
 
 class Note(NamedTuple):
-    """Commit ``commit`` was acknowledged; ``synced`` is the newest that a loss of power cannot take."""
+    """A note that ``commit`` was acknowledged; ``synced`` is the newest commit that survives a loss of power."""
 
     boot: bytes
     store: bytes
@@ -53,7 +62,7 @@ def acknowledged_path(path: Path) -> Path:
 
 
 def boot_bytes() -> bytes:
-    """This boot as notes hold it; nothing but zeros where the system does not say."""
+    """Return the boot id as stored in notes; zeros where the system has none."""
     try:
         return uuid.UUID(boot.boot_id()).bytes
     except ValueError:
@@ -61,7 +70,7 @@ def boot_bytes() -> bytes:
 
 
 class Acknowledged:
-    """The notes of the one process that writes the store."""
+    """The notes of the process that writes the store."""
 
     def __init__(self, path: Path, store_id: str) -> None:
         self._path = acknowledged_path(path)
@@ -69,7 +78,7 @@ class Acknowledged:
         self._boot = boot_bytes()
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.fchmod(self._fd, 0o600)
-        # Room for all of it at once: a disk that fills up later must not stop the notes.
+        # Allocated in full: a disk that fills up later must not stop the notes.
         if os.fstat(self._fd).st_size != _SLOT * _SLOTS:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
@@ -78,24 +87,24 @@ class Acknowledged:
 
     @staticmethod
     def name_of(store_id: str) -> bytes:
-        """By what a note says whose it is."""
+        """Return the hash by which a note names its store."""
         return blake2b(store_id.encode(), digest_size=16).digest()
 
     def begin(self, commit: int, synced: int) -> None:
-        """The store is open and holds this much; what was noted before is settled."""
+        """Start over for a store that is open and holds this many commits; earlier notes are settled."""
         self.commit, self.synced = commit, synced
         os.pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
         self.note(commit, synced, ())
 
     def note(self, commit: int, synced: int, sessions: Sequence[str]) -> None:
-        """One small write, to be made before anybody is told of the commit."""
+        """Note a commit with one small write, before it is acknowledged."""
         named = (sessions[0] if sessions else "").encode()[:32]
         packed = _NOTE.pack(_MAGIC, self._boot, self._store, commit, synced, min(len(sessions), 0xFFFF), named)
         try:
             os.pwrite(self._fd, packed + _CRC.pack(crc32(packed)), _SLOT * (commit % _SLOTS))
         except OSError as error:
             if not self._failed:
-                log.error("%s cannot be written (%s): a loss would not be noticed", self._path, error)
+                log.error("%s cannot be written (%s): lost commits would not be noticed", self._path, error)
             self._failed = True
 
     def close(self) -> None:
@@ -105,7 +114,7 @@ class Acknowledged:
 
 
 def read_notes(path: Path) -> list[Note]:
-    """The notes beside a database that read, oldest first."""
+    """Return the valid notes next to a database, oldest first."""
     try:
         data = acknowledged_path(path).read_bytes()
     except OSError:
@@ -120,19 +129,19 @@ def read_notes(path: Path) -> list[Note]:
 
 
 def notes_of(notes: Sequence[Note], store_id: str) -> list[Note]:
-    """Those of this store: another one may have lain here before."""
+    """Return the notes of this store: another one may have had this path before."""
     return [note for note in notes if note.store == Acknowledged.name_of(store_id)]
 
 
 def find_loss(notes: Sequence[Note], store_id: str, held: int) -> Loss | None:
-    """What was acknowledged of this store beyond what it holds."""
-    ours = notes_of(notes, store_id)
-    if not ours:
+    """Return what was acknowledged of this store but is missing from it."""
+    own_notes = notes_of(notes, store_id)
+    if not own_notes:
         return None
-    newest = ours[-1]
+    newest = own_notes[-1]
     here = newest.boot == boot_bytes() and any(newest.boot)
-    needed = newest.commit if here else max(note.synced for note in ours)
+    needed = newest.commit if here else max(note.synced for note in own_notes)
     if held >= needed:
         return None
-    named = [note.session_id for note in ours if held < note.commit <= needed and note.session_id]
+    named = [note.session_id for note in own_notes if held < note.commit <= needed and note.session_id]
     return Loss(held, needed, tuple(dict.fromkeys(named)))

@@ -1,6 +1,6 @@
-"""The journal of a store with one writer: a row for each commit, with the chunks of every stream that came with it.
+"""The journal of a store with one writer: one row per commit, with the chunks of every stream in it.
 
-What the rows hold is remembered, by the one writer, in its book; commits are numbered.
+The writer keeps track of the rows in its book; commits are numbered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CommitJournal:
         self._struck = False
         found = self._sql.first("get_commits", {})
         if found is None:
-            raise InternalError("the store has lost the row that counts its commits; restore a backup")
+            raise InternalError("the row that counts the commits of the store is missing; restore a backup")
         self.commit = found[0]
 
     def knows(self, message_id: str) -> bool:
@@ -55,14 +55,14 @@ class CommitJournal:
         pass
 
     def finish(self) -> None:
-        """Before the commit: number it, add the journal row of the accepted chunks, take away those all have passed.
+        """Number the commit, add the journal row of the accepted chunks, and remove rows that all streams have passed.
 
-        The number stands in the journal row, where there is one, and costs nothing there. A row is taken away only
-        with a commit that writes its own number down, so the highest of both is always the newest commit.
+        The number is part of the journal row, if there is one, at no extra cost. A row is removed only by a commit that
+        stores its own number, so the higher of both is always the newest commit.
         """
         self.commit += 1
         if self._book.is_untouched:
-            # As most commits are that no stream has a part in.
+            # The case of most commits without streams.
             self._sql.run("set_commits", {"commits": self.commit})
             self._struck = False
             return
@@ -100,19 +100,19 @@ class CommitJournal:
             self._sql.run("delete_mark", {"message_id": message_id})
 
     def _rewrite(self, n: int, without: Collection[str]) -> None:
-        """Strike the chunks of some streams, by what rows call them, from a row that others still need."""
+        """Remove the chunks of some streams, by their names in rows, from a row that other streams still need."""
         row = self._sql.first("get_journal_row", {"n": n})
         if row is None:
             raise InternalError("a journal row is missing", n=n)
         try:
             streams = decode_entries((row[0], row[1], row[2]))
         except RowUndecodable:
-            return  # it goes as a whole, once the others were folded
-        left = [
+            return  # the whole row is removed once the other streams are folded
+        remaining = [
             (name, entry.n, entry.part, entry.chunk)
             for name, entries in streams.items()
             if name not in without
             for entry in entries
         ]
-        data = encode_rows(left)
+        data = encode_rows(remaining)
         self._sql.run("replace_journal_row", {"n": n, "data": data.decode(), "crc": row_crc(n, data)})

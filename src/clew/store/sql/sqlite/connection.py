@@ -1,4 +1,4 @@
-"""SQLite connections as clew wants them, and SQLite's errors in clew's words."""
+"""SQLite connections with clew's settings, and translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ BUSY_TIMEOUT_MS: Final = 5000
 QUERIES: Final[dict[str, str]] = load_queries("sqlite/queries.sql")
 
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")
-"""How a rollback journal begins; the number of pages its database had before is at byte 16."""
+"""The first bytes of a rollback journal; the page count of its original database is at byte 16."""
 _PROBE: Final = 1 << 16
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 class Connect(Protocol):
-    """Whoever makes the connections of a store. The ordinary one is :func:`connect`; one that brings its own way to
-    the disk ends with :func:`prepare`."""
+    """A factory of a store's connections. The default is :func:`connect`; one with its own disk access ends with
+    :func:`prepare`."""
 
     def __call__(self, path: Path, *, writer: bool) -> sqlite3.Connection: ...
 
 
 def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Connection:
-    """A connection with the settings every connection has; a reader's cannot write, whatever it is told."""
-    # mode=rw even for readers: a reader must be able to make the shared-memory file of a store nobody has open.
+    """Open a connection with the settings all connections share; a reader's cannot write at all."""
+    # mode=rw even for readers: a reader must be able to create the shared-memory file of a store that is not open.
     uri = f"{path.resolve().as_uri()}?mode=rwc" if writer else uri_to_read(path)
     connection = sqlite3.connect(
         uri,
@@ -53,17 +53,17 @@ def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS)
 def prepare(
     connection: sqlite3.Connection, path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS
 ) -> sqlite3.Connection:
-    """The settings every connection has, on one that is open already."""
+    """Apply the settings all connections share to an open connection."""
     try:
         connection.execute(f"PRAGMA busy_timeout = {busy_timeout_ms}")
         mode = connection.execute(f"PRAGMA journal_mode{' = WAL' if writer else ''}").fetchone()[0]
         if mode != "wal" and (writer or not _is_at_rest(path)):
             raise errors.StoreUnavailable(
-                f"{path} cannot be kept in WAL mode (SQLite answered {mode!r}); choose a local folder for the store"
+                f"{path} cannot use WAL mode (SQLite reports {mode!r}); choose a local folder for the store"
             )
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
-        # What is deleted is overwritten, whatever this SQLite was built to do with it.
+        # Overwrite deleted content, whatever this SQLite's build default is.
         connection.execute("PRAGMA secure_delete = ON")
         if not writer:
             connection.execute("PRAGMA query_only = ON")
@@ -76,49 +76,50 @@ def prepare(
 
 
 def keep_scratch_in_memory(connection: sqlite3.Connection) -> None:
-    """What a statement puts aside while it runs, the turns on a path or the pages as they were, goes into no file.
+    """Keep temporary data of statements, such as the turns on a path or original pages, out of files.
 
-    That is quicker, and a file in the system's folder would hold what was deleted, as it was, on a disk that nobody
-    chose. So a statement that takes much away is run for a portion at a time. A writer is told so once its tables
-    are what they should be: an index that is made anew may sort more than fits.
+    That is faster, and a file in the system's temporary folder could expose deleted content on another disk. So
+    statements that delete much run in portions. A writer is set so only once its tables are migrated: building an index
+    may sort more than fits in memory.
     """
     connection.execute("PRAGMA temp_store = MEMORY")
 
 
-def look(path: Path) -> sqlite3.Connection:
-    """A connection to find out what a file is, which changes nothing: no journal mode, no checkpoint when it closes."""
+def connect_to_inspect(path: Path) -> sqlite3.Connection:
+    """Open a connection to inspect a file without changing it: no journal mode, no checkpoint on close."""
     uri = uri_to_read(path, "ro")
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000, factory=_Counted)
 
 
 def uri_to_read(path: Path, mode: str = "rw") -> str:
-    """How a reader names the file: a medium for reading takes no shared memory beside it."""
+    """Return a reader's URI of the file: on a read-only medium without shared memory."""
     return f"{path.resolve().as_uri()}?{'mode=ro&immutable=1' if _is_at_rest(path) else f'mode={mode}'}"
 
 
 def _is_at_rest(path: Path) -> bool:
-    """Whether nobody can write to a file: it lies on a medium for reading, where SQLite could make no shared memory.
+    """Return whether no process can write the file: it is on a read-only medium, where SQLite cannot create shared
+    memory.
 
-    What is still in a log beside it cannot be read there.
+    The content of a log next to it cannot be read there.
     """
     try:
         if not os.statvfs(path).f_flag & os.ST_RDONLY:
             return False
         log = path.with_name(path.name + "-wal")
-        held = log.stat().st_size if log.exists() else 0
+        log_bytes = log.stat().st_size if log.exists() else 0
     except OSError:
         return False
-    if held:
+    if log_bytes:
         raise errors.StoreUnavailable(
-            f"{path} lies on a medium for reading, with a log beside it: copy both elsewhere to open it"
+            f"{path} is on a read-only medium, with a log next to it; copy both to another folder to open the store"
         )
     return True
 
 
 def undo_first_write(path: Path) -> None:
-    """Take back the first write ever to a file, if the power went in the middle of it: until then it held nothing.
+    """Roll back the first write to a file if the power failed during it: before that the file was empty.
 
-    A database that is being made has a rollback journal for a moment, and whoever may only read cannot undo by it.
+    A database being created has a rollback journal for a moment, which a read-only process cannot roll back.
     """
     journal = path.with_name(path.name + "-journal")
     try:
@@ -133,7 +134,7 @@ def undo_first_write(path: Path) -> None:
 
 
 class _Counted(sqlite3.Connection):
-    """A connection that says for how long this process has its file open."""
+    """A connection that registers its use of the file for this process."""
 
     def __init__(self, database: str, *args: Any, **kwargs: Any) -> None:
         self._file = use(Path(unquote(urlsplit(database).path)))
@@ -154,9 +155,9 @@ class _Counted(sqlite3.Connection):
 
 
 def empty_log(connection: sqlite3.Connection) -> bool:
-    """Move all of the WAL into the database and leave it empty. Nobody is waited for: what a reader needs stays.
+    """Move all of the WAL into the database and empty it, without waiting: what a reader needs stays.
 
-    Whether all of it was moved, and so synced.
+    Return whether all of it was moved, and so synced.
     """
     connection.execute("PRAGMA busy_timeout = 0")
     try:
@@ -167,7 +168,7 @@ def empty_log(connection: sqlite3.Connection) -> bool:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of what is written inside, or nothing."""
+    """Run the block in one transaction, rolled back on an error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -179,13 +180,13 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def scratch() -> sqlite3.Connection:
-    """A database that lies nowhere, to try something out in."""
+    """Open an in-memory database for experiments."""
     return sqlite3.connect(":memory:")
 
 
 @functools.cache
 def has_fts5() -> bool:
-    """Whether this SQLite can make a full-text index; it is an option of its build."""
+    """Return whether this SQLite was built with full-text search."""
     with contextlib.closing(scratch()) as connection:
         try:
             connection.execute("CREATE VIRTUAL TABLE probe USING fts5(text)")
@@ -235,15 +236,15 @@ def is_broken(error: BaseException) -> bool:
 
 
 def is_undecodable(error: BaseException) -> bool:
-    """Whether a text in the file is not UTF-8 any more; SQLite itself does not mind."""
+    """Return whether a text in the file is not valid UTF-8; SQLite itself does not check."""
     return isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
 
 
 def translate(error: BaseException, path: Path | None = None) -> BaseException:
-    """The error a caller gets for one that SQLite raised; anything else is passed on as it is."""
+    """Translate an error of SQLite; return anything else unchanged."""
     where = path or "the store"
     if isinstance(error, UnicodeDecodeError):
-        # SQLite quoted the damaged schema in its message, and Python could not read the message.
+        # SQLite quoted the damaged schema in its message, which Python could not decode.
         return errors.StoreUnavailable(f"{where} is damaged ({error.object!r}); restore a backup")
     if not isinstance(error, sqlite3.Error) or isinstance(error, errors.ClewError):
         return error
@@ -254,18 +255,18 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
             if path is not None and not _has_room(path):
                 return errors.StorageFull(f"no room left to write {where} ({error}); make room and try again")
             what = f"{where} could not be read or written: an I/O error ({error})"
-            return errors.StoreUnavailable(f"{what}; look at the disk, and keep a backup at hand")
+            return errors.StoreUnavailable(f"{what}; check the disk, and have a backup ready")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return errors.StoreBusy(f"another process keeps {where} locked ({error}); close it and try again")
+            return errors.StoreBusy(f"another process has locked {where} ({error}); close it and try again")
         case sqlite3.SQLITE_NOTADB:
-            return errors.StoreUnavailable(f"{where} is not a clew store ({error}); name another file")
+            return errors.StoreUnavailable(f"{where} is not a clew store ({error}); choose another file")
         case sqlite3.SQLITE_CORRUPT:
-            return errors.StoreUnavailable(f"{where} is damaged ({error}); look with clew check, and restore a backup")
+            return errors.StoreUnavailable(f"{where} is damaged ({error}); run `clew check`, and restore a backup")
         case sqlite3.SQLITE_READONLY:
             return errors.StoreReadOnly(f"{where} cannot be written ({error})")
         case sqlite3.SQLITE_CANTOPEN:
             return errors.StoreUnavailable(
-                f"{where} cannot be opened ({error}); check that its folder exists and is yours"
+                f"{where} cannot be opened ({error}); check that its folder exists and belongs to you"
             )
     if isinstance(error, sqlite3.IntegrityError):
         return errors.InternalError(f"a unit broke a constraint of the schema: {error}")
@@ -275,8 +276,8 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
 
 
 def _has_room(path: Path) -> bool:
-    """Whether what SQLite was refused is anything but room. A full disk it calls "full", but a quota, or a limit on the
-    size of files, an error of input and output like any other; so the same is tried with a file of no name."""
+    """Return whether SQLite failed for another reason than lack of space. It reports a full disk as such, but a quota
+    or file size limit as an I/O error; so the write is tried with an unnamed file."""
     wal = path.with_name(path.name + "-wal")
     try:
         at = wal.stat().st_size if wal.exists() else 0
@@ -289,9 +290,9 @@ def _has_room(path: Path) -> bool:
 
 
 def protect(path: Path) -> None:
-    """Make the store's files readable by their owner alone, before SQLite writes a byte into them.
+    """Make the store's files private to their owner, before SQLite writes to them.
 
-    An existing file is never opened here: closing any handle of it would drop SQLite's own locks in this process.
+    An existing file is never opened here: closing any descriptor of it would drop SQLite's locks in this process.
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -301,6 +302,6 @@ def protect(path: Path) -> None:
 
 
 def remove_files(path: Path) -> None:
-    """Remove a database that was begun, and what SQLite lays beside it."""
+    """Remove an unfinished database and the files SQLite puts next to it."""
     for suffix in ("", "-journal", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

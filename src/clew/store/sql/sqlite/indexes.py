@@ -1,8 +1,8 @@
-"""Damaged indexes: an index holds nothing that its table does not, so one that is damaged is built again.
+"""Damaged indexes: an index only duplicates its table, so a damaged one is rebuilt.
 
-Lists, sums, trees, the ledger and what makes prompts and events idempotent are read by indexes and could not tell that
-a row is missing. The tables they are read from are small and checked at every opening. Parts are not: they are compared
-with their seal. What an open turn has written so far has none yet, so the indexes of its parts are compared.
+Lists, sums, trees, the ledger and the checks for duplicate prompts and events are read through indexes and could not
+detect a missing row. Their tables are small and checked each time the store is opened. Parts are compared with the seal
+of their message instead. The parts of an open turn have no seal yet, so their indexes are compared with each other.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final, TypeAlias
 
 from clew.store.sql.sqlite.connection import transaction
 
-__all__ = ["mend_indexes"]
+__all__ = ["repair_indexes"]
 
-_Look: TypeAlias = Callable[[sqlite3.Connection, str], list[str]]
+_Check: TypeAlias = Callable[[sqlite3.Connection, str], list[str]]
 
 log = logging.getLogger("clew.store")
 
@@ -64,10 +64,10 @@ class _StillDamaged(Exception):
     """The damage is not in the indexes alone."""
 
 
-def mend_indexes(connection: sqlite3.Connection, path: Path) -> None:
-    """Build the indexes of each damaged table again, where that leaves nothing wrong with it.
+def repair_indexes(connection: sqlite3.Connection, path: Path) -> None:
+    """Rebuild the indexes of each damaged table, unless that leaves the table damaged.
 
-    A table that lost rows of its own has an index that knows more than it: that is left for ``clew check`` to name.
+    When a table has lost rows, its index has more entries than it: that is left for ``clew check`` to report.
     """
     for table in _TABLES:
         found = _problems(connection, table)
@@ -83,18 +83,18 @@ def mend_indexes(connection: sqlite3.Connection, path: Path) -> None:
         _rebuild(connection, path, "chat_parts", _indexes_of(connection, "chat_parts"), _lost_open_parts)
 
 
-def _rebuild(connection: sqlite3.Connection, path: Path, table: str, names: Sequence[str], look: _Look) -> None:
+def _rebuild(connection: sqlite3.Connection, path: Path, table: str, names: Sequence[str], check: _Check) -> None:
     try:
         with transaction(connection):
             for name in names:
                 connection.execute(f'REINDEX "{name}"')
-            if left := look(connection, table):
+            if left := check(connection, table):
                 raise _StillDamaged("; ".join(left[:3]))
     except (sqlite3.Error, _StillDamaged) as error:
         log.warning("%s: %s is damaged: %s", path, table, error)
     else:
         which = f"the index {names[0]}" if len(names) == 1 else f"one of the indexes {', '.join(names)}"
-        log.warning("%s: %s of %s did not hold all rows and was built again", path, which, table)
+        log.warning("%s: %s of %s did not hold all rows and was rebuilt", path, which, table)
 
 
 def _problems(connection: sqlite3.Connection, table: str) -> list[str]:

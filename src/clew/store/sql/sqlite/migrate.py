@@ -1,7 +1,7 @@
-"""Migrations: how a file of any earlier version becomes one of this version, and how a newer one is left alone.
+"""Migrations: bringing a file of any earlier version to this one, and refusing a newer one.
 
-Each numbered file runs in one transaction together with the new version number, so a kill between two of them
-leaves a whole version behind, and the next start goes on from there.
+Each numbered file runs in one transaction together with the new version number, so a kill between two of them leaves a
+complete version, from which the next start continues.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     row = connection.execute("SELECT max(version) FROM clew_schema").fetchone()
     version: int | None = row[0] if isinstance(row[0], int) and row[0] > 0 else None
     if version is None:
-        raise StoreUnavailable(f"{path}: the version in its table clew_schema does not read; restore a backup")
+        raise StoreUnavailable(f"{path}: the version in its table clew_schema is invalid; restore a backup")
     return version
 
 
@@ -90,32 +90,34 @@ def _is_new(connection: sqlite3.Connection) -> bool:
 
 
 def _check_plain(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what clew could not keep sessions in, beside those of the program that made it."""
+    """Raise for a file in which clew could not store sessions alongside those of the program that made it."""
     with contextlib.closing(scratch()) as own:
         for statement in statements(read_sql("sqlite/schema.sql")):
             own.execute(statement)
         for table in FORMAT_TABLES:
             needed, found = _columns(own, table), _columns(connection, table)
             missing = sorted(needed.keys() - found.keys())
-            filled = sorted(name for name, must_be_given in found.items() if must_be_given and name not in needed)
+            required_columns = sorted(
+                name for name, must_be_given in found.items() if must_be_given and name not in needed
+            )
             keys = 'SELECT "table", "from", on_delete FROM pragma_foreign_key_list(?)'
-            loose = set(own.execute(keys, (table,))) - set(connection.execute(keys, (table,)))
+            missing_keys = set(own.execute(keys, (table,))) - set(connection.execute(keys, (table,)))
             why = f"it has no column {', '.join(missing)}" if missing else ""
-            why = why or (f"its column {', '.join(filled)} must be given a value" if filled else "")
-            cascade = "its rows are not deleted along with what they belong to (ON DELETE CASCADE)"
-            why = why or (cascade if loose else "")
+            why = why or (f"its column {', '.join(required_columns)} requires a value" if required_columns else "")
+            cascade = "its foreign keys do not delete rows with their parents (ON DELETE CASCADE)"
+            why = why or (cascade if missing_keys else "")
             if why:
                 raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {table}: {why}")
         names = "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND tbl_name {} (?, ?, ?)"
         ours = {row[0] for row in own.execute(names.format("NOT IN"), FORMAT_TABLES)}
-        taken = sorted(ours & {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
-        if taken:
-            why = f"clew needs the name {', '.join(taken)} for itself"
+        conflicting = sorted(ours & {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
+        if conflicting:
+            why = f"clew needs the name {', '.join(conflicting)} for itself"
             raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {why}")
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:
-    """The columns of a table, and of each whether a row must be given a value for it."""
+    """Return the columns of a table, and for each whether a value is required."""
     rows = connection.execute('SELECT name, "notnull", dflt_value, pk FROM pragma_table_info(?)', (table,))
     return {name: bool(required and default is None and not key) for name, required, default, key in rows}
 
@@ -124,23 +126,23 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the file to this version."""
     version = check_version(connection, path)
     if version == 0:
-        # In a file that another program made, its tables and indexes stay as they are.
-        there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        # Tables and indexes of another program stay as they are.
+        existing = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         script = statements(read_sql("sqlite/schema.sql"))
-        made = ((statement, _MADE.match(statement)) for statement in script)
-        missing = [one for one, name in made if name is None or name[1] not in there]
-        _run(connection, missing, SCHEMA_VERSION, stamp=not there)
+        named_statements = ((statement, _MADE.match(statement)) for statement in script)
+        missing = [one for one, name in named_statements if name is None or name[1] not in existing]
+        _run(connection, missing, SCHEMA_VERSION, stamp=not existing)
         return
     for number, name in enumerate(MIGRATIONS, start=1):
         if number > version:
             failpoint("migrate.before_step")
-            # Another version in the header is another program's.
+            # A different version in the header belongs to another program.
             stamp = _read_header(connection) == (APPLICATION_ID, number - 1)
             _run(connection, statements(read_sql(f"sqlite/migrations/{name}")), number, stamp=stamp)
 
 
 def _run(connection: sqlite3.Connection, script: Iterable[str], version: int, *, stamp: bool) -> None:
-    """Run a script and note the version it leads to; ``stamp``: in the header, too."""
+    """Run a script and store the version it leads to; ``stamp``: in the header, too."""
     with transaction(connection):
         for statement in script:
             connection.execute(statement)
@@ -154,7 +156,7 @@ def _run(connection: sqlite3.Connection, script: Iterable[str], version: int, *,
 
 
 def statements(script: str) -> list[str]:
-    """The statements of a script; ``executescript`` would commit the transaction it is meant to run in."""
+    """Split a script into statements; ``executescript`` would commit the open transaction."""
     found: list[str] = []
     pending = ""
     for line in script.splitlines():

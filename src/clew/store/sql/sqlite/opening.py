@@ -1,4 +1,4 @@
-"""Opening a SQLite file: whose it is, whether it can be read, and whether it holds all that was acknowledged."""
+"""Opening a SQLite file: checking its ownership, its readability, and that no acknowledged commit is missing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.file_lock import find_file
 from clew.store.owner import OwnerLock, refuse_lost, refuse_network_file_system, take_ownership
-from clew.store.sql.adopt import any_untaken
+from clew.store.sql.adopt import any_unadopted
 from clew.store.sql.kept_lines import KeptLines
-from clew.store.sql.log import EventLog, is_kept
-from clew.store.sql.losses import damage_of, keep_loss, newest_commit
+from clew.store.sql.log import EventLog, is_log_complete
+from clew.store.sql.losses import damage_of, newest_commit, record_loss
 from clew.store.sql.sqlite import connection as c
-from clew.store.sql.sqlite.acknowledged import LOST_BY, Acknowledged, find_loss, notes_of, read_notes
+from clew.store.sql.sqlite.acknowledged import LOSS_CAUSE, Acknowledged, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import Connect, connect
-from clew.store.sql.sqlite.indexes import mend_indexes
+from clew.store.sql.sqlite.indexes import repair_indexes
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, is_plain, migrate
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.pool import ReaderPool
@@ -41,7 +41,7 @@ async def open_sqlite(
     mint: Mint | None = None,
     connect: Connect = connect,
 ) -> SqliteStore:
-    """Open a store, making or upgrading the file when it is opened for writing.
+    """Open a store, creating or upgrading the file if it is opened for writing.
 
     All its connections are made by ``connect``: two SQLite libraries in one process would break each other's locks.
     """
@@ -52,7 +52,7 @@ async def open_sqlite(
 def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: Connect) -> SqliteStore:
     path = find_file(path)
     if path.is_dir():
-        raise StoreUnavailable(f"{path} is a folder; name a file in it, such as sqlite:///{path / 'clew.db'}")
+        raise StoreUnavailable(f"{path} is a folder; use a file in it, such as sqlite:///{path / 'clew.db'}")
     refuse_network_file_system(path)
     with contextlib.ExitStack() as undo:
         try:
@@ -60,32 +60,32 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
                 _check_readable(path)
                 return SqliteStore(path, ReaderPool(path, options.reader_threads, connect), None, None)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = _take(path, clock)
+            lock = _acquire_lock(path, clock)
             undo.callback(lock.release)
             files = (path, path.with_name(path.name + "-wal"))
-            held_something = any(file.exists() and file.stat().st_size for file in files)
+            had_content = any(file.exists() and file.stat().st_size for file in files)
             c.protect(path)
             connection = connect(path, writer=True)
             undo.callback(connection.close)
-            if held_something:
+            if had_content:
                 _refuse_emptied(connection, path)
             migrate(connection, path)
-            if held_something:
-                mend_indexes(connection, path)
+            if had_content:
+                repair_indexes(connection, path)
             if options.max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
             c.protect(path)
             lock.keep()
-            log = _keep_log(connection, clock, wanted=options.event_log)
+            log = _open_log(connection, clock, wanted=options.event_log)
             acknowledged = _hold_to_word(connection, path, clock)
             undo.callback(acknowledged.close)
-            # What was made or left in the log is in the database before anything is added, if there is room for it.
+            # Move everything in the log into the database before anything is added, if there is space.
             with contextlib.suppress(sqlite3.Error):
                 if c.empty_log(connection):
                     acknowledged.synced = acknowledged.commit
             readers = ReaderPool(path, options.reader_threads, connect)
             undo.callback(readers.close)
-            lock.stays()  # what the readers are connected to is the file the writer has
+            lock.stays()  # the readers are connected to the same file as the writer
             others = Others(connect(path, writer=False))
             undo.callback(others.close)
             readers.lines = KeptLines(others.is_known)
@@ -103,52 +103,52 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
 
 
 def has_untaken(path: Path) -> bool:
-    """Whether another program wrote something that an opening for writing would take in. Only reads."""
+    """Return whether opening the store for writing would adopt another program's changes. Only reads."""
     try:
-        with contextlib.closing(c.look(path)) as connection:
+        with contextlib.closing(c.connect_to_inspect(path)) as connection:
             version, plain = check_version(connection, path), is_plain(connection)
-            return plain or (version == SCHEMA_VERSION and any_untaken(c.SqliteStatements(connection)))
+            return plain or (version == SCHEMA_VERSION and any_unadopted(c.SqliteStatements(connection)))
     except (sqlite3.Error, ClewError, OSError):
-        return False  # whoever opens it learns why
+        return False  # opening it reports the reason
 
 
-def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
-    """The log, begun or ended as it is wanted now; what another program deleted meanwhile leaves it too."""
+def _open_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
+    """Start or stop the event log as configured; record sessions that another program deleted meanwhile."""
     sql = c.SqliteStatements(connection)
     log = EventLog(sql, clock)
-    if is_kept(sql) is not wanted:
+    if is_log_complete(sql) is not wanted:
         with c.transaction(connection):
             (log.start if wanted else log.stop)()
             failpoint("log.before_switch")
     elif wanted and (gone := log.gone()):
         with c.transaction(connection):
-            log.tell_deleted(gone)
+            log.record_deleted(gone)
     return log if wanted else None
 
 
 def _refuse_emptied(connection: sqlite3.Connection, path: Path) -> None:
-    """Files that hold no store any more, beside notes of one, have lost it: they are not the beginning of a new one."""
+    """Raise if the files no longer contain a store but notes show that they did: no new store is created over it."""
     if check_version(connection, path) != 0 or is_plain(connection):
         return
     newest = max((note.commit for note in read_notes(path)), default=0)
     if newest:
         raise StoreUnavailable(
-            f"nothing of what {path} held can be read, and {newest} commits were acknowledged here; restore a backup, "
-            f"or move its files away to begin a new store"
+            f"{path} cannot be read, although {newest} commits were acknowledged here; restore a backup, "
+            f"or move its files away to create a new store"
         )
 
 
 def _hold_to_word(connection: sqlite3.Connection, path: Path, clock: Clock) -> Acknowledged:
-    """Compare what the file holds with what was acknowledged of it, note what is missing, and begin to note anew."""
+    """Compare the file's commits with the acknowledged ones, record a loss, and start new notes."""
     sql = c.SqliteStatements(connection)
     store_id, held = newest_commit(sql)
     notes = read_notes(path)
     loss = find_loss(notes, store_id, held)
     if loss is not None:
-        logger.error("%s: %s", path, damage_of(loss, LOST_BY).what)
+        logger.error("%s: %s", path, damage_of(loss, LOSS_CAUSE).what)
         connection.execute("PRAGMA synchronous = FULL")
         with c.transaction(connection):
-            keep_loss(sql, loss, clock.now_ms())
+            record_loss(sql, loss, clock.now_ms())
         connection.execute("PRAGMA synchronous = NORMAL")
         held = loss.acknowledged
     acknowledged = Acknowledged(path, store_id)
@@ -157,46 +157,44 @@ def _hold_to_word(connection: sqlite3.Connection, path: Path, clock: Clock) -> A
     return acknowledged
 
 
-def _take(path: Path, clock: Clock) -> OwnerLock:
-    """The owner's lock on a file that is clew's, or is not there yet.
+def _acquire_lock(path: Path, clock: Clock) -> OwnerLock:
+    """Acquire the owner's lock on a file that is clew's or does not exist yet.
 
-    Beside a file of another program nothing is ever left, and where a store was no other is begun.
+    Nothing is left next to another program's file, and no new store replaces a lost one.
     """
     refuse_lost(path)
 
     def check() -> None:
         c.undo_first_write(path)
-        _refuse_untouched(path)
+        _refuse_foreign(path)
 
     return take_ownership(path, path, clock.now_ms(), make=True, check=check)
 
 
-def _refuse_untouched(path: Path) -> None:
-    """Turn away a file that is newer or not clew's before anything of it is changed, be it only its journal mode."""
+def _refuse_foreign(path: Path) -> None:
+    """Refuse a newer or foreign file before anything in it is changed, even its journal mode."""
     if not path.is_file() or path.stat().st_size == 0:
         return
     if path.stat().st_nlink > 1:
         raise StoreUnavailable(
-            f"{path} has a second name (a hard link), and SQLite keeps what is newest under one name only: remove the "
-            "other name, or copy the file to one of its own"
+            f"{path} has a second name (a hard link), but SQLite keeps the newest data under one name only; remove the "
+            "other name, or copy the file"
         )
-    with contextlib.closing(c.look(path)) as connection:
+    with contextlib.closing(c.connect_to_inspect(path)) as connection:
         check_version(connection, path)
 
 
 def _check_readable(path: Path) -> None:
     if not path.is_file():
         refuse_lost(path)
-        raise StoreUnavailable(f"there is no store at {path}")
-    _refuse_untouched(path)
+        raise StoreUnavailable(f"no store at {path}")
+    _refuse_foreign(path)
     with contextlib.closing(connect(path, writer=False)) as connection:
         version, plain = check_version(connection, path), is_plain(connection)
     if plain:
-        raise StoreUnavailable(
-            f"another program made {path}, and clew has not taken it in yet; open it once for writing, which does"
-        )
+        raise StoreUnavailable(f"another program made {path}; open it once for writing to import it")
     if version == 0:
-        raise StoreUnavailable(f"{path} holds no store yet")
+        raise StoreUnavailable(f"{path} contains no store yet")
     if version < SCHEMA_VERSION:
         raise StoreUnavailable(
             f"{path} was written by an older clew (format {version} of {SCHEMA_VERSION}); "

@@ -1,9 +1,9 @@
-"""Others: programs that commit to the same file while it is open, noticed before anything is read.
+"""External writers: detecting commits by other programs to the open file before anything is read.
 
-SQLite tells a connection that another one has committed. The writer's own connection thus knows of others, and only it
-does; but whoever reads must not wait for a writer that is busy. So a connection of its own, the sentinel, is asked
-instead: after each commit of the writer's it is brought up to date, and whatever it sees beyond that is not clew's.
-While the writer is at it, nothing has to be asked: it has the write lock, and knows what others committed before.
+SQLite shows a connection that another one has committed. Only the writer's connection can tell its own commits from
+those of others, but readers must not wait for a busy writer. So a separate connection, the sentinel, is checked
+instead: it is updated after each of the writer's commits, and any later change it sees was made by another program.
+While the writer is writing no check is needed: it holds the write lock and knows of all earlier commits.
 """
 
 from __future__ import annotations
@@ -15,40 +15,41 @@ __all__ = ["Others"]
 
 
 class Others:
-    """What others may have written since the store was looked at. ``is_known`` may be asked in any thread."""
+    """The state of external writes since the store was checked. ``is_known`` may be called in any thread."""
 
     def __init__(self, sentinel: sqlite3.Connection) -> None:
         self._sentinel = sentinel
         self._lock = threading.Lock()
         self._writing = False
         self._version = self._data_version()
-        self._looked: set[str | None] = set()
+        self._checked: set[str | None] = set()
 
     def is_known(self, session_id: str | None) -> bool:
-        """Whether nobody else has committed since this session was looked at, or all were (None)."""
+        """Return whether no other program has committed since this session, or with None the whole store, was
+        checked."""
         with self._lock:
             try:
-                return (self._writing or self._data_version() == self._version) and session_id in self._looked
+                return (self._writing or self._data_version() == self._version) and session_id in self._checked
             except sqlite3.Error:
-                return True  # what is wrong with the file, whoever reads it says
+                return True  # the read itself will report what is wrong with the file
 
-    def came(self) -> None:
-        """Others have committed: everything has to be looked at again."""
-        self._looked.clear()
+    def invalidate_all(self) -> None:
+        """Record that other programs have committed: everything must be checked again."""
+        self._checked.clear()
 
-    def look_again(self, session_id: str | None) -> None:
-        self._looked.discard(session_id)
+    def invalidate(self, session_id: str | None) -> None:
+        self._checked.discard(session_id)
 
-    def looked_at(self, session_id: str | None) -> None:
-        self._looked.add(session_id)
+    def mark_checked(self, session_id: str | None) -> None:
+        self._checked.add(session_id)
 
     def begin(self) -> None:
-        """The writer begins to change the file, which nobody else can now."""
+        """Record that the writer has the write lock, so no other program can commit."""
         with self._lock:
             self._writing = True
 
     def end(self) -> None:
-        """It has: what the sentinel sees now is clew's, or the writer knows of it."""
+        """Record that the writer is done: what the sentinel sees now is its own, or already noticed by it."""
         with self._lock:
             self._version = self._data_version()
             self._writing = False

@@ -1,6 +1,6 @@
-"""The connections that read: they cannot write, run in threads, and each call sees one state of the store.
+"""Reader connections: they cannot write, run in threads, and each call sees one state of the store.
 
-What goes over much of the store has threads of its own, so that whoever wants a few rows never waits for it.
+Reads of much of the store have their own threads, so that short reads never wait for them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 
 class ReaderPool:
-    """Two lanes of threads with a connection for each. ``run`` gives its call the statements of one read transaction.
+    """Two lanes of threads with a connection each. ``run`` gives its call the statements of one read transaction.
 
-    All connect at once: a file that is moved away later stays readable, whichever thread is asked. Blocks.
+    All connections are opened immediately: a file that is moved away later stays readable in every thread. Blocks.
 
-    ``keep_up`` is called before each read, in its thread, with the session it is about; it has nothing to do where
-    ``is_known`` says so.
+    ``keep_up`` is called before each read, in its thread, with the id of the session; it does nothing where
+    ``is_known`` is true.
     """
 
     keep_up: Callable[[str | None], None] | None = None
@@ -72,37 +72,37 @@ class ReaderPool:
         hot: bool = False,
         again: str | None = None,
     ) -> T:
-        def answered(sql: Statements, *, in_long: bool = False, on_spot: bool = False) -> T:
-            return end_of(ask(OneState(sql, self.lines, in_long=in_long, answer=answer, on_spot=on_spot)))
+        def run_all(sql: Statements, *, in_long: bool = False, on_spot: bool = False) -> T:
+            return end_of(ask(OneState(sql, self.lines, in_long=in_long, answer=run_one, on_spot=on_spot)))
 
-        def answer(call: Callable[[Statements], Any], sql: Statements) -> Any:
-            return _answer(call, sql, self._path)
+        def run_one(call: Callable[[Statements], Any], sql: Statements) -> Any:
+            return _run_read(call, sql, self._path)
 
-        def noted(sql: Statements, *, on_spot: bool = False) -> T:
+        def run_timed(sql: Statements, *, on_spot: bool = False) -> T:
             if again is None:
-                return answered(sql, on_spot=on_spot)
+                return run_all(sql, on_spot=on_spot)
             begun = time.thread_time()
-            found = answered(sql, on_spot=on_spot)
-            # Not of one that was given up as too long: that says nothing of how long it takes.
+            found = run_all(sql, on_spot=on_spot)
+            # Only of reads that completed: an aborted one says nothing about its duration.
             self._quick.note(session_id, again, time.thread_time() - begun)
             return found
 
         if (hot and self._is_new(session_id)) or (again is not None and self._is_quick(session_id, again)):
-            # Sooner read than a thread wakes up; but the loop waits for nobody who has the connections.
+            # Faster than waking a thread; but the loop must not wait for a connection.
             with contextlib.suppress(Empty, TooLong), self._short.connection(wait=False) as connection:
-                return self._read(connection, lambda sql: noted(sql, on_spot=True))
+                return self._read(connection, lambda sql: run_timed(sql, on_spot=True))
         try:
-            return await self._run_in(self._short, noted, session_id)
+            return await self._run_in(self._short, run_timed, session_id)
         except TooLong:
-            return await self._run_in(self._long, lambda sql: answered(sql, in_long=True), session_id)
+            return await self._run_in(self._long, lambda sql: run_all(sql, in_long=True), session_id)
 
     def _is_new(self, session_id: str | None) -> bool:
-        """Whether what a session says of itself is in the system's memory, and nobody else has changed it."""
+        """Return whether the session's rows are in the page cache, and no other program has changed it."""
         new = session_id is not None and self.lines is not None and self.lines.is_new(session_id)
         return new and self.is_known is not None and self.is_known(session_id)
 
     def _is_quick(self, session_id: str | None, again: str) -> bool:
-        """Whether the same was read quickly just now, and nobody else has changed the session."""
+        """Return whether the same read was fast a moment ago, and no other program has changed the session."""
         return self._quick.knows(session_id, again) and self.is_known is not None and self.is_known(session_id)
 
     async def _run_in(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
@@ -119,15 +119,16 @@ class ReaderPool:
     def _read(self, connection: sqlite3.Connection, call: Callable[[Statements], T]) -> T:
         sql = SqliteStatements(connection, self.tails)
         try:
-            # Explicitly deferred: it pins one state for several statements and can never take the write lock.
+            # Explicitly deferred: it fixes one state for several statements and can never take the write lock.
             connection.execute("BEGIN DEFERRED")
             try:
-                return _answer(call, sql, self._path)
+                return _run_read(call, sql, self._path)
             except sqlite3.OperationalError:
-                # Once more: what is no UTF-8 comes as \x and two digits, which no JSON has: its row is found damaged.
+                # Retry with invalid UTF-8 as \\x and two digits, which is invalid JSON, so that the row is reported as
+                # damaged.
                 connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
                 try:
-                    return _answer(call, sql, self._path)
+                    return _run_read(call, sql, self._path)
                 finally:
                     connection.text_factory = str
             finally:
@@ -138,9 +139,9 @@ class ReaderPool:
             raise translate(error, self._path) from error
 
     def backfill(self) -> Future[None] | None:
-        """Move the log into the database in a reader's thread, while others write on; None where none is free.
+        """Move the log into the database in a reader's thread, while writes continue; None if no thread is free.
 
-        What is written meanwhile stays in the log, so somebody has to move that, and then the log begins anew.
+        Writes made meanwhile stay in the log; once they are moved as well, the log starts over.
         """
         if self._closed or not self._long.is_free:
             return None
@@ -151,7 +152,7 @@ class ReaderPool:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def close(self) -> None:
-        """Wait for reads under way, then let go. Blocks; called off the loop."""
+        """Wait for running reads, then close. Blocks; called off the loop."""
         if not self._closed:
             self._closed = True
             self._short.close()
@@ -159,7 +160,7 @@ class ReaderPool:
 
 
 class _Lane:
-    """Some threads, and as many connections."""
+    """Threads with a connection each."""
 
     def __init__(self, name: str, threads: int, path: Path, connect: Connect, *, is_long: bool) -> None:
         self.is_long = is_long
@@ -179,12 +180,12 @@ class _Lane:
 
     @contextlib.contextmanager
     def connection(self, *, wait: bool = True) -> Iterator[sqlite3.Connection]:
-        """One that is free. Raises ``Empty`` where none is and nobody may ``wait``."""
-        taken = self._idle.get(wait)
+        """Borrow a free connection. Raises ``Empty`` if none is free and ``wait`` is False."""
+        connection = self._idle.get(wait)
         try:
-            yield taken
+            yield connection
         finally:
-            self._idle.put(taken)
+            self._idle.put(connection)
 
     def close(self) -> None:
         self.executor.shutdown(wait=True)
@@ -192,8 +193,8 @@ class _Lane:
             self._idle.get().close()
 
 
-def _answer(call: Callable[[Statements], T], sql: Statements, path: Path) -> T:
-    """What a call reads. What is wrong is told in the store's own words, but for a text that is no UTF-8."""
+def _run_read(call: Callable[[Statements], T], sql: Statements, path: Path) -> T:
+    """Run a read and translate its errors, except for texts that are not UTF-8."""
     try:
         return call(sql)
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -201,5 +202,5 @@ def _answer(call: Callable[[Statements], T], sql: Statements, path: Path) -> T:
             raise
         raise translate(error, path) from error
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
-        # A column holds what no unit can have written there, such as NULL where the schema forbids it.
-        raise RowUndecodable(f"a row of {path} is not readable: {error!r}") from error
+        # A column holds a value that no unit can have written, such as NULL where the schema forbids it.
+        raise RowUndecodable(f"a row of {path} cannot be decoded: {error!r}") from error

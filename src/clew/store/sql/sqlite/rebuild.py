@@ -1,7 +1,7 @@
-"""A store made anew from its event log, and compared with the one the log is of.
+"""Rebuilding a store from its event log, and comparing it with the original.
 
-Both are looked at in one read transaction of the original, so it may be in use meanwhile. The log holds no bytes of
-blobs: those are taken over from the original, as are the rows of the log itself, the events ledger and the triggers.
+Both are read in one read transaction of the original, so it may be in use meanwhile. The log has no bytes of blobs:
+those are copied from the original, as are the rows of the log itself, the events ledger and the triggers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import orjson
 from clew.errors import InvalidInput, StoreUnavailable
 from clew.store.base import Damage, Rebuilt
 from clew.store.owner import refuse_network_file_system
-from clew.store.sql.log import is_kept, to_fact
+from clew.store.sql.log import is_log_complete, to_fact
 from clew.store.sql.queries import read_sql
 from clew.store.sql.restore import restore
 from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements, connect, protect, remove_files, translate
@@ -32,33 +32,33 @@ from clew.transcript.part import is_growing
 __all__ = ["differences", "rebuild"]
 
 TABLES: Final = tomllib.loads(read_sql("sqlite/rebuild.toml"))
-_TAKEN_OVER: Final = ("ledger_events", "schedules", "webhooks", "adopted_messages")
-"""Not facts of a session: a ledger of its own, what people set up, and what other programs may still write into."""
+_COPIED_TABLES: Final = ("ledger_events", "schedules", "webhooks", "adopted_messages")
+"""Not facts of a session: a separate ledger, configuration, and messages that other programs may still change."""
 _FACT: Final = ("stream_id", "seq", "at", "type", "data_json", "n")
 _BLOB: Final = ("sha256", "media_type", "size", "data", "created_at")
-_MOST: Final = 100
+_MAX_DIFFERENCES: Final = 100
 
 Row: TypeAlias = tuple[Any, ...]
 
 
 def rebuild(source: Path, target: Path) -> Rebuilt:
-    """Make ``target`` from the log of ``source``, and say where the two differ."""
+    """Create ``target`` from the log of ``source``, and report the differences."""
     if target.exists():
-        raise InvalidInput(f"{target} is already there; name a new file")
+        raise InvalidInput(f"{target} already exists; choose a new file")
     refuse_network_file_system(target)
     try:
         with contextlib.closing(connect(source, writer=False)) as original:
             original.execute("BEGIN DEFERRED")
-            if not is_kept(SqliteStatements(original)):
+            if not is_log_complete(SqliteStatements(original)):
                 raise InvalidInput(
-                    f"{source} keeps no event log; set event_log = true in your settings and open it once for writing"
+                    f"{source} has no event log; set event_log = true in your settings and open it once for writing"
                 )
             return _rebuild(original, target)
     except (sqlite3.Error, OSError) as error:
         if isinstance(error, sqlite3.IntegrityError):
             raise StoreUnavailable(
-                f"the event log of {source} does not hold together ({error}); its tables are not touched by that: "
-                "look with clew check, and open it once without event_log to have all of it told anew"
+                f"the event log of {source} is inconsistent ({error}); its tables are not affected: "
+                "run `clew check`, and open the store once without event_log, then with it, to start a new log"
             ) from error
         if isinstance(error, OSError):
             raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error
@@ -66,26 +66,26 @@ def rebuild(source: Path, target: Path) -> Rebuilt:
 
 
 def _rebuild(original: sqlite3.Connection, target: Path) -> Rebuilt:
-    # Under a name of its own until it is whole: half of it would look like a store that holds nothing.
-    made = target.with_name(f"{target.name}.{secrets.token_hex(4)}.unfinished")
+    # Under a temporary name until it is complete: an unfinished store would look like an empty one.
+    unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}.unfinished")
     with contextlib.ExitStack() as undo:
-        undo.callback(remove_files, made)
-        protect(made)
-        with contextlib.closing(connect(made, writer=True)) as copy:
-            migrate(copy, made)
+        undo.callback(remove_files, unfinished)
+        protect(unfinished)
+        with contextlib.closing(connect(unfinished, writer=True)) as copy:
+            migrate(copy, unfinished)
             copy.execute("BEGIN IMMEDIATE")
-            # Facts come in the order they happened, in which a turn may name a message of later.
+            # Facts are in chronological order, in which a turn may refer to a later message.
             copy.execute("PRAGMA defer_foreign_keys = ON")
             count = _restore_all(original, copy)
             copy.execute(QUERIES["set_sealed_since"], original.execute(QUERIES["get_store_mark"]).fetchone()[1:])
             copy.execute("COMMIT")
-            found = tuple(islice(differences(original, copy), _MOST))
+            found = tuple(islice(differences(original, copy), _MAX_DIFFERENCES))
             (sessions,) = copy.execute("SELECT count(*) FROM chat_sessions").fetchone()
         if target.exists():
-            raise InvalidInput(f"{target} is already there; name a new file")
-        # The log of a store that had this name before would be taken for this one's.
+            raise InvalidInput(f"{target} already exists; choose a new file")
+        # The WAL of an earlier store with this name would be applied to this one.
         remove_files(target)
-        made.rename(target)
+        unfinished.rename(target)
         undo.pop_all()
         return Rebuilt(sessions, count, found)
 
@@ -101,25 +101,25 @@ def _restore_all(original: sqlite3.Connection, copy: sqlite3.Connection) -> int:
                 sql.run("put_blob", dict(zip(_BLOB, blob, strict=True)))
         sql.run("add_fact", dict(zip(_FACT, row, strict=True)))
         count += 1
-    for table in _TAKEN_OVER:
+    for table in _COPIED_TABLES:
         for row in original.execute(f"SELECT * FROM {table}"):
             copy.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
     return count
 
 
 def differences(original: sqlite3.Connection, copy: sqlite3.Connection) -> Iterator[Damage]:
-    """Rows that are not the same in both, but for parts that are still growing: those are in no log yet."""
+    """Yield rows that differ, except for parts that are still growing: those are in no log yet."""
     in_flow = original.execute(QUERIES["parts_in_flow"])
     parts = {(message_id, index): _decoded(data) for message_id, index, data in in_flow}
     growing = {name for name, data in parts.items() if isinstance(data, dict) and is_growing(data)}
     for table, key in TABLES["compared"].items():
         columns = [row[1] for row in original.execute(f"PRAGMA table_info({table})")]
         name_of = itemgetter(*(columns.index(name.strip(' "')) for name in key.split(",")))
-        asked = f"SELECT * FROM {table} ORDER BY {key}"
-        # Two tables in the order of their keys, side by side.
+        query = f"SELECT * FROM {table} ORDER BY {key}"
+        # Merge both tables in key order.
         both = heapq.merge(
-            ((name_of(row), 0, row) for row in original.execute(asked)),
-            ((name_of(row), 1, row) for row in copy.execute(asked)),
+            ((name_of(row), 0, row) for row in original.execute(query)),
+            ((name_of(row), 1, row) for row in copy.execute(query)),
             key=itemgetter(0),
         )
         for name, found in groupby(both, key=itemgetter(0)):
@@ -133,7 +133,7 @@ def differences(original: sqlite3.Connection, copy: sqlite3.Connection) -> Itera
 
 
 def _equal(columns: list[str], one: Row, other: Row) -> bool:
-    """The same values; JSON that another program wrote may be spaced otherwise."""
+    """Return whether both have the same values; JSON written by another program may be formatted differently."""
     return one == other or all(
         a == b or (column.endswith("_json") and _decoded(a) == _decoded(b) is not None)
         for column, a, b in zip(columns, one, other, strict=True)

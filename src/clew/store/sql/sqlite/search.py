@@ -1,4 +1,4 @@
-"""Asking the search index: one page of hits, on a connection that cannot write."""
+"""Querying the search index: one page of hits, on a connection that cannot write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["find_hits"]
 
 
 def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
-    """The page of a plan; None when the file has no index of this version's making."""
+    """Return the page of a plan; None if the file has no index of this version."""
     if search_schema(sql) != "whole":
         return None
     wanted = plan.limit + 1
@@ -27,7 +27,7 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
         "most": search.MOST_RANKED,
     }
     if plan.match is None:
-        # The text itself is looked at, as far as the page needs it.
+        # The text itself is scanned, as far as the page needs it.
         found = list(sql.rows("search_texts_themselves", params))
         total, at_least = plan.offset + len(found[: plan.limit]), len(found) > plan.limit
     else:
@@ -43,6 +43,6 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
     else:
         ids = rows.encode([row[0] for row in page])
         snippets = dict(sql.rows("search_snippets", {"match": plan.match, "ids": ids}))
-    told = mark_damaged(sql, (to_hit(row[1:], snippets[row[0]]) for row in page))
+    hits = mark_damaged(sql, (to_hit(row[1:], snippets[row[0]]) for row in page))
     more = next_cursor(plan) if len(found) > plan.limit else None
-    return SearchPage(told, more, total=total, at_least=at_least)
+    return SearchPage(hits, more, total=total, at_least=at_least)

@@ -1,8 +1,8 @@
-"""The search index as the writer keeps it: nothing is indexed when it is written, a search catches up first.
+"""The search index as the writer maintains it: nothing is indexed when it is written; a search updates the index first.
 
-A message is indexed once it is sealed, and again when its seal is another one than the index has. The index is made
-by the first search and can be dropped at any time; what it holds is worked out from the parts. Everything here runs
-in the writer's thread, inside the transaction that is open.
+A message is indexed once it is sealed, and again when its seal differs from the index's. The index is created by the
+first search and can be dropped at any time; it is derived from the parts. Everything here runs in the writer's thread,
+inside the open transaction.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from clew.store.sql.statements import Statements
 __all__ = ["SearchIndex", "search_schema"]
 
 BATCH: Final = 500
-"""At most so many messages are indexed in one transaction."""
+"""Maximum number of messages indexed in one transaction."""
 
 BATCH_CHARS: Final = 1_000_000
-"""And no more once their parts are this long."""
+"""Length of their parts after which no more messages are added."""
 
-_LOOK: Final = 2_000
+_SCAN_ROWS: Final = 2_000
 _MAX_STALE: Final = 20_000
 
 
 def search_schema(sql: Statements) -> Literal["whole", "none", "other"]:
-    """Whether the file has an index as this version makes it, none at all, or something else in its place."""
+    """Return "whole" if the file has this version's index, "none" if it has no index, else "other"."""
     found = {row[0]: row[1] for row in sql.rows("load_search_schema", {})}
     if found == {name: QUERIES[f"make_{name}"] for name in ("search_texts", "search_index")}:
         return "whole"
@@ -37,56 +37,57 @@ def search_schema(sql: Statements) -> Literal["whole", "none", "other"]:
 
 
 class SearchIndex:
-    """Keeps the index in step with the parts. ``available`` is whether this SQLite has FTS5."""
+    """Keeps the index in sync with the parts. ``available``: this SQLite has FTS5."""
 
     def __init__(self, sql: Statements, *, available: bool) -> None:
         self._sql = sql
         self._available = available
         self._used = sql.first("any_search_mark", {}) is not None
-        # The look over all seals goes on after this id; None once it has come to the end.
+        # The scan over all seals continues after this id; None once it is complete.
         self._scan: str | None = ""
-        # What was sealed or changed since that look began. Nobody keeps notes before the first search.
+        # Messages sealed or changed since that scan began. Not tracked before the first search.
         self._stale: dict[str, None] = {}
-        self._searched = False
+        self._tracking = False
 
     # While units are applied
 
     def note(self, message_ids: Iterable[str]) -> None:
-        """These messages were sealed or changed."""
-        if self._searched:
+        """Record that these messages were sealed or changed."""
+        if self._tracking:
             self._stale.update(dict.fromkeys(message_ids))
             if len(self._stale) > _MAX_STALE:
                 self.restart()
 
     def forget_message(self, message_id: str) -> None:
-        """Before a part of it changes."""
+        """Remove a message from the index before a part of it changes."""
         if self._used and self._sql.first("has_search_mark", {"id": message_id}) is not None:
             self._forget([message_id])
             self.note([message_id])
 
     def forget_session(self, session_id: str) -> None:
-        """Before it is deleted; its rows of ``search_docs`` and ``search_marks`` then go with it.
+        """Remove a session from the index before it is deleted, which also deletes its ``search_docs`` and
+        ``search_marks``.
 
-        FTS5 only notes what is taken out, word for word; the words leave the file when its pieces are made one.
+        FTS5 only marks entries as deleted; the words leave the file when its segments are merged.
         """
         if self._used and self._sql.first("any_search_doc_of", {"id": session_id}) is not None:
             for name in ("unindex_session", "merge_search_index"):
                 self._unindex(name, {"id": session_id})
 
-    # For a search
+    # Indexing
 
     def batch(self) -> bool:
-        """Index some of what is missing. Whether there is more."""
+        """Index some of what is missing; return whether there is more."""
         if search_schema(self._sql) != "whole":
             self.make()
-        self._searched = True
-        taken = self._take()
-        if taken:
-            ids = {"ids": rows.encode(list(taken))}
+        self._tracking = True
+        batch_ids = self._next_batch()
+        if batch_ids:
+            ids = {"ids": rows.encode(list(batch_ids))}
             self._used = True
-            self._forget([id_ for id_, again in taken.items() if again])
+            self._forget([id_ for id_, again in batch_ids.items() if again])
             if search_schema(self._sql) != "whole":
-                return True  # it was damaged, and is gone
+                return True  # it was damaged and has been dropped
             last = self._sql.first("last_search_doc", {})
             params = {**ids, "last": last[0] if last else 0}
             for name in ("add_search_docs", "index_search_docs", "mark_searched"):
@@ -94,47 +95,47 @@ class SearchIndex:
         return bool(self._stale) or self._scan is not None
 
     def make(self) -> None:
-        """An empty index in place of whatever there is."""
+        """Replace any existing index with an empty one."""
         self._clear()
         self._sql.run("make_search_texts", {})
         self._sql.run("make_search_index", {})
 
     def restart(self) -> None:
-        """Look over all seals again; needed whenever a transaction of a search was rolled back."""
+        """Scan all seals again; required after a search's transaction was rolled back."""
         self._scan = ""
         self._stale.clear()
 
-    def _take(self) -> dict[str, bool]:
-        """Messages for one batch, with whether the index has an older state of them."""
+    def _next_batch(self) -> dict[str, bool]:
+        """Return messages for one batch, and whether the index has an older state of them."""
         if self._stale:
-            looked = list(islice(self._stale, _LOOK))
-            seals = self._sql.rows("seals_of", {"ids": rows.encode(looked)})
+            checked = list(islice(self._stale, _SCAN_ROWS))
+            seals = self._sql.rows("seals_of", {"ids": rows.encode(checked)})
         elif self._scan is not None:
-            seals = self._sql.rows("next_seals", {"after": self._scan, "limit": _LOOK})
-            looked = [row[0] for row in seals]
+            seals = self._sql.rows("next_seals", {"after": self._scan, "limit": _SCAN_ROWS})
+            checked = [row[0] for row in seals]
         else:
             return {}
         wanted = [(id_, marked is not None) for id_, digest, marked in seals if marked != digest]
         sizes = dict(self._sql.rows("sizes_of_messages", {"ids": rows.encode([id_ for id_, _ in wanted[:BATCH]])}))
-        taken: dict[str, bool] = {}
+        batch_ids: dict[str, bool] = {}
         chars = 0
         for id_, again in wanted[:BATCH]:
-            if taken and chars >= BATCH_CHARS:
+            if batch_ids and chars >= BATCH_CHARS:
                 break
-            taken[id_] = again
+            batch_ids[id_] = again
             chars += sizes.get(id_, 0)
-        left = {id_ for id_, _ in wanted[len(taken) :]}
+        remaining = {id_ for id_, _ in wanted[len(batch_ids) :]}
         if self._stale:
-            for id_ in looked:
-                if id_ not in left:
+            for id_ in checked:
+                if id_ not in remaining:
                     del self._stale[id_]
-        elif left:
-            self._scan = max(taken)
+        elif remaining:
+            self._scan = max(batch_ids)
         else:
-            self._scan = looked[-1] if len(looked) == _LOOK else None
-        return taken
+            self._scan = checked[-1] if len(checked) == _SCAN_ROWS else None
+        return batch_ids
 
-    # Taking out
+    # Removing
 
     def _forget(self, message_ids: list[str]) -> None:
         if message_ids:
@@ -149,7 +150,7 @@ class SearchIndex:
             try:
                 self._sql.run(name, params)
             except sqlite3.DatabaseError as error:
-                # A damaged index can be made again, and must keep nobody from deleting.
+                # A damaged index can be rebuilt and must not prevent deletion.
                 if not _is_damage(error):
                     raise
                 self._clear()
@@ -157,7 +158,7 @@ class SearchIndex:
             self._clear()
 
     def _clear(self) -> None:
-        """Leave nothing of an index; the next search makes one."""
+        """Remove the index; the next search creates one."""
         if self._available:
             try:
                 self._sql.run("drop_search_index", {})
@@ -173,11 +174,11 @@ class SearchIndex:
         self.restart()
 
     def _empty(self) -> None:
-        """Take every word out, without FTS5. The view goes too, so that whoever has FTS5 makes the index anew."""
+        """Remove every word without FTS5. The view is removed too, so that a process with FTS5 rebuilds the index."""
         for name in ("empty_search_data", "fill_search_data", "empty_search_idx", "empty_search_docsize"):
             self._sql.run(name, {})
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether it is about the index itself; a full disk, or a lock, is not."""
+    """Return whether the error is about the index itself; a full disk or a lock is not."""
     return (error.sqlite_errorcode & 0xFF) in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)

@@ -25,12 +25,12 @@ from clew.store.disk import check_room
 from clew.store.hub import Answer, Answered
 from clew.store.owner import OwnerLock
 from clew.store.search import plan_search
-from clew.store.sql.care import LOOKS, SqlCare, look_over
+from clew.store.sql.care import CHECKS, SqlCare, run_checks
 from clew.store.sql.conversations import SqlMoment
 from clew.store.sql.indexing import Indexing
 from clew.store.sql.losses import damage_of, newest_commit, open_losses
 from clew.store.sql.queries import read_sql
-from clew.store.sql.sqlite.acknowledged import LOST_BY, find_loss, read_notes
+from clew.store.sql.sqlite.acknowledged import LOSS_CAUSE, find_loss, read_notes
 from clew.store.sql.sqlite.connection import (
     QUERIES,
     connect,
@@ -57,7 +57,7 @@ logger = logging.getLogger("clew.store")
 
 
 class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
-    """The contract on a SQLite file. See :mod:`clew.store.base` for what each method promises."""
+    """The contract on a SQLite file. See :mod:`clew.store.base` for each method."""
 
     def __init__(self, path: Path, readers: ReaderPool, writer: Writer | None, lock: OwnerLock | None) -> None:
         super().__init__(readers)
@@ -82,7 +82,7 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
 
     @property
     def commits(self) -> int:
-        """How many transactions were committed since the store was opened."""
+        """Return how many transactions were committed since the store was opened."""
         return self._writer.commits if self._writer else 0
 
     def version(self, session_id: str | None) -> Hashable | None:
@@ -90,7 +90,7 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         return lines.version(session_id) if lines is not None and self._writer is not None else None
 
     def announce(self, url: str | None) -> None:
-        """Tell second writers where this store is served."""
+        """Publish the URL of the owner for other processes."""
         if self._lock is not None:
             self._lock.announce(url)
 
@@ -107,7 +107,7 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         return self._told_of(unit, self._open_writer().submit(unit))
 
     def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
-        def tell(answers: Sequence[Answer]) -> None:
+        def notify(answers: Sequence[Answer]) -> None:
             try:
                 if self._told is not None:
                     for unit, answer in zip(units, answers, strict=True):
@@ -116,13 +116,13 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
             finally:
                 answered(list(enumerate(answers)))
 
-        self._open_writer().submit_all(units, tell, awaited=awaited)
+        self._open_writer().submit_all(units, notify, awaited=awaited)
 
     def _open_writer(self) -> Writer:
         if self._closed:
             raise StoreClosed("the store is closed")
         if self._writer is None:
-            raise StoreReadOnly(f"{self.path} was opened for reading")
+            raise StoreReadOnly(f"{self.path} was opened read-only")
         return self._writer
 
     async def commit(self, unit: Unit) -> Outcome:
@@ -132,15 +132,15 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         self._need_search()
         plan = plan_search(query)
         writer, indexing = self._writer, self._indexing
-        # What whoever only reads finds was indexed by somebody else, who may be behind.
+        # A read-only store depends on the indexing of other processes, which may be behind.
         complete = indexing is not None and not indexing.is_under_way
         try:
-            # A later page reads what the first one saw; what came since would move the hits between them.
+            # Later pages use the index of the first one; new hits would shift the others between pages.
             if indexing is not None and plan.offset == 0:
                 complete = await indexing.catch_up(wait=query.wait)
             page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
         except StoreUnavailable:
-            # Damage to the index is mended by making it again; damage to anything else stops that too.
+            # A damaged index is rebuilt; any other damage makes that fail too.
             if writer is None:
                 raise
             page = None
@@ -151,13 +151,13 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
             complete = await indexing.catch_up(wait=query.wait)
             page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
         if page is None:
-            raise InternalError("the search index went away while it was used; try again")
+            raise InternalError("the search index was removed during the search; try again")
         return msgspec.structs.replace(page, complete=complete)
 
     async def rebuild_search(self) -> None:
         self._need_search()
         if self._writer is None or self._indexing is None:
-            raise StoreReadOnly(f"{self.path} was opened for reading")
+            raise StoreReadOnly(f"{self.path} was opened read-only")
         await self._writer.work(SearchIndex.make)
         await self._indexing.catch_up(wait=True)
 
@@ -165,28 +165,29 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         if self._closed:
             raise StoreClosed("the store is closed")
         if not self._search:
-            raise NotSupported("this SQLite was built without FTS5, so it cannot search; use one that has it")
+            raise NotSupported("this SQLite was built without FTS5, which searching needs; use a build that has it")
 
     async def verify(self) -> Sequence[Damage]:
-        looks = (_pages, _references, *LOOKS, _losses)
-        found = await self._readers.run(lambda sql: look_over(sql, looks, sqlite3.DatabaseError), long=True)
+        checks = (_pages, _references, *CHECKS, _losses)
+        found = await self._readers.run(lambda sql: run_checks(sql, checks, sqlite3.DatabaseError), long=True)
         return (*found, *await self._unnoted())
 
     async def losses(self) -> tuple[Damage, ...]:
         return (*await self._readers.run(_losses), *await self._unnoted())
 
     async def _unnoted(self) -> tuple[Damage, ...]:
-        """A loss that nobody who writes has met yet. Notes are read first: what they tell of is read after them."""
+        """Return a loss that no writer has recorded yet. Notes are read first: the commits they name are read after
+        them."""
         if self._writer is not None:
             return ()
         notes = await asyncio.to_thread(read_notes, self.path)
         store_id, held = await self._readers.run(newest_commit)
         loss = find_loss(notes, store_id, held)
-        return (damage_of(loss, LOST_BY),) if loss is not None else ()
+        return (damage_of(loss, LOSS_CAUSE),) if loss is not None else ()
 
     async def accept_loss(self, loss_id: str, at: int) -> bool:
         if self._writer is None:
-            raise StoreReadOnly(f"{self.path} was opened for reading")
+            raise StoreReadOnly(f"{self.path} was opened read-only")
         first = loss_id.removeprefix("loss-")
         return bool(first.isascii() and first.isdecimal() and await self._writer.accept_loss(int(first) - 1, at))
 
@@ -220,30 +221,30 @@ def _pages(sql: Statements) -> Iterable[Damage]:
 
 def _references(sql: Statements) -> Iterable[Damage]:
     return [
-        Damage(f"row {rowid} of {table} names a row of {parent} that is not there")
+        Damage(f"row {rowid} of {table} refers to a missing row of {parent}")
         for table, rowid, parent, _ in sql.rows("verify_references", {})
     ]
 
 
 def _losses(sql: Statements) -> tuple[Damage, ...]:
-    return open_losses(sql, LOST_BY)
+    return open_losses(sql, LOSS_CAUSE)
 
 
 def _backup(source: Path, target: Path) -> None:
-    """Copy one state of the store through SQLite's backup. In WAL mode its one long read keeps no writer waiting;
-    copying in steps would start over whenever somebody writes."""
+    """Copy one state of the store with SQLite's backup. In WAL mode its long read blocks no writer; a stepwise copy
+    would restart on every write."""
     with (
         _new_file(target),
         contextlib.closing(connect(source, writer=False)) as reader,
         contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy,
     ):
         reader.backup(copy)
-        # A store of its own: whoever puts it in the place of the first one knows that it is older.
+        # The copy gets its own store id, so that an older copy in place of the original is recognized.
         copy.execute(QUERIES["name_store_anew"])
 
 
 def _write_ledger(source: Path, target: Path) -> None:
-    """Write one state of the ledger as tables: a view cannot reach into another file."""
+    """Write one state of the ledger as tables: a view cannot refer to another file."""
     with _new_file(target), contextlib.closing(sqlite3.connect(target, isolation_level=None, uri=True)) as file:
         file.execute("ATTACH ? AS store", (uri_to_read(source),))
         file.execute("BEGIN IMMEDIATE")
@@ -254,9 +255,9 @@ def _write_ledger(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _new_file(target: Path) -> Iterator[None]:
-    """A file that is not there yet is being written; nothing of it stays when that fails."""
+    """Write a new file; remove it if that fails."""
     if target.exists():
-        raise InvalidInput(f"{target} is already there; name a new file")
+        raise InvalidInput(f"{target} already exists; choose a new file")
     try:
         protect(target)
         yield

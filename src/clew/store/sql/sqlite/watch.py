@@ -1,7 +1,7 @@
-"""The watch over an open store's files: whether they still are what the writer left, looked at around every commit.
+"""Watching an open store's files: checking around every commit that they still are as the writer left them.
 
-SQLite writes on into a file that was removed, renamed or replaced, and says nothing. What went there is lost to
-whoever opens the store next, so it must not be acknowledged.
+SQLite continues writing to a file that was removed, renamed or replaced, without an error. Such writes are lost to the
+next process that opens the store, so they must not be acknowledged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """Knows the database and its write-ahead log by what they are, and how long the writer left them."""
+    """Tracks the identity of the database and its write-ahead log, and their sizes after the last write."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, lock: OwnerLock) -> None:
         self._connection = connection
@@ -30,37 +30,38 @@ class Watch:
         self.learn()
 
     def idle(self) -> None:
-        """Nothing is written now; all the same whoever comes second finds the owner named, and a loss is noticed."""
+        """Check the files while nothing is written, so that the owner file is restored and a loss noticed."""
         self._lock.check()
 
     def before(self) -> None:
-        """Before a transaction: both files are there, and as long as they were."""
+        """Check before a transaction that both files exist and are not shorter than before."""
         if self._lock.check().st_size < self._size and not self.sees_others():
-            raise self._lock.gone(f"{self._lock.path} was cut short")
+            raise self._lock.gone(f"{self._lock.path} was truncated")
         wal = self._wal_now()
-        if wal is not None and wal.st_size < self.wal_size and not (wal.st_size == 0 and self._is_moved()):
-            raise self._lock.gone(f"{self._wal} was cut short")
+        if wal is not None and wal.st_size < self.wal_size and not (wal.st_size == 0 and self._is_checkpointed()):
+            raise self._lock.gone(f"{self._wal} was truncated")
 
     def after(self) -> None:
-        """After a commit, before anybody is told of it."""
+        """Check after a commit, before it is acknowledged."""
         self._lock.stays()
         wal = self._wal_now()
         self.wal_size = wal.st_size if wal is not None else 0
 
     def learn(self) -> None:
-        """The lengths as they are now, after the writer itself has changed them."""
+        """Record the current sizes after the writer itself has changed them."""
         self._size = self._lock.check().st_size
         wal = self._wal_now()
         self.wal_size = wal.st_size if wal is not None else 0
 
     def others_wrote(self) -> bool:
-        """Whether another connection has committed since this was last asked."""
+        """Return whether another connection has committed since the last call."""
         self.sees_others()
         others, self._others = self._others, False
         return others
 
     def sees_others(self) -> bool:
-        """Whether another connection has committed since the last look; ``others_wrote`` tells of it still."""
+        """Return whether another connection has committed since the last check; ``others_wrote`` will still report
+        it."""
         before, self._version = self._version, self._data_version()
         if before != self._version:
             self._size = 0
@@ -85,15 +86,16 @@ class Watch:
         return found
 
     def _lost_wal(self) -> StoreGone:
-        """Its name leads elsewhere; SQLite still has the file itself, so what it holds is brought into the database."""
+        """Return the error for a lost WAL. SQLite still has the file open, so its content is moved into the
+        database."""
         try:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         except sqlite3.Error as error:
-            return self._lock.gone(f"{self._wal} was taken away ({error})")
-        return self._lock.gone(f"{self._wal} was taken away")
+            return self._lock.gone(f"{self._wal} was removed ({error})")
+        return self._lock.gone(f"{self._wal} was removed")
 
-    def _is_moved(self) -> bool:
-        """Whether all of an empty log is in the database: then another program has moved it there, as it may."""
+    def _is_checkpointed(self) -> bool:
+        """Return whether an empty log was moved into the database, which another program may do."""
         try:
             busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         except sqlite3.Error:

@@ -1,12 +1,12 @@
-"""The one thread that writes: everything that waits commits together, as soon as something waits.
+"""The writer thread: everything in its queue commits together, as soon as there is something.
 
-A group runs in one ``BEGIN IMMEDIATE`` transaction without savepoints, because a full disk ends the whole
-transaction whatever savepoints it had. When anything in a group fails, the group is rolled back and its units run
-one by one, so that only the failing one sees its error. The strongest sync level in a group is set before BEGIN;
-a commit that syncs also makes every earlier commit durable. Waiters are woken by one call into their loop.
+A group runs in one ``BEGIN IMMEDIATE`` transaction without savepoints, because a full disk ends the whole transaction
+whatever savepoints it had. When anything in a group fails, the group is rolled back and its units run one by one, so
+that only the failing one gets its error. The strongest sync level in a group is set before BEGIN; a commit that syncs
+also makes every earlier commit durable. Waiting callers are woken by one call into their loop.
 
-Work on the search index goes through the same queue, in a transaction of its own each, so units go in between. So does
-what other programs wrote: whoever is about to read a session has it taken in first.
+Work on the search index goes through the same queue, in separate transactions, so units can go in between. So does the
+adoption of what other programs wrote: a reader of a session has it adopted first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from clew.store.hub import Answer
 from clew.store.owner import OwnerLock
 from clew.store.sql.adopt import Adopter
 from clew.store.sql.apply import UnitWriter
-from clew.store.sql.inbox import Inbox, Item, Look, Work, answer, runs
+from clew.store.sql.inbox import AdoptionRequest, Inbox, Item, Work, answer, split_batches
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.acknowledged import Acknowledged
@@ -65,26 +65,28 @@ __all__ = ["SqliteOptions", "Writer"]
 
 log = logging.getLogger("clew.store")
 
-_OF_TURNS: Final = (OpenTurn, SetTurn, MoveHead)
-_PATIENCE_S: Final = 1.0
-"""How long a reader waits until what others wrote was taken in. It reads all the same when that cannot be done now."""
+_TURN_WRITES: Final = (OpenTurn, SetTurn, MoveHead)
+_MAX_ADOPTION_WAIT_S: Final = 1.0
+"""How long a reader waits for adoption. It reads anyway if adoption is not possible now."""
 _CHECKPOINT_COMMITS: Final = {"idle": 1, "quiet": 1_000, "busy": 4_000}
 _CHECKPOINT_SYNCS: Final = {"idle": 1, "quiet": 80, "busy": 160}
 _CHECKPOINT_GROWTH: Final = {"idle": 0, "quiet": 1 << 24, "busy": 1 << 26}
-"""After how many commits, synced ones, or bytes the WAL grew by, it is moved into the database: the quieter, sooner.
+"""Number of commits, of synced commits, or growth of the WAL in bytes after which it is moved into the database; lower
+when there is less to write.
 
-To sync a file that grows takes half as long again as one that is written over. So it is begun anew soon where commits
-are synced, which a checkpoint hardly adds to; where they are not, it would only hold them up.
+Syncing a growing file takes 1.5 times as long as one that is overwritten. So with synced commits the WAL is restarted
+early, where a checkpoint costs little extra; without them it would only cause delays.
 
-When nobody writes, all of it is, and the file is emptied: a WAL that is not there cannot be damaged. One whose frames
-are in the database already is a danger: where it breaks off, SQLite puts older pages over newer ones."""
+When idle, all of it is moved and the file emptied: an empty WAL cannot be damaged. One whose frames are already in the
+database is a risk: where it breaks off, SQLite puts older pages over newer ones.
+"""
 
 
 T = TypeVar("T")
 
 
 class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is kept. ``read_only`` takes no owner lock and never writes."""
+    """Options of a store. ``read_only`` takes no owner lock and never writes."""
 
     read_only: bool = False
     every_commit_full: bool = False
@@ -98,7 +100,7 @@ class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writer:
-    """Owns the writing connection from the moment it is started until ``close``."""
+    """The owner of the writing connection, from construction until ``close``."""
 
     def __init__(
         self,
@@ -124,8 +126,8 @@ class Writer:
         self._options = options
         self._sync: Sync = "process"
         self._inbox = Inbox(options.window_ms, options.gap_ms)
-        self._looked = Looked(self._statements, path)
-        self._adopter = Adopter(self._statements, self._units, mint, self._looked.is_as_noted)
+        self._adoption_notes = Looked(self._statements, path)
+        self._adopter = Adopter(self._statements, self._units, mint, self._adoption_notes.is_unchanged)
         self._others = others
         self._lines = lines
         lines.forget(self._journal.commit)
@@ -136,16 +138,16 @@ class Writer:
         self.commits = 0
         self._checkpointed = (0, 0, 0)
         self._backfill = backfill
-        self._filling: Future[None] | None = None
+        self._backfilling: Future[None] | None = None
         self._syncs = 0
-        # SQLite's own checkpoints would stall a commit at a moment of its choosing.
+        # SQLite's own checkpoints would stall arbitrary commits.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA journal_size_limit = 67108864")
-        # What outgrows it, such as a long branch, is written to the log before it commits and read back from there.
+        # Larger transactions, such as a long branch, spill to the log before they commit and are read back from it.
         connection.execute("PRAGMA cache_size = -16384")
         keep_scratch_in_memory(connection)
         self._watch = Watch(connection, path, lock)
-        self._look(None)
+        self._adopt_changes(None)
         self._thread = threading.Thread(target=self._run, name=f"clew-writer {path.name}", daemon=True)
         self._thread.start()
 
@@ -154,26 +156,26 @@ class Writer:
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
         return self._inbox.put((unit,), None)
 
-    def submit_all(self, units: Sequence[Unit], told: Callable[[Sequence[Answer]], None], *, awaited: bool) -> None:
-        """Units that are one item, together with those before them that the writer has not begun with."""
-        self._inbox.add(units, told, awaited=awaited)
+    def submit_all(self, units: Sequence[Unit], on_done: Callable[[Sequence[Answer]], None], *, awaited: bool) -> None:
+        """Submit units as one item, together with earlier ones that the writer has not started."""
+        self._inbox.add(units, on_done, awaited=awaited)
 
     def work(self, work: Callable[[SearchIndex], T]) -> asyncio.Future[T]:
-        """Do some work on the search index, as one transaction."""
+        """Run some work on the search index as one transaction."""
         return self._inbox.put((), work)
 
     def accept_loss(self, held: int, at: int) -> asyncio.Future[int]:
-        """Note that a human has accepted the loss of what came after commit ``held``; whether there was one."""
+        """Record that a user accepted the loss of what followed commit ``held``; return whether there was one."""
         params = {"held": held, "at": at}
         return self._inbox.put((), lambda _: self._statements.run("accept_loss", params))
 
     def keep_up(self, session_id: str | None) -> None:
-        """Wait until what others wrote into a session is taken in. Called in the thread of whoever will read it."""
+        """Wait until other programs' writes to a session are adopted. Called in the reader's thread."""
         if self._inbox.closed or self._broken is not None or self._others.is_known(session_id) or self._held_up:
             return
-        look = self._inbox.look(session_id)
-        if not look.done.wait(_PATIENCE_S):
-            # Others keep the file locked, or a large part of it is being moved: nobody waits for that a second time.
+        request = self._inbox.request_adoption(session_id)
+        if not request.done.wait(_MAX_ADOPTION_WAIT_S):
+            # The file is locked, or much of it is being checkpointed: later readers do not wait again.
             self._held_up = True
 
     def check(self) -> None:
@@ -182,7 +184,7 @@ class Writer:
             raise self._broken
 
     def close(self) -> None:
-        """Finish what was submitted, then end. Blocks; called off the loop."""
+        """Finish what was submitted, then stop. Blocks; called off the loop."""
         self._inbox.close()
         self._thread.join()
 
@@ -192,94 +194,95 @@ class Writer:
         stop = False
         while not stop:
             group: list[Item] = []
-            looks: list[Look] = []
-            stop = self._inbox.take(group, looks)
+            requests: list[AdoptionRequest] = []
+            stop = self._inbox.take(group, requests)
             self._held_up = False
             if group:
                 try:
-                    for run in runs(group):
-                        self._commit(run)
+                    for batch in split_batches(group):
+                        self._commit(batch)
                 except BaseException as error:
-                    # Nobody may be left waiting for a thread that is gone; from here on every unit is told.
+                    # Every unit must get an answer, now and after this thread has stopped.
                     log.exception("the writer of %s failed", self._path)
                     self._broken = InternalError(f"the writer of {self._path} failed: {error!r}")
                     answer(group, [self._broken] * sum(item.size for item in group))
             try:
-                self._look_after(group, looks)
+                self._do_maintenance(group, requests)
             except Exception:
-                # What is committed stays, and the next unit is committed all the same; the log is moved another time.
-                log.exception("looking after %s failed", self._path)
+                # Committed units stay committed and the next one can commit; the checkpoint is retried later.
+                log.exception("maintenance of %s failed", self._path)
                 self._checkpointed = (self.commits, self._syncs, self._checkpointed[2])
-            for look in looks:
-                look.done.set()
+            for request in requests:
+                request.done.set()
         if self._broken is None:
             with contextlib.suppress(OSError, sqlite3.Error):
-                self._looked.note(self._others.is_known)
+                self._adoption_notes.note(self._others.is_known)
         self._others.close()
         self._connection.close()
         self._acknowledged.close()
 
-    def _look_after(self, group: list[Item], looks: list[Look]) -> None:
-        """What is done between groups: whether the file is still there, what others wrote, the log."""
+    def _do_maintenance(self, group: list[Item], requests: list[AdoptionRequest]) -> None:
+        """Do the work between groups: check the files, adopt what other programs wrote, checkpoint."""
         if not group:
             try:
                 self._watch.idle()
             except StoreGone as error:
                 self._give_up(error)
-        for look in looks or ([] if group else [Look(None)]):
-            self._look(look.session_id)
-            look.done.set()
-        self._checkpoint(idle=not group and not looks)
+        for request in requests or ([] if group else [AdoptionRequest(None)]):
+            self._adopt_changes(request.session_id)
+            request.done.set()
+        self._checkpoint(idle=not group and not requests)
 
-    def _look(self, session_id: str | None) -> None:
-        """Take in what others wrote: new sessions, and into this one."""
+    def _adopt_changes(self, session_id: str | None) -> None:
+        """Adopt what other programs wrote: new sessions, and changes to this one."""
         if self._broken is not None:
             return
         try:
-            self._meet_others()
+            self._check_external_writers()
             if not self._others.is_known(None):
-                taken = [self._adopt(new) for new in self._adopter.new_sessions()]
-                if all(taken):
-                    self._others.looked_at(None)
+                adopted = [self._adopt(new) for new in self._adopter.new_sessions()]
+                if all(adopted):
+                    self._others.mark_checked(None)
             if session_id is None or self._others.is_known(session_id):
                 return
             if not self._adopter.has_news(session_id) or self._adopt(session_id):
-                self._others.looked_at(session_id)
+                self._others.mark_checked(session_id)
         except Exception as error:
             self._not_taken_in(error)
-            self._others.looked_at(session_id)
+            self._others.mark_checked(session_id)
         finally:
-            self._settle_others()
+            self._finish_external_check()
 
     def _not_taken_in(self, error: Exception) -> None:
-        """It stays as it is, and is read as it is; what is wrong with the file itself, the next unit meets.
+        """Log and roll back a failed adoption. Unadopted rows stay as they are; the next unit reports damage to the
+        file.
 
-        Whatever is in their rows, it must not end the writer, whose lock everybody waits for.
+        Whatever the rows contain must not stop the writer, which holds the store's lock.
         """
-        log.warning("what other programs wrote to %s could not be taken in: %r", self._path, error)
+        log.warning("changes of other programs to %s could not be imported: %r", self._path, error)
         self._roll_back()
 
-    def _settle_others(self) -> None:
-        """The writer has changed the file, or looked at it: what the sentinel sees now is known."""
+    def _finish_external_check(self) -> None:
+        """Record that the writer is done: what the sentinel sees now is known."""
         self._others.end()
-        # Asked after the sentinel: somebody may have committed between.
+        # Checked after the sentinel: another program may have committed in between.
         if self._watch.sees_others():
-            self._others.came()
+            self._others.invalidate_all()
 
-    def _meet_others(self) -> None:
+    def _check_external_writers(self) -> None:
         if self._watch.others_wrote():
-            # Nothing that is remembered holds any more: epochs, heads and the journal are what the file says.
+            # All cached state is invalid: epochs, heads and the journal must be read from the file.
             self._units.reset()
             self._lines.forget(self._journal.commit)
             self._index.restart()
-            self._others.came()
+            self._others.invalidate_all()
 
     def _adopt(self, session_id: str) -> bool:
-        """Take in what others wrote into one session, as one transaction. Whether it is not to be tried again."""
+        """Adopt what other programs wrote into one session, as one transaction. Return False if it must be retried."""
         try:
             self._watch.before()
             self._begin()
-            self._meet_others()
+            self._check_external_writers()
             self._others.begin()
             if not self._adopter.adopt(session_id):
                 self._connection.execute("ROLLBACK")
@@ -290,7 +293,7 @@ class Writer:
             self._lines.forget(self._journal.commit, session_id)
             self._watch.after()
         except Exception as error:
-            # One session that cannot be taken in keeps no other from it; one whose turn it was not yet is.
+            # A session that cannot be adopted must not block others; it is retried only if the file was locked.
             self._not_taken_in(error)
             return not is_busy(error)
         self.commits += 1
@@ -306,21 +309,21 @@ class Writer:
         answer(group, self._attempt([unit for item in group for unit in item.units], group[0].work))
 
     def _attempt(self, units: list[Unit], work: Work | None) -> list[Any]:
-        """Commit units together, or some work; what became of each."""
+        """Commit units together, or some work; return their outcomes."""
         count = len(units) if work is None else 1
         if self._broken is not None:
             return [self._broken] * count
         for unit in units:
-            # Who goes by a head goes by what others wrote before, too: taken in now, it moves that.
+            # A unit guarded by the head depends on other programs' writes: adopting them may move the head.
             if HeadIs in map(type, unit.guards) and not self._others.is_known(unit.session_id):
-                self._look(unit.session_id)
+                self._adopt_changes(unit.session_id)
         try:
             outcomes = self._transact(units, work)
         except Exception as error:
             self._roll_back()
-            self._settle_others()
+            self._finish_external_check()
             if work is not None:
-                # Damage to the index alone must not end all writing; if the store has any, the next unit meets it.
+                # Damage to the index alone must not stop all writing; damage to the store fails the next unit.
                 self._index.restart()
                 return [translate(error, self._path)]
             if isinstance(error, StoreGone):
@@ -329,7 +332,7 @@ class Writer:
                 return [outcome for unit in units for outcome in self._attempt([unit], None)]
             if is_broken(error):
                 self._broken = StoreUnavailable(
-                    f"{self._path} is damaged ({error}); it can be read, not written: run clew check"
+                    f"{self._path} is damaged ({error}) and read-only now; run `clew check`"
                 )
             return [translate(error, self._path)] * count
         self.commits += 1
@@ -344,7 +347,7 @@ class Writer:
             self._sync = "power" if power else "process"
         self._watch.before()
         self._begin()
-        self._meet_others()
+        self._check_external_writers()
         self._others.begin()
         failpoint("writer.in_transaction")
         outcomes = [self._units.apply(unit) for unit in units] if work is None else [work(self._index)]
@@ -354,19 +357,19 @@ class Writer:
         self._lines.committed(self._journal.commit, units)
         for unit, outcome in zip(units, outcomes, strict=work is None):
             if unit.writes and type(unit.writes[0]) is InsertSession and isinstance(outcome, Committed):
-                # Nobody else can have written into it before this commit; whoever does after it is noticed.
-                self._looked.saw(unit.session_id)
-                self._others.looked_at(unit.session_id)
-        self._settle_others()
+                # No other program can have written to it before this commit; later changes are noticed.
+                self._adoption_notes.mark_checked(unit.session_id)
+                self._others.mark_checked(unit.session_id)
+        self._finish_external_check()
         self._watch.after()
         for unit in units:
-            # What can be sealed, or taken in, once a turn has begun or ended.
-            if unit.session_id in self._adopter.again and any(isinstance(one, _OF_TURNS) for one in unit.writes):
-                self._others.look_again(unit.session_id)
+            # A turn that begins or ends may allow more to be sealed or adopted.
+            if unit.session_id in self._adopter.again and any(isinstance(one, _TURN_WRITES) for one in unit.writes):
+                self._others.invalidate(unit.session_id)
         return outcomes
 
     def _note(self, units: list[Unit]) -> None:
-        """Note the commit before anybody is told of it."""
+        """Note the commit before it is acknowledged."""
         commit = self._journal.commit
         if self._sync == "power":
             self._synced = commit
@@ -388,7 +391,7 @@ class Writer:
                 return
 
     def _roll_back(self) -> None:
-        # On a full disk SQLite has rolled back by itself; a second ROLLBACK would be an error of its own.
+        # On a full disk SQLite has already rolled back; a second ROLLBACK would raise an error.
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         try:
@@ -397,25 +400,26 @@ class Writer:
             self._broken = translate(error, self._path)
 
     def _checkpoint(self, *, idle: bool) -> None:
-        """Move the WAL into the database: soon when idle, later between groups, at the latest when it is huge."""
+        """Move the WAL into the database: early when idle, later between groups, at the latest when it is very
+        large."""
         commits, syncs, size = self._checkpointed
         if self._broken is not None or not self._options.checkpoints or self.commits == commits:
             return
         pace = "idle" if idle else "quiet" if self._inbox.is_empty else "busy"
-        filled, self._filling = self._filling, None
-        if filled is None:
+        backfilled, self._backfilling = self._backfilling, None
+        if backfilled is None:
             rare = self.commits - commits < _CHECKPOINT_COMMITS[pace]
             if rare and self._watch.wal_size - size < _CHECKPOINT_GROWTH[pace]:
                 if self._syncs - syncs < _CHECKPOINT_SYNCS[pace]:
                     return
             elif not idle:
-                # Most of it beside the writer, for whom it would take as long as dozens of commits.
-                self._filling = self._backfill()
-        elif not filled.done():
-            self._filling = filled
-        elif (error := filled.exception()) is not None:
-            log.warning("a checkpoint of %s did not succeed: %s", self._path, error)
-        if self._filling is not None:
+                # Most of it in another thread; in the writer it would take as long as dozens of commits.
+                self._backfilling = self._backfill()
+        elif not backfilled.done():
+            self._backfilling = backfilled
+        elif (error := backfilled.exception()) is not None:
+            log.warning("a checkpoint of %s failed: %s", self._path, error)
+        if self._backfilling is not None:
             return
         failpoint("writer.checkpoint")
         self._others.begin()
@@ -425,11 +429,11 @@ class Writer:
             else:
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
-            log.warning("a checkpoint of %s did not succeed: %s", self._path, error)
+            log.warning("a checkpoint of %s failed: %s", self._path, error)
         finally:
-            self._settle_others()
-        with contextlib.suppress(StoreGone):  # the next unit is told
+            self._finish_external_check()
+        with contextlib.suppress(StoreGone):  # the next unit gets the error
             self._watch.learn()
-        # The file is used again from its start, so its size says nothing; only growth beyond it does.
+        # The file is reused from its start, so only growth beyond its size counts.
         size = self._watch.wal_size
         self._checkpointed = (self.commits - 1 if idle and size else self.commits, self._syncs, size)
