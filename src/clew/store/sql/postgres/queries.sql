@@ -1,9 +1,9 @@
--- Every statement the PostgreSQL store runs, by name. Nothing here looks at hidden_at: the turn tree decides.
--- A parameter says its type only where its place does not. What is marked "sent" is not waited for one by one: nobody asks
--- how many rows it changes, or it fails by itself where that is not one.
+-- All statements of the PostgreSQL store, by name. None of them reads hidden_at: the turn tree decides what is hidden.
+-- A parameter has a cast only where its type is not clear from the context. Statements marked "sent" are not awaited
+-- one by one: their row count is not needed, or they fail by themselves if it is not one.
 
 -- fragment: exactly_one
--- Nobody waits for the answer of such a statement: where it finds nothing to change, or too much, it fails by itself.
+-- The result of such a statement is not awaited: it fails by itself where it changes no row, or too many.
 SELECT 1 / (count(*) = 1)::integer FROM done
 
 -- fragment: session_columns
@@ -45,7 +45,7 @@ AND (:ephemeral::boolean OR NOT {is_ephemeral})
 AND (:kind::text = 'any' OR (:kind::text = 'subagent') = ({kind} = 'subagent'))
 
 -- fragment: is_taken_in
--- A session has a state, or at least turns; one that has neither another program wrote, and it was not taken in yet.
+-- A session has a state, or at least turns; without either, another program wrote it and it was not adopted yet.
 (t.session_id IS NOT NULL OR EXISTS (SELECT 1 FROM chat_turns c WHERE c.session_id = s.id))
 
 -- fragment: call_columns
@@ -64,7 +64,7 @@ m.id, m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at
 p.id, p.message_id, p."index", p.data_json, p.created_at, p.updated_at
 
 -- fragment: view_part_columns
--- What a view needs of them. The part as bytes: they are held against the seal, and read, as they are.
+-- The columns that a view needs. Parts as bytes, as they are compared with the seal and decoded.
 p.message_id, p."index", convert_to(p.data_json::text, 'UTF8')
 
 -- fragment: turn_columns
@@ -127,7 +127,7 @@ cost_usd = cost_usd + :cost_usd
 
 -- name: book_session
 -- sent
--- Without updated_at: to set that writes an entry of three indexes anew, also where it stays what it is.
+-- Without updated_at: setting it would rewrite entries of three indexes, even with the same value.
 UPDATE chat_sessions SET {booked} WHERE id = :id
 
 -- name: book_session_later
@@ -135,7 +135,7 @@ UPDATE chat_sessions SET {booked} WHERE id = :id
 UPDATE chat_sessions SET {booked}, updated_at = greatest(updated_at, :updated_at) WHERE id = :id
 
 -- name: delete_parts_of_session
--- They go with the session here: the server keeps what it needs to undo a statement by itself.
+-- Parts are deleted with the session here: the server manages its own undo data.
 DELETE FROM chat_parts WHERE false AND session_id = :id
 
 -- name: delete_session
@@ -156,22 +156,22 @@ FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
 WHERE s.parent_id = :id AND {kind} <> 'subagent' AND {is_taken_in} ORDER BY s.created_at, s.id
 
 -- name: list_sessions
--- The plain list: the index holds exactly the rows it may show. Without the hint the planner would take the
--- index on archived_at and sort everything.
+-- The plain list: the index holds exactly the rows to show. Without the hint the planner would use the index on
+-- archived_at and sort everything.
 SELECT {session_columns}
 FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
 WHERE {is_listed}
 {page}
 
 -- name: list_titled_sessions
--- The same by a plain word, which only SQLite goes about in another way.
+-- The list filtered by a plain word; only SQLite needs a different statement.
 SELECT {session_columns}
 FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
 WHERE {is_listed}
 {page}
 
 -- name: list_flagged_sessions
--- Two walks, each in order, made one: a session is in one of two indexes by time, and a turn writes only that.
+-- Merges two ordered scans: a session is in one of two indexes by time, and a turn updates only that one.
 SELECT {session_columns}
 FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
 WHERE {is_listed} AND {flags}
@@ -203,14 +203,14 @@ WHERE s.parent_id = :parent AND {flags}
 {page}
 
 -- name: list_sessions_of_owner
--- All of theirs are put in order; nobody else's is looked at.
+-- Sorts all sessions of the owner; reads no others.
 SELECT {session_columns}
 FROM session_state t JOIN chat_sessions s ON s.id = t.session_id
 WHERE t.owner = :owner AND {flags}
 {page}
 
 -- name: find_named
--- Its id comes first: no alias hides it.
+-- The id comes first: no alias hides it.
 SELECT session_id FROM (
     SELECT session_id, 0 AS rank FROM session_state
     WHERE session_id = :name AND (:owner::text IS NULL OR owner = :owner::text)
@@ -228,11 +228,11 @@ SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.i
 SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE session_id = :id
 
 -- name: lock_state
--- Whoever writes to a session holds this until the commit: no other process changes it meanwhile.
+-- A writer of a session holds this lock until the commit: no other process changes the session meanwhile.
 SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE session_id = :id FOR UPDATE
 
 -- name: lock_states
--- In one order for everybody, so that nobody waits for one who waits for him.
+-- In a global order, to prevent deadlocks.
 SELECT session_id, head_turn_id, open_turn_id, epoch, runner FROM session_state
 WHERE session_id IN (SELECT value FROM json_array_elements_text(:ids::json)) ORDER BY session_id FOR UPDATE
 
@@ -310,7 +310,7 @@ FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 
 -- name: insert_new_part
 -- sent
--- Of a message that the same unit inserts.
+-- For a message that the same unit inserts.
 INSERT INTO chat_parts
     (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
 VALUES
@@ -420,13 +420,12 @@ WITH done AS (
 
 -- name: insert_seal
 -- sent
--- Of a message that the same unit inserts.
+-- For a message that the same unit inserts.
 INSERT INTO message_seals (message_id, digest) VALUES (:message_id, :digest)
 
 -- name: settled_among
--- Those of some messages that can no longer grow: of users where a turn or the queue holds them, of others where the
--- turn is over. What another program put beside them is held by nothing, and has nothing to be held against; what was
--- taken in may grow until it is sealed.
+-- Those of some messages that cannot grow any more: user messages in a turn or the queue, others in a settled turn.
+-- Messages that another program added are in neither and have no seal; adopted ones may grow until they are sealed.
 SELECT message_id FROM (
 SELECT DISTINCT l.message_id FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
 JOIN chat_messages m ON m.id = l.message_id
@@ -476,8 +475,8 @@ LEFT JOIN chat_turns c ON c.id = t.compaction_turn_id
 WHERE s.session_id = :id AND t.depth - coalesce(c.depth, 0) > :turns
 
 -- name: load_path
--- Up from a turn towards the root, at most :turns of them and no further up than :depth. Every step has to lead
--- further up: turns that are damaged may name one another in a ring.
+-- Walks up from a turn towards the root, for at most :turns turns and not above :depth. Every step must lead to a lower
+-- depth, because damaged turns may form a cycle.
 WITH RECURSIVE path AS (
     SELECT {turn_columns}, messages, 1::bigint AS place FROM chat_turns WHERE id = :id AND session_id = :session_id
     UNION ALL
@@ -489,7 +488,7 @@ WITH RECURSIVE path AS (
 SELECT {turn_columns}, messages FROM path ORDER BY place
 
 -- name: load_viewed_path
--- The same with the messages that each turn holds, as far as these are there, and their seals.
+-- The same with the messages of each turn, where they exist, and their seals.
 WITH RECURSIVE path AS (
     SELECT {turn_columns}, messages, 1::bigint AS place FROM chat_turns WHERE id = :id AND session_id = :session_id
     UNION ALL
@@ -509,10 +508,10 @@ ORDER BY t.place, l.position
 
 
 -- name: load_run
--- The same as far as turns are nothing but the messages they hold, as one row: what the first of them hangs below and how
--- deep it is, how many messages they held when they were written last, how many there are, how many of these are in a
--- place that counts, and which: from the end up, a semicolon before the first of a turn and a comma before the others. No
--- two are in one place, so where all three numbers are the same no turn has lost one.
+-- Merges a run of turns that only hold messages into one row: the parent and depth of the first turn, the number of
+-- messages when last written, the number that exist, the number with a valid position, and their ids in the order of
+-- the walk, from the end up, with a semicolon before the first message of a turn and a comma before the others.
+-- Positions are unique, so if all three numbers are equal, no turn has lost a message.
 WITH RECURSIVE path (id, parent_turn_id, depth, messages, total) AS (
     SELECT id, parent_turn_id, depth, messages, messages FROM chat_turns WHERE id = :id AND session_id = :session_id
     UNION ALL
@@ -527,7 +526,7 @@ SELECT (array_agg(p.parent_turn_id ORDER BY p.depth))[1], min(p.depth), max(p.to
 FROM path p LEFT JOIN turn_messages l ON l.turn_id = p.id
 
 -- name: find_meeting
--- Up from two turns at :depth, step by step, until both are the same, a root is reached, or one is not where it belongs.
+-- Walks up from two turns at :depth until both are the same, a root is reached, or a turn is misplaced.
 WITH RECURSIVE climb (one, other, depth) AS (
     SELECT :one::text COLLATE "C", :other::text COLLATE "C", :depth::bigint
     UNION ALL
@@ -544,8 +543,8 @@ FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
 WHERE l.message_id = :message_id AND t.session_id = :session_id
 
 -- name: turn_above
--- The turn at :depth on the path up from :id. The walk begins at the next mile below :depth that has one turn alone:
--- every path that goes as deep passes it. So it is as long in a session of 200 turns and of 20,000.
+-- The turn at :depth on the path up from :id. The walk begins at the next milestone below :depth that has a single
+-- turn: every path as deep passes it. So its length is the same in a session of 200 turns and of 20,000.
 WITH RECURSIVE path (id, parent_turn_id, depth) AS (
     SELECT id, parent_turn_id, depth FROM chat_turns
     WHERE session_id = :session_id AND id = coalesce((
@@ -570,7 +569,7 @@ WITH RECURSIVE path (id, parent_turn_id, depth) AS (
 SELECT id FROM path
 
 -- name: compactions_above
--- From one compaction to the next, not turn by turn; each once, since those that are damaged may name one another.
+-- Walks from one compaction to the next, not turn by turn; each once, because damaged ones may form a cycle.
 WITH RECURSIVE above (id) AS (
     SELECT p.compaction_turn_id FROM chat_turns t JOIN chat_turns p ON p.id = t.parent_turn_id WHERE t.id = :id
     UNION
@@ -587,15 +586,15 @@ SELECT {turn_columns}, messages FROM chat_turns
 WHERE id IN (SELECT value FROM json_array_elements_text(:ids::json)) AND session_id = :session_id
 
 -- name: telling_messages
--- What people know turns by: what a user said in them, and of a compaction all that it holds.
+-- The messages that describe turns to users: the user's, and for a compaction all of them.
 SELECT l.turn_id, l.message_id FROM json_array_elements_text(:ids::json) j JOIN chat_turns t ON t.id = j.value
 JOIN turn_messages l ON l.turn_id = t.id JOIN chat_messages m ON m.id = l.message_id
 WHERE m.role = 'user' OR t.turn_type = 'compaction' OR t.compaction_turn_id = t.id
 ORDER BY l.turn_id, l.position
 
 -- name: has_child
--- Those below a turn were made after it, the first of them soon; but for a compaction that made room for an open turn,
--- and for what a clock that stepped back has named.
+-- Children are newer than their parent, the first of them soon after it; except a compaction that made room for an open
+-- turn, and turns created after the clock was set back.
 SELECT 1 FROM (
     SELECT parent_turn_id, status FROM chat_turns
     WHERE parent_turn_id = :id AND parent_turn_id > id AND session_id = :session_id
@@ -605,7 +604,7 @@ SELECT 1 FROM (
 ) c WHERE parent_turn_id = :id AND (:refused::boolean OR status <> 'refused') LIMIT 1
 
 -- name: load_marked
--- Of the turns from the root down to :id those that are not plain, and both ends.
+-- The turns from the root down to :id that are not plain, and both ends.
 WITH RECURSIVE path (id, parent_turn_id, depth, marked) AS (
     SELECT id, parent_turn_id, depth, true FROM chat_turns WHERE id = :id AND session_id = :session_id
     UNION ALL
@@ -632,7 +631,7 @@ WITH done AS (
 
 -- name: insert_link
 -- sent
--- Of a message that the same unit inserts, to a turn whose messages are counted.
+-- For a message that the same unit inserts, in a turn whose messages are counted.
 INSERT INTO turn_messages (turn_id, position, message_id) VALUES (:turn_id, :position, :message_id)
 
 -- name: load_links
@@ -696,7 +695,7 @@ ON CONFLICT (id) DO UPDATE SET
 
 -- name: change_call
 -- sent
--- All but when it was asked, which two indexes go by.
+-- Everything except asked_at, which is in two indexes.
 UPDATE model_calls SET
     session_id = :session_id, turn_id = :turn_id, step = :step, message_id = :message_id, purpose = :purpose,
     provider_id = :provider_id, model_id = :model_id, variant = :variant, input = :input, output = :output,
@@ -713,7 +712,7 @@ UPDATE model_calls SET tools_ms = :tools_ms WHERE id = :id
 SELECT {call_columns} FROM model_calls WHERE id = :id
 
 -- name: load_calls
--- IS NOT DISTINCT FROM has no index.
+-- IS NOT DISTINCT FROM cannot use an index.
 SELECT {call_columns} FROM model_calls WHERE session_id = :id OR (:id::text IS NULL AND session_id IS NULL)
 ORDER BY asked_at, id
 
@@ -722,7 +721,7 @@ SELECT {call_columns} FROM model_calls
 WHERE ended = 'asked' AND session_id IS NOT NULL AND (:id::text IS NULL OR session_id = :id::text) ORDER BY asked_at, id
 
 -- name: load_usage
--- Costs in billionths, which add up to the same in any order.
+-- Costs in billionths, so that sums do not depend on the order.
 SELECT CASE :by::text
         WHEN 'day' THEN to_char(to_timestamp(asked_at / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')
         WHEN 'model' THEN provider_id || '/' || model_id
@@ -738,7 +737,7 @@ WHERE asked_at >= :since AND asked_at < :until AND (:owner::text IS NULL OR owne
 GROUP BY 1 ORDER BY 1 NULLS LAST
 
 -- name: load_spend
--- By the index, one by one (OFFSET 0): the planner takes a family for large, and would read all of both tables for it.
+-- One index lookup each (OFFSET 0): the planner overestimates the size of a family and would scan both tables.
 WITH RECURSIVE family (asked, id) AS (
     SELECT value COLLATE "C", value COLLATE "C" FROM json_array_elements_text(:ids::json)
     UNION
@@ -776,8 +775,8 @@ SELECT seq, message_id, part, tokens, keep, at FROM pruned_outputs WHERE session
 ORDER BY seq, message_id, part
 
 
--- Copies of a line. The messages to copy stand in a table of the transaction's own, in the order of the line; it is
--- emptied before and after, so that no copy sees another's.
+-- Copies of a line. The messages to copy are in a temporary table of the transaction, in the order of the line; it is
+-- emptied before and after, so that copies do not see each other's.
 
 -- name: make_copied
 -- sent
@@ -803,8 +802,8 @@ CREATE TEMP TABLE IF NOT EXISTS copied_turns (
 DELETE FROM pg_temp.copied_turns
 
 -- name: add_copied_turns
--- A run of turns, from its end up. Ids have the usual shape and order: the stamp of one that was minted, a count, and the
--- end of what was drawn for it.
+-- A run of turns, from its end up. Ids have the usual format and order: the timestamp of a minted id, a count, and the
+-- end of its random part.
 INSERT INTO pg_temp.copied_turns (n, source_id, id)
 WITH RECURSIVE path (id, parent_turn_id, depth, n) AS (
     SELECT id, parent_turn_id, depth, :count::bigint - 1 FROM chat_turns WHERE id = :through AND session_id = :source
@@ -862,7 +861,7 @@ WHERE NOT c.inserted
 
 -- name: copy_parts
 -- sent
--- Ids of the usual shape and order: the stamp of one that was minted, a count, and the end of what was drawn for it.
+-- Ids have the usual format and order: the timestamp of a minted id, a count, and the end of its random part.
 INSERT INTO chat_parts
     (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
 SELECT substr(:minted::text, 1, 16)
@@ -894,7 +893,7 @@ FROM pg_temp.copied c JOIN turn_steps s ON s.turn_id = c.origin_turn_id AND s.me
 
 -- name: copy_pruned
 -- sent
--- A copy that the unit made by itself may end before a part that was pruned.
+-- A copy inserted by the unit may end before a part that was pruned.
 INSERT INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
 SELECT :session_id, o.seq, c.id, o.part, o.tokens, o.keep, o.at
 FROM pg_temp.copied c JOIN pruned_outputs o ON o.message_id = c.source_id
@@ -905,7 +904,7 @@ WHERE o.session_id = :source AND EXISTS (
 
 -- name: copy_blob_links
 -- sent
--- A session names every blob its parts name, so the parts are looked at only when the source names any.
+-- A session links every blob its parts name, so the parts are searched only if the source links any.
 INSERT INTO blob_links (session_id, sha256)
 SELECT :session_id, l.sha256 FROM blob_links l
 WHERE l.session_id = :source AND '/api/blobs/' || l.sha256 IN (
@@ -964,7 +963,7 @@ WHERE session_id = :id ORDER BY interrupt DESC, queued_at, message_id
 -- Other programs' rows
 
 -- name: untaken_sessions
--- As bytes: one id that is no text must not hide the others.
+-- As bytes: one id that is not text must not hide the others.
 SELECT convert_to(s.id::text, 'UTF8') FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE NOT {is_taken_in}
 ORDER BY s.created_at, s.id
 
@@ -979,7 +978,7 @@ SELECT c.id FROM pg_temp.copied c JOIN adopted_messages a ON a.message_id = c.so
 
 -- name: append_chunks
 -- sent
--- Everything before the first chunk that is journalled stands in the parts: where there is no mark yet, it says so.
+-- The parts hold everything before the first journalled chunk: a missing mark is set accordingly.
 WITH mark AS (
     INSERT INTO journal_marks (message_id, session_id, folded_through, crc)
     VALUES (:message_id, :session_id, :before, :mark_crc)
@@ -994,8 +993,8 @@ WITH mark AS (
 
 -- name: fold_journal
 -- sent
--- Rows the parts hold all of go. The mark stays as long as the session: whoever follows the stream from elsewhere goes by
--- it.
+-- Deletes rows that the parts hold completely. The mark stays as long as the session, for readers that follow the
+-- stream from another process.
 WITH gone AS (
     DELETE FROM stream_journal WHERE message_id = :message_id AND n <= :through
 )
@@ -1018,7 +1017,7 @@ WHERE (:id::text IS NULL OR session_id = :id::text) ORDER BY message_id, n
 SELECT folded_through FROM journal_marks WHERE message_id = :message_id
 
 -- fragment: marks_of_rows
--- Of the streams that the journal holds something of: a mark stays when all of its stream is in the parts.
+-- The streams that the journal holds something of: a mark stays when the parts hold all of its stream.
 SELECT k.message_id, k.session_id, k.folded_through, k.crc FROM journal_marks k
 WHERE k.message_id IN (SELECT j.message_id FROM stream_journal j
 
@@ -1029,7 +1028,7 @@ WHERE k.message_id IN (SELECT j.message_id FROM stream_journal j
 {marks_of_rows} WHERE j.session_id = :id)
 
 -- name: messages_ending
--- What a user says is never streamed.
+-- User messages are never streamed.
 SELECT id FROM chat_messages WHERE role <> 'user' AND right(id, 8) IN (SELECT value FROM json_array_elements_text(:ends::json))
 
 
@@ -1038,7 +1037,7 @@ SELECT id FROM chat_messages WHERE role <> 'user' AND right(id, 8) IN (SELECT va
 -- name: put_prompt
 -- sent
 INSERT INTO system_prompts (digest, body, created_at) VALUES (:digest, :body, :created_at)
--- What was damaged since is whole again.
+-- Replaces a damaged row.
 ON CONFLICT (digest) DO UPDATE SET body = excluded.body WHERE system_prompts.body IS DISTINCT FROM excluded.body
 
 -- name: delete_unnamed_prompts
@@ -1049,7 +1048,7 @@ AND digest NOT IN (SELECT data_json ->> 'tools' FROM turn_steps WHERE data_json 
 
 -- name: delete_facts_of_prompts
 -- sent
--- Of those that are gone. The bounds are all names that begin with 'prompt '.
+-- The facts of deleted prompts. The bounds are all names that begin with 'prompt '.
 DELETE FROM event_log
 WHERE stream_id >= 'prompt ' AND stream_id < 'prompt!' AND substr(stream_id, 8) NOT IN (SELECT digest FROM system_prompts)
 
@@ -1080,7 +1079,7 @@ AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = blobs.sha256 AND l.s
 SELECT sha256, media_type, data FROM blobs WHERE sha256 = :sha256
 
 -- name: find_linked_blob
--- A session links a blob that the index does not find: the index may be damaged, so the table is searched.
+-- A blob that a session links but the index does not find: the index may be damaged, so the table is searched.
 SELECT b.sha256, b.media_type, b.data FROM blobs b
 WHERE EXISTS (SELECT 1 FROM blob_links WHERE sha256 = :sha256) AND b.sha256 = :sha256
 
@@ -1097,16 +1096,16 @@ ON CONFLICT (project) DO UPDATE SET rules_json = excluded.rules_json, updated_at
 SELECT rules_json FROM project_rules WHERE project = :project
 
 
--- Search. An index of words, which are made of the text as SQLite's index makes them (see search_words.py).
+-- Search. An index of words, which are derived from the text as in SQLite's index (see search_words.py).
 
 -- name: lock_search
 -- sent
--- One at a time indexes what is missing; whoever comes meanwhile waits, and then finds it done.
+-- One process at a time indexes what is missing; others wait and then find it complete.
 SELECT pg_advisory_xact_lock(:key)
 
 -- name: hold_name
 -- sent
--- What is not there has no row to take: of those who write under the same name, one does at a time.
+-- A row that does not exist cannot be locked, so writers of the same name take an advisory lock on it.
 SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))
 
 -- name: forget_searched
@@ -1119,7 +1118,7 @@ WITH gone AS (
 INSERT INTO search_stale (message_id) SELECT message_id FROM gone ON CONFLICT (message_id) DO NOTHING
 
 -- name: take_stale
--- Before their parts are read: whoever seals one of them again meanwhile waits, and notes it again.
+-- Before their parts are read: a process that seals one of them again meanwhile waits, and notes it again.
 DELETE FROM search_stale WHERE message_id IN (SELECT message_id FROM search_stale ORDER BY message_id LIMIT :limit)
 RETURNING message_id
 
@@ -1197,7 +1196,7 @@ ORDER BY h.score DESC, m.created_at DESC, h.id DESC
 LIMIT :limit OFFSET :offset
 
 -- name: search_older_words
--- What comes after them, by age.
+-- The hits after those, by age.
 SELECT {hit_columns}
 FROM (
     SELECT d.id AS id, d.part_id AS part_id {hits} ORDER BY d.id DESC LIMIT :limit OFFSET :offset
@@ -1208,7 +1207,7 @@ JOIN chat_sessions s ON s.id = p.session_id
 ORDER BY h.id DESC
 
 -- name: search_texts_themselves
--- The newest first, by when they were indexed, so that the look ends with the page.
+-- Newest first, by when they were indexed, so that the scan ends with the page.
 SELECT {hit_columns}, d.id FROM search_docs d
 JOIN chat_parts p ON p.id = d.part_id
 JOIN chat_messages m ON m.id = p.message_id
@@ -1263,7 +1262,7 @@ WHERE e.source = :source AND e.source_id = :source_id AND e.direction = :directi
 ORDER BY CASE e.direction WHEN 'in' THEN e.attempt ELSE -e.attempt END LIMIT 1
 
 -- name: find_repeated
--- Only rows after the newest one before the window are read.
+-- Reads only rows after the newest one before the window.
 SELECT {event_columns} FROM ledger_events e
 WHERE e.source = :source AND e.direction = 'in' AND e.attempt = 1 AND e.status IS NULL
 AND e.digest = :digest AND e.at >= :since
@@ -1300,7 +1299,7 @@ AND (:owner::text IS NULL OR e.owner = :owner::text)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: list_events_of_turn
--- Those that name the turn, and those whose message began it.
+-- Events that name the turn, and those whose message began it.
 SELECT {event_columns} FROM ledger_events e
 WHERE e.seq IN (
     SELECT seq FROM ledger_events WHERE turn_id = :turn_id
@@ -1317,7 +1316,8 @@ AND (:owner::text IS NULL OR e.owner = :owner::text)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: open_events
--- What came in and what went out for it lie side by side in the index; where the newest attempt has no answer, it is open.
+-- Inbound and outbound events of a message are adjacent in the index; an event is open while its newest attempt has no
+-- answer.
 SELECT {event_columns} FROM (
     SELECT source, source_id, max(CASE direction WHEN 'in' THEN attempt ELSE 0 END) AS attempt
     FROM ledger_events
@@ -1357,7 +1357,7 @@ DELETE FROM schedules WHERE id = :schedule_id
 SELECT id, data_json FROM schedules ORDER BY id
 
 -- name: hold_schedule
--- Whoever fires it holds it until the commit: among all processes it is fired once.
+-- The process that fires it holds this lock until the commit, so it fires once among all processes.
 SELECT id, data_json FROM schedules WHERE id = :id FOR UPDATE
 
 -- name: change_webhook
@@ -1377,7 +1377,7 @@ DELETE FROM webhooks WHERE name = :name
 SELECT name, secret, data_json FROM webhooks ORDER BY name
 
 
--- The event log, which is not kept here.
+-- The event log, which PostgreSQL stores do not have.
 
 -- name: load_facts
 SELECT stream_id, seq, at, type, data_json FROM event_log WHERE stream_id = :stream_id ORDER BY seq
@@ -1394,8 +1394,8 @@ SELECT store_id, sealed_since FROM store_marks
 
 -- name: bound_waits
 -- sent
--- For this transaction alone. A process that was stopped in the middle of it must not keep others from its sessions, and
--- one whose session is kept by another waits for that in pieces, in which others of its group go on.
+-- For this transaction alone. A process stopped in the middle of it must not block others from its sessions, and one
+-- that waits for another's session waits in short intervals, in which other units of its group continue.
 SELECT set_config('idle_in_transaction_session_timeout', '5s', true), set_config('lock_timeout', '5s', true)
 
 -- name: begin_writer
@@ -1404,7 +1404,7 @@ INSERT INTO writer_marks (id, n) VALUES (:id, 0) ON CONFLICT (id) DO NOTHING
 
 -- name: mark_writer
 -- sent
--- With every commit. It fails where the number was given up: whoever was cut off has taken it back by then.
+-- Part of every commit. It fails where the number was invalidated: a writer that was cut off has done so by then.
 WITH done AS (
     UPDATE writer_marks SET n = :n::bigint / (n < :n::bigint)::integer, at = now() WHERE id = :id
     RETURNING 1
@@ -1412,7 +1412,7 @@ WITH done AS (
 {exactly_one}
 
 -- name: lock_writer
--- Waits for a transaction of a connection that was cut off, if it still goes on.
+-- Waits for a transaction of a lost connection, if it is still running.
 SELECT n FROM writer_marks WHERE id = :id FOR UPDATE
 
 -- name: end_writer
@@ -1421,7 +1421,8 @@ DELETE FROM writer_marks WHERE id = :id OR at < now() - interval '30 days'
 
 -- name: share_kept
 -- sent
--- Prompts and blobs are kept once, and go with the last session that names them: nobody deletes them while they are named.
+-- Prompts and blobs are stored once, and deleted with the last session that names them: this keeps them while they are
+-- being named.
 SELECT pg_advisory_xact_lock_shared(:key)
 
 -- name: hold_kept
@@ -1469,7 +1470,7 @@ WHERE t.runner IS NULL AND t.open_turn_id IS NULL
 ORDER BY 1
 
 
--- A look at everything
+-- Checks of the whole store
 
 -- name: miscounted_turns
 SELECT t.session_id, t.id, t.messages, count(l.turn_id) FROM chat_turns t LEFT JOIN turn_messages l ON l.turn_id = t.id

@@ -1,8 +1,7 @@
--- The whole schema as a new store gets it; the format's version 20 is where PostgreSQL begins, and migrations go on from
--- there by the numbers they have in SQLite. A test proves that they end here too.
---
--- Ids and names are compared by their bytes, as everywhere else: COLLATE "C". A record is kept as JSON, which is its text
--- as it was; only metadata, small and asked for by its keys, is JSONB.
+-- The whole schema of a new store. PostgreSQL support begins with version 20 of the format, and migrations continue
+-- from there with SQLite's numbers. A test verifies that they lead to the same schema.
+-- Ids and names are compared by their bytes: COLLATE "C". Records are JSON, which preserves their text; only metadata,
+-- small and queried by its keys, is JSONB.
 
 CREATE TABLE schema_versions (
     number BIGINT PRIMARY KEY,
@@ -10,7 +9,7 @@ CREATE TABLE schema_versions (
     made_at TIMESTAMPTZ NOT NULL DEFAULT now()
 );
 
--- The newest transaction of each connection that writes, so that one that was cut off learns what became of its own.
+-- The newest transaction of each writing connection, so that one that was cut off can find out whether it committed.
 CREATE TABLE writer_marks (
     id TEXT COLLATE "C" PRIMARY KEY,
     n BIGINT NOT NULL,
@@ -431,8 +430,8 @@ CREATE TABLE replicas (
     draining BOOLEAN NOT NULL DEFAULT false
 );
 
--- Case is not looked at. PostgreSQL 18 folds it; before that, which letters have two is known to a collation of Unicode,
--- by whatever name the server has one.
+-- Case-insensitive. PostgreSQL 18 has case folding; before that, a Unicode collation defines which letters have two
+-- cases, under whatever name the server has one.
 DO $$
 DECLARE
     found TEXT;

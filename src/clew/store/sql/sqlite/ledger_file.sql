@@ -1,4 +1,4 @@
--- The ledger in a file of its own, under its plain names. The store is attached as ``store``.
+-- The ledger in a separate file, with plain table names. The store is attached as ``store``.
 
 CREATE TABLE sessions AS SELECT * FROM store.ledger_sessions;
 

@@ -1,5 +1,6 @@
--- Every statement the SQLite store runs, by name. Nothing here looks at hidden_at: the turn tree decides.
--- A plus before session_id: without it SQLite takes the index by session and walks all of a session to find one row.
+-- All statements of the SQLite store, by name. None of them reads hidden_at: the turn tree decides what is hidden.
+-- The plus before session_id keeps SQLite from using the index by session, which would scan a whole session to find one
+-- row.
 
 -- fragment: session_columns
 s.id, s.agent, s.workspace_root, s.model_json, s.parent_id, s.parent_message_id, s.permissions_json, s.metadata_json,
@@ -24,7 +25,7 @@ AND (:title IS NULL
 AND (:agent IS NULL OR s.agent = :agent)
 AND (:workspace IS NULL OR s.workspace_root = :workspace)
 AND (:parent IS NULL OR s.parent_id = :parent)
--- Few are: most rows are passed over without a look into the JSON.
+-- Few are pinned: most rows are decided without parsing the JSON.
 AND (NOT :pinned OR (s.metadata_json LIKE '%"pinned"%'
     AND iif(json_valid(metadata_json), json_type(metadata_json, '$.pinned'), NULL) = 'true'))
 AND (:owner IS NULL OR t.owner = :owner)
@@ -37,8 +38,8 @@ ORDER BY s.updated_at DESC, s.id DESC
 LIMIT :limit
 
 -- fragment: may_have_title
--- Decided without a look into the JSON, or a call into Python, for most rows that have not: plain words stand in plain
--- JSON as they are. Whatever is written with escapes, or is not ASCII, is looked at.
+-- Decided without parsing the JSON or calling into Python for most rows without a match: plain text is stored
+-- unescaped. Rows with escapes or other than ASCII text are checked in full.
 (:plain IS NULL OR s.metadata_json LIKE :plain OR s.metadata_json LIKE '%\%'
     OR length(s.metadata_json) <> length(CAST(s.metadata_json AS BLOB)))
 
@@ -48,7 +49,7 @@ AND (:ephemeral OR {is_ephemeral} IS NOT 1)
 AND (:kind = 'any' OR (:kind = 'subagent') = ({kind} = 'subagent'))
 
 -- fragment: is_taken_in
--- A session has a state, or at least turns; one that has neither another program wrote, and it was not taken in yet.
+-- A session has a state, or at least turns; without either, another program wrote it and it was not adopted yet.
 (t.session_id IS NOT NULL OR EXISTS (SELECT 1 FROM chat_turns c WHERE c.session_id = s.id))
 
 -- fragment: call_columns
@@ -67,7 +68,7 @@ m.id, m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at
 p.id, p.message_id, p."index", p.data_json, p.created_at, p.updated_at
 
 -- fragment: view_part_columns
--- What a view needs of them. The part as bytes: they are held against the seal, and read, as they are.
+-- The columns that a view needs. Parts as bytes, as they are compared with the seal and decoded.
 p.message_id, p."index", CAST(p.data_json AS BLOB)
 
 -- fragment: turn_columns
@@ -122,14 +123,14 @@ total_tokens = total_tokens + :total,
 cost_usd = cost_usd + :cost_usd
 
 -- name: book_session
--- Without updated_at: to set that writes an entry of three indexes anew, also where it stays what it is.
+-- Without updated_at: setting it would rewrite entries of three indexes, even with the same value.
 UPDATE chat_sessions SET {booked} WHERE id = :id
 
 -- name: book_session_later
 UPDATE chat_sessions SET {booked}, updated_at = max(updated_at, :updated_at) WHERE id = :id
 
 -- name: delete_parts_of_session
--- A portion of them: what a statement has changed is put aside until it has ended.
+-- Deletes in portions: the pages a statement changes are held in memory until it ends.
 DELETE FROM chat_parts WHERE rowid IN (SELECT rowid FROM chat_parts WHERE session_id = :id LIMIT 500)
 
 -- name: delete_session
@@ -149,16 +150,16 @@ FROM chat_sessions s INDEXED BY chat_sessions_by_parent LEFT JOIN session_state 
 WHERE s.parent_id = :id AND {kind} <> 'subagent' AND {is_taken_in} ORDER BY s.created_at, s.id
 
 -- name: list_sessions
--- The plain list: the index holds exactly the rows it may show. Without the hint the planner would take the
--- index on archived_at and sort everything.
+-- The plain list: the index holds exactly the rows to show. Without the hint the planner would use the index on
+-- archived_at and sort everything.
 SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_listed LEFT JOIN session_state t ON t.session_id = s.id
 WHERE {may_have_title} AND {is_listed}
 {page}
 
 -- name: list_titled_sessions
--- The same by a plain word. Where a page of them or more may have it, one is soon full; to find out, the table is gone
--- through from its end, at two thirds of what it costs to fetch each row by way of the index.
+-- The list filtered by a plain word. If a page or more may match, a page is filled soon; to find out, the table is
+-- scanned from its end, at two thirds of the cost of fetching each row through the index.
 WITH few (id) AS MATERIALIZED (
     SELECT s.id FROM chat_sessions s NOT INDEXED WHERE {may_have_title} ORDER BY s.rowid DESC LIMIT :limit
 )
@@ -175,7 +176,7 @@ ORDER BY updated_at DESC, id DESC
 LIMIT :limit
 
 -- name: list_flagged_sessions
--- Two walks, each in order, made one: a session is in one of two indexes by time, and a turn writes only that.
+-- Merges two ordered scans: a session is in one of two indexes by time, and a turn updates only that one.
 SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_listed LEFT JOIN session_state t ON t.session_id = s.id
 WHERE {may_have_title} AND {is_listed} AND {flags}
@@ -207,14 +208,14 @@ WHERE {may_have_title} AND s.parent_id = :parent AND {flags}
 {page}
 
 -- name: list_sessions_of_owner
--- All of theirs are put in order; nobody else's is looked at.
+-- Sorts all sessions of the owner; reads no others.
 SELECT {session_columns}
 FROM session_state t INDEXED BY session_state_by_owner CROSS JOIN chat_sessions s ON s.id = t.session_id
 WHERE {may_have_title} AND t.owner = :owner AND {flags}
 {page}
 
 -- name: find_named
--- Its id comes first: no alias hides it.
+-- The id comes first: no alias hides it.
 SELECT session_id FROM (
     SELECT session_id, 0 AS rank FROM session_state
     WHERE session_id = :name AND (:owner IS NULL OR owner = :owner)
@@ -232,7 +233,7 @@ SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.i
 SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE session_id = :id
 
 -- name: lock_state
--- As the writer reads it. Nobody else writes meanwhile, so there is nothing to hold on to.
+-- The writer's read. With a single writer no row lock is needed.
 SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE session_id = :id
 
 -- name: set_state
@@ -308,7 +309,7 @@ SELECT :id, id, session_id, :index, :type, :data_json, :tool_call_id, :tool_stat
 FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 
 -- name: insert_new_part
--- Of a message that the same unit inserts.
+-- For a message that the same unit inserts.
 INSERT INTO chat_parts
     (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
 VALUES
@@ -340,7 +341,7 @@ ORDER BY m.created_at, m.id
 SELECT {message_columns} FROM chat_messages m WHERE m.session_id = :id ORDER BY m.created_at, m.id
 
 -- name: load_session_messages
--- The index finds the rows and says nothing of them: it holds their times too, and may be damaged.
+-- The index only locates rows: it holds their times too, but may be damaged.
 SELECT {message_columns}, s.digest FROM chat_messages i CROSS JOIN chat_messages m ON m.rowid = i.rowid
 LEFT JOIN message_seals s ON s.message_id = m.id
 WHERE i.session_id = :id
@@ -404,7 +405,7 @@ WHERE t.open_turn_id IS NULL AND (n.status = 'failed' OR EXISTS (
 SELECT 1 FROM chat_parts INDEXED BY chat_parts_files WHERE session_id = :id AND type = 'file' LIMIT 1
 
 -- name: newest_message_at
--- What is no number sorts above all numbers; another program may have written it.
+-- Values that are not numbers sort above all numbers; another program may have written them.
 SELECT max(created_at) FROM chat_messages WHERE session_id = :id AND created_at <= 0x7fffffffffffffff
 
 -- name: put_seal
@@ -413,13 +414,12 @@ SELECT id, :digest FROM chat_messages WHERE id = :message_id AND session_id = :s
 ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
 
 -- name: insert_seal
--- Of a message that the same unit inserts.
+-- For a message that the same unit inserts.
 INSERT INTO message_seals (message_id, digest) VALUES (:message_id, :digest)
 
 -- name: settled_among
--- Those of some messages that can no longer grow: of users where a turn or the queue holds them, of others where the
--- turn is over. What another program put beside them is held by nothing, and has nothing to be held against; what was
--- taken in may grow until it is sealed.
+-- Those of some messages that cannot grow any more: user messages in a turn or the queue, others in a settled turn.
+-- Messages that another program added are in neither and have no seal; adopted ones may grow until they are sealed.
 SELECT message_id FROM (
 SELECT DISTINCT l.message_id FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
 JOIN chat_messages m ON m.id = l.message_id
@@ -467,8 +467,8 @@ LEFT JOIN chat_turns c ON c.id = t.compaction_turn_id
 WHERE s.session_id = :id AND t.depth - ifnull(c.depth, 0) > :turns
 
 -- name: load_path
--- Up from a turn towards the root, at most :turns of them and no further up than :depth. Every step has to lead
--- further up: turns that are damaged may name one another in a ring. Only the way is walked: a turn is fetched at its end.
+-- Walks up from a turn towards the root, for at most :turns turns and not above :depth. Every step must lead to a lower
+-- depth, because damaged turns may form a cycle. Turns are fetched only after the walk.
 WITH RECURSIVE way (id, parent_turn_id, depth) AS (
     SELECT id, parent_turn_id, depth FROM chat_turns WHERE id = :id AND session_id = :session_id
     UNION ALL
@@ -481,8 +481,8 @@ SELECT t.id, t.session_id, t.parent_turn_id, t.turn_type, t.status, t.depth, t.c
 FROM way CROSS JOIN chat_turns t ON t.id = way.id
 
 -- name: load_viewed_path
--- The same with the messages that each turn holds, as far as these are there, and their seals. The order of the turns is
--- that of the way up, within one that of the key.
+-- The same with the messages of each turn, where they exist, and their seals. Turns are ordered as walked, messages by
+-- their key.
 WITH RECURSIVE way (id, parent_turn_id, depth) AS (
     SELECT id, parent_turn_id, depth FROM chat_turns WHERE id = :id AND session_id = :session_id
     UNION ALL
@@ -500,11 +500,11 @@ LEFT JOIN message_seals s ON s.message_id = m.id
 
 
 -- name: load_run
--- The same as far as turns are nothing but the messages they hold, as one row: what the first of them hangs below and how
--- deep it is (both of the row with the least depth), how many messages they held when they were written last, how many
--- there are, how many of these are in a place that counts, and which: from the end up, as the way is walked, a semicolon
--- before the first of a turn and a comma before the others. No two are in one place, so where all three numbers are the
--- same no turn has lost one.
+-- Merges a run of turns that only hold messages into one row: the parent and depth of the first turn (both from the row
+-- with the least depth), the number of messages when last written, the number that exist, the number with a valid
+-- position, and their ids in the order of the walk, from the end up, with a semicolon before the first message of a
+-- turn and a comma before the others. Positions are unique, so if all three numbers are equal, no turn has lost a
+-- message.
 WITH RECURSIVE path (id, parent_turn_id, depth, messages, total) AS (
     SELECT id, parent_turn_id, depth, messages, messages FROM chat_turns WHERE id = :id AND +session_id = :session_id
     UNION ALL
@@ -519,7 +519,7 @@ SELECT p.parent_turn_id, min(p.depth), p.total, count(l.position),
 FROM path p LEFT JOIN turn_messages l ON l.turn_id = p.id
 
 -- name: find_meeting
--- Up from two turns at :depth, step by step, until both are the same, a root is reached, or one is not where it belongs.
+-- Walks up from two turns at :depth until both are the same, a root is reached, or a turn is misplaced.
 WITH RECURSIVE climb (one, other, depth) AS (
     SELECT :one, :other, :depth
     UNION ALL
@@ -536,8 +536,8 @@ FROM turn_messages l CROSS JOIN chat_turns t ON t.id = l.turn_id
 WHERE l.message_id = :message_id AND t.session_id = :session_id
 
 -- name: turn_above
--- The turn at :depth on the path up from :id. The walk begins at the next mile below :depth that has one turn alone:
--- every path that goes as deep passes it. So it is as long in a session of 200 turns and of 20,000.
+-- The turn at :depth on the path up from :id. The walk begins at the next milestone below :depth that has a single
+-- turn: every path as deep passes it. So its length is the same in a session of 200 turns and of 20,000.
 WITH RECURSIVE path (id, parent_turn_id, depth) AS (
     SELECT id, parent_turn_id, depth FROM chat_turns
     WHERE +session_id = :session_id AND id = ifnull((
@@ -562,7 +562,7 @@ WITH RECURSIVE path (id, parent_turn_id, depth) AS (
 SELECT id FROM path
 
 -- name: compactions_above
--- From one compaction to the next, not turn by turn; each once, since those that are damaged may name one another.
+-- Walks from one compaction to the next, not turn by turn; each once, because damaged ones may form a cycle.
 WITH RECURSIVE above (id) AS (
     SELECT p.compaction_turn_id FROM chat_turns t JOIN chat_turns p ON p.id = t.parent_turn_id WHERE t.id = :id
     UNION
@@ -579,15 +579,15 @@ SELECT {turn_columns}, messages FROM chat_turns
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +session_id = :session_id
 
 -- name: telling_messages
--- What people know turns by: what a user said in them, and of a compaction all that it holds.
+-- The messages that describe turns to users: the user's, and for a compaction all of them.
 SELECT l.turn_id, l.message_id FROM json_each(:ids) j CROSS JOIN chat_turns t ON t.id = j.value
 CROSS JOIN turn_messages l ON l.turn_id = t.id CROSS JOIN chat_messages m ON m.id = l.message_id
 WHERE m.role = 'user' OR t.turn_type = 'compaction' OR t.compaction_turn_id = t.id
 ORDER BY l.turn_id, l.position
 
 -- name: has_child
--- Those below a turn were made after it, the first of them soon; but for a compaction that made room for an open turn,
--- and for what a clock that stepped back has named.
+-- Children are newer than their parent, the first of them soon after it; except a compaction that made room for an open
+-- turn, and turns created after the clock was set back.
 SELECT 1 FROM (
     SELECT parent_turn_id, status FROM chat_turns INDEXED BY chat_turns_elder
     WHERE parent_turn_id = :id AND parent_turn_id > id AND +session_id = :session_id
@@ -597,7 +597,7 @@ SELECT 1 FROM (
 ) WHERE parent_turn_id = :id AND (:refused OR status <> 'refused') LIMIT 1
 
 -- name: load_marked
--- Of the turns from the root down to :id those that are not plain, and both ends.
+-- The turns from the root down to :id that are not plain, and both ends.
 WITH RECURSIVE path (id, parent_turn_id, depth, marked) AS (
     SELECT id, parent_turn_id, depth, 1 FROM chat_turns WHERE id = :id AND +session_id = :session_id
     UNION ALL
@@ -618,7 +618,7 @@ FROM chat_turns t, chat_messages m
 WHERE t.id = :turn_id AND t.session_id = :session_id AND m.id = :message_id AND m.session_id = :session_id
 
 -- name: insert_link
--- Of a message that the same unit inserts, to a turn whose messages are counted.
+-- For a message that the same unit inserts, in a turn whose messages are counted.
 INSERT INTO turn_messages (turn_id, position, message_id) VALUES (:turn_id, :position, :message_id)
 
 -- name: load_links
@@ -666,7 +666,7 @@ INSERT OR REPLACE INTO model_calls ({call_columns}) VALUES (
 )
 
 -- name: change_call
--- All but when it was asked, which two indexes go by.
+-- Everything except asked_at, which is in two indexes.
 UPDATE model_calls SET
     session_id = :session_id, turn_id = :turn_id, step = :step, message_id = :message_id, purpose = :purpose,
     provider_id = :provider_id, model_id = :model_id, variant = :variant, input = :input, output = :output,
@@ -689,7 +689,7 @@ SELECT {call_columns} FROM model_calls INDEXED BY model_calls_open
 WHERE ended = 'asked' AND session_id IS NOT NULL AND (:id IS NULL OR session_id = :id) ORDER BY asked_at, id
 
 -- name: load_usage
--- Costs in billionths, which add up to the same in any order.
+-- Costs in billionths, so that sums do not depend on the order.
 SELECT CASE :by
         WHEN 'day' THEN date(asked_at / 1000, 'unixepoch')
         WHEN 'model' THEN provider_id || '/' || model_id
@@ -735,9 +735,9 @@ SELECT seq, message_id, part, tokens, keep, at FROM pruned_outputs WHERE session
 ORDER BY seq, message_id, part
 
 
--- Copies of a line. The messages to copy stand in a table of the connection's own, in the order of the line; it is
--- emptied before and after, so that no copy sees another's. CROSS JOIN keeps the planner to that order, in which
--- rows are then added where an index ends.
+-- Copies of a line. The messages to copy are in a temporary table of the connection, in the order of the line; it is
+-- emptied before and after, so that copies do not see each other's. CROSS JOIN makes the planner keep that order, so
+-- that rows are appended at the end of an index.
 
 -- name: make_copied
 CREATE TEMP TABLE IF NOT EXISTS copied (
@@ -756,8 +756,8 @@ CREATE TEMP TABLE IF NOT EXISTS copied_turns (n INTEGER PRIMARY KEY NOT NULL, so
 DELETE FROM temp.copied_turns
 
 -- name: add_copied_turns
--- A run of turns, from its end up. Ids have the usual shape and order: the stamp of one that was minted, a count, and the
--- end of what was drawn for it.
+-- A run of turns, from its end up. Ids have the usual format and order: the timestamp of a minted id, a count, and the
+-- end of its random part.
 INSERT INTO temp.copied_turns (n, source_id, id)
 WITH RECURSIVE path (id, parent_turn_id, depth, n) AS (
     SELECT id, parent_turn_id, depth, :count - 1 FROM chat_turns WHERE id = :through AND +session_id = :source
@@ -802,7 +802,7 @@ CROSS JOIN chat_messages m ON m.id = c.id AND m.session_id = :session_id
 WHERE c.inserted
 
 -- name: copy_messages
--- Most have nothing to leave out, which their text says sooner. json_valid: a damaged row is copied as it is.
+-- Most have nothing to leave out, which a text search shows faster. json_valid: a damaged row is copied unchanged.
 INSERT INTO chat_messages (id, session_id, role, metadata_json, created_at, updated_at)
 SELECT c.id, :session_id, m.role,
     iif((instr(m.metadata_json, 'hidden_') OR instr(m.metadata_json, 'snapshot_id')) AND json_valid(m.metadata_json),
@@ -812,7 +812,7 @@ FROM temp.copied c CROSS JOIN chat_messages m ON m.id = c.source_id AND m.sessio
 WHERE NOT c.inserted
 
 -- name: copy_parts
--- Ids of the usual shape and order: the stamp of one that was minted, a count, and the end of what was drawn for it.
+-- Ids have the usual format and order: the timestamp of a minted id, a count, and the end of its random part.
 INSERT INTO chat_parts
     (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
 SELECT substr(:minted, 1, 16) || substr(printf('%06x%04x', c.rowid, p."index") || substr(:minted, 27), 1, 14),
@@ -838,7 +838,7 @@ SELECT c.turn_id, s.step, c.id, s.model_json, s.input, s.output, s.reasoning, s.
 FROM temp.copied c CROSS JOIN turn_steps s ON s.turn_id = c.origin_turn_id AND s.message_id = c.source_id
 
 -- name: copy_pruned
--- A copy that the unit made by itself may end before a part that was pruned.
+-- A copy inserted by the unit may end before a part that was pruned.
 INSERT INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
 SELECT :session_id, o.seq, c.id, o.part, o.tokens, o.keep, o.at
 FROM temp.copied c CROSS JOIN pruned_outputs o INDEXED BY pruned_outputs_by_message ON o.message_id = c.source_id
@@ -848,7 +848,7 @@ WHERE +o.session_id = :source AND EXISTS (
 )
 
 -- name: copy_blob_links
--- A session names every blob its parts name, so the parts are looked at only when the source names any.
+-- A session links every blob its parts name, so the parts are searched only if the source links any.
 INSERT INTO blob_links (session_id, sha256)
 SELECT :session_id, l.sha256 FROM blob_links l
 WHERE l.session_id = :source AND '/api/blobs/' || l.sha256 IN (
@@ -901,7 +901,7 @@ WHERE session_id = :id ORDER BY interrupt DESC, queued_at, message_id
 -- Other programs' rows
 
 -- name: untaken_sessions
--- As bytes: one id that is no text must not hide the others.
+-- As bytes: one id that is not text must not hide the others.
 SELECT CAST(s.id AS BLOB) FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE NOT {is_taken_in}
 ORDER BY s.created_at, s.id
 
@@ -909,14 +909,14 @@ ORDER BY s.created_at, s.id
 SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE s.id = :id
 
 -- name: loose_messages
--- One that is sealed was clew's: what it was in is lost, and that is damage.
+-- Sealed messages were clew's: a missing turn is damage.
 SELECT m.id FROM chat_messages m WHERE m.session_id = :id
 AND NOT EXISTS (SELECT 1 FROM turn_messages l WHERE l.message_id = m.id)
 AND NOT EXISTS (SELECT 1 FROM message_queue q WHERE q.message_id = m.id)
 AND NOT EXISTS (SELECT 1 FROM message_seals d WHERE d.message_id = m.id)
 
 -- name: print_messages
--- By the index alone, whatever is in them.
+-- Read from the index alone, whatever the rows contain.
 SELECT count(*), sum(rowid), sum(created_at) FROM chat_messages INDEXED BY chat_messages_by_session
 WHERE session_id = :id
 
@@ -931,7 +931,7 @@ LIMIT 1
 SELECT message_id FROM adopted_messages WHERE session_id = :id
 
 -- name: ends_of_line
--- The metadata of the last message of the turn a line ends at, and of the marker it begins with.
+-- The metadata of the last message of the turn that ends a line, and of the marker it begins with.
 SELECT m.metadata_json FROM chat_turns t CROSS JOIN turn_messages l ON l.turn_id = t.id AND l.position = t.messages - 1
 CROSS JOIN chat_messages m ON m.id = l.message_id WHERE t.id = :turn_id
 UNION ALL
@@ -975,7 +975,7 @@ SELECT n, CAST(data AS BLOB), crc FROM stream_journal WHERE n = :n
 DELETE FROM stream_journal WHERE n BETWEEN :first AND :last
 
 -- name: load_journal
--- As bytes: a row that is no UTF-8 any more is known by its checksum like any other.
+-- As bytes: a row with invalid UTF-8 fails its checksum like any other damage.
 SELECT n, CAST(data AS BLOB), crc FROM stream_journal ORDER BY n
 
 -- name: add_mark
@@ -998,7 +998,7 @@ SELECT message_id, session_id, folded_through, crc FROM journal_marks
 SELECT message_id, session_id, folded_through, crc FROM journal_marks WHERE session_id = :id
 
 -- name: messages_ending
--- What a user says is never streamed.
+-- User messages are never streamed.
 SELECT id FROM chat_messages WHERE role <> 'user' AND substr(id, -8) IN (SELECT value FROM json_each(:ends))
 
 
@@ -1006,11 +1006,11 @@ SELECT id FROM chat_messages WHERE role <> 'user' AND substr(id, -8) IN (SELECT 
 
 -- name: put_prompt
 INSERT INTO system_prompts (digest, body, created_at) VALUES (:digest, :body, :created_at)
--- What was damaged since is whole again.
+-- Replaces a damaged row.
 ON CONFLICT (digest) DO UPDATE SET body = excluded.body WHERE body IS NOT excluded.body
 
 -- name: delete_unnamed_prompts
--- A step that does not read may name any of them.
+-- A step that cannot be decoded may name any of them.
 DELETE FROM system_prompts
 WHERE digest NOT IN (SELECT prompt_digest FROM turn_steps WHERE prompt_digest IS NOT NULL)
 AND digest NOT IN (
@@ -1019,7 +1019,7 @@ AND digest NOT IN (
 AND NOT EXISTS (SELECT 1 FROM turn_steps WHERE NOT json_valid(data_json))
 
 -- name: delete_facts_of_prompts
--- Of those that are gone. The bounds are all names that begin with 'prompt '.
+-- The facts of deleted prompts. The bounds are all names that begin with 'prompt '.
 DELETE FROM event_log
 WHERE stream_id >= 'prompt ' AND stream_id < 'prompt!' AND substr(stream_id, 8) NOT IN (SELECT digest FROM system_prompts)
 
@@ -1039,7 +1039,7 @@ ON CONFLICT (session_id, sha256) DO NOTHING
 SELECT 1 FROM blobs WHERE sha256 = :sha256
 
 -- name: delete_unnamed_blobs
--- A few of them at a time, which may be large.
+-- A few at a time, because they may be large.
 DELETE FROM blobs WHERE sha256 IN (
     SELECT b.sha256 FROM blob_links o CROSS JOIN blobs b ON b.sha256 = o.sha256 WHERE o.session_id = :id
     AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = b.sha256 AND l.session_id <> :id) LIMIT 4
@@ -1049,7 +1049,7 @@ DELETE FROM blobs WHERE sha256 IN (
 SELECT sha256, media_type, data FROM blobs WHERE sha256 = :sha256
 
 -- name: find_linked_blob
--- A session links a blob that the index does not find: the index may be damaged, so the table is searched.
+-- A blob that a session links but the index does not find: the index may be damaged, so the table is searched.
 SELECT b.sha256, b.media_type, b.data FROM blobs b NOT INDEXED
 WHERE EXISTS (SELECT 1 FROM blob_links WHERE sha256 = :sha256) AND b.sha256 = :sha256
 
@@ -1065,12 +1065,12 @@ ON CONFLICT (project) DO UPDATE SET rules_json = excluded.rules_json, updated_at
 SELECT rules_json FROM project_rules WHERE project = :project
 
 
--- Search. The index holds no text of its own: it reads the view. To take a row out of it one has to hand it the text
--- that went in, so that is done before a part changes or goes. The words of the two CREATE statements are compared
--- with what a file holds: an index that was made with others is made anew.
+-- Search. The index holds no text: it reads the view. Removing a row from it requires the original text, so that
+-- happens before a part changes or is deleted. The text of the two CREATE statements is compared with the file: an
+-- index created by other statements is rebuilt.
 
 -- name: make_search_texts
--- Only strings and whole numbers: how a fraction is written depends on the version of SQLite.
+-- Only strings and whole numbers: the format of fractions depends on the version of SQLite.
 CREATE VIEW search_texts AS
 SELECT d.id AS id, CASE
     WHEN NOT json_valid(p.data_json) THEN NULL
@@ -1099,11 +1099,11 @@ DROP VIEW IF EXISTS search_texts
 DROP TABLE IF EXISTS search_index
 
 -- name: empty_search_data
--- These go past FTS5, where it is missing, or finds its tables so damaged that it would not even drop them.
+-- These bypass FTS5, where it is missing, or its tables are so damaged that it cannot drop them.
 DELETE FROM search_index_data
 
 -- name: fill_search_data
--- The two records of an index with nothing in it, without which FTS5 does not open one.
+-- The two records of an empty index, without which FTS5 cannot open it.
 INSERT INTO search_index_data (id, block) VALUES (1, x''), (10, x'00000000000000')
 
 -- name: empty_search_idx
@@ -1137,7 +1137,7 @@ SELECT message_id, sum(length(data_json)) FROM chat_parts WHERE message_id IN (S
 GROUP BY message_id
 
 -- name: last_search_doc
--- The index is asked too: another program may have deleted parts, and their numbers must not come again.
+-- Checks the index too: another program may have deleted parts, and their numbers must not be reused.
 SELECT max(ifnull((SELECT max(id) FROM search_docs), 0), ifnull((SELECT max(id) FROM search_index_docsize), 0))
 
 -- name: add_search_docs
@@ -1195,7 +1195,7 @@ WHERE search_index MATCH :match AND (:session_id IS NULL OR p.session_id = :sess
 SELECT count(*) FROM (SELECT 1 {hits} LIMIT :most + 1)
 
 -- name: search_words
--- The newest hits, ranked. Without snippets, which would be cut for every row before the best are known.
+-- The newest hits, ranked. Without snippets, which would be built for every row before the best are known.
 SELECT h.id, p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json
 FROM (
     SELECT d.id AS id, d.part_id AS part_id, bm25(search_index) AS score {hits}
@@ -1208,7 +1208,7 @@ ORDER BY h.score, m.created_at DESC, h.id DESC
 LIMIT :limit OFFSET :offset
 
 -- name: search_older_words
--- What comes after them, by age.
+-- The hits after those, by age.
 SELECT h.id, p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json
 FROM (
     SELECT d.id AS id, d.part_id AS part_id {hits} ORDER BY search_index.rowid DESC LIMIT :limit OFFSET :offset
@@ -1219,12 +1219,12 @@ CROSS JOIN chat_sessions s ON s.id = p.session_id
 ORDER BY h.id DESC
 
 -- name: search_snippets
--- The plus keeps the ids from the index, which would look all words up again for each.
+-- The plus keeps the ids out of the index lookup, which would look up all words again for each.
 SELECT rowid, snippet(search_index, 0, '**', '**', '…', 20) FROM search_index
 WHERE search_index MATCH :match AND +rowid IN (SELECT value FROM json_each(:ids))
 
 -- name: search_texts_themselves
--- The newest first, by when they were indexed, so that the look ends with the page.
+-- Newest first, by when they were indexed, so that the scan ends with the page.
 SELECT t.text, p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json
 FROM search_docs d CROSS JOIN search_texts t ON t.id = d.id
 CROSS JOIN chat_parts p ON p.id = d.part_id
@@ -1281,7 +1281,7 @@ WHERE e.source = :source AND e.source_id = :source_id AND e.direction = :directi
 ORDER BY iif(e.direction = 'in', e.attempt, -e.attempt) LIMIT 1
 
 -- name: find_repeated
--- Only rows after the newest one before the window are read.
+-- Reads only rows after the newest one before the window.
 SELECT {event_columns} FROM ledger_events e INDEXED BY ledger_events_by_source
 WHERE e.source = :source AND e.direction = 'in' AND e.attempt = 1 AND e.status IS NULL
 AND e.digest = :digest AND e.at >= :since
@@ -1318,7 +1318,7 @@ AND (:owner IS NULL OR e.owner = :owner)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: list_events_of_turn
--- Those that name the turn, and those whose message began it.
+-- Events that name the turn, and those whose message began it.
 SELECT {event_columns} FROM ledger_events e
 WHERE e.seq IN (
     SELECT seq FROM ledger_events WHERE turn_id = :turn_id
@@ -1335,7 +1335,8 @@ AND (:owner IS NULL OR e.owner = :owner)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: open_events
--- What came in and what went out for it lie side by side in the index; where the newest attempt has no answer, it is open.
+-- Inbound and outbound events of a message are adjacent in the index; an event is open while its newest attempt has no
+-- answer.
 SELECT {event_columns} FROM (
     SELECT source, source_id, max(iif(direction = 'in', attempt, 0)) AS attempt
     FROM ledger_events INDEXED BY ledger_events_once
@@ -1390,7 +1391,7 @@ DELETE FROM webhooks WHERE name = :name
 SELECT name, secret, data_json FROM webhooks ORDER BY name
 
 
--- The event log. What it tells of is read as it is when the unit was applied.
+-- The event log. Subjects are read as of when the unit was applied.
 
 -- name: add_fact
 INSERT INTO event_log (n, stream_id, seq, at, type, data_json)
@@ -1415,7 +1416,7 @@ SELECT data_json FROM event_log WHERE stream_id = :stream_id AND type = 'call.no
 DELETE FROM event_log WHERE stream_id = :stream_id
 
 -- name: streams_without_session
--- From stream to stream along the key: nothing of what they hold is read.
+-- Skips from stream to stream along the key, without reading their contents.
 WITH RECURSIVE streams (id) AS (
     SELECT min(stream_id) FROM event_log
     UNION ALL
@@ -1438,8 +1439,8 @@ SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_by_message
 WHERE p.message_id = :message_id AND p.session_id = :session_id ORDER BY p."index"
 
 -- name: load_growing
--- Looked for in the text, which is quicker than taking it apart. A quote inside a string is escaped, so what is found
--- is a key, and one that is found in vain only costs a row.
+-- Searches the text, which is faster than parsing it. A quote inside a string is escaped, so a match is a key; a false
+-- match only costs a row.
 SELECT p.message_id, p."index" FROM json_each(:ids) i
 CROSS JOIN chat_parts p INDEXED BY chat_parts_by_message ON p.message_id = i.value
 WHERE p.session_id = :session_id AND (
@@ -1483,7 +1484,7 @@ SELECT digest, body, created_at FROM system_prompts ORDER BY digest
 SELECT project, rules_json, updated_at FROM project_rules ORDER BY project
 
 
--- A store put together again from its log: each fact says all of what it tells of, and may say it again.
+-- Restoring a store from its log: each fact has the full state of its subject and may be repeated.
 
 -- name: restore_session
 INSERT INTO chat_sessions (
@@ -1620,7 +1621,7 @@ WHERE t.runner IS NULL AND t.open_turn_id IS NULL
 ORDER BY 1
 
 
--- What was acknowledged
+-- Acknowledged commits
 
 -- name: get_commits
 SELECT max(commits, (SELECT ifnull(max(n), 0) FROM stream_journal)) FROM store_marks
@@ -1648,7 +1649,7 @@ SELECT held, acknowledged, sessions_json FROM store_losses WHERE accepted_at IS 
 UPDATE store_losses SET accepted_at = :at WHERE held = :held AND accepted_at IS NULL
 
 
--- A look at everything
+-- Checks of the whole store
 
 -- name: verify_pages
 PRAGMA integrity_check

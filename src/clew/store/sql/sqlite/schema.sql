@@ -1,4 +1,4 @@
--- The whole schema as a new store gets it. A test proves that the migrations, run one by one, end here too.
+-- The whole schema of a new store. A test verifies that running the migrations one by one leads to the same schema.
 
 CREATE TABLE chat_sessions (
     id TEXT PRIMARY KEY NOT NULL,
