@@ -189,7 +189,7 @@ async def test_what_another_program_commits_while_the_writer_waits_for_it_is_rea
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had the write lock; its commit is seen from then on, though the writer has not begun."""
-    monkeypatch.setattr(writer, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(writer, "_MAX_ADOPTION_WAIT_S", 0.02)
     async with opened(tmp_path / "store.db") as store:
         session_id = await long_session(store, 5)
         before = await kept_view(store, session_id)

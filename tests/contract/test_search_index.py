@@ -262,7 +262,7 @@ async def test_notes_that_grow_too_long_are_replaced_by_a_look_at_everything(
 ) -> None:
     """A store that was searched once and never again does not remember every message since."""
     monkeypatch.setattr(search_index, "_MAX_STALE", 10)
-    monkeypatch.setattr(search_index, "_LOOK", 6)
+    monkeypatch.setattr(search_index, "_SCAN_ROWS", 6)
     await say(pen, "word")
     assert len(await snippets(disk, "word")) == 1
     await say(pen, *["word"] * 35)

@@ -221,7 +221,7 @@ async def test_the_first_chunk_after_a_pause_is_not_delayed(tmp_path: Path, rest
     """Nothing was committed for longer than the gap: there is nothing to keep it from."""
     store = await open_sqlite(tmp_path / "paused.db", SqliteOptions(gap_ms=LONG_MS))
     ((opened, recorder),) = await begun(store, 1)
-    inbox_of(store)._taken_at -= LONG_MS / 1000
+    inbox_of(store)._last_take_at -= LONG_MS / 1000
     recorder.write(c.TextDelta("t1", "again"))
     await shown_by(recorder)
     assert said(opened) == "so again"

@@ -149,7 +149,9 @@ async def test_who_is_not_let_in_is_told_what_to_look_at(postgres_store_url: str
     """Not to see that the server runs: it does."""
     given = {**conninfo_to_dict(postgres_store_url), **wrong}
     url = f"postgresql:///{given['dbname']}?{urlencode({k: v for k, v in given.items() if v and k != 'dbname'})}"
-    with pytest.raises(StoreUnavailable, match=r"cannot be opened .*; look at its name, the user and the password$"):
+    with pytest.raises(
+        StoreUnavailable, match=r"cannot be opened .*; check the database name, the user and the password$"
+    ):
         async with clew.open(url):
             pass
 
@@ -312,7 +314,7 @@ async def test_many_that_open_an_empty_database_at_once_make_one_store(database:
         await store.close()
     with psycopg.connect(database, autocommit=True) as other:
         other.execute("drop table schema_versions")
-    with pytest.raises(StoreUnavailable, match=r"another program has made \(writer_marks, chat_sessions, "):
+    with pytest.raises(StoreUnavailable, match=r"tables of another program \(writer_marks, chat_sessions, "):
         await open_postgres(database)
 
 
@@ -385,15 +387,15 @@ async def test_a_commit_that_stays_unknown_is_said_to_be_and_answers_no_later_un
         scribe = await session_on(store)
         message_id = await answer_of(scribe)
         postgres_proxy.drop_reply(b"COMMIT\x00")
-        let_go = w.Writer._let_go
+        disconnect = w.Writer._disconnect
 
         def cut(writer: w.Writer) -> None:
-            let_go(writer)
+            disconnect(writer)
             postgres_proxy.cut()
 
         with monkeypatch.context() as patched:
-            patched.setattr(w.Writer, "_let_go", cut)
-            with pytest.raises(StoreUnavailable, match="is not known: read it again"):
+            patched.setattr(w.Writer, "_disconnect", cut)
+            with pytest.raises(StoreUnavailable, match="is unknown whether the last change was stored"):
                 await store.commit(spent(scribe, message_id))
         postgres_proxy.mend()
         assert await store.commit(Unit(scribe.session_id, (PatchSession({"title": "later"}),))) == Committed()

@@ -41,13 +41,13 @@ async def test_a_search_is_answered_before_all_is_indexed_says_so_and_completes_
     ):
         monkeypatch.setattr(home, name, 1)
     first_answered = asyncio.Event()
-    index_rest = indexing.Indexing._index_rest
+    index_rest = indexing.Indexing._index_remaining
 
     async def after_the_first_answer(index: indexing.Indexing) -> None:
         await first_answered.wait()
         await index_rest(index)
 
-    monkeypatch.setattr(indexing.Indexing, "_index_rest", after_the_first_answer)
+    monkeypatch.setattr(indexing.Indexing, "_index_remaining", after_the_first_answer)
     providers = FakeProviders(ScriptedModel([], otherwise=say("another thimble")))
     async with served(store=stores(tmp_path)[store], providers=providers) as client:
         ids = await talks(client, 4)

@@ -232,7 +232,7 @@ def test_rows_go_from_the_first_on_also_those_that_were_finished_before_a_restar
 
 def test_a_stream_that_is_never_folded_does_not_keep_the_rows_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond so many of them they go from between."""
-    monkeypatch.setattr(journal, "_MOST_FINISHED", 5)
+    monkeypatch.setattr(journal, "_MAX_FINISHED", 5)
     book = journal.JournalBook()
     gone: list[tuple[int, int]] = []
     for n in range(1, 20):
