@@ -168,7 +168,7 @@ async def test_a_session_that_lost_its_place_is_not_shown_as_an_empty_one(open_s
     write(tmp_path, "UPDATE session_state SET head_turn_id = NULL")
     async with open_scenario(echo()) as s:
         await s.begin()
-        with pytest.raises(RowUndecodable, match="does not point where its head was moved last"):
+        with pytest.raises(RowUndecodable, match="head differs from its last move"):
             await s.engine.messages(s.id)
     write(
         tmp_path,
@@ -177,7 +177,7 @@ async def test_a_session_that_lost_its_place_is_not_shown_as_an_empty_one(open_s
     write(tmp_path, "DELETE FROM chat_turns WHERE id = ?", turn_id)
     async with open_scenario(echo()) as s:
         await s.begin()
-        with pytest.raises(RowUndecodable, match="the turn above this one is not there"):
+        with pytest.raises(RowUndecodable, match="the parent of this turn is missing"):
             await s.engine.messages(s.id)
 
 
@@ -273,7 +273,7 @@ async def test_a_damaged_system_prompt_proves_nothing_and_is_whole_again_once_it
         await s.begin()
         report = await s.engine.request(turn_id)
         assert (told.proven, report.proven, report.prompt) == (True, False, ())
-        assert [problem.what for problem in await s.check()] == ["a system prompt is not what its digest says"]
+        assert [problem.what for problem in await s.check()] == ["a system prompt does not match its digest"]
         await s.prompt("second")
         assert await s.engine.request(turn_id) == told
 
@@ -301,7 +301,7 @@ async def test_a_damaged_blob_is_given_to_nobody_and_a_missing_one_is_named(tmp_
         ]
         problems = [(problem.what, problem.id) for problem in await check(client.engine.store)]
         assert problems == [
-            ("a blob is not what its digest says", sha256),
+            ("a blob does not match its digest", sha256),
             (f"its file {sha256} is damaged", prompt["id"]),
         ]
     write(tmp_path, "DELETE FROM blobs")

@@ -319,7 +319,7 @@ async def test_nothing_is_written_over_and_memory_has_nothing_to_rebuild(tmp_pat
     """A target that is there stays; a store without a file says so."""
     (tmp_path / "there.db").write_text("mine")
     async with clew.open(f"sqlite:///{tmp_path}/store.db", config=WITH_LOG) as engine:
-        with pytest.raises(InvalidInput, match="already there"):
+        with pytest.raises(InvalidInput, match="already exists"):
             await engine.rebuild(tmp_path / "there.db")
     assert (tmp_path / "there.db").read_text() == "mine"
     async with clew.open("memory:", config=WITH_LOG) as engine:

@@ -67,7 +67,7 @@ async def test_a_log_that_was_broken_off_is_named_over_http_until_a_human_accept
     for _ in range(2):  # it is not forgotten by opening once more
         async with served(store=f"sqlite:///{path}") as client:
             [loss] = (await client.get("/api/server")).json()["losses"]
-            assert f" to {newest}) are not in the file any more" in loss["what"]
+            assert f" to {newest}) are missing from the file" in loss["what"]
             assert f"clew check --accept {loss['id']}" in loss["what"]
             assert str(loss["id"]) in [problem.id for problem in await check(client.engine.store)]
     async with served(store=f"sqlite:///{path}") as client:
@@ -204,7 +204,10 @@ async def test_a_damaged_row_of_the_journal_costs_only_what_it_held(path: Path) 
         connection.execute("UPDATE stream_journal SET data = ? WHERE n = ?", (changed, n))
     async with sqlite_store(path) as store:
         [problem] = await check(store)
-        assert (problem.id, problem.what) == (message_id, "a row of the journal is not readable: it has lost its end")
+        assert (problem.id, problem.what) == (
+            message_id,
+            "a row of the journal cannot be decoded: this stream has lost its end",
+        )
         session_id = str(problem.session_id)
         row = await store.find_message(session_id, message_id)
         assert row is not None

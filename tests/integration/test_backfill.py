@@ -97,4 +97,4 @@ async def test_one_that_does_not_succeed_is_made_good_by_the_writer(
         await say(store, (await Scribe.create(store)).session_id, 13)
         assert said_in_the_database(tmp_path / "store.db") != []
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert told == [f"a checkpoint of {tmp_path}/store.db did not succeed: disk I/O error"]
+    assert told == [f"a checkpoint of {tmp_path}/store.db failed: disk I/O error"]

@@ -67,7 +67,7 @@ def test_the_ledger_is_written_to_a_file_of_its_own_under_its_plain_names(run: R
     assert file.stat().st_mode & 0o077 == 0
     assert ask(store, "SELECT name, sql FROM sqlite_master") == before
     code, _, err = run(*command)
-    assert (code, "is already there" in err) == (2, True)
+    assert (code, "already exists" in err) == (2, True)
 
 
 @pytest.mark.slow

@@ -166,6 +166,6 @@ def test_a_command_takes_a_message_out_of_a_queue_that_nobody_serves_and_fires_n
 def test_a_database_that_holds_no_store_is_only_made_one_by_whoever_writes(run: Run, database: str) -> None:
     """A look makes nothing."""
     code, _, err = run("ls", "--store", database)
-    assert (code, "holds no store yet; `clew serve` makes one" in err) == (7, True)
+    assert (code, "contains no store yet; run `clew serve` to create one" in err) == (7, True)
     code, _, err = run("check", "--store", database)
-    assert (code, "holds no store yet" in err) == (7, True)
+    assert (code, "contains no store yet" in err) == (7, True)

@@ -368,4 +368,4 @@ async def test_an_owner_that_serves_nothing_is_4_with_its_pid(tmp_path: Path) ->
             async with open_store(f"sqlite:///{tmp_path}/store.db", write=True):
                 pass
     assert isinstance(raised.value.ids["pid"], int)
-    assert f"process {raised.value.ids['pid']}; end that first. Where a chat or `clew serve` has" in err.decode()
+    assert f"process {raised.value.ids['pid']}; stop it first. While a chat or `clew serve` has" in err.decode()

@@ -84,8 +84,8 @@ def test_a_store_that_was_removed_is_not_called_one_that_never_was(tmp_path: Pat
     run("run", "hello there", "--model", "demo/echo")
     store.unlink()
     gone = (
-        f"clew: {store} is gone, and store.db.owner beside it says that there was a store; bring it back, or remove "
-        "store.db.owner too to begin a new one (store_gone)\n"
+        f"clew: {store} is gone, but store.db.owner next to it shows that there was a store; restore it, or remove "
+        "store.db.owner too to create a new one (store_gone)\n"
     )
     for words in (("ls",), ("check",), ("archive", "ses_" + "0" * 26), ("run", "hi")):
         assert run(*words) == (7, "", gone)

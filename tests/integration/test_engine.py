@@ -263,7 +263,7 @@ async def test_a_server_that_is_not_there_is_said_so_without_the_password(url: s
 async def test_an_address_that_postgresql_cannot_read_is_refused_without_the_password(url: str) -> None:
     """And how one is written, with what is special in a password."""
     with pytest.raises(
-        clew.InvalidInput, match=r"write postgresql://user:password@host:5432/database, .* %40 for @"
+        clew.InvalidInput, match=r"use postgresql://user:password@host:5432/database, .* %40 for @"
     ) as told:
         async with clew.open(url):
             pass

@@ -311,7 +311,7 @@ async def test_a_reader_refuses_a_store_that_is_not_in_wal_mode(two: Two) -> Non
     """Reading it beside a writer would make the writer wait."""
     with raw(two.path) as connection:
         assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
-    with pytest.raises(StoreUnavailable, match="cannot be kept in WAL mode"):
+    with pytest.raises(StoreUnavailable, match="cannot use WAL mode"):
         async with engine_on(two.path, read_only=True):
             raise AssertionError("it was opened")
 

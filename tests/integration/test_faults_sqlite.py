@@ -86,7 +86,7 @@ async def test_a_backup_refuses_to_overwrite(two: Two, tmp_path: Path) -> None:
     target = tmp_path / "precious.txt"
     target.write_text("mine")
     async with engine_on(two.path) as engine:
-        with pytest.raises(InvalidInput, match="already there"):
+        with pytest.raises(InvalidInput, match="already exists"):
             await engine.backup(target)
     assert target.read_text() == "mine"
 
@@ -170,7 +170,7 @@ async def test_a_failure_between_two_commits_keeps_nobody_waiting(
         await store.commit(retitle(scribe.session_id, "after it"))
         found = await store.find_session(scribe.session_id)
         assert getattr(found, "title", None) == "after it"
-    assert {record.getMessage() for record in caplog.records} == {f"looking after {path} failed"}
+    assert {record.getMessage() for record in caplog.records} == {f"maintenance of {path} failed"}
 
 
 @pytest.mark.rule("ST-3")

@@ -228,7 +228,7 @@ async def test_what_does_not_read_above_the_prompt_is_told_once_that_is_stored(t
             other.execute("UPDATE turn_steps SET model_json = '{' WHERE turn_id = ?", (turn.id,))
         chunks = await client.chat(session_id, "next", "u2")
         assert types(chunks)[-2:] == ["error", "finish"]
-        assert "the model of a step is not readable" in chunks[-2]["errorText"]
+        assert "the model of a step cannot be decoded" in chunks[-2]["errorText"]
         said = [row["parts"][0]["text"] for row in await client.messages(session_id) if row["role"] == "user"]
         assert said == ["prompt 0", "prompt 1", "next"]
 

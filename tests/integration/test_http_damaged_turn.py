@@ -16,9 +16,9 @@ from tests.integration.http_client import AsgiClient, served, texts
 DAMAGES = pytest.mark.parametrize(
     ("change", "what"),
     [
-        ("data_json = '{'", "the data of a turn is not readable: unexpected end of data: line 1 column 2 (char 1)"),
-        ("status = 'odd'", "its status reads 'odd'"),
-        ("turn_type = 'odd'", "its type reads 'odd'"),
+        ("data_json = '{'", "the data of a turn cannot be decoded: unexpected end of data: line 1 column 2 (char 1)"),
+        ("status = 'odd'", "its status is invalid: 'odd'"),
+        ("turn_type = 'odd'", "its type is invalid: 'odd'"),
     ],
 )
 pytestmark = pytest.mark.rule("ST-14")
@@ -124,7 +124,7 @@ async def test_a_session_whose_open_turn_is_gone_says_so_and_what_to_do(tmp_path
         with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
             connection.execute("DELETE FROM chat_turns WHERE id = ?", (turn_id,))
         status = await client.status(session_id)
-        what = "the turn this session points at is not there"
+        what = "the turn that the session points at is missing"
         told = f"this session is damaged: {what}; look with `clew check`, then restore a backup or delete it"
         problem = {"code": "row_undecodable", "message": told}
         assert status == {"state": "error", "message": told, "problem": problem}

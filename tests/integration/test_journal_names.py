@@ -31,7 +31,7 @@ __all__ = ["path"]
 
 LOST = "its mark in the journal is lost, and its end with it"
 DAMAGED = "its mark in the journal is damaged: what came after its stored parts is lost"
-UNREADABLE = "a row of the journal is not readable: it has lost its end"
+UNREADABLE = "a row of the journal cannot be decoded: this stream has lost its end"
 
 Stream = tuple[OpenedTurn, Recorder]
 

@@ -92,7 +92,7 @@ async def test_a_store_on_a_medium_for_reading_reads(path: Path, monkeypatch: py
         assert (await store.session_ids(), await store.losses()) == ((scribe.session_id,), ())
         assert sorted(path.parent.iterdir()) == before
     path.with_name(path.name + "-wal").write_bytes(b"x")
-    with pytest.raises(StoreUnavailable, match="copy both elsewhere"):
+    with pytest.raises(StoreUnavailable, match="copy both to another folder"):
         async with sqlite_store(path, read_only=True):
             pass
 

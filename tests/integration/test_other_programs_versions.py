@@ -139,7 +139,7 @@ async def test_a_version_that_does_not_read_is_an_error_and_no_other_version(pat
     change = change or "CREATE TABLE clew_schema (version);"
     execute(path, f"DROP TABLE clew_schema; {change} PRAGMA wal_checkpoint(TRUNCATE);")
     before = content(path)
-    with pytest.raises(StoreUnavailable, match="clew_schema does not read"):
+    with pytest.raises(StoreUnavailable, match="clew_schema is invalid"):
         async with opened(path):
             raise AssertionError("it was opened")
     assert content(path) == before

@@ -29,20 +29,20 @@ def name_of(url: str) -> str:
     [
         (
             "create table chat_parts (id int)",
-            r"holds what another program has made \(chat_parts\); choose another database$",
+            r"contains tables of another program \(chat_parts\); choose another database$",
         ),
         (
             "create table x (id int); create index chat_messages_by_session on x (id); create view blobs as select 1",
-            r"holds what another program has made \(chat_messages_by_session, blobs\); choose another database$",
+            r"contains tables of another program \(chat_messages_by_session, blobs\); choose another database$",
         ),
         (
             "create table schema_versions (version text)",
-            r"holds what another program has made \(schema_versions\); choose another database$",
+            r"contains tables of another program \(schema_versions\); choose another database$",
         ),
         (
             "create table schema_versions (number int, additive bool)",
-            r"does not say which version of clew has made it \(schema_versions is empty\); put a dump back into an "
-            "empty database, or choose another one$",
+            r"does not record its version of clew \(schema_versions is empty\); restore a dump into an empty "
+            "database, or choose another one$",
         ),
     ],
 )
@@ -64,7 +64,7 @@ async def test_a_store_whose_version_was_lost_is_told_and_left_alone(postgres_st
     """Emptied by hand: nobody knows what is missing in it."""
     with psycopg.connect(postgres_store_url, autocommit=True) as other:
         other.execute("delete from schema_versions")
-        with pytest.raises(StoreUnavailable, match=r"which version of clew has made it \(schema_versions is empty\)"):
+        with pytest.raises(StoreUnavailable, match=r"does not record its version of clew \(schema_versions is empty\)"):
             await open_postgres(postgres_store_url)
         assert other.execute("select count(*) from schema_versions").fetchone() == (0,)
 
@@ -77,7 +77,7 @@ async def test_a_database_without_a_schema_to_use_is_told_how_one_is_set(
     postgres.ask(f"alter database {name_of(database)} set search_path = {path}")
     with pytest.raises(
         StoreUnavailable,
-        match=r"has no schema to keep tables in \(search_path names none that is there\); set one: "
+        match=r"has no schema for tables \(search_path names none that exists\); set one: "
         r"ALTER DATABASE … SET search_path = public$",
     ):
         async with clew.open(database):
@@ -89,7 +89,7 @@ async def test_a_limit_on_how_long_a_statement_takes_is_told_by_its_name(
 ) -> None:
     """While a store is opened, in a unit and in a read; without it the store goes on."""
     told = (
-        r"has ended a statement before it was done \(.*\); see that statement_timeout leaves it time: "
+        r"cancelled a statement \(.*\); check that statement_timeout is long enough: "
         r"ALTER DATABASE … SET statement_timeout = 0$"
     )
     name = name_of(postgres_store_url)

@@ -39,5 +39,5 @@ def test_what_one_session_has_spent_is_read_without_the_others(postgres_store_ur
 @pytest.mark.rule("ST-12")
 async def test_an_address_that_is_no_text_is_told_like_any_other_that_cannot_be_read() -> None:
     """As a command line hands on bytes that are not UTF-8."""
-    with pytest.raises(InvalidInput, match="this is not an address of PostgreSQL"):
+    with pytest.raises(InvalidInput, match="invalid PostgreSQL URL"):
         await open_postgres("postgresql://\udcff/x")

@@ -186,7 +186,7 @@ def test_where_a_store_was_no_other_is_begun_without_a_word(
     left = size(path)
     assert run(words) == 7
     said = capsys.readouterr().err
-    assert "remove store.db.owner too to begin a new one (store_gone)" in said
+    assert "remove store.db.owner too to create a new one (store_gone)" in said
     assert size(path) == left
     Path(f"{path}.owner").unlink()
     assert [run(words), capsys.readouterr().out] == [0, "hello\n"]
@@ -219,7 +219,7 @@ async def test_a_link_that_leads_nowhere_is_no_place_for_a_new_store(url: str, t
     (tmp_path / "home").symlink_to(tmp_path / "disk")
     (tmp_path / "round").symlink_to(tmp_path / "round")
     for name in ("store", "home/store", "round"):
-        with pytest.raises(StoreGone, match="which is not there"):
+        with pytest.raises(StoreGone, match="which does not exist"):
             async with clew.open(url.format(tmp_path / name), config=clew.Config()):
                 raise AssertionError(name)
     assert not (tmp_path / "disk").exists()

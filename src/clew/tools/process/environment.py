@@ -10,8 +10,8 @@ from typing import Final
 __all__ = ["environment"]
 
 _KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
-# git must not treat a folder as a repository because of the files in it: its config would name programs to run. Nor may a
-# `.git` that an archive brought along run a program when git only looks at the working copy.
+# git must not treat a folder as a repository because of the files in it: its config would name programs to run.
+# Nor may a `.git` that came out of an archive run a program when git only reads the working copy.
 _GIT: Final = {
     "GIT_CONFIG_COUNT": "2",
     "GIT_CONFIG_KEY_0": "safe.bareRepository",
