@@ -1,12 +1,10 @@
-"""Fronts: what connects an engine to the outside. They do not see one another; what they share lies below them.
+"""Fronts connect an engine to the outside. They do not import one another; what they share is in the layers below.
 
-Which part answers which question:
-
-``operations``  what can be asked from outside, with which arguments, and what is answered: the one table
-``http``        how that is asked over HTTP, streams and the server included
-``cli``         the ``clew`` command: a module for each group of commands, ``chat`` for conversations,
-                ``remote`` for the engine of a running server
-``web``         the files of the page, as ``http`` hands them out
-``token``       which secret lets somebody in
-``samples``     which sessions ``clew demo`` and the page make to look at
+``operations``  the table of operations: arguments, routes and answers
+``http``        the HTTP API, its streams and the server
+``cli``         the ``clew`` command: one module per group of commands, ``chat`` for conversations
+``remote``      the engine of a running server, and the clients
+``web``         the files of the web page, which ``http`` serves
+``token``       the server's secret token
+``samples``     the sample sessions of ``clew demo`` and the page
 """

@@ -1,7 +1,7 @@
-"""What went wrong and what to do next, in a person's words: one table for the page and the terminal.
+"""User messages for failures: what happened and what to do next. One table for the page and the terminal.
 
-A row is named by the cause of a provider's failure or by the code of an error. Codes that have none speak for
-themselves: their message is a sentence of clew's own. What a provider or Python said is detail, and never the words.
+A row is named by the cause of a provider's failure or by an error code. Codes without a row show their own message.
+Text from a provider or from Python is shown as details, never as the message.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["FAILURES", "FailureWords", "words_of"]
 
 
 class FailureWords(msgspec.Struct, frozen=True):
-    """``happened`` and ``next`` are sentences; ``{provider}`` and ``{key}`` stand for those of the error.
+    """A message of two sentences; ``{provider}`` and ``{key}`` are replaced by those of the error.
 
-    ``again``: without anything else being done, another try may go well.
+    ``again``: a retry may succeed without any other change.
     """
 
     happened: str
@@ -28,84 +28,82 @@ class FailureWords(msgspec.Struct, frozen=True):
 FAILURES: Final[Mapping[str, FailureWords]] = {
     # Causes of a provider's failure.
     "no_key": FailureWords(
-        "There is no key for {provider}.", "Set {key} where clew runs and start it anew, or choose another model."
+        "There is no key for {provider}.", "Set {key} in clew's environment and restart it, or choose another model."
     ),
     "key_refused": FailureWords(
-        "{provider} refused the key.", "Check the key and what it may use, or choose another model."
+        "{provider} refused the key.", "Check the key and its permissions, or choose another model."
     ),
     "no_credit": FailureWords(
-        "The account with {provider} has no credit left, or has reached a limit of its own.",
-        "Look at its credit and limits, or choose another model.",
+        "The {provider} account is out of credit or has reached its limit.",
+        "Check its credit and limits, or choose another model.",
     ),
     "rate_limit": FailureWords(
-        "{provider} takes no more requests for now.",
-        "Wait a little and try again, or choose another model.",
+        "{provider} is limiting requests.",
+        "Wait a moment and try again, or choose another model.",
         again=True,
     ),
     "provider_down": FailureWords(
-        "{provider} has a problem of its own.", "Try again in a while, or choose another model.", again=True
+        "{provider} has an outage or an internal error.", "Try again later, or choose another model.", again=True
     ),
     "unreachable": FailureWords(
-        "{provider} could not be reached.", "Look at the network where clew runs, then try again.", again=True
+        "{provider} could not be reached.",
+        "Check clew's network connection, then try again.",
+        again=True,
     ),
     "broken_off": FailureWords(
-        "The answer of {provider} broke off.", "What came is kept: go on from there.", again=True
+        "The response from {provider} was cut off.", "The part that arrived is saved; continue from there.", again=True
     ),
     "too_large": FailureWords(
-        "This is more than the model takes.",
-        "Summarise the conversation, send less, or choose a model with a larger window.",
+        "The request is too large for the model.",
+        "Compact the conversation, send less, or choose a model with a larger context window.",
     ),
-    "no_model": FailureWords("{provider} has no model of that name.", "Choose another model."),
+    "no_model": FailureWords("{provider} has no model with that name.", "Choose another model."),
     "request_refused": FailureWords(
-        "{provider} did not take the request.", "Change what was sent, or choose another model; the details say why."
+        "{provider} rejected the request.", "Change the request or choose another model; the details say why."
     ),
     "not_installed": FailureWords(
-        "What speaks with {provider} is not installed.",
-        "The details name the extra of clew that brings it: install that where clew runs, and start it anew.",
+        "The package for {provider} is not installed.",
+        "Install the clew extra named in the details, then restart clew.",
     ),
     "unknown": FailureWords("The model could not answer.", "Try again, or choose another model.", again=True),
     # Codes.
     "model_failed": FailureWords("The model could not answer.", "Try again, or choose another model.", again=True),
     "context_too_large": FailureWords(
-        "This does not fit into the model’s window.",
-        "Summarise the conversation, send less, or choose a model with a larger window.",
+        "The conversation does not fit the model’s context window.",
+        "Compact the conversation, send less, or choose a model with a larger context window.",
     ),
     "compaction_failed": FailureWords(
         "The earlier turns could not be summarised.", "Try again, or choose another model.", again=True
     ),
     "interrupted": FailureWords(
-        "Interrupted: the server stopped while this was being written.",
-        "What was written is kept: go on from there.",
+        "Interrupted: the server stopped during this response.",
+        "The text so far is saved; continue from there.",
         again=True,
     ),
     "storage_full": FailureWords(
-        "There is no room left where the sessions are kept.", "Make room on that disk, then try again.", again=True
+        "The disk that holds the sessions is full.", "Free some disk space, then try again.", again=True
     ),
     "store_unavailable": FailureWords(
-        "The place where the sessions are kept cannot be reached.", "See that it is there, then try again.", again=True
+        "The session store cannot be reached.", "Check that it is available, then try again.", again=True
     ),
-    "store_gone": FailureWords(
-        "The place where the sessions are kept is gone.", "Put it back, then start the server anew."
-    ),
-    "store_busy": FailureWords(
-        "Another program holds the place where the sessions are kept.", "Try again in a moment.", again=True
-    ),
-    "replica_away": FailureWords("This server takes nothing on now.", "Try again in a moment.", again=True),
+    "store_gone": FailureWords("The session store is gone.", "Restore it, then restart the server."),
+    "store_busy": FailureWords("Another program is using the session store.", "Try again in a moment.", again=True),
+    "replica_away": FailureWords("This server is not accepting work right now.", "Try again in a moment.", again=True),
     "internal_error": FailureWords(
-        "Something went wrong in the server.", "Try again; if it stays, the server’s log says more.", again=True
+        "Something went wrong in the server.", "Try again; if it keeps failing, see the server’s log.", again=True
     ),
 }
 
 
 def words_of(error: Mapping[str, Any]) -> FailureWords | None:
-    """The words for a stored error or a problem, with its provider and key put in; None where it speaks for itself."""
+    """Return the message for a stored error or a problem, with provider and key filled in; None if it has no row."""
     found = FAILURES.get(str(error.get("cause"))) or FAILURES.get(str(error.get("code")))
     if found is None:
         return None
     values = {"{provider}": error.get("provider_id") or "the provider", "{key}": error.get("key_name") or "its key"}
-    said = [found.happened, found.next]
+    texts = [found.happened, found.next]
     for name, value in values.items():
-        said = [text.replace(name, str(value)) for text in said]
-    # A provider's id stays as it is written, also at the beginning of a sentence.
-    said = [f"T{text[1:]}" if text.startswith("the provider") else text for text in said]
-    return FailureWords(said[0], said[1], found.again)
+        texts = [text.replace(name, str(value)) for text in texts]
+    # A provider id keeps its spelling, even at the start of a sentence.
+    texts = [f"T{text[1:]}" if text.startswith("the provider") else text for text in texts]
+    return FailureWords(texts[0], texts[1], found.again)

@@ -1,6 +1,6 @@
-"""Tokens of owners: a file that says by digest which token is whose, so that one server can serve a small team.
+"""Owner tokens: a file that maps token digests to owners, so that one server can serve a small team.
 
-A token is shown once, when it is made. What is kept is its SHA-256: 256 bits of chance need no slower digest.
+A token is shown once, when it is created. Only its SHA-256 is stored: with 256 random bits, no slower digest is needed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["OwnerToken", "OwnerTokens"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_MOST_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 
 
 class OwnerToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose a token is, its digest, when it was made, and the folders that sessions made with it may work in."""
+    """The owner of a token, its digest, its creation time, and the folders in which the owner's sessions may work."""
 
     name: str
     sha256: str
@@ -39,15 +39,15 @@ class OwnerToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OwnerTokens:
-    """The file. Read anew when it has changed: one that was revoked is good for nothing from the next request on."""
+    """The token file. It is read again after each change, so a revoked token is refused from the next request on."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.path: Path = config_folder(environ) / "owners.json"
-        self._seen: tuple[object, ...] | None = None
-        self._kept: tuple[OwnerToken, ...] = ()
+        self._fingerprint: tuple[object, ...] | None = None
+        self._tokens: tuple[OwnerToken, ...] = ()
 
     def find(self, token: str) -> OwnerToken | None:
-        """Whose token this is. Every one is compared, so that the time it takes says nothing."""
+        """Return the entry of a token. All entries are compared, so that timing reveals nothing."""
         digest, found = _digest(token), None
         for one in self.list():
             if hmac.compare_digest(one.sha256, digest):
@@ -55,41 +55,41 @@ class OwnerTokens:
         return found
 
     def list(self) -> tuple[OwnerToken, ...]:
-        """All of them, by name."""
+        """Return all tokens, sorted by owner name."""
         try:
             stat = self.path.stat()
-            seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            if seen != self._seen:
-                self._kept, self._seen = self._read(), seen
+            fingerprint = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            if fingerprint != self._fingerprint:
+                self._tokens, self._fingerprint = self._read(), fingerprint
         except FileNotFoundError:
-            self._kept, self._seen = (), None
+            self._tokens, self._fingerprint = (), None
         except OSError as error:
-            raise InvalidInput(f"{self.path} cannot be read: {error.strerror}; mend it, or remove it") from error
-        return self._kept
+            raise InvalidInput(f"{self.path} cannot be read: {error.strerror}; fix or delete it") from error
+        return self._tokens
 
     def add(self, name: str, now: int, roots: tuple[str, ...] = ()) -> str:
-        """A new token for an owner who has none; it is in this answer and nowhere else."""
+        """Create a token for an owner who has none. It is returned here and cannot be read again."""
         if not _NAME.fullmatch(name):
-            raise InvalidInput("an owner is named by 1 to 128 letters, digits and . _ @ + -")
+            raise InvalidInput("an owner name has 1 to 128 letters, digits or . _ @ + -")
         token = secrets.token_urlsafe(32)
-        with self._alone():
-            known = self._read_now()
+        with self._locked():
+            known = self._reload()
             if any(one.name == name for one in known):
-                raise Conflict(f"{name} has a token already; `clew token revoke {name}` takes it away")
+                raise Conflict(f"{name} already has a token; revoke it with `clew token revoke {name}`")
             self._write((*known, OwnerToken(name, _digest(token), now, roots)))
         return token
 
     def revoke(self, name: str) -> None:
-        """Take an owner's token away. What is theirs stays."""
-        with self._alone():
-            known = self._read_now()
+        """Revoke an owner's token. The owner's sessions stay."""
+        with self._locked():
+            known = self._reload()
             if all(one.name != name for one in known):
-                raise NotFound(f"{name[:128]!r} has no token; `clew token list` says who has")
+                raise NotFound(f"{name[:128]!r} has no token; `clew token list` shows all owners")
             self._write(tuple(one for one in known if one.name != name))
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One changes the file at a time: two at once would take back what the other did, a revocation too."""
+    def _locked(self) -> Iterator[None]:
+        """Lock the file against other writers: concurrent changes could undo each other, including a revocation."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -98,36 +98,36 @@ class OwnerTokens:
         finally:
             os.close(fd)
 
-    def _read_now(self) -> tuple[OwnerToken, ...]:
-        self._seen = None
+    def _reload(self) -> tuple[OwnerToken, ...]:
+        self._fingerprint = None
         return self.list()
 
     def _read(self) -> tuple[OwnerToken, ...]:
-        # O_NONBLOCK, since opening a pipe already waits.
+        # O_NONBLOCK, because opening a pipe would block.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(self.path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
                 os.fchmod(file.fileno(), 0o600)
-            data = file.read(_MOST_BYTES + 1)
+            data = file.read(_MAX_BYTES + 1)
         try:
-            kept = fit_json(data, tuple[OwnerToken, ...])
+            tokens = fit_json(data, tuple[OwnerToken, ...])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{self.path} holds no list of tokens: {error}; mend it, or remove it") from error
-        for one in kept:
+            raise InvalidInput(f"{self.path} is not a list of tokens: {error}; fix or delete it") from error
+        for one in tokens:
             if not (_NAME.fullmatch(one.name) and _DIGEST.fullmatch(one.sha256)):
-                raise InvalidInput(f"{self.path} names {one.name[:128]!r} or its digest wrongly; mend it, or remove it")
-        if any(len({getattr(one, field) for one in kept}) < len(kept) for field in ("name", "sha256")):
-            raise InvalidInput(f"{self.path} names an owner or a digest twice; mend it, or remove it")
-        if not all(Path(root).is_absolute() for one in kept for root in one.roots):
-            raise InvalidInput(f"{self.path} names a folder that does not begin with /; mend it, or remove it")
-        return tuple(sorted(kept, key=lambda one: one.name))
+                raise InvalidInput(f"{self.path} has a bad name or digest for {one.name[:128]!r}; fix or delete it")
+        if any(len({getattr(one, field) for one in tokens}) < len(tokens) for field in ("name", "sha256")):
+            raise InvalidInput(f"{self.path} lists an owner or a digest twice; fix or delete it")
+        if not all(Path(root).is_absolute() for one in tokens for root in one.roots):
+            raise InvalidInput(f"{self.path} lists a folder that is not an absolute path; fix or delete it")
+        return tuple(sorted(tokens, key=lambda one: one.name))
 
-    def _write(self, kept: tuple[OwnerToken, ...]) -> None:
+    def _write(self, tokens: tuple[OwnerToken, ...]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}")
         try:
             with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+                file.write(msgspec.json.format(msgspec.json.encode(tokens)) + b"\n")
             os.replace(draft, self.path)
         finally:
             draft.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The token: one secret per user, made once and kept, so that a restart keeps open pages alive."""
+"""The server token: one secret per user, created once and stored, so that open pages survive a restart."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clew.errors import InvalidInput
 
 __all__ = ["Token", "load_token", "make_token"]
 
-_FORM = re.compile(r"[\x21-\x7e]{8,512}", re.ASCII)
+_VALID_TOKEN = re.compile(r"[\x21-\x7e]{8,512}", re.ASCII)
 
 
 class Token(msgspec.Struct, frozen=True):
-    """``chosen``: the user set it, and so decided that others may come to have it."""
+    """``chosen``: the user set it explicitly, and may therefore expose the server to other machines."""
 
     value: str
     chosen: bool
@@ -30,21 +30,21 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def load_token(environ: Mapping[str, str] = os.environ) -> Token | None:
-    """``CLEW_TOKEN``, else the one that was kept; None when there is neither.
+    """Return ``CLEW_TOKEN``, else the stored token, else None.
 
-    Never from a command line: others could read it.
+    It is never read from the command line, which other users of the machine can see.
     """
     chosen = environ.get("CLEW_TOKEN")
     if chosen:
-        if not _FORM.fullmatch(chosen):
+        if not _VALID_TOKEN.fullmatch(chosen):
             raise InvalidInput("CLEW_TOKEN must be 8 to 512 printable ASCII characters without spaces")
         return Token(chosen, chosen=True)
-    kept = _read(_path(environ))
-    return None if kept is None else Token(kept, chosen=False)
+    stored = _read(_path(environ))
+    return None if stored is None else Token(stored, chosen=False)
 
 
 def make_token(environ: Mapping[str, str] = os.environ) -> Token:
-    """The token, made now if there is none. Two that make one at once get the same."""
+    """Return the token; create it if there is none. Concurrent callers get the same one."""
     known = load_token(environ)
     if known is not None:
         return known
@@ -56,15 +56,15 @@ def make_token(environ: Mapping[str, str] = os.environ) -> Token:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
         if _read(path) is None:
-            # A link is made or is not: whoever comes second keeps the first one's.
+            # Linking is atomic: if another process was first, its token stays.
             with contextlib.suppress(FileExistsError):
                 os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-    kept = _read(path)
-    if kept is None:
-        raise InvalidInput(f"{path} holds no token; remove it, and a new one is made")
-    return Token(kept, chosen=False)
+    stored = _read(path)
+    if stored is None:
+        raise InvalidInput(f"{path} does not hold a valid token; delete it to create a new one")
+    return Token(stored, chosen=False)
 
 
 def _path(environ: Mapping[str, str]) -> Path:
@@ -82,6 +82,6 @@ def _read(path: Path) -> str | None:
         if os.fstat(fd).st_mode & 0o077:
             os.fchmod(fd, 0o600)
         text = file.read(1024).strip()
-    if not _FORM.fullmatch(text):
-        raise InvalidInput(f"{path} holds no token; remove it, and a new one is made")
+    if not _VALID_TOKEN.fullmatch(text):
+        raise InvalidInput(f"{path} does not hold a valid token; delete it to create a new one")
     return text
