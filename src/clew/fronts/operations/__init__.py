@@ -1,7 +1,7 @@
-"""The table of operations: what can be asked of an engine from outside, in which words, and what is answered.
+"""The table of operations: the requests an engine accepts from outside, their arguments and their results.
 
-HTTP's routes, the OpenAPI document, the page's types and the engine of a running server are made from it. A new
-operation is a method of the facade and an entry here.
+HTTP's routes, the OpenAPI document, the page's types and the remote engine are made from it. A new operation is a
+method of the facade and an entry here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *triggers.OPERATIONS,
     host.DOCUMENT,
 )
-"""In the order of the OpenAPI document; those of one path stand together, by their methods."""
+"""In the order of the OpenAPI document; operations on the same path are adjacent."""
 
 BY_NAME: Final[Mapping[str, Operation]] = {operation.name: operation for operation in OPERATIONS}

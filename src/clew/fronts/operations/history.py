@@ -1,4 +1,4 @@
-"""Operations on history: going back and aside, making room, and looking at what was sent."""
+"""Operations on history: rewinding, branching, compacting, and inspecting requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["OPERATIONS"]
 
 
 class RewindBody(Arguments):
-    """Which user message to go back to, and what for."""
+    """The user message to go back to, and what to do there."""
 
     message_id: str
     mode: Literal["resend", "edit"] | None = None
@@ -38,18 +38,18 @@ class RewindBody(Arguments):
 
 
 class HeadBody(Arguments):
-    """The turn to go to; null is the empty beginning."""
+    """The turn to go to; null is the empty start."""
 
     turn_id: str | UnsetType | None = UNSET
 
     def arguments(self) -> dict[str, Any]:
         if self.turn_id is UNSET:
-            raise InvalidInput("turn_id is missing; null is the empty beginning")
+            raise InvalidInput("turn_id is missing; null means the empty start")
         return super().arguments()
 
 
 class BranchBody(Arguments):
-    """Where a branch leaves, and what is different in it."""
+    """The message where a branch starts, and what differs in it."""
 
     from_message_id: str
     metadata: dict[str, Any] | None = None
@@ -58,25 +58,25 @@ class BranchBody(Arguments):
 
 
 class ForkBody(Arguments):
-    """What a fork is called, and its first prompt, which runs."""
+    """The label of a fork, and its first prompt, which is run."""
 
     label: str | None = None
     text: str | None = None
 
 
 class CompactBody(Arguments):
-    """What a summary should not leave out."""
+    """The focus of the summary: content it should keep."""
 
     focus: str | None = None
 
 
 class ContextQuery(Arguments):
-    """Whose window it is held against; the session's own model unless said."""
+    """The model whose context window is used; by default the session's own."""
 
     model: str | None = None
 
     def arguments(self) -> dict[str, Any]:
-        # A model with a variant has more than one word; it comes as JSON.
+        # A model with a variant is an object; it is sent as JSON.
         if self.model is None or not self.model.startswith("{"):
             return super().arguments()
         try:
@@ -91,20 +91,20 @@ class ContextQuery(Arguments):
 
 
 class RequestQuery(Arguments):
-    """Which step; the last one unless said."""
+    """The step; by default the last one."""
 
     step: Annotated[int, Meta(ge=0)] | None = None
 
 
 class TreeQuery(Arguments):
-    """A page of it; all of it unless said."""
+    """A page of the tree; by default all of it."""
 
     limit: PageSize | None = None
     cursor: str | None = None
 
 
 class ReflogQuery(Arguments):
-    """A page of it, before the move of that number; all of it unless said."""
+    """A page of the reflog, before the move with this number; by default all of it."""
 
     limit: PageSize | None = None
     before: Annotated[int, Meta(ge=1)] | None = None
@@ -114,28 +114,46 @@ OPERATIONS: Final = (
     Operation(
         "rewind", "POST …/rewind", "Go back to a user message.", {200: RewoundShape, 202: RewoundShape}, RewindBody
     ),
-    Operation("unrewind", "POST …/unrewind", "Undo the newest rewind.", {200: RewoundShape}, Nothing, optional=True),
-    Operation("set_head", "POST …/head", "Go to any turn.", {200: RewoundShape}, HeadBody),
-    Operation("reflog", "GET …/reflog", "Moves of the head, newest first.", {200: ReflogList}, ReflogQuery),
-    Operation("branch", "POST …/branch", "A session that starts as a copy.", {201: SessionShape}, BranchBody),
-    Operation("tree", "GET …/tree", "Its turns and branches.", {200: TreeView}, TreeQuery),
-    Operation("compact", "POST …/compact", "Summarise the older turns.", {200: Compacted}, CompactBody, optional=True),
-    Operation("prune", "POST …/prune", "Stubs for older outputs.", {200: Compacted}, Nothing, optional=True),
-    Operation("compaction", "GET …/compactions/{message_id}", "What a compaction summarised.", {200: CompactionReport}),
-    Operation("context", "GET …/context", "How large the next request would be.", {200: ContextReport}, ContextQuery),
-    Operation("turn", "GET /api/turns/{id}", "A turn with its steps.", {200: TurnReport}),
-    Operation("fork", "POST /api/turns/{id}/fork", "A branch at a turn.", {201: SessionShape}, ForkBody, optional=True),
+    Operation("unrewind", "POST …/unrewind", "Undo the latest rewind.", {200: RewoundShape}, Nothing, optional=True),
+    Operation("set_head", "POST …/head", "Move the head to any turn.", {200: RewoundShape}, HeadBody),
+    Operation("reflog", "GET …/reflog", "List the moves of the head, newest first.", {200: ReflogList}, ReflogQuery),
+    Operation(
+        "branch", "POST …/branch", "Create a session as a copy up to a message.", {201: SessionShape}, BranchBody
+    ),
+    Operation("tree", "GET …/tree", "List the turns and branches of a session.", {200: TreeView}, TreeQuery),
+    Operation(
+        "compact",
+        "POST …/compact",
+        "Compact older turns into a summary.",
+        {200: Compacted},
+        CompactBody,
+        optional=True,
+    ),
+    Operation(
+        "prune", "POST …/prune", "Replace older tool outputs by stubs.", {200: Compacted}, Nothing, optional=True
+    ),
+    Operation(
+        "compaction",
+        "GET …/compactions/{message_id}",
+        "Get a compaction and what it replaced.",
+        {200: CompactionReport},
+    ),
+    Operation("context", "GET …/context", "Measure the next request to the model.", {200: ContextReport}, ContextQuery),
+    Operation("turn", "GET /api/turns/{id}", "Get a turn with its steps.", {200: TurnReport}),
+    Operation(
+        "fork", "POST /api/turns/{id}/fork", "Create a branch at a turn.", {201: SessionShape}, ForkBody, optional=True
+    ),
     Operation(
         "request",
         "GET /api/turns/{id}/request",
-        "What the model was sent at a step.",
+        "Get the request the model received at a step.",
         {200: RequestReport},
         RequestQuery,
     ),
     Operation(
         "turn_messages",
         "GET /api/turns/{id}/messages",
-        "The messages of one turn, on the line or not.",
+        "List the messages of a turn, including hidden ones.",
         {200: MessageList},
     ),
 )

@@ -1,4 +1,4 @@
-"""Operations about the host, not about one session: the page, what runs here, models, agents, files, samples."""
+"""Operations on the host: the page, the server's state, models, agents, files and sample sessions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = ["DOCUMENT", "OPERATIONS"]
 
 
 class AgentQuery(Arguments):
-    """Whose project's agents are listed too."""
+    """The workspace whose project agents are included."""
 
     workspace: str | None = None
 
 
 class UsageArguments(Arguments):
-    """What calls are grouped by, and when they were asked. A day as ``to`` counts as a whole."""
+    """The grouping of calls, and their period. A day as ``to`` is included as a whole."""
 
     by: Grouping = "day"
     since: str | None = msgspec.field(default=None, name="from")
@@ -43,7 +43,7 @@ class UsageArguments(Arguments):
 
 
 class FindFilesQuery(Arguments):
-    """What is typed, and in whose workspace: a session's, or a folder's."""
+    """The typed text, and the workspace: of a session, or a folder."""
 
     q: Annotated[str, Meta(max_length=1000)] = ""
     session_id: str | None = msgspec.field(default=None, name="session")
@@ -53,7 +53,7 @@ class FindFilesQuery(Arguments):
 
 
 class SettingsPatch(Arguments):
-    """What is changed; null takes a setting back."""
+    """The settings to change; null resets a setting."""
 
     default_model: str | UnsetType | None = UNSET
     default_agent: str | UnsetType | None = UNSET
@@ -61,21 +61,21 @@ class SettingsPatch(Arguments):
 
 
 class NewPrompt(Arguments):
-    """Words to keep, and their name."""
+    """A prompt to save, and its name."""
 
     name: str
     text: str
 
 
 class ServersQuery(Arguments):
-    """Whose servers: a session's, or those that sessions in a folder have."""
+    """The session whose servers are listed, or a folder in which sessions work."""
 
     session_id: str | None = msgspec.field(default=None, name="session")
     workspace: str | None = None
 
 
 class ServerPlace(Arguments):
-    """Where it is started: for a session, or in a folder."""
+    """The session or the folder to start the server for."""
 
     session_id: str | None = None
     workspace: str | None = None
@@ -89,22 +89,28 @@ class GivenServers(Arguments):
 
 OPERATIONS: Final = (
     Operation(
-        "page", "GET /", "The page.", {200: str, 304: None}, media="text/html; charset=utf-8", open=True, served=True
+        "page",
+        "GET /",
+        "Get the web page.",
+        {200: str, 304: None},
+        media="text/html; charset=utf-8",
+        open=True,
+        served=True,
     ),
     Operation(
         "asset",
         "GET /assets/{file}",
-        "A file of the page.",
+        "Get a file of the page.",
         {200: bytes, 304: None},
         media="*/*",
         open=True,
         served=True,
     ),
-    Operation("health", "GET /api/health", "That the server is up.", {200: Health}, open=True, served=True),
+    Operation("health", "GET /api/health", "Check that the server is up.", {200: Health}, open=True, served=True),
     Operation(
         "ready",
         "GET /api/health/ready",
-        "Whether prompts are accepted now; 503 with the reason during shutdown, without a usable store or a lease.",
+        "Check that prompts are accepted; 503 with the reason during shutdown, or without a usable store or a lease.",
         {200: Health},
         open=True,
         served=True,
@@ -112,7 +118,7 @@ OPERATIONS: Final = (
     Operation(
         "metrics",
         "GET /metrics",
-        "What this server has done and used since it was started, as Prometheus reads it.",
+        "Get metrics of this server since its start, in the Prometheus format.",
         {200: str},
         media="text/plain; version=0.0.4; charset=utf-8",
         refusals=(404,),
@@ -121,34 +127,34 @@ OPERATIONS: Final = (
     Operation(
         "replicas",
         "GET /api/replicas",
-        "Who serves the store, and what each runs.",
+        "List the replicas that serve the store, and their runs.",
         {200: ReplicaList},
         refusals=(404,),
     ),
-    Operation("server", "GET /api/server", "What is running here, and where.", {200: ServerShape}, served=True),
-    Operation("models", "GET /api/models", "The models that can be named, the usable ones first.", {200: ModelList}),
-    Operation("agents", "GET /api/agents", "The agents a session can have.", {200: AgentList}, AgentQuery),
+    Operation("server", "GET /api/server", "Get information about this server.", {200: ServerShape}, served=True),
+    Operation("models", "GET /api/models", "List known models, usable ones first.", {200: ModelList}),
+    Operation("agents", "GET /api/agents", "List the agents a session can use.", {200: AgentList}, AgentQuery),
     Operation(
         "usage",
         "GET /api/usage",
-        "What all model calls have used and cost, in groups.",
+        "Get token usage and cost of all model calls, in groups.",
         {200: UsageReport},
         UsageArguments,
     ),
-    Operation("blob", "GET /api/blobs/{sha256}", "The bytes of a file in a message.", {200: bytes}, media="*/*"),
+    Operation("blob", "GET /api/blobs/{sha256}", "Get the bytes of a file in a message.", {200: bytes}, media="*/*"),
     Operation(
         "find_files",
         "GET /api/files",
-        "Files of a workspace by what is typed of their names, the likeliest first.",
+        "Find files of a workspace by part of their names, best match first.",
         {200: FileNames},
         FindFilesQuery,
         refusals=(400, 404),
     ),
-    Operation("settings", "GET /api/settings", "What holds where nobody says otherwise.", {200: SettingsShape}),
+    Operation("settings", "GET /api/settings", "Get the default settings.", {200: SettingsShape}),
     Operation(
         "change_settings",
         "PATCH /api/settings",
-        "Change what is given.",
+        "Change settings.",
         {200: SettingsShape},
         SettingsPatch,
         refusals=(404,),
@@ -156,7 +162,7 @@ OPERATIONS: Final = (
     Operation(
         "mcp_servers",
         "GET /api/mcp-servers",
-        "The MCP servers whose tools agents have, and how they are.",
+        "List the MCP servers whose tools agents can use, and their state.",
         {200: McpServerList},
         ServersQuery,
         refusals=(400, 404),
@@ -164,7 +170,7 @@ OPERATIONS: Final = (
     Operation(
         "start_mcp_server",
         "POST /api/mcp-servers/{name}/start",
-        "Start an MCP server, or ask it again what its tools are.",
+        "Start an MCP server, or refresh its tool list.",
         {200: ServerState},
         ServerPlace,
         optional=True,
@@ -173,24 +179,24 @@ OPERATIONS: Final = (
     Operation(
         "give_mcp_servers",
         "PUT …/mcp-servers",
-        "Give a session MCP servers of its own, in the place of those it was given before.",
+        "Set a session's own MCP servers, replacing previous ones.",
         {200: McpServerList},
         GivenServers,
     ),
-    Operation("prompts", "GET /api/prompts", "The saved prompts.", {200: PromptList}),
-    Operation("save_prompt", "POST /api/prompts", "Keep words under a name.", {200: SavedPrompt}, NewPrompt),
-    Operation("remove_prompt", "DELETE /api/prompts/{name}", "Forget a saved prompt.", {204: None}, refusals=(422,)),
+    Operation("prompts", "GET /api/prompts", "List the saved prompts.", {200: PromptList}),
+    Operation("save_prompt", "POST /api/prompts", "Save a prompt under a name.", {200: SavedPrompt}, NewPrompt),
+    Operation("remove_prompt", "DELETE /api/prompts/{name}", "Delete a saved prompt.", {204: None}, refusals=(422,)),
     Operation(
         "accept_loss",
         "POST /api/losses/{loss_id}/accept",
-        "Accept that acknowledged commits are lost.",
+        "Accept a reported loss of acknowledged commits.",
         {204: None},
         Nothing,
     ),
     Operation(
         "examples",
         "POST /api/examples",
-        "Make the sample sessions.",
+        "Create the sample sessions.",
         {200: SessionList},
         Nothing,
         optional=True,
@@ -198,4 +204,4 @@ OPERATIONS: Final = (
         served=True,
     ),
 )
-DOCUMENT: Final = Operation("document", "GET /openapi.json", "This document.", {200: dict[str, Any]}, served=True)
+DOCUMENT: Final = Operation("document", "GET /openapi.json", "Get this document.", {200: dict[str, Any]}, served=True)

@@ -1,7 +1,7 @@
-"""One operation, and how the arguments of the facade's method travel: in the path, the query and the body.
+"""An operation, and how the arguments of the facade's method are sent: in the path, the query and the body.
 
-Fields of a query or a body are the method's parameters, under the same names. What is left at its default is not
-passed on, so that the facade alone says what a default means.
+Fields of a query or a body are the method's parameters, under the same names. Fields with their default value are not
+passed on, so that only the facade defines what a default means.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ __all__ = ["JSON", "Arguments", "Nothing", "Operation", "PageSize"]
 
 JSON: Final = "application/json"
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=500)]
-"""How much of a session one page may hold."""
-_OWNER_ID: Final = {"sessions": "session_id", "chat": "session_id", "turns": "turn_id", "schedules": "schedule_id"}
+"""The number of items on one page of a session."""
+_ID_PARAMETER: Final = {"sessions": "session_id", "chat": "session_id", "turns": "turn_id", "schedules": "schedule_id"}
 
 
 class Arguments(msgspec.Struct):
-    """What a query or a body holds."""
+    """The fields of a query or a body."""
 
     def arguments(self) -> dict[str, Any]:
-        """As the facade's method takes it."""
+        """Return the arguments for the facade's method."""
         given = ((name, getattr(self, name), default) for name, default in _defaults(type(self)))
         return {name: value for name, value, default in given if value != default}
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
-        """The other way: made of what the facade's method was called with."""
+        """Build the query or body from the arguments of a facade call."""
         names = [field.name for field in msgspec.structs.fields(cls)]
         return cls(**{name: arguments[name] for name in names if name in arguments})
 
 
 @functools.cache
 def _defaults(type_: type[Arguments]) -> tuple[tuple[str, Any], ...]:
-    """Each field with what it is when nobody says; read from annotations, which takes long."""
+    """Return each field with its default; cached, because reading annotations is slow."""
     return tuple((field.name, field.default) for field in msgspec.structs.fields(type_))
 
 
 class Nothing(Arguments):
-    """A body that says nothing."""
+    """An empty body."""
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """``name`` is the method of the facade (``schedules.add``), ``route`` its method and path over HTTP, in which ``…``
-    is the path of a session.
+    """An operation.
 
-    ``answers`` are types by status, None for no content; one with a single field is an envelope round what the facade
-    returns. ``takes`` is what is sent: the query of a GET or a DELETE, else the body, which may be left out where it is
-    ``optional``. ``refusals`` are statuses beside those that go without saying. ``raw`` names the parameter that takes
-    the body's bytes as they are. ``found_first``, as every PATCH and PUT: what is not there is refused as that,
-    whatever else was sent. ``streams`` is the type of one frame and ``watched_by`` the facade's iterator over them,
-    where that is not ``name``. With ``media`` an answer is bytes of that kind, not JSON. An ``open`` one is answered
-    without a token. ``served`` ones are of the HTTP server alone: no method of the facade.
+    ``name`` is the method of the facade (``schedules.add``), ``route`` its HTTP method and path, in which ``…`` is the
+    path of a session. ``answers`` are types by status, None for no content; a type with a single field is an envelope
+    around the facade's result. ``takes`` is the request: the query of a GET or a DELETE, otherwise the body, which may
+    be omitted if it is ``optional``. ``refusals`` are statuses in addition to the common ones. ``raw`` names the
+    parameter that receives the body as bytes. ``found_first``, as in every PATCH and PUT: a missing resource is
+    reported before any other error. ``streams`` is the type of one frame and ``watched_by`` the facade's iterator over
+    them, where that is not ``name``. With ``media`` the response is bytes of that type, not JSON. An ``open`` operation
+    needs no token. ``served`` ones exist only on the HTTP server, not as a method of the facade.
     """
 
     name: str
@@ -93,15 +93,15 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def answer(self) -> Any:
-        """The type of a good answer."""
+        """Return the type of a successful response."""
         return next(iter(self.answers.values()))
 
     @property
     def envelope(self) -> str | None:
-        """The one field of the answer, where it is an envelope."""
+        """Return the only field of the response, if it is an envelope."""
         fields = msgspec.structs.fields(self.answer) if msgspec.inspect.is_struct_type(self.answer) else ()
         return fields[0].name if len(fields) == 1 else None
 
     def parameter(self, placeholder: str) -> str:
-        """What the facade calls a placeholder of the path."""
-        return _OWNER_ID.get(self.path.split("/")[2], placeholder) if placeholder == "id" else placeholder
+        """Return the facade's parameter for a placeholder of the path."""
+        return _ID_PARAMETER.get(self.path.split("/")[2], placeholder) if placeholder == "id" else placeholder

@@ -1,7 +1,7 @@
-"""What operations answer: sessions, rules and moves as every front shows them, lists, frames of streams, problems.
+"""The results of operations: sessions, rules and moves as every front shows them, lists, stream frames, problems.
 
-A command's JSON and an HTTP answer are the same. Reports are the engine's own values. All of them together are the
-schemas of the OpenAPI document, under the names they have here.
+A command's JSON and an HTTP response are the same. Reports are the engine's own values. Together they are the schemas
+of the OpenAPI document, under the same names.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from clew.triggers.signature import Scheme
 from clew.triggers.webhook import Webhook
 
 ModelName = Annotated[str, Meta(description="provider/model[:variant]", examples=["demo/echo"])] | dict[str, Any]
-"""How a body names a model: ``provider/model``, with ``:variant`` behind it or without, or its parts."""
+"""A model in a request body: ``provider/model`` with an optional ``:variant``, or its parts."""
 
 Action = Literal["allow", "ask", "deny"]
 Scope = Literal["manifest", "session", "project", "mode"]
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """An error: ``code`` is stable, ``detail`` one sentence for people; the ids it is about stand beside them."""
+    """An error: ``code`` is stable, ``detail`` is one sentence for people; the ids it is about are extra fields."""
 
     type: str
     title: str
@@ -49,26 +49,27 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a message, in the AI SDK's own shape; what else it holds depends on its type."""
+    """A part of a message, in the AI SDK's own format; other fields depend on its type."""
 
     type: str
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """A chunk of the AI SDK's stream; what else it holds depends on its type. The last frame is ``[DONE]``."""
+    """A chunk of the AI SDK's stream; other fields depend on its type. The last frame is ``[DONE]``."""
 
     type: str
 
 
 class EventFrame(msgspec.Struct, frozen=True):
-    """An event of this host; what else it holds depends on its type."""
+    """An event of this host; other fields depend on its type."""
 
     type: str
 
 
 class Health(msgspec.Struct, frozen=True):
-    """That clew is here, and the kind of its store. ``login``: by a token of clew's, or as the host that clew is a part
-    of knows people, such as by a cookie."""
+    """The version of clew and the kind of its store. ``login``: whether clients authenticate by a token of clew, or by
+    the host that clew is part of, for example with a cookie.
+    """
 
     version: str
     store: str
@@ -76,12 +77,12 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ServerShape(msgspec.Struct, frozen=True):
-    """What is running here. ``workspace_root`` is the folder it was started in, null when that is gone.
+    """Information about this server. ``workspace_root`` is the folder it was started in, null if that is gone.
 
-    ``chunk_durable`` says that what is streamed is stored before it is shown, ``search`` that the store can search.
-    ``losses`` is what was acknowledged and is not in the store any more, until somebody has accepted it.
-    ``owner`` is who asks; null for whoever sees all there is. Without ``triggers`` it is the server of a chat, which
-    fires no schedules and ends when that does.
+    ``chunk_durable``: chunks are stored before they are shown. ``search``: the store supports search. ``losses`` lists
+    acknowledged data that is missing from the store, until someone accepts the loss. ``owner`` is the authenticated
+    owner; null for the administrator. Without ``triggers`` this is the server of a chat, which fires no schedules and
+    ends with it.
     """
 
     version: str
@@ -99,7 +100,7 @@ class ReplicaList(msgspec.Struct, frozen=True):
 
 
 class McpServerList(msgspec.Struct, frozen=True):
-    """MCP servers, by their names."""
+    """MCP servers, by name."""
 
     servers: list[ServerState]
 
@@ -109,19 +110,19 @@ class ModelList(msgspec.Struct, frozen=True):
 
 
 class FileNames(msgspec.Struct, frozen=True):
-    """Paths in a workspace, the likeliest first."""
+    """Paths in a workspace, best match first."""
 
     files: list[str]
 
 
 class PromptList(msgspec.Struct, frozen=True):
-    """Saved prompts, by their names."""
+    """Saved prompts, by name."""
 
     prompts: list[SavedPrompt]
 
 
 class SessionShape(msgspec.Struct, frozen=True):
-    """A session as clients see it: what lives in its metadata lifted out, its own rules left out."""
+    """A session as clients see it: fields stored in its metadata are top-level, and its own rules are omitted."""
 
     id: str
     agent: str
@@ -152,15 +153,15 @@ class SessionShape(msgspec.Struct, frozen=True):
     pinned: bool
 
 
-# Names of the OpenAPI document, which stay: this page is what the engine calls a ``SessionList``.
+# Names in the OpenAPI document, which are stable: this page is the engine's ``SessionList``.
 class SessionPage(msgspec.Struct, frozen=True):
-    """Sessions, newest first; null as ``next_cursor`` on the last page."""
+    """Sessions, newest first; ``next_cursor`` is null on the last page."""
 
     sessions: Sequence[SessionShape]
     next_cursor: str | None
 
 
-# All of them at once, without a cursor; not the engine's ``SessionList``.
+# A complete list without a cursor; not the engine's ``SessionList``.
 class SessionList(msgspec.Struct, frozen=True):
     sessions: Sequence[SessionShape]
 
@@ -170,7 +171,7 @@ class MessageList(msgspec.Struct, frozen=True):
 
 
 class QueueShape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The messages that wait, the next one first; ``paused``, as of a status, while nothing will fire them."""
+    """The queued messages, the next one first; ``paused``, as in a status, while none will be sent."""
 
     messages: list[Message]
     paused: bool = False
@@ -184,7 +185,7 @@ class ReflogList(msgspec.Struct, frozen=True):
 
 
 class RewoundShape(msgspec.Struct, frozen=True):
-    """Where the head went, and what left the line; ``message_id`` and ``queued`` of a rewind that runs."""
+    """The new head, and the messages that left the line; with ``message_id`` and ``queued`` if the rewind runs."""
 
     head_turn_id: str | None
     hidden: tuple[str, ...]
@@ -194,27 +195,29 @@ class RewoundShape(msgspec.Struct, frozen=True):
 
 
 class SubmissionShape(msgspec.Struct, frozen=True):
-    """A prompt that was taken."""
+    """An accepted prompt."""
 
     message_id: str
     queued: bool
 
 
 class Aborted(msgspec.Struct, frozen=True):
-    """Whether there was something to stop."""
+    """True if there was something to stop."""
 
     aborted: bool
 
 
 class Remaining(msgspec.Struct, frozen=True):
-    """How many requests of the step are still open; at 0 the run has started."""
+    """The number of pending requests of the step; at 0 the run has resumed."""
 
     remaining: int
 
 
 class RuleShape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A permission rule with its scope. ``unknown``: it names no known tool, and applies to every tool if it denies or
-    asks."""
+    """A permission rule with its scope.
+
+    ``unknown``: it names no known tool, and applies to every tool if it denies or asks.
+    """
 
     permission: str
     pattern: str
@@ -236,7 +239,7 @@ class KeptRules(msgspec.Struct, frozen=True):
 
 
 class ConsideredShape(msgspec.Struct, frozen=True):
-    """A rule that matched and did not decide, and why it did not."""
+    """A rule that matched but did not decide, and the reason."""
 
     rule: RuleShape
     scope: Scope
@@ -244,7 +247,7 @@ class ConsideredShape(msgspec.Struct, frozen=True):
 
 
 class SubjectShape(msgspec.Struct, frozen=True):
-    """One thing the call would touch: a path, a host, one command or redirect of a line."""
+    """One thing a call would touch: a path, a host, a command or a redirect of a command line."""
 
     permission: str
     kind: Literal["path", "command", "host", "plain"]
@@ -257,7 +260,7 @@ class SubjectShape(msgspec.Struct, frozen=True):
 
 
 class ExplainedShape(msgspec.Struct, frozen=True):
-    """What would be decided about a call, by which rule of which scope, and what else was looked at."""
+    """The decision about a call, the rule and scope that made it, and the other rules considered."""
 
     action: Action
     rule: RuleShape | None
@@ -268,14 +271,16 @@ class ExplainedShape(msgspec.Struct, frozen=True):
 
 
 class ScheduleList(msgspec.Struct, frozen=True):
-    """All schedules, by their ids."""
+    """All schedules, by id."""
 
     schedules: tuple[Schedule, ...]
 
 
 class WebhookShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook as clients see it. The secret is there once, when it was made. Deliveries go to its ``key``, which is
-    its name where it has no owner."""
+    """A webhook as clients see it. The secret is included only when it was just created.
+
+    Deliveries are addressed to its ``key``, which is its name if it has no owner.
+    """
 
     name: str
     key: str
@@ -289,26 +294,26 @@ class WebhookShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookList(msgspec.Struct, frozen=True):
-    """All webhooks, by their names; without their secrets."""
+    """All webhooks, by name; without their secrets."""
 
     webhooks: Sequence[WebhookShape]
 
 
-_STATUS: Final = SessionShape.__struct_fields__.index("status")
-_of_session: Final = attrgetter(*(field for field in SessionShape.__struct_fields__ if field != "status"))
+_STATUS_INDEX: Final = SessionShape.__struct_fields__.index("status")
+_session_fields: Final = attrgetter(*(field for field in SessionShape.__struct_fields__ if field != "status"))
 
 
 def show_session(session: Session, status: Status) -> SessionShape:
-    shown = _of_session(session)
-    return SessionShape(*(*shown[:_STATUS], status, *shown[_STATUS:]))
+    shown = _session_fields(session)
+    return SessionShape(*(*shown[:_STATUS_INDEX], status, *shown[_STATUS_INDEX:]))
 
 
 def show_rewound(rewound: Rewound) -> RewoundShape:
     moved = RewoundShape(rewound.head_turn_id, tuple(rewound.hidden), rewound.draft)
-    taken = rewound.submission
-    if taken is None:
+    submission = rewound.submission
+    if submission is None:
         return moved
-    return msgspec.structs.replace(moved, message_id=taken.message_id, queued=taken.queued)
+    return msgspec.structs.replace(moved, message_id=submission.message_id, queued=submission.queued)
 
 
 def show_webhook(webhook: Webhook, *, secret: bool = False) -> WebhookShape:

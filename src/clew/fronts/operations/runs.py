@@ -1,4 +1,4 @@
-"""Operations on runs: prompts, going on, stopping, what a session is doing, its queue, a human's answers, streams."""
+"""Operations on runs: prompts, continuing, stopping, status, the queue, answers from people, and streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.live.base import Status
 __all__ = ["MAX_PARTS", "OPERATIONS", "STREAM_OPERATIONS", "AttachQuery", "ChatBody", "Parts"]
 
 MAX_PARTS: Final = 1_000
-"""Of one prompt. Each becomes a row."""
+"""Limit for one prompt. Each part becomes a row."""
 
 Parts = Annotated[list[dict[str, Any]], Meta(max_length=MAX_PARTS)]
 
@@ -36,7 +36,7 @@ class PromptBody(Arguments):
 
     def arguments(self) -> dict[str, Any]:
         if (self.text is None) == (self.parts is None):
-            raise InvalidInput("a prompt has either text or parts")
+            raise InvalidInput("a prompt needs either text or parts")
         given = super().arguments()
         return {"prompt": given.pop("text" if self.parts is None else "parts"), **given}
 
@@ -47,39 +47,41 @@ class PromptBody(Arguments):
 
 
 class ContinueBody(Arguments):
-    """How to go on: with the newest turn where it stopped, or with its prompt anew; with ``queue`` a paused queue is
-    started, and nothing else."""
+    """Resume the newest turn where it stopped (``on``), or run its prompt again (``again``).
+
+    With ``queue``, only resume a paused queue.
+    """
 
     mode: Literal["on", "again"] = "on"
     queue: bool = False
 
 
 class AbortBody(Arguments):
-    """What becomes of the queue: it stays where it is, paused, or goes on."""
+    """The fate of the queue: it stays, paused (``stay``), or continues (``go_on``)."""
 
     queue: Literal["stay", "go_on"] = "stay"
 
 
 class QueuedBody(Arguments):
-    """A queued message in other words."""
+    """The new text of a queued message."""
 
     text: Annotated[str, Meta(max_length=10_000_000)]
 
 
 class MoveBody(Arguments):
-    """Before which message it is to be fired; null is last."""
+    """The message before which it is sent; null moves it to the end."""
 
     before: str | None = None
 
 
 class PauseBody(Arguments):
-    """Whether the queue waits until a person says go on, or goes on."""
+    """The state of the queue: paused until a person resumes it, or running."""
 
     paused: bool = True
 
 
 class ApprovalBody(Arguments):
-    """A human's word on a request."""
+    """A person's decision on an approval request."""
 
     decision: Literal["once", "session", "project", "deny"]
     reason: Annotated[str, Meta(max_length=10_000)] | None = None
@@ -87,7 +89,7 @@ class ApprovalBody(Arguments):
 
 
 class AllApprovalsBody(Arguments):
-    """A human's word on every request that waits, or on those of them that were seen."""
+    """A person's decision on all pending approval requests, or on the listed ones."""
 
     decision: Literal["once", "session", "project", "deny"]
     reason: Annotated[str, Meta(max_length=10_000)] | None = None
@@ -95,26 +97,27 @@ class AllApprovalsBody(Arguments):
 
 
 class AnswerBody(Arguments):
-    """A human's answer to a question; null is one too."""
+    """A person's answer to a question; null is a valid answer."""
 
     output: Any | UnsetType = UNSET
 
     def arguments(self) -> dict[str, Any]:
         if self.output is UNSET:
-            raise InvalidInput("an answer has an output")
+            raise InvalidInput("an answer needs an output")
         return super().arguments()
 
 
 class AttachQuery(Arguments):
-    """From the first part of the live message on; without ``replay`` only what comes from now on. ``message_id`` asks
-    for the turn that holds it, which may be over."""
+    """With ``replay``, the stream starts with the first part of the live message, otherwise with new chunks.
+    ``message_id`` selects the turn that has this message, which may be over.
+    """
 
     replay: bool = True
     message_id: str | None = None
 
 
 class ChatBody(msgspec.Struct, rename="camel"):
-    """What a v6 transport posts. Messages stay raw: they are the client's memory, not ours."""
+    """The request of the AI SDK v6 transport. Messages stay raw: they are the client's copy; the store has its own."""
 
     id: str
     messages: list[msgspec.Raw]
@@ -126,11 +129,18 @@ class ChatBody(msgspec.Struct, rename="camel"):
 
 OPERATIONS: Final = (
     Operation("submit", "POST …/prompt", "Send a prompt.", {202: SubmissionShape}, PromptBody),
-    Operation("continue_turn", "POST …/continue", "Go on.", {202: SubmissionShape}, ContinueBody, optional=True),
+    Operation(
+        "continue_turn",
+        "POST …/continue",
+        "Resume the newest turn, or the queue.",
+        {202: SubmissionShape},
+        ContinueBody,
+        optional=True,
+    ),
     Operation(
         "abort",
         "POST …/abort",
-        "Stop what runs, or deny what waits; the queue is paused.",
+        "Stop the running turn, or deny pending requests; the queue is paused.",
         {202: Aborted},
         AbortBody,
         optional=True,
@@ -138,30 +148,28 @@ OPERATIONS: Final = (
     Operation(
         "get_status",
         "GET …/status",
-        "What it is doing; as a stream the present status, then each change.",
+        "Get the status of a session; as a stream, the current status and each change.",
         {200: Status},
         streams=Status,
         watched_by="watch_status",
     ),
-    Operation("queue", "GET …/queue", "The messages that wait.", {200: QueueShape}),
-    Operation("cancel_queued", "DELETE …/queue/{message_id}", "Take a message out of the queue.", {204: None}),
-    Operation("edit_queued", "PATCH …/queue/{message_id}", "Say it in other words.", {204: None}, QueuedBody),
+    Operation("queue", "GET …/queue", "List the queued messages.", {200: QueueShape}),
+    Operation("cancel_queued", "DELETE …/queue/{message_id}", "Remove a message from the queue.", {204: None}),
+    Operation("edit_queued", "PATCH …/queue/{message_id}", "Edit a queued message.", {204: None}, QueuedBody),
     Operation(
         "move_queued",
         "POST …/queue/{message_id}/move",
-        "Fire it earlier, or later.",
+        "Move a queued message.",
         {204: None},
         MoveBody,
         optional=True,
     ),
-    Operation("send_queued", "POST …/queue/{message_id}/send", "Send it now.", {202: SubmissionShape}),
-    Operation(
-        "pause_queue", "POST …/queue/pause", "Pause the queue, or go on with it.", {204: None}, PauseBody, optional=True
-    ),
+    Operation("send_queued", "POST …/queue/{message_id}/send", "Send a queued message now.", {202: SubmissionShape}),
+    Operation("pause_queue", "POST …/queue/pause", "Pause or resume the queue.", {204: None}, PauseBody, optional=True),
     Operation(
         "answer",
         "POST …/approvals/{approval_id}",
-        "Answer a request for approval.",
+        "Answer an approval request.",
         {200: Remaining},
         ApprovalBody,
         found_first=True,
@@ -169,7 +177,7 @@ OPERATIONS: Final = (
     Operation(
         "answer_all",
         "POST …/approvals",
-        "Answer every request for approval that waits.",
+        "Answer all pending approval requests.",
         {200: Remaining},
         AllApprovalsBody,
         found_first=True,
@@ -177,7 +185,7 @@ OPERATIONS: Final = (
     Operation(
         "answer_question",
         "POST …/answers/{tool_call_id}",
-        "Answer a question.",
+        "Answer a question of the model.",
         {200: Remaining},
         AnswerBody,
         found_first=True,
@@ -187,7 +195,7 @@ STREAM_OPERATIONS: Final = (
     Operation(
         "chat",
         "POST /api/chat",
-        "Chat, as the AI SDK v6 does it.",
+        "Chat with the protocol of the AI SDK v6.",
         {200: None},
         ChatBody,
         streams=Chunk,
@@ -197,7 +205,7 @@ STREAM_OPERATIONS: Final = (
     Operation(
         "attach",
         "GET /api/chat/{id}/stream",
-        "The live message from its first part, and on; or that of one turn, which may be over.",
+        "Follow the live message from its first part, or the message of one turn, which may be over.",
         {200: None, 204: None},
         AttachQuery,
         streams=Chunk,

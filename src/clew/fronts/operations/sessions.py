@@ -1,4 +1,4 @@
-"""Operations on sessions: list, make, look at, change, remove; what is in one, what it allows, and it as a file."""
+"""Operations on sessions: listing, creating, reading, changing, deleting; messages, permissions and transfer."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from clew.transcript.rule import Mode
 
 __all__ = ["OPERATIONS", "PERMISSION_OPERATIONS", "TRANSFER_OPERATIONS"]
 
-# Written with escapes it still fits the head of a request.
+# Percent-encoded, it still fits into a request head.
 MAX_TARGET_CHARS: Final = 4_096
 
 
 class NewSession(Arguments):
-    """What a new session may be given."""
+    """The properties of a new session."""
 
     agent: str | None = None
     workspace_root: str | None = None
@@ -47,7 +47,7 @@ class NewSession(Arguments):
 
 
 class SessionPatch(Arguments):
-    """What of a session can be changed. ``agent`` is named here only to be refused."""
+    """The properties of a session to change. ``agent`` is listed only to be refused."""
 
     title: str | UnsetType | None = UNSET
     archived: bool | UnsetType = UNSET
@@ -59,14 +59,14 @@ class SessionPatch(Arguments):
 
     def arguments(self) -> dict[str, Any]:
         if self.agent is not UNSET:
-            raise InvalidInput("the agent of a session never changes; name another for one prompt")
+            raise InvalidInput("the agent of a session cannot be changed; choose another one per prompt")
         given = super().arguments()
-        # No title is an empty one to the facade, which takes None for not given.
+        # The facade takes None as not given, and an empty title as none.
         return given if self.title is not None else {**given, "title": ""}
 
 
 class ListQuery(Arguments):
-    """Which sessions are listed. ``q`` is looked for in titles; ``pinned`` leaves out all that are not."""
+    """Filters for sessions. ``q`` is searched for in titles; ``pinned`` lists only pinned ones."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: str | None = None
@@ -81,13 +81,13 @@ class ListQuery(Arguments):
 
 
 class DeleteQuery(Arguments):
-    """``force`` aborts what runs."""
+    """With ``force``, a running turn is aborted first."""
 
     force: bool = False
 
 
 class MessagesQuery(Arguments):
-    """Which messages are shown. ``before`` pages back from one."""
+    """Filters for messages. ``before`` pages back from a message."""
 
     view: Literal["visible", "all", "model"] = "visible"
     limit: PageSize | None = None
@@ -95,14 +95,14 @@ class MessagesQuery(Arguments):
 
 
 class FilesQuery(Arguments):
-    """Of how many turns, from the newest back or from where a page ended; of all of the line unless said."""
+    """The number of turns to include, from the newest or from a cursor; by default all of the line."""
 
     limit: PageSize | None = None
     cursor: str | None = None
 
 
 class NewRule(msgspec.Struct):
-    """A rule as a client sends it. ``source`` is not believed; ``pinned`` is named here only to be refused."""
+    """A rule as a client sends it. ``source`` is ignored; ``pinned`` is listed only to be refused."""
 
     permission: str
     pattern: Annotated[str, Meta(max_length=MAX_PATTERN_CHARS)]
@@ -113,18 +113,18 @@ class NewRule(msgspec.Struct):
 
 
 class RulesBody(Arguments):
-    """All the rules the session is to have."""
+    """All rules the session is to have."""
 
     rules: Annotated[list[NewRule], Meta(max_length=MAX_RULES)]
 
     def arguments(self) -> dict[str, Any]:
         rules = [msgspec.structs.asdict(rule).items() for rule in self.rules]
-        # A time that was not sent is not one that is none.
+        # A field that was not sent must stay absent.
         return {"rules": [{name: value for name, value in rule if value is not None} for rule in rules]}
 
 
 class RulesQuery(Arguments):
-    """Whose rules: those in force for a session, a project's, an agent's; nobody named: every project's."""
+    """The scope of the rules: those in force for a session, a project's, or an agent's; by default every project's."""
 
     scope: Literal["session", "project", "agent"] | None = None
     session_id: str | None = msgspec.field(default=None, name="session")
@@ -133,7 +133,7 @@ class RulesQuery(Arguments):
 
 
 class AddedRule(Arguments):
-    """A rule to add, and whose it is to be."""
+    """A rule to add, and its scope."""
 
     scope: Literal["session", "project"]
     permission: str
@@ -144,7 +144,7 @@ class AddedRule(Arguments):
 
 
 class RevokeQuery(Arguments):
-    """Which rule is taken away, and where it is looked for."""
+    """The rule to revoke, and where to find it."""
 
     rule_id: Annotated[str, Meta(min_length=1, max_length=128)] = msgspec.field(name="id")
     session_id: str | None = msgspec.field(default=None, name="session")
@@ -152,14 +152,14 @@ class RevokeQuery(Arguments):
 
 
 class ExplainQuery(Arguments):
-    """A call that somebody may make: a tool, and the path, command line, URL or name it would be given."""
+    """A possible call: a tool, and the path, command line, URL or name it would be given."""
 
     tool: Annotated[str, Meta(min_length=1, max_length=128)]
     target: Annotated[str, Meta(max_length=MAX_TARGET_CHARS)] = ""
 
 
 class ExportQuery(Arguments):
-    """In which form, and what is taken out of it. ``hidden``: also what left the conversation, in md and html."""
+    """The format, and whether to redact. ``hidden``: include messages that left the conversation, in md and html."""
 
     format: Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"] = "json"
     redact: bool = True
@@ -167,20 +167,20 @@ class ExportQuery(Arguments):
 
 
 class ImportQuery(Arguments):
-    """The folder the session is to work in; the one that the file names is not believed."""
+    """The workspace of the session; the one named in the file is ignored."""
 
     workspace_root: str | None = msgspec.field(default=None, name="workspace")
 
 
 class ProgramQuery(Arguments):
-    """Whose session it is, and the folder it is to work in."""
+    """The program the session comes from, and its workspace here."""
 
     program: Program
     workspace_root: str | None = msgspec.field(default=None, name="workspace")
 
 
 class SearchParameters(Arguments):
-    """What to look for: words, or a phrase between double quotes."""
+    """The search: words, or a phrase in double quotes."""
 
     q: Annotated[str, Meta(min_length=1, max_length=1000)]
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
@@ -193,7 +193,7 @@ OPERATIONS: Final = (
     Operation(
         "list_sessions",
         "GET /api/sessions",
-        "Sessions, newest first.",
+        "List sessions, newest first.",
         {200: SessionPage},
         ListQuery,
         refusals=(400, 404),
@@ -201,53 +201,53 @@ OPERATIONS: Final = (
     Operation(
         "create_session",
         "POST /api/sessions",
-        "A new, empty session.",
+        "Create an empty session.",
         {201: SessionShape},
         NewSession,
         refusals=(409,),
     ),
-    Operation("delete_session", "DELETE …", "Remove it for good.", {204: None}, DeleteQuery),
-    Operation("get_session", "GET …", "A session.", {200: SessionShape}),
-    Operation("patch_session", "PATCH …", "Change what is given.", {200: SessionShape}, SessionPatch, found_first=True),
-    Operation("messages", "GET …/messages", "Its messages.", {200: MessageList}, MessagesQuery),
+    Operation("delete_session", "DELETE …", "Delete a session permanently.", {204: None}, DeleteQuery),
+    Operation("get_session", "GET …", "Get a session.", {200: SessionShape}),
+    Operation("patch_session", "PATCH …", "Change a session.", {200: SessionShape}, SessionPatch, found_first=True),
+    Operation("messages", "GET …/messages", "List the messages of a session.", {200: MessageList}, MessagesQuery),
     Operation(
         "accept_message",
         "POST …/messages/{message_id}/accept",
-        "Accept a damaged message as it is now.",
+        "Accept a damaged message in its current state.",
         {200: Message},
         Nothing,
     ),
-    Operation("files", "GET …/files", "The files it has read and changed.", {200: FileList}, FilesQuery),
+    Operation("files", "GET …/files", "List the files a session has read and changed.", {200: FileList}, FilesQuery),
 )
 PERMISSION_OPERATIONS: Final = (
-    Operation("permissions", "GET …/permissions", "The session's own rules.", {200: RuleList}),
+    Operation("permissions", "GET …/permissions", "List the session's own rules.", {200: RuleList}),
     Operation("set_permissions", "PUT …/permissions", "Replace the session's own rules.", {200: RuleList}, RulesBody),
     Operation(
         "rules",
         "GET /api/rules",
-        "Rules in force, with their ids.",
+        "List rules in force, with their ids.",
         {200: KeptRules},
         RulesQuery,
         refusals=(400, 404),
     ),
     Operation("add_rule", "POST /api/rules", "Add a rule.", {201: KeptRule}, AddedRule, refusals=(404,)),
-    Operation("revoke_rule", "DELETE /api/rules", "Take a rule away.", {204: None}, RevokeQuery, refusals=(400, 404)),
+    Operation("revoke_rule", "DELETE /api/rules", "Revoke a rule.", {204: None}, RevokeQuery, refusals=(400, 404)),
     Operation(
         "explain_permission",
         "GET …/permissions/explain",
-        "What would be decided about a call, and why.",
+        "Explain the permission decision about a call.",
         {200: ExplainedShape},
         ExplainQuery,
         found_first=True,
     ),
 )
 TRANSFER_OPERATIONS: Final = (
-    Operation("export", "GET …/export", "A session as a file.", {200: bytes}, ExportQuery, media="*/*"),
-    # A session may hold more files than one message: what was exported must come in again.
+    Operation("export", "GET …/export", "Export a session as a file.", {200: bytes}, ExportQuery, media="*/*"),
+    # A session may hold more files than one message: every export must be importable.
     Operation(
         "import_session",
         "POST /api/import",
-        "Take in a session that was exported.",
+        "Import an exported session.",
         {201: SessionShape},
         dict[str, Any],
         also_query=ImportQuery,
@@ -257,7 +257,7 @@ TRANSFER_OPERATIONS: Final = (
     Operation(
         "import_from",
         "POST /api/import-from",
-        "Take in a session of another program, from the bytes of its file.",
+        "Import a session file of another program.",
         {200: Arrival},
         dict[str, Any],
         also_query=ProgramQuery,
@@ -267,7 +267,7 @@ TRANSFER_OPERATIONS: Final = (
     Operation(
         "search",
         "GET /api/search",
-        "Messages that hold these words, hidden ones too.",
+        "Search messages, including hidden ones.",
         {200: SearchPage},
         SearchParameters,
         refusals=(400, 404),

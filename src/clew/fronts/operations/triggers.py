@@ -1,4 +1,4 @@
-"""Operations on triggers: what happens here and what came in, schedules and webhooks."""
+"""Operations on triggers: events, schedules and webhooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_EVENT_BODY: Final = 2 * 1024 * 1024
 
 
 class RoutingBody(msgspec.Struct):
-    """One of these: a session by its id, its label, or a routing key. The latter two are made when missing."""
+    """A session by its id, its label, or a routing key. For the latter two a session is created if needed."""
 
     session_id: str | None = None
     label: str | None = None
@@ -33,7 +33,7 @@ class RoutingBody(msgspec.Struct):
 
 
 class _Routed(Arguments):
-    """Where something goes, and beside it what a session that is made for it gets: to the facade one ``Routing``."""
+    """A routing and the properties of a session created for it; the facade takes both as one ``Routing``."""
 
     def arguments(self) -> dict[str, Any]:
         given = super().arguments()
@@ -51,7 +51,7 @@ class _Routed(Arguments):
 
 
 class NewEvent(_Routed):
-    """Something that happened elsewhere. The rest is for a session that has to be made for it."""
+    """An event from elsewhere. The other fields are for a session that has to be created for it."""
 
     source: str
     source_id: str
@@ -66,7 +66,7 @@ class NewEvent(_Routed):
 
 
 class LedgerQuery(Arguments):
-    """Which events of the ledger are listed."""
+    """Filters for the event ledger."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: str | None = None
@@ -77,7 +77,7 @@ class LedgerQuery(Arguments):
 
 
 class _NewTrigger(_Routed, kw_only=True):
-    """What schedules and webhooks have alike, after their own."""
+    """The common fields of schedules and webhooks."""
 
     routing: RoutingBody | None = None
     model: ModelName | None = None
@@ -87,7 +87,7 @@ class _NewTrigger(_Routed, kw_only=True):
 
 
 class NewSchedule(_NewTrigger):
-    """What is said when, and where. Without a routing each run has a session of its own."""
+    """A schedule: a prompt, its times, and its routing. Without a routing, each run gets its own session."""
 
     cron: str
     prompt: str
@@ -98,7 +98,7 @@ class NewSchedule(_NewTrigger):
 
 
 class NewWatch(Arguments):
-    """What a session is told of: a resource of an MCP server, and with which words."""
+    """A resource of an MCP server to watch, the session to notify, and the prompt."""
 
     session_id: str
     server: str
@@ -108,14 +108,14 @@ class NewWatch(Arguments):
 
 
 class PreviewQuery(Arguments):
-    """A schedule that is not kept yet."""
+    """A schedule that is not saved."""
 
     cron: Annotated[str, Meta(max_length=1000)]
     timezone: Annotated[str, Meta(max_length=1000)] = "UTC"
 
 
 class SchedulePatch(Arguments):
-    """What of a schedule can be changed; ``paused`` pauses and resumes it."""
+    """The properties of a schedule to change; ``paused`` pauses and resumes it."""
 
     cron: str | UnsetType = UNSET
     prompt: str | UnsetType = UNSET
@@ -126,7 +126,7 @@ class SchedulePatch(Arguments):
 
 
 class NewWebhook(_NewTrigger):
-    """A door and where it leads. Without a routing each delivery has a session of its own."""
+    """A webhook and its routing. Without a routing, each delivery gets its own session."""
 
     name: str
     scheme: Scheme = "standard"
@@ -136,31 +136,31 @@ class NewWebhook(_NewTrigger):
 
 
 class NewSecret(Arguments):
-    """The sender's own new secret, where it makes them."""
+    """A new secret, if the sender creates them."""
 
     secret: str | None = None
 
 
 class WebhookPatch(Arguments):
-    """What of a webhook can be changed; ``paused`` pauses and resumes it."""
+    """The properties of a webhook to change; ``paused`` pauses and resumes it."""
 
     paused: bool | UnsetType = UNSET
     prompt: str | UnsetType | None = UNSET
 
     def arguments(self) -> dict[str, Any]:
         given = super().arguments()
-        # No prompt is an empty one to the facade, which takes None for not given.
+        # The facade takes None as not given, and an empty prompt as none.
         return given if self.prompt is not None else {**given, "prompt": ""}
 
 
 OPERATIONS: Final = (
     Operation(
-        "subscribe", "GET /api/events", "What happens on this host, from now on.", {200: None}, streams=EventFrame
+        "subscribe", "GET /api/events", "Stream the events of this host, from now on.", {200: None}, streams=EventFrame
     ),
     Operation(
         "events.receive",
         "POST /api/events",
-        "Take an event in and start, or queue, its turn. The same again is answered alike.",
+        "Receive an event and start or queue its turn. A repeated event gets the same answer.",
         {202: Received},
         NewEvent,
         limit=MAX_EVENT_BODY,
@@ -169,72 +169,72 @@ OPERATIONS: Final = (
     Operation(
         "events.list",
         "GET /api/events/ledger",
-        "What came in and what went out for it, newest first.",
+        "List received events and their replies, newest first.",
         {200: EventList},
         LedgerQuery,
         refusals=(400, 404),
     ),
-    Operation("schedules.list", "GET /api/schedules", "All schedules.", {200: ScheduleList}),
+    Operation("schedules.list", "GET /api/schedules", "List all schedules.", {200: ScheduleList}),
     Operation(
-        "schedules.add", "POST /api/schedules", "Keep a schedule.", {201: Schedule}, NewSchedule, refusals=(404,)
+        "schedules.add", "POST /api/schedules", "Create a schedule.", {201: Schedule}, NewSchedule, refusals=(404,)
     ),
     Operation(
         "schedules.watch",
         "POST /api/schedules/watch",
-        "Tell a session whenever a resource of an MCP server changes.",
+        "Notify a session whenever a resource of an MCP server changes.",
         {201: Schedule},
         NewWatch,
         refusals=(404,),
     ),
-    # Before those of one schedule: it is not called preview.
+    # Before the routes with an id, so that preview is not taken for one.
     Operation(
         "schedules.preview",
         "GET /api/schedules/preview",
-        "When a schedule would fire next, without keeping one.",
+        "Preview when a schedule would fire, without creating it.",
         {200: SchedulePreview},
         PreviewQuery,
     ),
-    Operation(
-        "schedules.remove", "DELETE /api/schedules/{id}", "Take a schedule out. What it has run stays.", {204: None}
-    ),
-    Operation("schedules.get", "GET /api/schedules/{id}", "A schedule, with when it fires next.", {200: Schedule}),
+    Operation("schedules.remove", "DELETE /api/schedules/{id}", "Delete a schedule. Its past runs stay.", {204: None}),
+    Operation("schedules.get", "GET /api/schedules/{id}", "Get a schedule, with its next run.", {200: Schedule}),
     Operation(
         "schedules.change",
         "PATCH /api/schedules/{id}",
-        "Change what is given, pause, or resume.",
+        "Change, pause or resume a schedule.",
         {200: Schedule},
         SchedulePatch,
     ),
     Operation(
         "schedules.run",
         "POST /api/schedules/{id}/run",
-        "Run a schedule now; its next time stays.",
+        "Run a schedule now; its next run is unchanged.",
         {202: Received},
         refusals=(409, 422),
     ),
-    Operation("webhooks.list", "GET /api/hooks", "All webhooks, without their secrets.", {200: WebhookList}),
+    Operation("webhooks.list", "GET /api/hooks", "List all webhooks, without their secrets.", {200: WebhookList}),
     Operation(
         "webhooks.add",
         "POST /api/hooks",
-        "Keep a webhook. Its secret is in this answer and in no other.",
+        "Create a webhook. Its secret is only in this response.",
         {201: WebhookShape},
         NewWebhook,
         refusals=(404, 409),
     ),
-    Operation("webhooks.remove", "DELETE /api/hooks/{name}", "Take a webhook out. What came in stays.", {204: None}),
-    Operation("webhooks.get", "GET /api/hooks/{name}", "A webhook.", {200: WebhookShape}),
+    Operation(
+        "webhooks.remove", "DELETE /api/hooks/{name}", "Delete a webhook. Its past deliveries stay.", {204: None}
+    ),
+    Operation("webhooks.get", "GET /api/hooks/{name}", "Get a webhook.", {200: WebhookShape}),
     Operation(
         "webhooks.change",
         "PATCH /api/hooks/{name}",
-        "Change what is given, pause, or resume.",
+        "Change, pause or resume a webhook.",
         {200: WebhookShape},
         WebhookPatch,
     ),
     Operation(
         "webhooks.deliver",
         "POST /api/hooks/{name}",
-        "A delivery, signed with the secret of the webhook; no token. A repeated delivery gets the same "
-        "answer, and a duplicate under another id starts nothing.",
+        "Deliver to a webhook: signed with its secret, without a token. A repeated delivery gets the same "
+        "response, and a duplicate under another id starts nothing.",
         {202: Received, 200: Challenge, 208: Duplicate},
         dict[str, Any],
         refusals=(401, 409, 429),
@@ -244,7 +244,7 @@ OPERATIONS: Final = (
     Operation(
         "webhooks.rotate",
         "POST /api/hooks/{name}/rotate",
-        "A new secret, in this answer and in no other. The old one counts no more.",
+        "Create a new secret, which is only in this response. The old one becomes invalid.",
         {200: WebhookShape},
         NewSecret,
         optional=True,
