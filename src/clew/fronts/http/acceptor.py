@@ -1,10 +1,10 @@
-"""The acceptor: takes connections in while there is room, and turns away the rest with a word.
+"""The acceptor: accepts connections up to a limit, and refuses the rest with a problem document.
 
-Every connection is a descriptor, and so is what the store and the tools open. A server that has none left cannot
-record, so the acceptor stops short of what the process may open. A connection without a token makes room for a new one:
-first the oldest that has sent no whole request, however short a time it has been open, then the oldest that is being
-answered. Where no connection can make room, the new one is refused immediately. The loop never spins:
-when even sending away needs a descriptor that is not there, one that was kept back for that is used.
+Each connection needs a file descriptor, and so do the store and the tools. A server without free descriptors cannot
+record, so the acceptor stays below the limit of the process. A connection without a token makes room for a new one:
+first the oldest that has not sent a complete request head, however recent, then the oldest whose request is being
+answered. If no connection can make room, the new one is refused immediately. The loop never spins: when even refusing
+needs a descriptor and none is free, the acceptor uses one it has reserved.
 """
 
 from __future__ import annotations
@@ -21,186 +21,186 @@ from typing import Final, Protocol, cast
 from clew.config import ServerConfig
 from clew.fronts.http.problem import ServerBusy, raw_problem
 
-__all__ = ["SETTLED_S", "Acceptor", "Peer", "most_connections"]
+__all__ = ["SETTLED_S", "Acceptor", "Peer", "connection_limit"]
 
 log = logging.getLogger("clew.http")
 
 _BACKLOG: Final = 2048
 _BATCH: Final = 64
 SETTLED_S: Final = 0.5
-"""A request that is being answered need not make room for others in its first moment."""
-_REST_S: Final = 1.0
-_TELL_EVERY_S: Final = 10.0
-_LEAST_KEPT: Final = 64
-_MOST_KEPT: Final = 1024
-_NOBODY: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
-_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""A request must have been in progress for this long before it can be dropped for another."""
+_RETRY_S: Final = 1.0
+_LOG_INTERVAL_S: Final = 10.0
+_MIN_RESERVED: Final = 64
+_MAX_RESERVED: Final = 1024
+_NO_CONNECTION: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Peer(Protocol):
-    """The protocol of one connection, as the acceptor sees it."""
+    """The protocol of one connection, as the acceptor uses it."""
 
     def cut(self) -> None:
-        """End it now, whatever it is doing."""
+        """Close the connection immediately."""
         ...
 
 
 class Acceptor:
-    """One listening socket. ``make`` makes the protocol of a connection."""
+    """One listening socket. ``make`` creates the protocol of a connection."""
 
-    def __init__(self, listener: socket.socket, make: Callable[[], Peer], limits: ServerConfig, most: int) -> None:
+    def __init__(
+        self, listener: socket.socket, make: Callable[[], Peer], limits: ServerConfig, max_connections: int
+    ) -> None:
         self._listener = listener
         self._make = make
-        self._most = most
-        self._most_strangers = min(limits.max_strangers, most)
-        self._inside: set[Peer] = set()
+        self._max_connections = max_connections
+        self._max_strangers = min(limits.max_strangers, max_connections)
+        self._connections: set[Peer] = set()
         self._waiting: dict[Peer, None] = {}
-        """Connections without a token that have sent no whole head since their last answer, oldest first."""
-        self._asking: dict[Peer, float] = {}
-        """Connections without a token whose request is being answered, and since when."""
+        """Connections without a token that have sent no complete head since their last response, oldest first."""
+        self._active: dict[Peer, float] = {}
+        """Connections without a token whose request is being answered, with its start time."""
         self._spare: int | None = None
-        self._beginning: set[asyncio.Task[None]] = set()
-        self._resting: asyncio.TimerHandle | None = None
-        self._away = self._cut = 0
-        self._told_at = -_TELL_EVERY_S
-        self._telling: asyncio.TimerHandle | None = None
+        self._starting: set[asyncio.Task[None]] = set()
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._refused = self._dropped = 0
+        self._logged_at = -_LOG_INTERVAL_S
+        self._log_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
     def open(self) -> None:
         self._listener.setblocking(False)
         self._listener.listen(_BACKLOG)
-        self._keep_spare()
+        self._reserve_spare()
         self._loop.add_reader(self._listener, self._accept_waiting)
 
     def close(self) -> None:
-        """Take nobody in any more. Those who are inside are not the acceptor's."""
+        """Stop accepting. Open connections are not closed."""
         self._loop.remove_reader(self._listener)
-        for timer in (self._resting, self._telling):
+        for timer in (self._retry_timer, self._log_timer):
             if timer is not None:
                 timer.cancel()
         self._free_spare()
 
     async def wait_closed(self) -> None:
-        """Nothing to wait for."""
+        """Return immediately: there is nothing to wait for."""
 
-    # Told by connections
+    # Called by connections
 
-    def know(self, peer: Peer) -> None:
-        """The token was shown on it."""
+    def authenticated(self, peer: Peer) -> None:
+        """Note that the connection has sent a valid token."""
         self._waiting.pop(peer, None)
-        self._asking.pop(peer, None)
+        self._active.pop(peer, None)
 
-    def ask(self, peer: Peer) -> None:
-        """Note that the head of a request has arrived on the connection."""
+    def request_started(self, peer: Peer) -> None:
+        """Note that the head of a request has arrived."""
         if peer in self._waiting:
             del self._waiting[peer]
-            self._asking[peer] = self._loop.time()
+            self._active[peer] = self._loop.time()
 
-    def answered(self, peer: Peer) -> None:
-        """Note that its request has been answered."""
-        if self._asking.pop(peer, None) is not None:
+    def request_finished(self, peer: Peer) -> None:
+        """Note that the request has been answered."""
+        if self._active.pop(peer, None) is not None:
             self._waiting[peer] = None
 
-    def leave(self, peer: Peer) -> None:
-        """It is over."""
-        self._inside.discard(peer)
-        self.know(peer)
-
-    # Inside
+    def closed(self, peer: Peer) -> None:
+        """Note that the connection is closed."""
+        self._connections.discard(peer)
+        self.authenticated(peer)
 
     def _accept_waiting(self) -> None:
         for _ in range(_BATCH):
             try:
                 connection, _ = self._listener.accept()
-            except _NOBODY:
+            except _NO_CONNECTION:
                 return
             except OSError as error:
-                if not self._send_away_by_spare(error):
+                if not self._refuse_with_spare(error):
                     return
             else:
-                self._take(connection)
+                self._admit(connection)
 
-    def _take(self, connection: socket.socket) -> None:
-        strangers = len(self._beginning) + len(self._waiting) + len(self._asking)
-        full = len(self._inside) >= self._most or strangers >= self._most_strangers
+    def _admit(self, connection: socket.socket) -> None:
+        strangers = len(self._starting) + len(self._waiting) + len(self._active)
+        full = len(self._connections) >= self._max_connections or strangers >= self._max_strangers
         if full and not self._make_room():
-            self._send_away(connection)
+            self._refuse(connection)
             return
         connection.setblocking(False)
         peer = self._make()
-        self._inside.add(peer)
-        task = self._loop.create_task(self._begin(peer, connection))
-        self._beginning.add(task)
-        task.add_done_callback(self._beginning.discard)
+        self._connections.add(peer)
+        task = self._loop.create_task(self._start(peer, connection))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
 
-    async def _begin(self, peer: Peer, connection: socket.socket) -> None:
+    async def _start(self, peer: Peer, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: cast(asyncio.Protocol, peer), connection)
         except OSError:
             connection.close()
-            self.leave(peer)
+            self.closed(peer)
         else:
-            # Not before it can be cut, and before anything of it is read.
+            # Registered only once it can be cut, and before any of its data is read.
             self._waiting[peer] = None
 
     def _make_room(self) -> bool:
         oldest = next(iter(self._waiting), None)
         if oldest is None:
-            oldest, since = next(iter(self._asking.items()), (None, 0.0))
+            oldest, since = next(iter(self._active.items()), (None, 0.0))
             if oldest is None or self._loop.time() - since < SETTLED_S:
                 return False
-        self.leave(oldest)
+        self.closed(oldest)
         oldest.cut()
-        self._cut += 1
-        self._tell()
+        self._dropped += 1
+        self._log_soon()
         return True
 
-    def _send_away(self, connection: socket.socket) -> None:
+    def _refuse(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection.setblocking(False)
             connection.send(raw_problem(ServerBusy("too many connections; try again in a moment")))
             connection.shutdown(socket.SHUT_WR)
-            # What was sent and not read would make the system take the answer back.
+            # With unread input, closing would reset the connection and discard the response.
             connection.recv(64 * 1024)
         connection.close()
-        self._away += 1
-        self._tell()
+        self._refused += 1
+        self._log_soon()
 
-    def _send_away_by_spare(self, error: OSError) -> bool:
-        """With no descriptor left, the one that was kept back takes the next connection for as long as an answer takes.
+    def _refuse_with_spare(self, error: OSError) -> bool:
+        """Without a free descriptor, accept and refuse the next connection with the reserved one.
 
-        Whether there may be more of them.
+        Return whether more connections may be pending.
         """
-        if error.errno not in _NO_ROOM or self._spare is None:
-            self._rest(error)
+        if error.errno not in _OUT_OF_RESOURCES or self._spare is None:
+            self._pause_accepting(error)
             return False
         self._free_spare()
         try:
             connection, _ = self._listener.accept()
-        except _NOBODY:
+        except _NO_CONNECTION:
             return False
         except OSError:
-            self._rest(error)
+            self._pause_accepting(error)
             return False
         else:
-            self._send_away(connection)
+            self._refuse(connection)
             return True
         finally:
-            self._keep_spare()
+            self._reserve_spare()
 
-    def _rest(self, error: OSError) -> None:
-        """Look again in a while; a socket that cannot be accepted from stays ready, and asking would not end."""
+    def _pause_accepting(self, error: OSError) -> None:
+        """Stop reading the socket for a moment: it stays readable while accepting fails, so the loop would spin."""
         self._loop.remove_reader(self._listener)
-        log.warning("no connection can be taken just now: %s", error)
+        log.warning("cannot accept connections right now: %s", error)
 
-        def again() -> None:
-            self._resting = None
-            self._keep_spare()
+        def resume() -> None:
+            self._retry_timer = None
+            self._reserve_spare()
             self._loop.add_reader(self._listener, self._accept_waiting)
 
-        self._resting = self._loop.call_later(_REST_S, again)
+        self._retry_timer = self._loop.call_later(_RETRY_S, resume)
 
-    def _keep_spare(self) -> None:
+    def _reserve_spare(self) -> None:
         if self._spare is None:
             with contextlib.suppress(OSError):
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -210,33 +210,33 @@ class Acceptor:
             os.close(self._spare)
             self._spare = None
 
-    def _tell(self) -> None:
-        """One line for all that happened, at most every ten seconds."""
-        if self._telling is not None:
+    def _log_soon(self) -> None:
+        """Schedule one log line for all refusals, at most every ten seconds."""
+        if self._log_timer is not None:
             return
-        wait = max(0.0, self._told_at + _TELL_EVERY_S - self._loop.time())
-        self._telling = self._loop.call_later(wait, self._say)
+        wait = max(0.0, self._logged_at + _LOG_INTERVAL_S - self._loop.time())
+        self._log_timer = self._loop.call_later(wait, self._log_counts)
 
-    def _say(self) -> None:
-        self._telling = None
-        self._told_at = self._loop.time()
+    def _log_counts(self) -> None:
+        self._log_timer = None
+        self._logged_at = self._loop.time()
         log.warning(
-            "too many connections: %d turned away, %d without a token cut off; %d are open, %d may be",
-            self._away,
-            self._cut,
-            len(self._inside),
-            self._most,
+            "too many connections: %d refused, %d without a token dropped; %d open, limit %d",
+            self._refused,
+            self._dropped,
+            len(self._connections),
+            self._max_connections,
         )
-        self._away = self._cut = 0
+        self._refused = self._dropped = 0
 
 
-def most_connections(limits: ServerConfig) -> int:
-    """How many connections leave the store and the tools the descriptors they need."""
-    # A system without it has no protocol either, and no server comes this far on it.
+def connection_limit(limits: ServerConfig) -> int:
+    """Return how many connections leave enough descriptors for the store and the tools."""
+    # A system without this module cannot load the protocol either, so no server gets here.
     import resource
 
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         allowed = 1_000_000
-    kept = min(max(_LEAST_KEPT, allowed // 8), _MOST_KEPT, allowed // 2)
-    return min(allowed - kept, limits.max_connections or allowed)
+    reserved = min(max(_MIN_RESERVED, allowed // 8), _MAX_RESERVED, allowed // 2)
+    return min(allowed - reserved, limits.max_connections or allowed)

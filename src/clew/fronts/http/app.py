@@ -40,20 +40,19 @@ def make_app(
     page: Page | None = None,
     log_name: str = SERVERS_LOG,
 ) -> ASGIApp:
-    """The API over an engine, and the page, as an ASGI app that can be mounted under any path.
+    """Return the API of an engine, and the page, as an ASGI app that can be mounted under any path.
 
-    ``authenticate`` is given a request and says whose it is: an owner, who then sees nothing but what is theirs, or
-    None, which is 401. In its place, ``token`` is one for whoever may see all. ``hosts`` are the Host headers it
-    answers to, with their port, any unless said; ``origins`` are the origins of pages elsewhere that may call it, such
-    as ``https://example.org``. An unknown chat is created by its first message, with the client's id as its alias,
-    unless ``create_chats`` is false. Every client it lets in may answer the approvals of their sessions. A server
-    that wants its streams to end with it hands in its own ``streams`` and closes them. ``workspace_root`` is the folder
-    that the page gives new sessions, ``page`` one that is served in place of the built one. ``log_name`` is where a 500
-    says to look.
+    ``authenticate`` gets a request and returns its owner, who then sees only their own sessions, or None for a 401.
+    Alternatively, ``token`` is one token that grants access to everything. ``hosts`` are the accepted Host headers,
+    with their port, by default any; ``origins`` are the origins of other pages that may call the API, such as
+    ``https://example.org``. An unknown chat is created by its first message, with the client's id as its alias, unless
+    ``create_chats`` is false. Every authenticated client may answer the approvals of its sessions. A server that wants
+    its streams to end with it passes its own ``streams`` and closes them. ``workspace_root`` is the folder that the
+    page gives new sessions, ``page`` replaces the built page. ``log_name`` is the log that a 500 refers to.
     """
     if authenticate is None:
         if token is None:
-            raise InvalidInput("say who may ask: authenticate=, or a token=")
+            raise InvalidInput("pass authenticate= or token=")
         authenticate = BearerTokens(token)
     streams = Streams() if streams is None else streams
     app = Starlette(exception_handlers=HANDLERS)
@@ -75,7 +74,7 @@ def make_routes(
     create_chats: bool = True,
     login: Literal["token", "host"] = "token",
 ) -> list[Endpoint]:
-    """Everything that is served."""
+    """Return all routes."""
     engines = Engines(engine)
     chat = Chat(engines, streams, create=create_chats)
     handlers = Handlers(engines, streams, workspace_root, login)
@@ -83,7 +82,7 @@ def make_routes(
 
 
 class _Gate:
-    """Shut once the server is ending: what is asked for then could not be kept."""
+    """A guard that refuses requests during shutdown, which might not save their changes, and when memory is short."""
 
     def __init__(self, app: ASGIApp, streams: Streams) -> None:
         self._app = app
@@ -94,6 +93,6 @@ class _Gate:
             await problem(StoreClosed("clew is shutting down"))(scope, receive, send)
             return
         if scope["type"] == "http" and (why := shortage(REQUEST_BYTES)) is not None:
-            await problem(ServerBusy(f"no room for another request: {why}"))(scope, receive, send)
+            await problem(ServerBusy(f"not enough memory for another request: {why}"))(scope, receive, send)
             return
         await self._app(scope, receive, send)

@@ -1,8 +1,8 @@
-"""Who may ask: the Host, the Origin and who it is, of every request, before any route is looked for.
+"""The guard: checks Host, Origin and credentials of every request before it is routed.
 
-The Host check keeps out pages that had a name of theirs point at this machine; the Origin check keeps out pages of
-other servers; the token, or what a host has in its place, keeps out everybody else. Only the health route and the page
-with its files are answered without it, and deliveries to webhooks, which are signed; those too only by a Host of ours.
+The Host check stops DNS rebinding, where a page points a name of its own at this machine; the Origin check stops pages
+of other servers; the token, or the host's authentication, stops everyone else. Only the health routes, the page with
+its files, and signed webhook deliveries need no credentials; they too are answered only under an accepted Host.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from clew.errors import ClewError, InternalError, InvalidInput
 from clew.fronts.http.identity import ADMINISTRATOR, IDENTITY, Authenticate, Owner, identify, route_path
 from clew.fronts.http.problem import ForbiddenHost, RateLimited, Unauthorized, problem
-from clew.fronts.http.sse import STILL_GOOD
+from clew.fronts.http.sse import STILL_VALID
 
 __all__ = ["KNOWN", "STRANGER", "AnyAddress", "BearerTokens", "Failures", "Guard", "check_origins", "loopback_hosts"]
 
 log = logging.getLogger("clew.http")
 
 STRANGER: Final = "clew.stranger"
-"""In the scope of a request: whether it is answered without a token. The guard says so, nobody else."""
+"""Scope key: whether the request is unauthenticated. Set only by the guard."""
 KNOWN: Final = "clew.known"
-"""In the scope of a request: what a server wants to be called when its connection has shown the token."""
+"""Scope key: a callback for when the connection has sent a valid token."""
 
-_OPEN: Final = frozenset({"/", "/api/health", "/api/health/ready"})
+_PUBLIC_PATHS: Final = frozenset({"/", "/api/health", "/api/health/ready"})
 _ASSETS: Final = "/assets/"
 _DELIVERY: Final = re.compile(r"/api/hooks/[^/]+", re.DOTALL)
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@*\s]+", re.ASCII)
@@ -49,27 +49,29 @@ WINDOW_S: Final = 10.0
 
 
 def loopback_hosts(port: int) -> frozenset[str]:
-    """What a client on this machine writes into Host."""
+    """Return the Host headers of clients on this machine."""
     with_port = {f"{name}:{port}" for name in _LOOPBACK}
     return frozenset(with_port | (set(_LOOPBACK) if port == 80 else set()))
 
 
 def check_origins(origins: Collection[str]) -> frozenset[str]:
-    """Origins as a browser writes them. A star, and the ``null`` that any sandboxed page can have, would let in
-    everybody, with the credentials of whoever looks at that page."""
-    # A text is one of letters, none of which is an origin.
+    """Validate origins as browsers write them.
+
+    A star, and the ``null`` of sandboxed pages, would admit every page, with the credentials of its visitor.
+    """
+    # A plain string is iterated by letter, and no letter is an origin.
     for one in origins:
         if not _ORIGIN.fullmatch(one):
             raise InvalidInput(
-                f"origins are a list, each such as https://example.org, without a path; not {one!r:.200}"
+                f"origins must be a list of origins such as https://example.org, without a path; got {one!r:.200}"
             )
     return frozenset(origins)
 
 
 class AnyAddress(Container[str]):
-    """For a server that others may reach: names given, and any address by number.
+    """The hosts of a server that other machines can reach: the given names, and any IP address.
 
-    A name can be made to point here by whoever owns it, which is what the check is against; a number cannot.
+    A name can be pointed at this machine by its owner, which the check is meant to stop; an IP address cannot.
     """
 
     def __init__(self, port: int, names: frozenset[str]) -> None:
@@ -86,8 +88,10 @@ class AnyAddress(Container[str]):
 
 
 class Guard:
-    """Pure ASGI, around everything. ``authenticate`` says who asks; ``hosts`` are the names it answers to, any where a
-    host's own server has looked; ``origins`` are those of other pages that may call it."""
+    """Pure ASGI middleware around everything. ``authenticate`` identifies the client; ``hosts`` are the accepted Host
+    headers, or None where the host's own server checks them; ``origins`` are those of other pages that may call the
+    API.
+    """
 
     def __init__(
         self,
@@ -115,45 +119,45 @@ class Guard:
             if origin in self._origins and len(headers.getlist("origin")) == 1:
                 send = _with_origin(send, origin)
                 if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-                    # A page that is trusted may say who it is by whatever header the host goes by.
+                    # An allowed page may authenticate by any header that the host uses.
                     wanted = headers.get("access-control-request-headers", "authorization, content-type")
                     allowed = {**_PREFLIGHT, "access-control-allow-headers": wanted}
                     await Response(None, 204, allowed)(scope, receive, send)
                     return
-            refusal = self._refuse(scope, headers)
+            refusal = self._check_source(scope, headers)
             try:
-                refusal = refusal or await self._find_out(scope)
+                refusal = refusal or await self._authenticate_request(scope)
             except HTTPException as error:
-                # A host's own word, in its own form.
+                # Raised by the host's own authentication: keep its response.
                 await PlainTextResponse(error.detail, error.status_code, error.headers)(scope, receive, send)
                 return
             except Exception as error:
-                log.exception("who asks could not be found out")
+                log.exception("authenticating a request failed")
                 refusal = InternalError(str(error))
             if refusal is not None:
                 await problem(refusal)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _refuse(self, scope: Scope, headers: Headers) -> ClewError | None:
-        """Whatever comes by a wrong name, or from a page of nobody's."""
+    def _check_source(self, scope: Scope, headers: Headers) -> ClewError | None:
+        """Refuse requests with a wrong Host, or from a page of another server."""
         hosts = [host.lower() for host in headers.getlist("host")]
         if self._hosts is not None and (len(hosts) != 1 or hosts[0] not in self._hosts):
             return ForbiddenHost("this server does not answer to that Host")
         own = {f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")}
         origins = headers.getlist("origin")
         if any(one not in self._origins and one.lower() not in own for one in origins):
-            return ForbiddenHost("calls from pages of other servers are refused")
+            return ForbiddenHost("requests from pages of other servers are refused")
         sites = [site.strip().lower() for site in headers.getlist("sec-fetch-site")]
-        # Following a link to the page itself is not a call.
+        # Following a link to the page itself is allowed.
         if "cross-site" in sites and route_path(scope) != "/" and not any(one in self._origins for one in origins):
-            return ForbiddenHost("calls from pages of other servers are refused")
+            return ForbiddenHost("requests from pages of other servers are refused")
         return None
 
-    async def _find_out(self, scope: Scope) -> ClewError | None:
-        """Note who asks, unless anybody may."""
+    async def _authenticate_request(self, scope: Scope) -> ClewError | None:
+        """Store the identity of the client; refuse it if the route needs one."""
         path = route_path(scope)
-        is_open = path in _OPEN or path.startswith(_ASSETS)
+        is_open = path in _PUBLIC_PATHS or path.startswith(_ASSETS)
         if is_open and scope["method"] in ("GET", "HEAD"):
             return None
         if scope["method"] == "POST" and _DELIVERY.fullmatch(path):
@@ -166,14 +170,14 @@ class Guard:
                 scope[KNOWN]()
             return None
         if self._failures.too_many():
-            return RateLimited("too many requests without a valid token; wait a little")
+            return RateLimited("too many requests without a valid token; try again later")
         if isinstance(self._authenticate, BearerTokens):
-            return Unauthorized("this needs the token: Authorization: Bearer …; `clew url` prints it")
-        return Unauthorized("nobody is logged in here")
+            return Unauthorized("a token is required: Authorization: Bearer …; `clew url` prints it")
+        return Unauthorized("not logged in")
 
 
 def _with_origin(send: Send, origin: str) -> Send:
-    """What a page of that origin may read."""
+    """Add the CORS headers for an allowed origin to the response."""
 
     async def wrapped(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -186,37 +190,37 @@ def _with_origin(send: Send, origin: str) -> Send:
 
 
 class BearerTokens:
-    """By the token of a request: the server's own, whose holder sees all, or an owner's, looked up anew each time."""
+    """Authentication by token: the server's own grants access to everything; owners' tokens are looked up each time."""
 
     def __init__(self, token: str, find_owner: Callable[[str], Owner | None] = lambda _: None) -> None:
         self._token = token.encode()
         self._find_owner = find_owner
 
     def __call__(self, request: HTTPConnection) -> Owner | None:
-        given = request.headers.getlist("authorization")
-        if len(given) != 1:
+        values = request.headers.getlist("authorization")
+        if len(values) != 1:
             return None
-        scheme, _, value = given[0].partition(" ")
+        scheme, _, value = values[0].partition(" ")
         if scheme.lower() != "bearer":
             return None
         if hmac.compare_digest(value.strip().encode("latin-1"), self._token):
             return ADMINISTRATOR
-        found = self._find_owner(value.strip())
-        if found is not None:
-            # A stream outlives the look at its token.
-            request.scope[STILL_GOOD] = lambda: self._is_good(value.strip(), found)
-        return found
+        owner = self._find_owner(value.strip())
+        if owner is not None:
+            # A stream outlives this check of its token.
+            request.scope[STILL_VALID] = lambda: self._still_valid(value.strip(), owner)
+        return owner
 
-    def _is_good(self, token: str, owner: Owner) -> bool:
+    def _still_valid(self, token: str, owner: Owner) -> bool:
         try:
             return self._find_owner(token) == owner
         except ClewError as error:
-            log.error("a stream was ended, for whose it is cannot be found out: %s", error)
+            log.error("closed a stream whose token could not be checked: %s", error)
             return False
 
 
 class Failures:
-    """Counts failed tries in a window. Whoever has the token is never held up by those who have not."""
+    """A counter of failed attempts in a time window. Requests with a valid token are never limited by it."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

@@ -1,7 +1,7 @@
 """Endpoints: the table of operations as routes.
 
-Most operations are answered alike: what was sent is read into the arguments of the facade's method, that is called,
-and what it returns is shown. A front's own handlers answer the others: streams, files, and what is the server's own.
+Most operations are answered alike: the request is read into the arguments of the facade's method, the method is called,
+and its result is returned as JSON. A front's own handlers answer the rest: streams, files, and the server's own state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from clew.actor import ADMIN, acting_as
 from clew.engine import Engine
 from clew.fit import fit
-from clew.fronts.http.answer import answer, answer_messages, encoded, nothing
+from clew.fronts.http.answer import answer, answer_messages, json_response, no_content
 from clew.fronts.http.identity import Engines, route_path
 from clew.fronts.http.kept_answers import KeptAnswers, Place
 from clew.fronts.http.log import about_session
@@ -34,13 +34,13 @@ __all__ = ["Endpoint", "Handler", "Paths", "make_endpoints"]
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Any]]
 _Uploads: TypeAlias = WeakValueDictionary[str | None, asyncio.Lock]
-"""A lock for each owner that sends a file."""
+"""A lock for each owner who uploads a file."""
 _SHOW_SECRET: Final = ("webhooks.add", "webhooks.rotate")
-_FOUND_BY: Final = {"session_id": "get_session", "schedule_id": "schedules.get", "name": "webhooks.get"}
+_LOOKUPS: Final = {"session_id": "get_session", "schedule_id": "schedules.get", "name": "webhooks.get"}
 
 
 class Endpoint(Route):
-    """A path with all of its methods, so that a wrong one is told all that are right."""
+    """A path with all its methods, so that a 405 lists all allowed ones."""
 
     def __init__(self, path: str, operations: Sequence[Operation], handlers: Sequence[Handler]) -> None:
         by_method = {operation.method: handler for operation, handler in zip(operations, handlers, strict=True)}
@@ -56,31 +56,34 @@ class Endpoint(Route):
         async def answered(scope: Scope, receive: Receive, send: Send) -> None:
             await (await dispatch(Request(scope, receive, send)))(scope, receive, send)
 
-        # Without a second net around each request and each piece of its answer: the app has one for all errors.
+        # Bypass Starlette's wrapper, which would add exception handling around each request: the app has one handler
+        # for all.
         self.app = answered
         if self.methods is not None and any(operation.streams is not None for operation in operations):
-            # The answer to a HEAD would have no end.
+            # The response to a HEAD request would never end.
             self.methods.discard("HEAD")
 
 
 class Paths(Router):
-    """The routes, found by how many names a path has and which is its last, so that not every one of them is tried."""
+    """A router that finds candidates by the number of segments and the last segment, instead of trying every route."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        # A redirect would carry the request's own Host back to the client; a path is right or it is not.
+        # A redirect would echo the request's Host header; a path matches exactly or not at all.
         super().__init__(endpoints, redirect_slashes=False)
         self._alike: dict[tuple[int, str], Router] = {}
         for shape in {_shape(endpoint.path) for endpoint in endpoints if not endpoint.path.endswith("}")}:
-            may_be = [one for one in endpoints if _may_be(one.path, shape)]
-            # Where a word has a route of its own, it is no name there.
-            taken = {one.path.rpartition("/")[0] for one in may_be if _shape(one.path) == shape}
-            alike = [one for one in may_be if _shape(one.path) == shape or one.path.rpartition("/")[0] not in taken]
-            self._alike[shape] = Router(alike, redirect_slashes=False)
+            candidates = [one for one in endpoints if _may_match(one.path, shape)]
+            # A fixed last segment with its own route takes precedence over a parameter.
+            fixed = {one.path.rpartition("/")[0] for one in candidates if _shape(one.path) == shape}
+            matching = [
+                one for one in candidates if _shape(one.path) == shape or one.path.rpartition("/")[0] not in fixed
+            ]
+            self._alike[shape] = Router(matching, redirect_slashes=False)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        alike = self._alike.get(_shape(route_path(scope))) if scope["type"] == "http" else None
-        if alike is not None:
-            await alike.app(scope, receive, send)
+        matching = self._alike.get(_shape(route_path(scope))) if scope["type"] == "http" else None
+        if matching is not None:
+            await matching.app(scope, receive, send)
         else:
             await super().app(scope, receive, send)
 
@@ -89,15 +92,17 @@ def _shape(path: str) -> tuple[int, str]:
     return path.count("/"), path.rpartition("/")[2]
 
 
-def _may_be(template: str, shape: tuple[int, str]) -> bool:
-    """Whether a path of this shape can be one of the template's; a name of a ``path`` holds any number of them."""
+def _may_match(template: str, shape: tuple[int, str]) -> bool:
+    """Return whether a path of this shape can match the template; a ``path`` parameter spans any number of segments."""
     slashes, last = _shape(template)
     return ":path}" in template or (slashes == shape[0] and (last == shape[1] or last.endswith("}")))
 
 
-def make_endpoints(engines: Engines, own: Iterable[object]) -> list[Endpoint]:
-    """Every operation, answered by the facade, or by the method of its name of one of the front's ``own`` objects."""
-    handlers = {name: getattr(one, name) for one in own for name in vars(type(one)) if not name.startswith("_")}
+def make_endpoints(engines: Engines, handler_objects: Iterable[object]) -> list[Endpoint]:
+    """Return all operations, answered by the facade, or by the method of that name of one of ``handler_objects``."""
+    handlers = {
+        name: getattr(one, name) for one in handler_objects for name in vars(type(one)) if not name.startswith("_")
+    }
     endpoints: list[Endpoint] = []
     kept, uploads = KeptAnswers(engines.whole), _Uploads()
     for path, group in itertools.groupby(OPERATIONS, key=lambda operation: operation.path):
@@ -106,11 +111,11 @@ def make_endpoints(engines: Engines, own: Iterable[object]) -> list[Endpoint]:
         for operation in operations:
             handler = handlers.pop(operation.name.replace(".", "_"), None)
             if handler is None and operation.served:
-                raise TypeError(f"nobody answers {operation.name}")
+                raise TypeError(f"no handler for {operation.name}")
             answering.append(handler or _call_facade(engines, operation, kept, uploads))
         endpoints.append(Endpoint(path, operations, answering))
     if handlers:
-        raise TypeError(f"the table of operations does not say what {', '.join(handlers)} takes and answers")
+        raise TypeError(f"not in the table of operations: {', '.join(handlers)}")
     return endpoints
 
 
@@ -119,11 +124,11 @@ def _call_facade(engines: Engines, operation: Operation, kept: KeptAnswers, uplo
         with acting_as(engine.owner or ADMIN, "http"):
             called = attrgetter(operation.name)(engine)(**arguments)
             if operation.raw is not None:
-                # Whoever reads the body lets go of it as soon as it is read.
+                # Drop this reference, so that the method can free the body as soon as it is parsed.
                 arguments.pop(operation.raw)
             value = await called
         if operation.answer is None:
-            return nothing()
+            return no_content()
         if operation.answer is r.MessageList:
             response = await answer_messages(value)
         else:
@@ -136,20 +141,20 @@ def _call_facade(engines: Engines, operation: Operation, kept: KeptAnswers, uplo
 
     async def handle(request: Request) -> Any:
         engine = engines.of(request)
-        # What is kept was told to whoever sees all.
+        # Cached responses were made for the administrator.
         place = kept.place(request, operation) if engine is engines.whole else None
-        again = kept.find(place) if place is not None else None
-        if again is not None:
-            return encoded(again)
+        cached = kept.find(place) if place is not None else None
+        if cached is not None:
+            return json_response(cached)
         arguments: dict[str, Any] = {operation.parameter(name): one for name, one in request.path_params.items()}
         if arguments and (operation.found_first or operation.method in ("PATCH", "PUT")):
             name, value = next(iter(arguments.items()))
-            await attrgetter(_FOUND_BY[name])(engine)(value)
+            await attrgetter(_LOOKUPS[name])(engine)(value)
         if operation.query is not None:
             arguments |= read_query(request, operation.query).arguments()
         limit = operation.limit or MAX_BODY
         if operation.raw is not None:
-            # One large body of an owner is held at a time; the next one is read when it is done.
+            # Read one large body per owner at a time; the next waits until it is processed.
             async with uploads.setdefault(engine.owner, asyncio.Lock()):
                 arguments[operation.raw] = await read_bytes(request, limit)
                 return await answer_with(engine, arguments, place)
@@ -162,13 +167,13 @@ def _call_facade(engines: Engines, operation: Operation, kept: KeptAnswers, uplo
 
 
 async def _show(engine: Engine, operation: Operation, arguments: Mapping[str, Any], value: Any) -> Any:
-    """What the facade returned, as the operation answers it."""
+    """Return the facade's result in the shape the operation answers with."""
     kind = operation.answer
     if kind is r.SessionShape:
         return r.show_session(value, await engine.get_status(value.id))
     if kind is r.SessionPage:
-        looked_at = None if value.unsettled is None else value.unsettled | (value.failed or frozenset())
-        statuses = await engine.statuses((one.id for one in value.sessions), unsettled=looked_at)
+        checked = None if value.unsettled is None else value.unsettled | (value.failed or frozenset())
+        statuses = await engine.statuses((one.id for one in value.sessions), unsettled=checked)
         return r.SessionPage([r.show_session(one, statuses[one.id]) for one in value.sessions], value.next_cursor)
     if kind is r.QueueShape:
         status = await engine.get_status(arguments["session_id"])

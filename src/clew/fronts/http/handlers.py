@@ -1,4 +1,4 @@
-"""What HTTP answers in its own way: streams of events, files, deliveries, and what the server says about itself."""
+"""Operations that HTTP answers in its own way: event streams, files, deliveries, and the server's own state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.dispatch.router import Duplicate
 from clew.dispatch.webhooks import MAX_DELIVERY, Challenge
 from clew.engine import Engine
 from clew.errors import Conflict, SignatureInvalid, StoreError
-from clew.fronts.http.answer import HEADERS, InPieces, answer
+from clew.fronts.http.answer import HEADERS, PiecewiseResponse, answer
 from clew.fronts.http.auth import Failures
 from clew.fronts.http.identity import Engines
 from clew.fronts.http.openapi import make_document
@@ -34,15 +34,15 @@ from clew.transcript.session import Session
 __all__ = ["MAX_EVENT", "Handlers"]
 
 MAX_EVENT: Final = 256 * 1024
-_SHORT: Final = 4 * 1024
-# Bytes of a user or a tool under our own address: never a page, never a script.
+_MAX_SHORT_VALUE_BYTES: Final = 4 * 1024
+# Bytes from a user or a tool under our own origin: never rendered as a page, never run.
 _INERT: Final = {"content-security-policy": "default-src 'none'; sandbox", "x-content-type-options": "nosniff"}
-_DELIVERED: Final[dict[type, int]] = {Challenge: 200, Duplicate: 208}
-_FOR_GOOD: Final = "private, max-age=31536000, immutable"
+_DELIVERY_STATUS: Final[dict[type, int]] = {Challenge: 200, Duplicate: 208}
+_IMMUTABLE: Final = "private, max-age=31536000, immutable"
 
 
 class Handlers:
-    """One method for each operation, by its name."""
+    """The handlers, one method for each operation, by its name."""
 
     def __init__(
         self,
@@ -56,26 +56,26 @@ class Handlers:
         self._engine = engines.whole
         self._streams = streams
         self._workspace_root = workspace_root
-        self._filling: asyncio.Task[list[Session]] | None = None
-        self._unsigned = Failures(time.monotonic)
+        self._examples_task: asyncio.Task[list[Session]] | None = None
+        self._unsigned_deliveries = Failures(time.monotonic)
 
-    # The server about itself
+    # The server's own state
 
     async def health(self, _: Request) -> Any:
-        # Asked without a token: the kind of store, not where it lies.
+        # Answered without a token: report the kind of store, not its location.
         return answer(Health(__version__, self._engine.store.url.partition(":")[0], self._login))
 
     async def ready(self, request: Request) -> Any:
         try:
             await self._engine.check_ready()
         except StoreError as error:
-            # Also for a full disk: a load balancer looks for a 503.
+            # Also for a full disk: load balancers expect a 503.
             return problem(error, status=503)
         return await self.health(request)
 
     async def metrics(self, request: Request) -> Any:
         media = "text/plain; version=0.0.4; charset=utf-8"
-        return InPieces(self._engines.of(request).figures().encode(), 200, {**HEADERS, "content-type": media})
+        return PiecewiseResponse(self._engines.of(request).figures().encode(), 200, {**HEADERS, "content-type": media})
 
     async def server(self, request: Request) -> Any:
         store, root, owner = self._engine.store, self._workspace_root, self._engines.owner_of(request)
@@ -98,42 +98,46 @@ class Handlers:
         return answer(make_document())
 
     async def examples(self, request: Request) -> Any:
-        """What ``clew demo`` does, made for whoever asks first; who asks meanwhile waits for the same ones."""
+        """Create the sample sessions, as ``clew demo`` does; concurrent requests share one run."""
         await read_body(request, Nothing, optional=True)
         if self._workspace_root is None:
-            raise Conflict("the folder this server was started in is gone, and the samples need one to work in")
+            raise Conflict(
+                "the folder this server was started in is gone, and the sample sessions need it as their workspace"
+            )
         if self._engines.owner_of(request) is not None:
-            raise Conflict("the samples work in the folder this server was started in; its administrator can make them")
-        if self._filling is None:
-            self._filling = asyncio.get_running_loop().create_task(fill(self._engine, self._workspace_root))
-            self._filling.add_done_callback(self._filled)
-        # Whoever leaves does not take the samples away from the others.
-        made = await asyncio.shield(self._filling)
+            raise Conflict(
+                "only the administrator can create the sample sessions: they use the folder this server was started in"
+            )
+        if self._examples_task is None:
+            self._examples_task = asyncio.get_running_loop().create_task(fill(self._engine, self._workspace_root))
+            self._examples_task.add_done_callback(self._on_examples_done)
+        # A disconnecting client must not cancel the run for the others.
+        made = await asyncio.shield(self._examples_task)
         return answer(SessionList([show_session(one, await self._engine.get_status(one.id)) for one in made]))
 
-    def _filled(self, task: asyncio.Task[list[Session]]) -> None:
-        self._filling = None
+    def _on_examples_done(self, task: asyncio.Task[list[Session]]) -> None:
+        self._examples_task = None
         if not task.cancelled():
-            # Looked at here, for when nobody waits any more.
+            # Mark the exception as retrieved, for when no request waits any more.
             task.exception()
 
     # Files
 
     async def blob(self, request: Request) -> Any:
         blob = await self._engines.of(request).blob(request.path_params["sha256"])
-        headers = {"cache-control": _FOR_GOOD, "content-disposition": "attachment", **_INERT}
-        return InPieces(blob.data, 200, headers, media_type=blob.media_type)
+        headers = {"cache-control": _IMMUTABLE, "content-disposition": "attachment", **_INERT}
+        return PiecewiseResponse(blob.data, 200, headers, media_type=blob.media_type)
 
     async def export(self, request: Request) -> Any:
         engine = self._engines.of(request)
         session = await engine.get_session(request.path_params["id"])
         wanted = read_query(request, ExportQuery)
         data = await engine.export(session.id, wanted.format, redact=wanted.redact, hidden=wanted.hidden)
-        form = FORMATS[wanted.format]
-        named = {"content-disposition": f'attachment; filename="{session.id}{form.suffix}"'}
-        return InPieces(data, 200, {**HEADERS, **_INERT, **named}, media_type=form.media_type)
+        export_format = FORMATS[wanted.format]
+        disposition = {"content-disposition": f'attachment; filename="{session.id}{export_format.suffix}"'}
+        return PiecewiseResponse(data, 200, {**HEADERS, **_INERT, **disposition}, media_type=export_format.media_type)
 
-    # Streams: there is no replay, who comes late asks for the state
+    # Streams start with the current state or event; nothing earlier is sent
 
     async def get_status(self, request: Request) -> Any:
         engine, session_id = self._engines.of(request), request.path_params["id"]
@@ -152,34 +156,38 @@ class Handlers:
 
     async def _event_frames(self, engine: Engine) -> AsyncGenerator[bytes, None]:
         async with closing(engine.subscribe()) as events:
-            coming = asyncio.ensure_future(anext(events))
+            next_event = asyncio.ensure_future(anext(events))
             try:
-                # Listening comes before the greeting: what a client does after it must not be missed.
+                # Subscribe before the greeting: events after it must not be missed.
                 await asyncio.sleep(0)
                 yield frame({"type": "hello", "version": __version__})
                 while True:
-                    event = await coming
-                    coming = asyncio.ensure_future(anext(events))
-                    whole = frame({"type": event.type, **event.data})
-                    if len(whole) > MAX_EVENT:
-                        # Of one that is too large, what is short in it, and that something is missing.
+                    event = await next_event
+                    next_event = asyncio.ensure_future(anext(events))
+                    data = frame({"type": event.type, **event.data})
+                    if len(data) > MAX_EVENT:
+                        # Reduce an event that is too large to its short values, and mark it as cut.
                         values = event.data.items()
-                        short = {name: value for name, value in values if len(msgspec.json.encode(value)) <= _SHORT}
-                        whole = frame({"type": event.type, **short, "cut": True})
-                    yield whole
+                        short_values = {
+                            name: value
+                            for name, value in values
+                            if len(msgspec.json.encode(value)) <= _MAX_SHORT_VALUE_BYTES
+                        }
+                        data = frame({"type": event.type, **short_values, "cut": True})
+                    yield data
             finally:
-                coming.cancel()
-                await asyncio.gather(coming, return_exceptions=True)
+                next_event.cancel()
+                await asyncio.gather(next_event, return_exceptions=True)
 
-    # Deliveries: no token, but a signature
+    # Webhook deliveries are signed and need no token
 
     async def webhooks_deliver(self, request: Request) -> Any:
         body = await read_bytes(request, MAX_DELIVERY)
         headers = list(request.headers.items())
         try:
-            taken = await self._engine.webhooks.deliver(request.path_params["name"], body, headers)
-            return answer(taken, _DELIVERED.get(type(taken), 202))
+            receipt = await self._engine.webhooks.deliver(request.path_params["name"], body, headers)
+            return answer(receipt, _DELIVERY_STATUS.get(type(receipt), 202))
         except SignatureInvalid:
-            if self._unsigned.too_many():
-                raise RateLimited("too many deliveries that are not signed; wait a little") from None
+            if self._unsigned_deliveries.too_many():
+                raise RateLimited("too many deliveries without a valid signature; try again later") from None
             raise

@@ -1,4 +1,4 @@
-"""Who asks: an owner, or whoever sees all there is. A request carries it from the guard to the engine that answers."""
+"""The identity of the client: an owner, or the administrator. The guard stores it in the request for later lookup."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from clew.engine import Engine
 __all__ = ["ADMINISTRATOR", "IDENTITY", "Authenticate", "Engines", "Owner", "identify", "route_path"]
 
 IDENTITY: Final = "clew.identity"
-"""In the scope of a request: who asks. The guard says so, nobody else."""
-_MOST_KEPT: Final = 1_000
+"""Scope key: the owner of the request. Set only by the guard."""
+_MAX_CACHED_ENGINES: Final = 1_000
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """An owner of sessions, and the folders that these may work in, or below."""
+    """An owner of sessions, and the folders at or below which their sessions may work."""
 
     name: str
     roots: tuple[str, ...] = ()
 
 
 ADMINISTRATOR: Final = Owner("")
-"""Whoever has the server's own token. No owner has an empty name."""
+"""The holder of the server's own token. No owner has an empty name."""
 
 Authenticate: TypeAlias = Callable[[HTTPConnection], "Owner | str | Awaitable[Owner | str | None] | None"]
-"""A host's own way to know who asks: the owner, or None for nobody."""
+"""A host's own authentication: returns the owner, or None to reject the request."""
 
 
 async def identify(authenticate: Authenticate, scope: Scope) -> Owner | None:
-    """Who asks. Raises what the host's own raises, and ``TypeError`` for what is neither an owner nor nobody."""
-    found = authenticate(HTTPConnection(scope))
-    owner = await found if inspect.isawaitable(found) else found
+    """Return the owner of a request. Raises what ``authenticate`` raises, and ``TypeError`` for an invalid result."""
+    result = authenticate(HTTPConnection(scope))
+    owner = await result if inspect.isawaitable(result) else result
     if owner is None or owner is ADMINISTRATOR:
         return owner
-    named: object = Owner(owner) if isinstance(owner, str) else owner
-    if isinstance(named, Owner) and named.name:
-        return Owner(named.name, tuple(named.roots))
-    raise TypeError(f"authenticate gave {owner!r:.200}: give the name of an owner, an Owner, or None for nobody")
+    converted: object = Owner(owner) if isinstance(owner, str) else owner
+    if isinstance(converted, Owner) and converted.name:
+        return Owner(converted.name, tuple(converted.roots))
+    raise TypeError(f"authenticate returned {owner!r:.200}; return an owner's name, an Owner, or None to reject")
 
 
 def route_path(scope: Scope) -> str:
-    """The path below where the app is mounted."""
+    """Return the path below the app's mount point."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
-    below = path.removeprefix(root)
-    return below if root and path.startswith(root) and below[:1] in ("", "/") else path
+    rest = path.removeprefix(root)
+    return rest if root and path.startswith(root) and rest[:1] in ("", "/") else path
 
 
 class Engines:
-    """The engine that answers a request: the whole one, or that of its owner. Few are kept, each is cheap to make."""
+    """The engine for a request: unscoped, or scoped to its owner. A bounded number of engines is cached."""
 
     def __init__(self, whole: Engine) -> None:
         self.whole = whole
@@ -65,13 +65,13 @@ class Engines:
         if owner is None:
             return self.whole
         if owner not in self._scoped:
-            if len(self._scoped) >= _MOST_KEPT:
+            if len(self._scoped) >= _MAX_CACHED_ENGINES:
                 del self._scoped[next(iter(self._scoped))]
             self._scoped[owner] = self.whole.scoped(owner.name, roots=owner.roots)
         return self._scoped[owner]
 
     def owner_of(self, request: Request) -> Owner | None:
-        """None for whoever sees all; routes that anybody may ask for see nothing of a session."""
+        """Return the owner of a request; None for the administrator and on public routes, which read no session."""
         owner: Owner = request.scope.get(IDENTITY, ADMINISTRATOR)
-        # By identity: whatever a host calls an owner, it is none of its own making.
+        # Compare by identity: no owner from a host can pose as the administrator.
         return None if owner is ADMINISTRATOR else owner

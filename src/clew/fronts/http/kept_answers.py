@@ -1,7 +1,7 @@
-"""Answers kept as they were sent, for as long as the store says that nothing they tell has changed.
+"""A cache of encoded responses, valid for as long as the store reports no relevant change.
 
-Whoever looks at a page of messages, or at the list, asks for the same again and again. Bounded by bytes: the answer
-that was used longest ago goes first. What is running now is no matter of the store's, so it is held against each list.
+Clients that watch a page of messages, or the list, request it again and again. Bounded by bytes: the least recently
+used entry is evicted first. Running state is not in the store, so it is compared for each list.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_ONE: Final = 1 << 20
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What an answer is kept under, and the version of what it tells, taken before that is read."""
+    """The key of a response, and the version of its data, read before the data."""
 
     session_id: str | None
     query: bytes
@@ -38,7 +38,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class KeptAnswers:
-    """Those of one server."""
+    """The cache of one server."""
 
     def __init__(self, engine: Engine, most_bytes: int = MOST_BYTES) -> None:
         self._engine = engine
@@ -47,15 +47,15 @@ class KeptAnswers:
         self.bytes = 0
 
     def place(self, request: Request, operation: Operation) -> Place | None:
-        """Where the answer to a request belongs; None when it is none that is kept, or nobody knows what is stored."""
+        """Return the cache key of a request; None if its response is not cached or the store reports no version."""
         query = request.scope["query_string"]
         if operation.name == "messages":
             session_id = request.path_params["id"]
             if not is_session_id(session_id):
-                # An alias: which session it means the store says.
+                # Only the store can resolve an alias.
                 return None
         elif operation.name == "list_sessions" and "workspace" not in request.query_params:
-            # By which names a folder can be reached, the disk says.
+            # Only the file system knows all paths of a folder.
             session_id = None
         else:
             return None
@@ -71,11 +71,11 @@ class KeptAnswers:
         return kept.body
 
     def keep(self, place: Place, value: Any, body: bytes) -> None:
-        """Keep the answer to what the facade said."""
+        """Store the response to the facade's result."""
         listed: tuple[str, ...] = ()
         if place.session_id is None:
             if value.unsettled is None or value.unsettled:
-                # What is open is shown by more than its row.
+                # Unsettled sessions show more than their rows.
                 return
             listed = tuple(session.id for session in value.sessions)
         self._drop((place.session_id, place.query))

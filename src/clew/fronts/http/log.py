@@ -1,8 +1,8 @@
-"""The log: one line per request at its end, one when a run begins or ends, and whatever else was logged meanwhile.
+"""The server log: one line per request at its end, one when a run begins or ends, and all other log records.
 
-A line made while a request is answered, also one from a run that the request began, carries the request's id and its
-session. Secrets are known by value and never written. What a client chose stands in a line only as the path of a
-route, an id of the right form, or escaped: nobody can write lines of their own.
+A line logged during a request, or by a run that the request started, carries the request's id and its session. Secrets
+are known by value and never written. Client input appears only as the path of a route, as a valid id, or escaped, so
+that no client can forge log lines.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ runs = logging.getLogger("clew.runs")
 LogForm = Literal["text", "json"]
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _WINDOW_S: Final = 10.0
-_MAX_STRANGE: Final = 300
-_MOST_BYTES: Final = 1024 * 1024
-"""How long a log file grows before it makes way; the one before it is kept beside it."""
-_about: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("about")
+_MAX_UNAUTHENTICATED: Final = 300
+_MAX_FILE_BYTES: Final = 1024 * 1024
+"""Size at which the log file is rotated; one previous file is retained."""
+_context: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("about")
 
 
 def about_session(request: Request, session_id: str) -> None:
-    """From here on this request, and what it starts, is about a session."""
+    """Associate this request, and runs it starts, with a session."""
     if _ID.fullmatch(session_id):
-        # A value of its own for whoever comes after: runs outlive the request that began them.
-        _about.set({**_about.get({}), "session": session_id})
+        # A new dict, because runs outlive the request that started them.
+        _context.set({**_context.get({}), "session": session_id})
         request.scope["clew.session"] = session_id
 
 
 class RequestLog:
-    """Gives every request an id, and writes a line when its answer is over."""
+    """Middleware that gives every request an id, and logs it when its response has ended."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -75,61 +75,61 @@ class RequestLog:
                 message = {**message, "headers": [*message["headers"], (b"x-request-id", request_id.encode())]}
             await send(message)
 
-        began = time.perf_counter()
-        token = _about.set({"request": request_id})
+        started = time.perf_counter()
+        token = _context.set({"request": request_id})
         try:
             await self._app(scope, receive, named)
         finally:
-            _about.reset(token)
-            self._tell(scope, request_id, status, (time.perf_counter() - began) * 1000)
+            _context.reset(token)
+            self._log_request(scope, request_id, status, (time.perf_counter() - started) * 1000)
 
-    def _tell(self, scope: Scope, request_id: str, status: int, ms: float) -> None:
+    def _log_request(self, scope: Scope, request_id: str, status: int, ms: float) -> None:
         route = scope.get("route")
         fields: dict[str, Any] = {
             "request": request_id,
             "method": scope["method"] if scope["method"].isalpha() else "?",
-            # The path itself may hold anything, a secret too.
+            # The raw path may contain anything, including a secret.
             "path": getattr(route, "path", "-"),
             "status": status,
             "ms": round(ms, 1),
         }
         if "clew.session" in scope:
             fields["session"] = scope["clew.session"]
-        if scope.get(STRANGER) is not False and not self._may_say():
+        if scope.get(STRANGER) is not False and not self._may_log():
             return
         log.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra={"fields": fields})
 
-    def _may_say(self) -> bool:
-        """Anybody can ask without a token, and as often as they like: the log has an end to what it says of them."""
+    def _may_log(self) -> bool:
+        """Limit the lines for unauthenticated requests, which anyone can send."""
         now = time.monotonic()
         if now - self._since > _WINDOW_S:
-            if self._count > _MAX_STRANGE:
-                log.warning("%d requests without a token are not in this log", self._count - _MAX_STRANGE)
+            if self._count > _MAX_UNAUTHENTICATED:
+                log.warning("%d requests without a token were not logged", self._count - _MAX_UNAUTHENTICATED)
             self._since, self._count = now, 0
         self._count += 1
-        return self._count <= _MAX_STRANGE
+        return self._count <= _MAX_UNAUTHENTICATED
 
 
 async def log_runs(engine: Engine) -> None:
-    """A line when a run begins and when it ends, with the session and the turn, until cancelled."""
+    """Log the start and the end of each run, with its session and turn, until cancelled."""
     while True:
         try:
             async with closing(engine.subscribe()) as events:
                 async for event in events:
                     if event.type in ("turn_started", "turn_finished"):
-                        told = {"session": event.data.get("session_id"), "turn": event.data.get("turn_id")}
-                        # The sentence of an error may hold what a provider or a tool said; the code says enough.
+                        all_fields = {"session": event.data.get("session_id"), "turn": event.data.get("turn_id")}
+                        # The message of an error may quote a provider or a tool; the code is enough.
                         error = (event.data.get("error") or {}).get("code")
-                        told |= {"reason": event.data.get("reason"), "error": error}
-                        fields = {name: value for name, value in told.items() if value is not None}
+                        all_fields |= {"reason": event.data.get("reason"), "error": error}
+                        fields = {name: value for name, value in all_fields.items() if value is not None}
                         runs.info(event.type, extra={"fields": fields})
             return
         except ViewerLagged:
-            runs.warning("some runs are not in this log: too much happened at once")
+            runs.warning("some runs were not logged: too many events")
 
 
 def set_up(form: LogForm, hidden: Iterable[str]) -> None:
-    """Log to stderr. ``hidden`` values are replaced wherever they turn up."""
+    """Log to stderr. ``hidden`` values are replaced wherever they occur."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(form, hidden))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
@@ -138,24 +138,24 @@ def set_up(form: LogForm, hidden: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def logging_to(path: Path, hidden: Iterable[str]) -> Iterator[None]:
-    """Log to a file, and nowhere else: whoever has the terminal would find it written over."""
+    """Log to a file only: output to stderr would overwrite the terminal's contents."""
     handler = _FileHandler(path)
     handler.setFormatter(_Formatter("text", hidden))
     loggers = [logging.getLogger(name) for name in ("clew", "clew.http", "uvicorn")]
-    told = [logger.propagate for logger in loggers]
+    propagated = [logger.propagate for logger in loggers]
     for logger in loggers:
         logger.addHandler(handler)
         logger.propagate = False
     try:
         yield
     finally:
-        for logger, before in zip(loggers, told, strict=True):
+        for logger, before in zip(loggers, propagated, strict=True):
             logger.removeHandler(handler)
             logger.propagate = before
 
 
 class _FileHandler(logging.Handler):
-    """Each line is appended by itself: several processes may have the same file, and most never write a line."""
+    """A handler that appends each line separately: several processes may share the file, and most write no line."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -163,13 +163,13 @@ class _FileHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record).encode(errors="backslashreplace") + b"\n"
-        # Where nothing can be written there is nowhere to say so, either.
+        # If the file cannot be written, there is nowhere to report that either.
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self._path.exists() and self._path.stat().st_size > _MOST_BYTES:
+            if self._path.exists() and self._path.stat().st_size > _MAX_FILE_BYTES:
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-            how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(self._path, how, 0o600), "ab") as file:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
                 file.write(line)
 
 
@@ -178,21 +178,21 @@ class _Formatter(logging.Formatter):
         super().__init__()
         self._form = form
         plain = set(hidden)
-        # Inside a JSON string a quote or a backslash is written differently.
+        # Quotes and backslashes are escaped inside JSON strings.
         self._hidden = sorted(plain | {json.dumps(value)[1:-1] for value in plain}, key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {**_about.get({}), **getattr(record, "fields", {})}
+        fields = {**_context.get({}), **getattr(record, "fields", {})}
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] is not None else ""
         if self._form == "json":
-            said = {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
-            line = json.dumps({**said, **fields, **({"trace": trace} if trace else {})}, default=str)
+            entry = {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+            line = json.dumps({**entry, **fields, **({"trace": trace} if trace else {})}, default=str)
         else:
-            told = "".join(f" {name}={escape_unseen(str(value))}" for name, value in fields.items())
-            # What belongs to a line above is indented, so that no text can pass for a line of the log.
-            below = "".join(f"\n    {escape_unseen(one)}" for one in trace.splitlines())
-            line = f"{at} {record.levelname} {record.name}: {escape_unseen(record.getMessage())}{told}{below}"
+            details = "".join(f" {name}={escape_unseen(str(value))}" for name, value in fields.items())
+            # Indent traces, so that no text can pass for a log line.
+            indented = "".join(f"\n    {escape_unseen(one)}" for one in trace.splitlines())
+            line = f"{at} {record.levelname} {record.name}: {escape_unseen(record.getMessage())}{details}{indented}"
         for value in self._hidden:
             line = line.replace(value, "[hidden]")
         return line

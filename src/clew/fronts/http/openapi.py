@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: made from the table of operations and the types they read and answer."""
+"""The OpenAPI 3.1 document, generated from the table of operations and their types."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from clew.fronts.operations.results import Part, Problem
 __all__ = ["make_document"]
 
 _REF: Final = "#/components/schemas/{name}"
-# These hold more than is said of all of their kind; a client may look at the rest.
-_OPEN: Final = ("Chunk", "EventFrame", "Part", "Problem")
+# Schemas with fields beyond those listed, which a client may use.
+_OPEN_SCHEMAS: Final = ("Chunk", "EventFrame", "Part", "Problem")
 _HEADERS: Final = {"x-request-id": {"$ref": "#/components/headers/RequestId"}}
-_WORDS: Final = tomllib.loads(resources.files(__package__).joinpath("openapi.toml").read_text(encoding="utf-8"))
+_TEXTS: Final = tomllib.loads(resources.files(__package__).joinpath("openapi.toml").read_text(encoding="utf-8"))
 
 
 @functools.cache
 def make_document() -> dict[str, Any]:
-    """The document, for a store whose session ids have this form."""
+    """Return the document."""
     types: list[Any] = [Problem, Part]
     for operation in OPERATIONS:
         types += [kind for kind in (*operation.answers.values(), operation.body, operation.streams) if kind is not None]
-    # Types may be unions, which are equal and not the same.
+    # Types may be unions, which are equal without being identical.
     types = list(dict.fromkeys(types))
-    made, components = msgspec.json.schema_components(types, ref_template=_REF)
-    schemas: Mapping[Any, dict[str, Any]] = dict(zip(types, made, strict=True))
+    generated, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schemas: Mapping[Any, dict[str, Any]] = dict(zip(types, generated, strict=True))
     for name, component in components.items():
-        # Parts pass through as they are; what can be said of all of them is that they have a type.
+        # Parts are passed through unchanged; all they share is a type.
         parts = component.get("properties", {}).get("parts", {})
-        for one in (parts, *parts.get("anyOf", ())):
-            if "items" in one:
-                one["items"] = {"$ref": _REF.format(name="Part")}
-        if name in _OPEN:
+        for branch in (parts, *parts.get("anyOf", ())):
+            if "items" in branch:
+                branch["items"] = {"$ref": _REF.format(name="Part")}
+        if name in _OPEN_SCHEMAS:
             component["additionalProperties"] = True
         for field, schema in component.get("properties", {}).items():
             _add_pattern(schema, name, field)
@@ -53,13 +53,13 @@ def make_document() -> dict[str, Any]:
     refused = {"headers": _HEADERS, "content": {"application/problem+json": {"schema": schemas[Problem]}}}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "clew", "version": __version__, "description": _WORDS["description"]},
+        "info": {"title": "clew", "version": __version__, "description": _TEXTS["description"]},
         "servers": [{"url": "/"}],
         "security": [{"token": []}],
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {status: {"description": text, **refused} for status, text in _WORDS["refusals"].items()},
+            "responses": {status: {"description": text, **refused} for status, text in _TEXTS["refusals"].items()},
             "headers": {"RequestId": {"description": "Names this request in the log.", "schema": {"type": "string"}}},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
@@ -87,7 +87,7 @@ def _describe(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> di
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = []
     for name in re.findall(r"{(\w+)}", operation.path):
-        schema = {"type": "string", **_WORDS["ids"][operation.parameter(name)]}
+        schema = {"type": "string", **_TEXTS["ids"][operation.parameter(name)]}
         described = {"description": schema.pop("description")} if "description" in schema else {}
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema, **described})
     if operation.query is not None:
@@ -101,18 +101,18 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _add_pattern(schema: dict[str, Any], owner: str, field: str) -> None:
-    """Add the pattern of a field that is an id or a cursor; ``owner`` is the schema that has the field."""
-    fields = _WORDS["fields"]
-    named = fields.get(f"{owner}.{field}", fields.get(field))
-    if not named:
+    """Add the pattern of a field that is an id or a cursor; ``owner`` is the schema of the field."""
+    fields = _TEXTS["fields"]
+    pattern = fields.get(f"{owner}.{field}", fields.get(field))
+    if not pattern:
         return
-    for one in (schema, *schema.get("anyOf", ())):
-        if one.get("type") == "string":
-            one["pattern"] = _WORDS["patterns"][named]
+    for branch in (schema, *schema.get("anyOf", ())):
+        if branch.get("type") == "string":
+            branch["pattern"] = _TEXTS["patterns"][pattern]
 
 
 def _refusals(operation: Operation) -> list[str]:
-    """The statuses of its problems: those of its kind, and its own."""
+    """Return the statuses of an operation's problems: those common to its kind, and its own."""
     refusals = {403, *operation.refusals, *(() if operation.open else (401, 429))}
     if "{" in operation.path:
         refusals |= {400, 404}

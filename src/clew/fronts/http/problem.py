@@ -1,8 +1,8 @@
-"""Problems: how an error leaves over HTTP.
+"""Problem documents: the HTTP form of errors.
 
 Every refusal is ``application/problem+json`` with a stable ``code``, one sentence in ``detail`` and the ids it is
-about. The table says which status a kind of error has; the nearest class in it decides. What nobody foresaw is a
-500 with a sentence that gives nothing away: the log has the rest.
+about. The table maps error classes to statuses; the nearest base class decides. Unexpected errors become a 500 with a
+generic sentence: the details are in the log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger("clew.http")
 
 
 class BadRequest(e.Invalid):
-    """The request cannot be read at all: not JSON, or not an object."""
+    """The request cannot be parsed: not JSON, or not an object."""
 
 
 class BodyTooLarge(e.Invalid):
@@ -50,13 +50,13 @@ class BodyTooLarge(e.Invalid):
 
 
 class BodyTooSlow(e.Invalid):
-    """A body that was not there in time, or that had to make room for others."""
+    """A body that was not complete in time, or was dropped to make room for others."""
 
     code = "body_too_slow"
 
 
 class ServerBusy(e.ClewError):
-    """Nothing is wrong with the request; there is no room for it now."""
+    """The request is valid, but there is no capacity for it now."""
 
     code = "server_busy"
 
@@ -66,7 +66,7 @@ class Unauthorized(e.ClewError):
 
 
 class ForbiddenHost(e.ClewError):
-    """The request came through a name or from a page that is not this server's own."""
+    """The request came under a Host, or from a page, that this server does not accept."""
 
     code = "forbidden_host"
 
@@ -76,7 +76,7 @@ class RateLimited(e.ClewError):
 
 
 class _Missing(e.NotFound):
-    """A path nobody serves."""
+    """No route matches the path."""
 
 
 class _WrongMethod(e.Invalid):
@@ -100,10 +100,10 @@ _STATUS: Final[dict[type[e.ClewError], int]] = {
     e.PermissionDenied: 403,
     e.SignatureInvalid: 401,
     HookRefused: 422,
-    # A model that has no key or a prompt that fits no window is found out before anything runs: the request is wrong.
+    # A missing key or a prompt that is too large is detected before anything runs: the request is wrong.
     e.RunError: 422,
     e.CompactionError: 422,
-    # Nothing is wrong with the request: the layer that keeps the files could not do it.
+    # The request is valid: the snapshot layer failed.
     e.SnapshotFailed: 503,
     e.StoreError: 503,
     e.NotSupported: 422,
@@ -117,18 +117,18 @@ SERVERS_LOG: Final = "the server's log"
 
 
 def status_of(error: e.ClewError) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status of an error."""
     return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
 
 
 def problem(error: e.ClewError, log_name: str = SERVERS_LOG, status: int | None = None) -> Response:
-    """The problem document of an error. ``log_name`` is where to look for what nobody foresaw."""
+    """Return the problem document of an error. ``log_name`` is the log that an unexpected error refers to."""
     status = status or status_of(error)
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": _unforeseen(log_name) if isinstance(error, e.InternalError) else str(error),
+        "detail": _internal_detail(log_name) if isinstance(error, e.InternalError) else str(error),
         "code": error.code,
     }
     body |= {name: value for name, value in error.ids.items() if name not in _RESERVED}
@@ -138,19 +138,19 @@ def problem(error: e.ClewError, log_name: str = SERVERS_LOG, status: int | None 
     if isinstance(error, ServerBusy | e.ReplicaAway):
         headers["retry-after"] = "1"
     if isinstance(error, BodyTooLarge | BodyTooSlow | ServerBusy):
-        # The rest of the body is not going to be read.
+        # The rest of the body will not be read.
         headers["connection"] = "close"
-    # A sentence may quote what was refused for being no proper text.
+    # The message may quote invalid text that was refused.
     content = msgspec.json.encode(clean_value(body)[0])
     return Response(content, status, headers, media_type="application/problem+json")
 
 
-def _unforeseen(log_name: str) -> str:
-    return f"something went wrong inside clew; {log_name} has more"
+def _internal_detail(log_name: str) -> str:
+    return f"internal error; see {log_name} for details"
 
 
 def raw_problem(error: e.ClewError, *headers: tuple[bytes, bytes]) -> bytes:
-    """The same as bytes for a connection on which nothing has been understood yet."""
+    """Return the problem as raw response bytes, for a connection without a parsed request."""
     answer = problem(error)
     first = f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()
     lines = [first, *(b"%b: %b" % header for header in (*answer.raw_headers, *headers))]
@@ -158,7 +158,7 @@ def raw_problem(error: e.ClewError, *headers: tuple[bytes, bytes]) -> bytes:
 
 
 def _log_of(request: Request) -> str:
-    # A host's own app, which has these handlers too, says nothing of a log.
+    # A host's own app that uses these handlers has no log name.
     return getattr(request.app.state, "log_name", SERVERS_LOG)
 
 
@@ -168,14 +168,14 @@ async def _on_error(request: Request, error: Exception) -> Response:
             log.error("a request failed: %s", error, exc_info=error)
         return problem(error, _log_of(request))
     if isinstance(error, ClientDisconnect):
-        # Half a body is none. Nobody hears this; the log has it.
-        return problem(BadRequest("the body broke off"))
+        # The client is gone and reads no response; this is for the log.
+        return problem(BadRequest("the body was cut off"))
     if not isinstance(error, HTTPException):
-        return problem(e.InternalError("unforeseen"), _log_of(request))
-    # What the router itself refuses.
+        return problem(e.InternalError("unexpected"), _log_of(request))
+    # Raised by the router.
     if error.status_code != 405:
-        return problem(_Missing("there is nothing at this path"))
-    answer = problem(_WrongMethod(f"{request.method} is not for this path"))
+        return problem(_Missing("nothing exists at this path"))
+    answer = problem(_WrongMethod(f"{request.method} is not allowed for this path"))
     answer.headers["allow"] = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
     return answer
 
@@ -186,23 +186,23 @@ HANDLERS: Final[Mapping[Any, ExceptionHandler]] = dict.fromkeys(
 
 
 class Shield:
-    """The outermost wall: what got past everything else is logged once and never reaches the server."""
+    """The outermost middleware: errors that nothing else handled are logged once and never reach the server."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = False
+        disconnected = False
 
-        async def watched() -> Message:
-            nonlocal gone
+        async def receive_tracked() -> Message:
+            nonlocal disconnected
             message = await receive()
-            gone = gone or message["type"] == "http.disconnect"
+            disconnected = disconnected or message["type"] == "http.disconnect"
             return message
 
         try:
-            await self._app(scope, watched, send)
+            await self._app(scope, receive_tracked, send)
         except Exception:
-            # A client that leaves in the middle of its own request is nobody's failure.
-            if not gone:
-                log.exception("a request failed in an unforeseen way")
+            # A disconnecting client is not an error.
+            if not disconnected:
+                log.exception("a request failed unexpectedly")

@@ -1,9 +1,9 @@
-"""The wire: uvicorn's HTTP/1.1, with an end to how large and how late a request may be.
+"""The wire protocol: uvicorn's HTTP/1.1, with limits on the size and the duration of requests.
 
-Nobody has shown a token yet when a head comes in, so what it may cost is bounded before anything is looked at. A
-connection that waits for its next request, that goes on sending a body after its answer, or that takes nothing of an
-answer without ever having shown a token, is not waited for either. Bodies have limits of their own, in
-:mod:`clew.fronts.http.request_body`. What is no HTTP at all is answered as every other mistake is, with a problem.
+A request head arrives before any token, so its size and duration are limited before it is parsed. A connection is also
+closed when it stays idle, keeps sending a body after its response, or never reads its response without having sent a
+valid token. Bodies have their own limits, in :mod:`clew.fronts.http.request_body`. Malformed HTTP is answered with a
+problem document, like every other error.
 """
 
 from __future__ import annotations
@@ -38,54 +38,55 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._acceptor = acceptor
         self._stranger = True
-        self._begun = False
+        self._head_started = False
         self._in_head = True
         self._heads = 0
         self._size = 0
-        self._late: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
-        self._left = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
 
     def cut(self) -> None:
-        """End it now, whatever it is doing."""
+        """Close the connection immediately."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its parent has it
-        super().connection_made(_HeadJoined(transport, self.loop))
-        self._expect(self._limits.head_s)
+        super().connection_made(_JoiningTransport(transport, self.loop))
+        self._set_deadline(self._limits.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expect(None)
+        self._set_deadline(None)
         self._stop_unread()
-        self._acceptor.leave(self)
+        self._acceptor.closed(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        was, heads = self._in_head, self._heads
+        was_in_head, heads = self._in_head, self._heads
         super().data_received(data)
-        # A whole request may come in one piece: it is in a head before and after, and most of the piece was its body.
-        if was and self._in_head and heads == self._heads and not self.transport.is_closing():
+        # A whole request may arrive in one chunk: the parser is in a head before and after, and most of the chunk was
+        # the body.
+        if was_in_head and self._in_head and heads == self._heads and not self.transport.is_closing():
             self._size += len(data)
             if self._size > MAX_HEAD:
-                self.send_400_response("the head of this request is too large")
+                self.send_400_response("the request head is too large")
 
     def send_400_response(self, msg: str) -> None:
-        named = (b"x-request-id", secrets.token_hex(8).encode())
-        self.transport.write(raw_problem(BadRequest(msg), (b"connection", b"close"), named))
+        request_id = (b"x-request-id", secrets.token_hex(8).encode())
+        self.transport.write(raw_problem(BadRequest(msg), (b"connection", b"close"), request_id))
         self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[KNOWN] = self._on_known  # type: ignore[typeddict-unknown-key]  # ours
-        self._begun = self._in_head = True
+        self._head_started = self._in_head = True
         self._size = 0
-        self._expect(self._limits.head_s)
+        self._set_deadline(self._limits.head_s)
 
     def on_headers_complete(self) -> None:
-        self._begun = self._in_head = False
+        self._head_started = self._in_head = False
         self._heads += 1
-        self._expect(None)
-        self._acceptor.ask(self)
+        self._set_deadline(None)
+        self._acceptor.request_started(self)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -95,15 +96,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.cycle.response_complete:
-            self._acceptor.answered(self)
-        # A head that has begun has its own end; a request that was sent ahead is being answered now.
-        if not self._begun and self.cycle.response_complete and not self.transport.is_closing():
-            self._expect(self._limits.idle_s)
+            self._acceptor.request_finished(self)
+        # A head in progress has its own deadline; a pipelined request is being answered now.
+        if not self._head_started and self.cycle.response_complete and not self.transport.is_closing():
+            self._set_deadline(self._limits.idle_s)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._stranger and self._unread is None:
-            self._wait_unread()
+        if self._stranger and self._unread_timer is None:
+            self._watch_unread()
 
     def resume_writing(self) -> None:
         self._stop_unread()
@@ -112,61 +113,60 @@ class BoundedProtocol(HttpToolsProtocol):
     def _on_known(self) -> None:
         self._stranger = False
         self._stop_unread()
-        self._acceptor.know(self)
+        self._acceptor.authenticated(self)
 
-    def _expect(self, seconds: float | None) -> None:
-        """Something has to come within so many seconds; None: nothing more is waited for."""
-        if self._late is not None:
-            self._late.cancel()
-        self._late = None
+    def _set_deadline(self, seconds: float | None) -> None:
+        """Close the connection unless progress is made within this many seconds; None: no deadline."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None
         if seconds is not None:
-            self._late = self.loop.call_later(seconds, self._on_late, seconds)
-            self._left = self._count_left()
+            self._deadline = self.loop.call_later(seconds, self._on_deadline, seconds)
+            self._unsent = self._count_unsent()
 
-    def _on_late(self, seconds: float) -> None:
-        # It may have come, where this side does not read just now; and who still takes the last answer is not idle.
-        if self.flow.read_paused or self._is_taking():
-            self._expect(seconds)
+    def _on_deadline(self, seconds: float) -> None:
+        # The data may have arrived while reading is paused, and a client still reading the last response is not idle.
+        if self.flow.read_paused or self._is_reading():
+            self._set_deadline(seconds)
         else:
             self.cut()
 
-    def _is_taking(self) -> bool:
-        """Whether something of an answer is on its way. A stranger has to have taken some of it since the last look."""
+    def _is_reading(self) -> bool:
+        """Return whether the client is reading a response; without a token, whether it read since the last check."""
         if self.transport.get_write_buffer_size() == 0:
             return False
-        return not self._stranger or self._count_left() < self._left
+        return not self._stranger or self._count_unsent() < self._unsent
 
-    def _count_left(self) -> int:
-        """Bytes that the peer has not taken yet. The system has megabytes of them, and says when there is room late."""
-        left = self.transport.get_write_buffer_size()
+    def _count_unsent(self) -> int:
+        """Return the number of bytes the peer has not received yet, including the kernel's send buffer of megabytes."""
+        unsent = self.transport.get_write_buffer_size()
         with contextlib.suppress(OSError, ValueError, AttributeError):
             fd = self.transport.get_extra_info("socket").fileno()
-            left += int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-        return left
+            unsent += int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return unsent
 
-    def _wait_unread(self) -> None:
-        self._left = self._count_left()
-        self._unread = self.loop.call_later(self._limits.head_s, self._on_unread)
+    def _watch_unread(self) -> None:
+        self._unsent = self._count_unsent()
+        self._unread_timer = self.loop.call_later(self._limits.head_s, self._on_unread)
 
     def _on_unread(self) -> None:
-        if self._is_taking():
-            self._wait_unread()
+        if self._is_reading():
+            self._watch_unread()
         else:
             self.cut()
 
     def _stop_unread(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
 
-class _HeadJoined(asyncio.Transport):
-    """A transport on which the head of an answer goes along with what is sent right behind it, by one call of the
-    system instead of two; by itself, where nothing is."""
+class _JoiningTransport(asyncio.Transport):
+    """A transport that sends a response head together with data that follows immediately, in one system call."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self._to = transport
+        self._target = transport
         self._loop = loop
         self._head = b""
 
@@ -177,38 +177,38 @@ class _HeadJoined(asyncio.Transport):
             self._head = bytes(data)
             self._loop.call_soon(self._flush)
             return
-        self._to.write(data)
+        self._target.write(data)
 
     def _flush(self) -> None:
         if self._head:
             head, self._head = self._head, b""
-            self._to.write(head)
+            self._target.write(head)
 
     def close(self) -> None:
         self._flush()
-        self._to.close()
+        self._target.close()
 
     def abort(self) -> None:
         self._head = b""
-        self._to.abort()
+        self._target.abort()
 
     def get_write_buffer_size(self) -> int:
-        return len(self._head) + self._to.get_write_buffer_size()
+        return len(self._head) + self._target.get_write_buffer_size()
 
     def is_closing(self) -> bool:
-        return self._to.is_closing()
+        return self._target.is_closing()
 
     def get_extra_info(self, name: str, default: object = None) -> Any:
-        return self._to.get_extra_info(name, default)
+        return self._target.get_extra_info(name, default)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._to.get_protocol()
+        return self._target.get_protocol()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._to.set_protocol(protocol)
+        self._target.set_protocol(protocol)
 
     def pause_reading(self) -> None:
-        self._to.pause_reading()
+        self._target.pause_reading()
 
     def resume_reading(self) -> None:
-        self._to.resume_reading()
+        self._target.resume_reading()

@@ -1,10 +1,10 @@
-"""Bodies: bytes from outside to typed values, with a reason for every refusal.
+"""Request bodies: bytes from outside to typed values, with a reason for every refusal.
 
-Three answers, told apart on purpose: 400 for what is no JSON object, 413 for what is too large to look at, 422 for
-what was read and cannot be taken. A strict parser does the work; only what it refuses is read once more by a lenient
-one, to tell a number no store can keep (``unsupported_value``) from bytes that are no JSON. Large bodies are looked
-at in a thread: whoever sends one waits for it, nobody else does. How long a body may take, and what all of them may
-hold before they are whole, has an end, so that nobody can fill the server by sending slowly.
+Three statuses: 400 for a body that is not a JSON object, 413 for one that is too large, 422 for one that was parsed but
+is not valid. A strict parser does the work; what it refuses is parsed again by a lenient one, to distinguish a number
+that stores cannot hold (``unsupported_value``) from malformed JSON. Large bodies are parsed in a thread, so that only
+their sender waits. The duration of a body, and the memory of all incomplete bodies, are limited, so that slow senders
+cannot fill the server.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["MAX_BODY", "MAX_CHAT_BODY", "Bodies", "parse", "parse_raw", "read_bo
 _RAW_VALUES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 MAX_BODY: Final = 32 * 1024 * 1024
 MAX_CHAT_BODY: Final = 64 * 1024 * 1024
-"""A chat client sends its whole history with each message, files by value included."""
+"""A chat client sends its whole history with each message, including inline files."""
 
-RATE_FROM_S: Final = 5.0
-"""How long a stranger's body may take before it is asked how fast it comes."""
+STRANGER_GRACE_S: Final = 5.0
+"""Time after which the body of an unauthenticated request must have a minimum rate."""
 
-KNOWN_RATE_FROM: Final = 6
-"""How many times as long it is for whoever has shown the token: a link may stand still for a while."""
+KNOWN_GRACE_FACTOR: Final = 6
+"""Multiplies this time for authenticated requests: a link may stall for a while."""
 
-_LARGE: Final = 256 * 1024
+_LARGE_BYTES: Final = 256 * 1024
 T = TypeVar("T")
 
 
@@ -53,20 +53,20 @@ async def read_body(
     parser: Callable[[bytes, type[T]], T] | None = None,
     optional: bool = False,
 ) -> T:
-    """The body of a request as ``type_``; by :func:`parse` unless said otherwise.
+    """Return the body of a request as ``type_``, parsed by :func:`parse` by default.
 
-    ``optional``: no body at all is an empty object.
+    ``optional``: an empty body counts as an empty object.
     """
     data = await read_bytes(request, limit) or (b"{}" if optional else b"")
     reader = parser or parse
-    return reader(data, type_) if len(data) < _LARGE else await asyncio.to_thread(reader, data, type_)
+    return reader(data, type_) if len(data) < _LARGE_BYTES else await asyncio.to_thread(reader, data, type_)
 
 
 async def read_bytes(request: Request, limit: int) -> bytes:
-    """The whole body, unless it is larger than ``limit`` or too slow; then no more of it is read than that."""
+    """Return the whole body, unless it is larger than ``limit`` or too slow; then the rest is not read."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
-        raise BodyTooLarge(f"a body may have at most {limit} bytes", limit=limit)
+        raise BodyTooLarge(f"the body can have at most {limit} bytes", limit=limit)
     bodies: Bodies = request.app.state.bodies
     data = bytearray()
     with bodies.receiving(stranger=request.scope.get(STRANGER) is not False) as body:
@@ -74,38 +74,39 @@ async def read_bytes(request: Request, limit: int) -> bytes:
             async with body.clock:
                 async for piece in request.stream():
                     if body.size + len(piece) > limit:
-                        raise BodyTooLarge(f"a body may have at most {limit} bytes", limit=limit)
+                        raise BodyTooLarge(f"the body can have at most {limit} bytes", limit=limit)
                     bodies.grow(body, len(piece))
                     data += piece
         except TimeoutError:
-            raise BodyTooSlow(body.late) from None
+            raise BodyTooSlow(body.timeout_detail) from None
     return bytes(data)
 
 
 class _IncomingBody:
-    """A body that is not all there yet."""
+    """A body that is not complete yet."""
 
     def __init__(self, stranger: bool, limits: ServerConfig) -> None:
         self.stranger = stranger
-        self.began = asyncio.get_running_loop().time()
+        self.started_at = asyncio.get_running_loop().time()
         self.size = 0
         self._limits = limits
         self.clock = asyncio.timeout_at(self.end)
-        self.late = "the body did not come in time; send it again, faster"
+        self.timeout_detail = "the body did not arrive in time; send it again, faster"
 
     @property
     def end(self) -> float:
-        """Until when the next of it has to come. Whoever has the token may go on for as long as it keeps coming."""
-        limits, grace = self._limits, RATE_FROM_S if self.stranger else RATE_FROM_S * KNOWN_RATE_FROM
-        end = self.began + min(limits.body_s, grace) + self.size / limits.body_rate
-        return min(end, self.began + limits.body_s) if self.stranger else end
+        """Return when the next data is due. With a token, a body may take as long as data keeps arriving."""
+        limits, grace = self._limits, STRANGER_GRACE_S if self.stranger else STRANGER_GRACE_S * KNOWN_GRACE_FACTOR
+        end = self.started_at + min(limits.body_s, grace) + self.size / limits.body_rate
+        return min(end, self.started_at + limits.body_s) if self.stranger else end
 
 
 class Bodies:
-    """The bodies that are coming in, and what they hold together.
+    """The incomplete bodies, and the memory they use together.
 
-    One that is late is cut off. Where there is no room for one more, or for more of one, the oldest of a stranger
-    makes room: an honest delivery is there in a moment, and who holds a place for long is not sending.
+    One that misses its deadline is dropped. If there is no room for another one, or for more of one, the oldest of an
+    unauthenticated request is dropped: an honest delivery takes a moment, and a body that is open for long is not being
+    sent.
     """
 
     def __init__(self, limits: ServerConfig) -> None:
@@ -114,16 +115,16 @@ class Bodies:
 
     @property
     def held(self) -> int:
-        """Bytes of bodies that are not all there."""
+        """Return the number of bytes of incomplete bodies."""
         return sum(body.size for body in self._incoming)
 
     @contextlib.contextmanager
     def receiving(self, *, stranger: bool) -> Iterator[_IncomingBody]:
-        """For as long as a body is being read."""
+        """Track a body while it is being read."""
         limits = self._limits
         body = _IncomingBody(stranger, limits)
         while stranger and sum(one.stranger for one in self._incoming) >= limits.stranger_bodies:
-            self._make_room(body)
+            self._drop_oldest(body)
         self._incoming.append(body)
         try:
             yield body
@@ -132,33 +133,33 @@ class Bodies:
                 self._incoming.remove(body)
 
     def grow(self, body: _IncomingBody, size: int) -> None:
-        """Count what came; :class:`ServerBusy` when there is no room for it."""
+        """Count received bytes; raise :class:`ServerBusy` if there is no room for them."""
         limits = self._limits
-        while body.stranger and size + self._held_by_strangers() > limits.stranger_body_bytes:
-            self._make_room(body)
+        while body.stranger and size + self._stranger_bytes() > limits.stranger_body_bytes:
+            self._drop_oldest(body)
         while size + self.held > limits.body_bytes:
-            self._make_room(body)
+            self._drop_oldest(body)
         body.size += size
         if body in self._incoming:
             body.clock.reschedule(body.end)
 
-    def _held_by_strangers(self) -> int:
+    def _stranger_bytes(self) -> int:
         return sum(body.size for body in self._incoming if body.stranger)
 
-    def _make_room(self, asking: _IncomingBody) -> None:
+    def _drop_oldest(self, requester: _IncomingBody) -> None:
         newest = asyncio.get_running_loop().time() - SETTLED_S
-        others = (one for one in self._incoming if one.stranger and one is not asking)
-        oldest = next((one for one in others if one.began < newest), None)
+        others = (one for one in self._incoming if one.stranger and one is not requester)
+        oldest = next((one for one in others if one.started_at < newest), None)
         if oldest is None:
-            raise ServerBusy("too many requests are being sent at once; try again in a moment")
-        oldest.late = "the body came too slowly, and others were waiting; send it again, faster"
+            raise ServerBusy("too many requests are being received; try again in a moment")
+        oldest.timeout_detail = "the body arrived too slowly while others were waiting; send it again, faster"
         oldest.clock.reschedule(0)
         self._incoming.remove(oldest)
 
 
 def parse(data: bytes, type_: type[T]) -> T:
-    """The body as ``type_``; every value in it is one that stores can keep."""
-    if len(data) >= _LARGE and "metadata" in getattr(type_, "__struct_fields__", ()):
+    """Parse the body as ``type_``; every value in it is one that stores can hold."""
+    if len(data) >= _LARGE_BYTES and "metadata" in getattr(type_, "__struct_fields__", ()):
         _check_raw_metadata(data)
     try:
         value = msgspec.json.decode(data)
@@ -170,22 +171,22 @@ def parse(data: bytes, type_: type[T]) -> T:
     try:
         return fit(value, type_)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the body does not fit: {misfit(error, type_)}") from error
+        raise InvalidInput(f"invalid body: {misfit(error, type_)}") from error
 
 
 def _check_raw_metadata(data: bytes) -> None:
     """Refuse metadata of megabytes by its length: parsing it into a million values would block every other thread."""
     with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
         size = len(bytes(_RAW_VALUES.decode(data).get("metadata", b"")))
-        if size >= _LARGE:
+        if size >= _LARGE_BYTES:
             check_metadata_size(size)
 
 
 def parse_raw(data: bytes, type_: type[T]) -> T:
-    """As :func:`parse`, for a type with ``msgspec.Raw`` in it: what is raw was looked at as JSON and no closer."""
+    """Parse like :func:`parse`, for a type with ``msgspec.Raw`` fields: raw values are checked only for being JSON."""
     with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
         return fit_json(data, type_)
-    # Why not, in the words of the other.
+    # Let the other parser explain why not.
     parse(data, type_)
     raise BadRequest("the body is not JSON")
 
@@ -198,4 +199,4 @@ def _lenient(data: bytes) -> Any:
     except RecursionError as error:
         raise UnsupportedValue("the body is nested too deeply") from error
     except ValueError as error:
-        raise UnsupportedValue(f"the body holds a number that cannot be kept: {error}") from error
+        raise UnsupportedValue(f"the body contains a number that cannot be stored: {error}") from error

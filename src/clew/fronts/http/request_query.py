@@ -1,4 +1,4 @@
-"""Query parameters: declared as a struct, each read as what it stands for, or refused by name."""
+"""Query parameters: declared as a struct, each converted to its type, or refused by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def read_query(request: Request, type_: type[T]) -> T:
-    """The query as ``type_``. What is not in it is ignored, an empty parameter counts as not sent."""
+    """Parse the query as ``type_``. Unknown parameters are ignored; an empty one counts as absent."""
     values: dict[str, Any] = {}
     for name, kinds in _kinds(type_).items():
         text = request.query_params.get(name)
@@ -42,12 +42,12 @@ def read_query(request: Request, type_: type[T]) -> T:
     try:
         return fit(values, type_)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the query does not fit: {misfit(error, type_)}") from error
+        raise InvalidInput(f"invalid query: {misfit(error, type_)}") from error
 
 
 @functools.cache
 def _kinds(type_: type[msgspec.Struct]) -> dict[str, set[type[inspect.Type]]]:
-    """What each parameter may be, by its name."""
+    """Return the possible types of each parameter, by name."""
     infos = {field.encode_name: inspect.type_info(field.type) for field in msgspec.structs.fields(type_)}
     return {
         name: {type(one) for one in (info.types if isinstance(info, inspect.UnionType) else (info,))}

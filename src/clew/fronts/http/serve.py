@@ -1,10 +1,10 @@
-"""The server: binds, says where it is, serves, and ends in order.
+"""The server: binds, announces its address, serves, and shuts down in order.
 
-On the first signal it stops accepting, every run is aborted and settled with the reason that the host is shutting down,
-streams end, and the process is gone within five seconds whatever a tool or a client does; on the second it is gone at
-once. What was acknowledged is in the store either way, and a turn that could not be settled in time is settled as
-interrupted when the store is opened again. The exit code says which it was: 0 once all is settled and the store closed,
-whatever else kept the process, 1 where something was cut off or the store did not take how a turn ended.
+On the first signal it stops accepting, every run is aborted and settled as ended by a shutdown, streams end, and the
+process exits within five seconds whatever a tool or a client does; on the second signal it exits immediately. What was
+acknowledged is in the store either way, and a turn that could not be settled in time is settled as interrupted when the
+store is opened again. The exit code is 0 once all is settled and the store is closed, whatever else delayed the
+process, and 1 if something was cut off or the store did not accept how a turn ended.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from clew.config import (
 )
 from clew.engine import Engine
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
-from clew.fronts.http.acceptor import Acceptor, most_connections
+from clew.fronts.http.acceptor import Acceptor, connection_limit
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import AnyAddress, BearerTokens, loopback_hosts
 from clew.fronts.http.browser import open_browser
@@ -63,18 +63,18 @@ log = logging.getLogger("clew.http")
 
 DEFAULT_PORT: Final = 7717
 CHAT_LOG: Final = "chat.log"
-"""Below the data folder: what a chat that serves its store has to say, warnings and failures."""
+"""In the data folder: warnings and errors of a chat that serves its store."""
 Opens: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[Engine]]
 _DEADLINE_S: Final = 4.5
-_ELSEWHERE_S: Final = 30.0
-_LONGEST_DRAIN_S: Final = 86_400.0
-_DRAIN_S: Final = 2
+_SHARED_DRAIN_S: Final = 30.0
+_MAX_DRAIN_S: Final = 86_400.0
+_UVICORN_GRACE_S: Final = 2
 _AFTER_TURN_S: Final = 1.0
-"""What is done after a turn gets that long: whoever ends a server waits for it."""
-_SAYING_S: Final = 0.2
-"""How long the last word of a server that is cut off may take to be written."""
-_CUT_OFF: Final = "not all had ended in time and was cut off; what that left open is settled at the next start"
-_MOST_FILES: Final = 65_536
+"""Time for work after a turn, such as titles, at shutdown."""
+_LAST_LOG_S: Final = 0.2
+"""Time to write the last log line when the server is cut off."""
+_CUT_OFF: Final = "shutdown timed out and running work was cut off; open turns are settled at the next start"
+_MAX_OPEN_FILES: Final = 65_536
 
 
 async def serve(
@@ -87,42 +87,42 @@ async def serve(
     drain_s: float | None = None,
     app: str | None = None,
 ) -> int:
-    """Serve a store until a signal comes. The exit code.
+    """Serve a store until a signal arrives; return the exit code.
 
-    ``app`` names, as ``module:attr``, what opens it: a function that is called as :func:`clew.open` would be, and gives
-    back what that gives.
+    ``app`` names a function, as ``module:attr``, that opens the store: it is called like :func:`clew.open` and returns
+    the same.
     """
-    opened = load_app(app) if app is not None else opening.open
-    if drain_s is not None and not 0 <= drain_s <= _LONGEST_DRAIN_S:
+    open_engine = load_app(app) if app is not None else opening.open
+    if drain_s is not None and not 0 <= drain_s <= _MAX_DRAIN_S:
         raise InvalidInput("--drain must be 0 to 86400 seconds")
     if not 0 <= port <= 65535:
         raise InvalidInput("--port must be 0 to 65535")
     form = os.environ.get("CLEW_LOG") or "text"
     if form not in get_args(LogForm):
-        raise InvalidInput("CLEW_LOG is text or json")
-    _refuse_served(store)
+        raise InvalidInput("CLEW_LOG must be text or json")
+    _check_not_served(store)
     _raise_limit()
     with _bound(host, port) as listener:
         address = listener.getsockname()[0]
-        known = load_token()
-        if not ipaddress.ip_address(address).is_loopback and (known is None or not known.chosen):
+        existing = load_token()
+        if not ipaddress.ip_address(address).is_loopback and (existing is None or not existing.chosen):
             raise InvalidInput(
-                f"{host} can be reached from other machines; set CLEW_TOKEN to a secret of your own, or drop --host"
+                f"{host} can be reached from other machines; set CLEW_TOKEN to a secret of your own, or omit --host"
             )
-        token = known or make_token()
+        token = existing or make_token()
         set_up(cast(LogForm, form), secret_values(load_config(), {**os.environ, "CLEW_TOKEN": token.value}))
         if unknown := unknown_settings():
-            log.warning("the config file has keys that clew does not know, and ignores: %s", ", ".join(unknown))
+            log.warning("ignoring unknown keys in the config file: %s", ", ".join(unknown))
         with _stop_signal() as stop:
-            return await _serve(store, live, listener, token, stop, open_page, drain_s, opened)
+            return await _serve(store, live, listener, token, stop, open_page, drain_s, open_engine)
 
 
 def load_app(named: str) -> Opens:
-    """What a host has named to open the store with."""
+    """Import the function that opens the store."""
     module, _, attr = named.partition(":")
     if not module or not attr:
-        raise InvalidInput("--app is module:attr, such as shop.app:open_engine")
-    # As python -m does: a module of the folder that one is in.
+        raise InvalidInput("--app must be module:attr, such as shop.app:open_engine")
+    # Like python -m: modules of the current folder can be imported.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -132,32 +132,32 @@ def load_app(named: str) -> Opens:
     except (ImportError, AttributeError) as error:
         raise InvalidInput(f"--app {named} cannot be loaded: {error}") from error
     if not callable(found):
-        raise InvalidInput(f"--app {named} is no function; it is called as clew.open would be")
+        raise InvalidInput(f"--app {named} is not a function; it must accept the arguments of clew.open")
     return cast(Opens, found)
 
 
 class _Stop:
-    """Set once the server is to end; what runs then has so long to end by itself."""
+    """The shutdown request, and how long active runs may take to finish."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.patience_s = 0.0
+        self.requested = asyncio.Event()
+        self.drain_s = 0.0
         self.unsettled: tuple[str, ...] = ()
-        """The turns that have ended and that the store did not let settle."""
+        """Turns that have ended but could not be settled in the store."""
         self.is_settled = False
-        """Every run has settled and the store is closed."""
+        """True once every run is settled and the store is closed."""
 
     def settle(self, error: type[BaseException] | None, *_: object) -> None:
         self.is_settled = error is None and not self.unsettled
 
-    def give_up(self) -> None:
-        """The time is over. A thread or a task of somebody else's that does not let go costs nobody anything."""
+    def force_exit(self) -> None:
+        """Exit at the deadline, without waiting for threads or tasks of other code."""
         try:
             if not self.is_settled:
-                # Whoever writes to a log that nobody reads waits for ever, and everybody behind them: this does not.
-                saying = threading.Thread(target=log.error, args=(_CUT_OFF,), daemon=True)
-                saying.start()
-                saying.join(_SAYING_S)
+                # Log from a thread: writing to a log that is not read blocks forever.
+                log_thread = threading.Thread(target=log.error, args=(_CUT_OFF,), daemon=True)
+                log_thread.start()
+                log_thread.join(_LAST_LOG_S)
         finally:
             os._exit(0 if self.is_settled else 1)
 
@@ -170,19 +170,19 @@ async def _serve(
     stop: _Stop,
     open_page: bool,
     drain_s: float | None = None,
-    opened: Opens = opening.open,
+    open_engine: Opens = opening.open,
 ) -> int:
     check_address_space(SERVER_BYTES, "a server")
     base, hosts = _addresses(listener)
     streams = Streams()
-    async with contextlib.AsyncExitStack() as leaving:
+    async with contextlib.AsyncExitStack() as stack:
         config = load_config()
         if config.replica.url is None:
             config = replace(config, replica=replace(config.replica, url=base))
-        leaving.enter_context(exporting())
-        leaving.push(stop.settle)
-        engine = await leaving.enter_async_context(
-            opened(
+        stack.enter_context(exporting())
+        stack.push(stop.settle)
+        engine = await stack.enter_async_context(
+            open_engine(
                 store or default_store_url(),
                 config=config,
                 config_dir=config_folder(),
@@ -191,53 +191,55 @@ async def _serve(
             )
         )
         drain_s = config.replica.drain_s if drain_s is None else drain_s
-        # Where others serve the store, what runs may end here while they take what comes.
-        stop.patience_s = (
-            drain_s if drain_s is not None else _ELSEWHERE_S if engine.store.capabilities.many_processes else 0.0
+        # Other processes that serve the store accept new work while runs finish here.
+        stop.drain_s = (
+            drain_s if drain_s is not None else _SHARED_DRAIN_S if engine.store.capabilities.many_processes else 0.0
         )
         if not engine.store.capabilities.chunk_durable:
-            log.warning("%s is saved at each %s, not at each chunk", engine.store.url, engine.config.save.save_on)
+            log.warning("%s is saved after each %s, not after each chunk", engine.store.url, engine.config.save.save_on)
         root: Path | None = None
         with contextlib.suppress(OSError):
             root = Path.cwd()
         owners = OwnerTokens()
-        if team := owners.list():
-            log.info("%d owners have tokens of their own; whoever has the server's own sees all", len(team))
+        if owner_list := owners.list():
+            log.info(
+                "%d owners have their own tokens; the server's own token grants access to everything", len(owner_list)
+            )
 
-        who = BearerTokens(token.value, functools.partial(_find_owner, owners))
-        app = make_app(engine, authenticate=who, hosts=hosts, streams=streams, workspace_root=root)
+        authenticate = BearerTokens(token.value, functools.partial(_find_owner, owners))
+        app = make_app(engine, authenticate=authenticate, hosts=hosts, streams=streams, workspace_root=root)
 
         def ready() -> None:
-            # What is loaded by now stays. To go through it with every large collection would hold up all streams.
+            # Everything loaded so far stays in memory; scanning it in each full collection would delay all streams.
             gc.freeze()
             engine.store.announce(base)
             page = f"{base}/#token={token.value}"
             print(f"clew {page}", flush=True)
             if open_page:
-                leaving.callback(open_browser(page, data_folder()))
+                stack.callback(open_browser(page, data_folder()))
 
         server = Server(app, listener, engine.config.server, ready)
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
-        stopping = asyncio.get_running_loop().create_task(stop.asked.wait())
-        telling = asyncio.get_running_loop().create_task(log_runs(engine))
+        stopping = asyncio.get_running_loop().create_task(stop.requested.wait())
+        run_log = asyncio.get_running_loop().create_task(log_runs(engine))
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if stop.patience_s:
-            await engine.drain(stop.patience_s)
+        if stop.drain_s:
+            await engine.drain(stop.drain_s)
         server.should_exit = True
         streams.close()
-        # The engine ends first: its runs settle, and whoever watches one is shown how.
+        # Close the engine first: its runs settle, and their viewers see how they ended.
         stop.unsettled = await engine.close(_AFTER_TURN_S)
-    telling.cancel()
+    run_log.cancel()
     await serving
     return 0 if stop.is_settled else 1
 
 
 def _addresses(listener: socket.socket) -> tuple[str, Container[str]]:
-    """Where this machine reaches the server, and the names that it answers to."""
+    """Return the server's address on this machine, and the accepted Host headers."""
     address, port = listener.getsockname()[:2]
-    given = frozenset(filter(None, re.split(r"[,\s]+", os.environ.get("CLEW_HOSTS", "").lower())))
-    ip, names = ipaddress.ip_address(address), loopback_hosts(port) | given
+    configured = frozenset(filter(None, re.split(r"[,\s]+", os.environ.get("CLEW_HOSTS", "").lower())))
+    ip, names = ipaddress.ip_address(address), loopback_hosts(port) | configured
     hosts: Container[str] = names
     if not ip.is_loopback:
         hosts = AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
@@ -246,27 +248,28 @@ def _addresses(listener: socket.socket) -> tuple[str, Container[str]]:
     return f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}", hosts
 
 
-def _find_owner(owners: OwnerTokens, given: str) -> Owner | None:
-    found = owners.find(given)
+def _find_owner(owners: OwnerTokens, token: str) -> Owner | None:
+    found = owners.find(token)
     return None if found is None else Owner(found.name, found.roots)
 
 
 @contextlib.asynccontextmanager
 async def serving_beside(engine: Engine) -> AsyncIterator[None]:
-    """Serve what this process has open for something else, a chat, to whoever has the token: the page, commands, other
-    chats. At any free port of this machine, for as long as this is entered; what there is to say goes into a file."""
-    token, kept = make_token().value, data_folder() / CHAT_LOG
+    """Serve an engine that this process uses for something else, such as a chat: the page, commands and other chats can
+    use it with the token. Listens on any free port of this machine while entered; logs to a file.
+    """
+    token, log_path = make_token().value, data_folder() / CHAT_LOG
     hidden = secret_values(engine.config, {**os.environ, "CLEW_TOKEN": token})
-    with logging_to(kept, hidden), _bound("127.0.0.1", 0) as listener:
+    with logging_to(log_path, hidden), _bound("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        streams, who = Streams(), BearerTokens(token, functools.partial(_find_owner, OwnerTokens()))
+        streams, authenticate = Streams(), BearerTokens(token, functools.partial(_find_owner, OwnerTokens()))
         app = make_app(
             engine,
-            authenticate=who,
+            authenticate=authenticate,
             hosts=loopback_hosts(port),
             streams=streams,
             workspace_root=Path.cwd(),
-            log_name=str(kept),
+            log_name=str(log_path),
         )
         base = f"http://127.0.0.1:{port}"
         server = Server(app, listener, engine.config.server, lambda: engine.store.announce(base))
@@ -281,7 +284,7 @@ async def serving_beside(engine: Engine) -> AsyncIterator[None]:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, behind our own acceptor, with our word for when it is up, and signals left to us."""
+    """uvicorn behind clew's acceptor, with a callback when it is up and without its signal handling."""
 
     def __init__(
         self, app: ASGIApp, listener: socket.socket, limits: ServerConfig, ready: Callable[[], None] = lambda: None
@@ -295,7 +298,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=_DRAIN_S,
+                timeout_graceful_shutdown=_UVICORN_GRACE_S,
             )
         )
         self._listener = listener
@@ -312,8 +315,8 @@ class Server(uvicorn.Server):
         def connect() -> BoundedProtocol:
             return BoundedProtocol(self.config, self.server_state, limits, acceptor)
 
-        acceptor = Acceptor(self._listener, connect, limits, most_connections(limits))
-        self.servers = [acceptor]  # type: ignore[list-item]  # all that is asked of one is to be closed
+        acceptor = Acceptor(self._listener, connect, limits, connection_limit(limits))
+        self.servers = [acceptor]  # type: ignore[list-item]  # uvicorn only closes it
         acceptor.open()
         self.started = True
         self._ready()
@@ -321,18 +324,18 @@ class Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _stop_signal() -> Iterator[_Stop]:
-    """Set by the first signal, which also starts the clock; the second, or the clock, is the end."""
+    """Handle signals: the first requests a stop and starts the deadline; the second, or the deadline, exits."""
     stop = _Stop()
 
     def on_signal(number: int) -> None:
-        if stop.asked.is_set():
+        if stop.requested.is_set():
             os._exit(128 + number)
-        stop.asked.set()
-        # Before a word is said: one that nobody takes would hold it up for ever.
-        clock = threading.Timer(stop.patience_s + _DEADLINE_S, stop.give_up)
+        stop.requested.set()
+        # Before logging, which could block forever.
+        clock = threading.Timer(stop.drain_s + _DEADLINE_S, stop.force_exit)
         clock.daemon = True
         clock.start()
-        log.info("ending")
+        log.info("shutting down")
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -349,29 +352,31 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, OverflowError, UnicodeError) as error:
-        raise InvalidInput(f"{host}:{port} is no address of this machine: {error}") from error
+        raise InvalidInput(f"{host}:{port} is not an address of this machine: {error}") from error
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
         except (OSError, OverflowError) as error:
-            raise Conflict(f"{host}:{port} cannot be listened on: {error}; choose another --port, 0 for any") from error
+            raise Conflict(
+                f"cannot listen on {host}:{port}: {error}; choose another --port, or 0 for any free one"
+            ) from error
         yield listener
 
 
 def _raise_limit() -> None:
-    """Every viewer is a file descriptor; what the system allows is taken, not the 1,024 a shell begins with."""
+    """Raise the limit of open files: every viewer needs a descriptor, and shells start with 1,024."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
-            wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+            wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-def _refuse_served(store: str | None) -> None:
-    """Say where the store is served, before a port that is taken is complained about. The lock decides later."""
+def _check_not_served(store: str | None) -> None:
+    """Report that the store is already served before a taken port is reported. The store's lock decides later."""
     owned = lock_of(parse_url(store or default_store_url()))
     owner = read_owner(owned) if owned is not None else None
     if owner is not None and owner.url is not None:
@@ -383,8 +388,8 @@ def _refuse_served(store: str | None) -> None:
 
 
 def find_url(base: str | None) -> str:
-    """The address, with the token, of the server that has announced it; :class:`NotFound` when none has."""
+    """Return the URL, with the token, of the announced server; raise :class:`NotFound` if there is none."""
     token = load_token()
     if base is None or token is None:
-        raise NotFound("no server has this store open; start one with `clew serve`")
+        raise NotFound("no server is running for this store; start one with `clew serve`")
     return f"{base}/#token={token.value}"

@@ -1,9 +1,8 @@
-"""Server-sent events: ``data:`` frames from a source to one client, for as long as both last.
+"""Server-sent events: ``data:`` frames from a source to one client, until either ends.
 
-A client that leaves detaches and nothing more: its source is closed, and whatever the source watched goes on. A
-client that does not read is waited for by nobody but its own task. Frames that wait together are sent together. A
-comment every 15 seconds keeps proxies from giving up. A server that ends says so through :class:`Streams`: streams
-that end by themselves get a moment to do it, the others end at once.
+A client that disconnects only closes its source; whatever the source watched continues. A slow client delays only its
+own task. Frames that are ready together are sent together. A comment every 15 seconds keeps proxies from timing out. A
+server that shuts down says so through :class:`Streams`: finite streams get a moment to end, the others end immediately.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = [
     "CHAT_HEADERS",
     "HEARTBEAT_S",
     "SSE_HEADERS",
-    "STILL_GOOD",
+    "STILL_VALID",
     "EventStream",
     "Streams",
     "chunk_frames",
@@ -39,11 +38,11 @@ log = logging.getLogger("clew.http")
 HEARTBEAT_S: Final = 15.0
 GRACE_S: Final = 1.5
 BODY_SEND: Final = "clew.body_send"
-"""In the scope of a request: how the server itself takes what is sent."""
-STILL_GOOD: Final = "clew.still_good"
-"""In the scope of a request: what says whether its token still counts; asked at every heartbeat of a stream."""
+"""Scope key: the server's own ``send``."""
+STILL_VALID: Final = "clew.still_good"
+"""Scope key: a function that tells whether the token is still valid; called at every heartbeat of a stream."""
 _HEAD_S: Final = 0.02
-"""How long the head of an answer waits for its first piece, to go along with it."""
+"""Time the response head waits for the first piece, to be sent together with it."""
 _LAST_WRITE_S: Final = 0.5
 _COMMENT: Final = b": keep-alive\n\n"
 _DONE: Final = b"data: [DONE]\n\n"
@@ -60,38 +59,38 @@ T = TypeVar("T")
 
 
 def frame(value: Any) -> bytes:
-    """One frame. JSON holds no line break, so one line is always enough."""
+    """Encode one frame. JSON contains no line breaks, so one line is enough."""
     return b"data: %b\n\n" % _encode(value)
 
 
 def closing(source: AsyncIterator[T]) -> contextlib.aclosing[AsyncGenerator[T, None]]:
-    """Close a source when it is left. The engine's iterators are generators, whatever their contracts promise."""
+    """Close a source on exit. The engine's iterators are generators, whatever their annotations say."""
     return contextlib.aclosing(cast(AsyncGenerator[T, None], source))
 
 
-class Last(bytes):
-    """What ends a stream: nothing comes behind it."""
+class LastFrame(bytes):
+    """The final piece of a stream."""
 
 
 async def chunk_frames(batches: AsyncIterator[Sequence[Chunk]]) -> AsyncGenerator[bytes, None]:
-    """A chat stream: what waits together as one piece, ``[DONE]`` at the end, with the last one where that is known."""
+    """Yield a chat stream: available chunks as one piece, ``[DONE]`` with the last one where that is known."""
     async with closing(batches) as source:
         async for batch in source:
             data = batch.encoded if isinstance(batch, Batch) else None
             if data is None:
                 data = b"".join([b"data: %b\n\n" % encode_chunk(chunk) for chunk in batch])
                 if isinstance(batch, Batch):
-                    # Whoever else looks at this run and is as far sends the same bytes.
+                    # Other viewers of this run at the same position send the same bytes.
                     batch.encoded = data
             if isinstance(batch, Batch) and batch.is_last:
-                yield Last(data + _DONE)
+                yield LastFrame(data + _DONE)
                 return
             yield data
-    yield Last(_DONE)
+    yield LastFrame(_DONE)
 
 
 class Streams:
-    """The streams of one server, so that it can end them: from ``close`` on every one, also a later one, ends."""
+    """The streams of one server. After ``close``, every one ends, including new ones."""
 
     def __init__(self, heartbeat_s: float = HEARTBEAT_S) -> None:
         self.heartbeat_s = heartbeat_s
@@ -100,11 +99,11 @@ class Streams:
 
     @property
     def count(self) -> int:
-        """How many are open now."""
+        """Return the number of open streams."""
         return len(self._open)
 
     def add(self) -> asyncio.Future[None]:
-        """For a stream that begins: what is done once it has to end."""
+        """Register a stream; the returned future is done when it has to end."""
         ending = asyncio.get_running_loop().create_future()
         self._open.add(ending)
         if self.closing:
@@ -122,7 +121,7 @@ class Streams:
 
 
 class EventStream:
-    """An SSE response. ``finite``: the source ends by itself and gets a moment to do so when the server ends."""
+    """An SSE response. ``finite``: the source ends by itself and gets a moment to do so on shutdown."""
 
     def __init__(
         self,
@@ -136,37 +135,37 @@ class EventStream:
         self._streams = streams
         self._finite = finite
         self._headers = [(k.encode(), v.encode()) for k, v in {**SSE_HEADERS, **(headers or {})}.items()]
-        self._turn = asyncio.Lock()
-        self._begun = self._over = False
-        self._beating: asyncio.Task[None] | None = None
+        self._write_lock = asyncio.Lock()
+        self._head_sent = self._body_ended = False
+        self._heartbeat: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
-        # Whoever stands between looks at the head of an answer alone: a stream's many bodies go past them.
+        # Middleware needs only the response head: body pieces bypass it.
         body: Send = scope.get(BODY_SEND, send)
         pump = loop.create_task(self._pump(send, body))
-        gone = loop.create_task(_until_gone(receive))
+        disconnected = loop.create_task(_wait_disconnected(receive))
 
-        def begin_to_beat() -> None:
-            self._beating = loop.create_task(self._beat(send, body, scope.get(STILL_GOOD), pump))
+        def start_heartbeat() -> None:
+            self._heartbeat = loop.create_task(self._send_heartbeats(send, body, scope.get(STILL_VALID), pump))
 
-        # A timer, and a task once it is due: most answers are over before.
-        timer = loop.call_later(_HEAD_S, begin_to_beat)
+        # A timer first, and a task only when it is due: most responses end sooner.
+        timer = loop.call_later(_HEAD_S, start_heartbeat)
         ending = self._streams.add()
         try:
-            await asyncio.wait({pump, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if self._finite and not pump.done() and not gone.done():
-                await asyncio.wait({pump, gone}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({pump, disconnected, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if self._finite and not pump.done() and not disconnected.done():
+                await asyncio.wait({pump, disconnected}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._streams.remove(ending)
             timer.cancel()
-            tasks = [pump, gone, *([self._beating] if self._beating is not None else [])]
+            tasks = [pump, disconnected, *([self._heartbeat] if self._heartbeat is not None else [])]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         if pump.cancelled():
             if self._streams.closing:
-                # The client may be one that does not read; nobody waits for it now.
+                # The client may not be reading: do not wait for it.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_WRITE_S):
                         await self._write(send, body, b"", more=False)
@@ -174,44 +173,43 @@ class EventStream:
             if not isinstance(error, ClewError):
                 raise error
             # Cut, not finished: the client sees a broken stream and joins again.
-            log.info("a viewer was let go of: %s", error)
+            log.info("disconnected a viewer: %s", error)
 
     async def _pump(self, send: Send, body: Send) -> None:
         async with closing(self._source) as source:
             try:
                 async for data in source:
-                    await self._write(send, body, data, more=not isinstance(data, Last))
+                    await self._write(send, body, data, more=not isinstance(data, LastFrame))
             except Exception:
-                # What breaks off has begun.
+                # A stream that fails has started: send its head.
                 await self._write(send, body, b"")
                 raise
         await self._write(send, body, b"", more=False)
 
-    async def _beat(
-        self, send: Send, body: Send, still_good: Callable[[], bool] | None, pump: asyncio.Task[None]
+    async def _send_heartbeats(
+        self, send: Send, body: Send, still_valid: Callable[[], bool] | None, pump: asyncio.Task[None]
     ) -> None:
-        """The head, where nothing has come for a while that it could go along with; then a comment now and then, for as
-        long as whoever began it may be shown it."""
+        """Send the head if no data has carried it, then comments at intervals while the token is valid."""
         await self._write(send, body, b"")
         while True:
             await asyncio.sleep(self._streams.heartbeat_s)
-            if still_good is not None and not still_good():
+            if still_valid is not None and not still_valid():
                 pump.cancel()
-            if not self._turn.locked():
-                # Who does not take what is there needs no comment either.
+            if not self._write_lock.locked():
+                # A client that does not read its data needs no comment.
                 await self._write(send, body, _COMMENT)
 
     async def _write(self, send: Send, body: Send, data: bytes, *, more: bool = True) -> None:
-        """The next piece, behind the head; the head alone where there is nothing to send."""
-        async with self._turn:
-            if not self._begun:
-                self._begun = True
+        """Send the next piece after the head; only the head if there is no data."""
+        async with self._write_lock:
+            if not self._head_sent:
+                self._head_sent = True
                 await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-            if not self._over and (data or not more):
-                self._over = not more
+            if not self._body_ended and (data or not more):
+                self._body_ended = not more
                 await body({"type": "http.response.body", "body": data, "more_body": more})
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
