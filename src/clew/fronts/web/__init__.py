@@ -1,1 +1,1 @@
-"""The web page: its built files, as they are served. How they are served is the HTTP front's business."""
+"""The built files of the web page. The HTTP front serves them."""
