@@ -1,7 +1,7 @@
-"""For a program that talks to a clew server: ``AsyncClient``, and ``Client`` for one without a loop.
+"""Clients of a clew server: ``AsyncClient``, and ``Client`` for programs without an event loop.
 
-Both are typed, need nothing but the base package, and have what an engine in the same process has, by the same names
-and with the same values; what is refused is raised as the same errors. They go on where a connection was cut.
+Both are typed, need only the base package, and have the methods, values and errors of an engine in the same process.
+They reconnect and resume after a dropped connection.
 """
 
 from __future__ import annotations

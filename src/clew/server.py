@@ -1,8 +1,8 @@
-"""For a program with a web server of its own: clew's whole app to mount there (``make_app``), with the host's own way
-to know who asks; or the chat that ``useChat`` speaks, as frames to send.
+"""For programs with their own web server: the whole clew app to mount (``make_app``), with the host's authentication;
+or the chat protocol of ``useChat``, as frames to send.
 
-``chat`` and ``resume`` refuse by raising, before a response has begun; ``exception_handlers`` are for an app of
-Starlette or FastAPI and make the same problems of that as clew's own server does. Needs the extra ``server``.
+``chat`` and ``resume`` raise their refusals before a response has started. ``exception_handlers``, for a Starlette or
+FastAPI app, turn them into the same problem documents that clew's own server sends. Needs the extra ``server``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ try:
     from clew.fronts.http.sse import CHAT_HEADERS, SSE_HEADERS, chunk_frames
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] == "starlette":
-        raise ImportError('clew.server needs its packages: run pip install "clew[server]"') from error
+        raise ImportError('clew.server needs extra packages: pip install "clew[server]"') from error
     raise
 
 __all__ = [
@@ -41,9 +41,9 @@ __all__ = [
 ]
 
 headers: Final[Mapping[str, str]] = {**SSE_HEADERS, **CHAT_HEADERS}
-"""Of a response that streams a chat."""
+"""Headers of a response that streams a chat."""
 exception_handlers: Final[Mapping[Any, Any]] = {ClewError: HANDLERS[ClewError]}
-"""For what clew raises; what the host itself raises, such as a 401, is the host's to answer."""
+"""Handlers for errors raised by clew. The host handles its own, such as a 401."""
 
 
 async def chat(
@@ -54,23 +54,25 @@ async def chat(
     approvals: Approvals = False,
     agents: bool = False,
 ) -> AsyncIterator[bytes]:
-    """Take what the AI SDK's transport posts and return the frames of its answer: a prompt, an edit, another answer,
-    or an answer to a question of the model. Its ``id`` is a session's, or its alias; with ``create`` an unknown
-    chat is created under that alias.
+    """Accept a request body of the AI SDK's transport and return the frames of the response: a prompt, an edit, a
+    regeneration, or an answer to a question of the model. Its ``id`` is a session's id or alias; with ``create``, an
+    unknown chat is created under that alias.
 
-    What a client sends as parts of an assistant message carries no authority: with ``approvals=False`` an answer to a
-    request for approval raises ``PermissionDenied``, and the host answers with ``engine.answer``. ``approvals=True``
+    Parts of an assistant message that a client sends carry no authority: with ``approvals=False`` an answer to an
+    approval request raises ``PermissionDenied``, and the host answers with ``engine.answer``. ``approvals=True``
     accepts them from every client; a function gets an ``ApprovalAttempt`` and returns True to accept it. A body that
     names an ``agent`` is refused unless ``agents`` is true.
     """
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    begun = begin_chat(engine, parse_raw(data, ChatBody), create=create, approvals=approvals, agents=agents)
-    return chunk_frames(await begun)
+    batches = begin_chat(engine, parse_raw(data, ChatBody), create=create, approvals=approvals, agents=agents)
+    return chunk_frames(await batches)
 
 
 async def resume(engine: Engine, session_id: str, *, replay: bool = True) -> AsyncIterator[bytes] | None:
-    """The frames of what runs, from its message's first part, or only what comes from now on; None when nothing does,
-    for which the AI SDK expects a 204."""
+    """Return the frames of the running turn; None when nothing runs, for which the AI SDK expects a 204.
+
+    The stream starts with the first part of the turn's message or, without ``replay``, with new chunks.
+    """
     await engine.get_session(session_id)
     batches = await engine.find_batches(session_id, replay=replay)
     return None if batches is None else chunk_frames(batches)

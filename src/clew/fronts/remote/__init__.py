@@ -1,1 +1,1 @@
-"""The engine of a running server, reached over HTTP: for commands beside it, and for ``clew.client``."""
+"""The engine of a running server, accessed over HTTP: for commands of the same machine, and for ``clew.client``."""

@@ -1,4 +1,4 @@
-"""Files that are sent along with a prompt, as parts of it."""
+"""Files attached to a prompt, as parts of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["attach_bytes", "attach_file"]
 
 
 def attach_file(path: str | Path) -> dict[str, Any]:
-    """A file of this machine as a part; what it is, its bytes say, and whether it is too large, who takes it."""
+    """Return a local file as a part. The server determines its type and checks its size."""
     file = Path(path)
     try:
         with file.open("rb") as opened:
@@ -25,7 +25,7 @@ def attach_file(path: str | Path) -> dict[str, Any]:
 
 
 def attach_bytes(name: str, data: bytes) -> dict[str, Any]:
-    """Bytes as a file that has a name and nothing else."""
+    """Return bytes as a file part with a name."""
     media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
     url = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
     return {"type": "file", "mediaType": media_type, "filename": name, "url": url}

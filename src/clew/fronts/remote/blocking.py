@@ -1,7 +1,7 @@
-"""The same client for programs without a loop: every method waits, every iterator can be looped over.
+"""The client for programs without an event loop: every method blocks, every stream is an iterator.
 
-It is the other one on a thread with a loop, so there is one way to a server. What it has is listed here, name by name,
-so that type checkers and readers see it; a test holds the list against the table of operations.
+It runs the asynchronous client on a thread with an event loop, so there is one implementation of the protocol. Its
+methods are listed by name, for type checkers and readers; a test compares the list with the table of operations.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _END = object()
 
 
 class _Thread:
-    """A loop on a thread of its own, and whoever waits for what it does."""
+    """An event loop on its own thread, for callers that block on it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -49,7 +49,7 @@ class _Thread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        # Under the lock: what is handed over is either ended by the closing, or refused. Nobody waits for ever.
+        # Under the lock, work is either cancelled by close() or refused: no caller waits forever.
         with self._closing:
             if self._closed:
                 work.close()
@@ -58,27 +58,27 @@ class _Thread:
         try:
             return future.result()
         except CancelledError:
-            raise StoreClosed("this client was closed meanwhile") from None
+            raise StoreClosed("this client was closed during the call") from None
         except BaseException:
-            # Whoever is interrupted while waiting does not leave the work behind.
+            # An interrupted caller must not leave the work running.
             future.cancel()
             raise
 
-    def draw(self, source: AsyncIterator[T]) -> Generator[T, None, None]:
-        drawn = cast(AsyncGenerator[T, None], source)
+    def iterate(self, source: AsyncIterator[T]) -> Generator[T, None, None]:
+        generator = cast(AsyncGenerator[T, None], source)
 
-        async def take() -> Any:
-            return await anext(drawn, _END)
+        async def next_value() -> Any:
+            return await anext(generator, _END)
 
-        async def leave() -> None:
-            await drawn.aclose()
+        async def close_source() -> None:
+            await generator.aclose()
 
         try:
-            while (value := self.run(take())) is not _END:
+            while (value := self.run(next_value())) is not _END:
                 yield cast(T, value)
         finally:
             with contextlib.suppress(StoreClosed):
-                self.run(leave())
+                self.run(close_source())
 
     def close(self) -> None:
         with self._closing:
@@ -91,15 +91,15 @@ class _Thread:
         self._loop.close()
 
     async def _end(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
 
 
 class Sent:
-    """A prompt that was taken: its message, whether it waits in the queue, and how its turn ends."""
+    """An accepted prompt: its message, whether it is queued, and the outcome of its turn."""
 
     def __init__(self, thread: _Thread, submission: Submission) -> None:
         self.message_id = submission.message_id
@@ -108,12 +108,12 @@ class Sent:
         self._submission = submission
 
     def wait(self) -> TurnOutcome:
-        """How the turn ended; for a queued prompt, once it was fired."""
+        """Wait for the outcome of the turn; a queued prompt is sent first."""
         return self._thread.run(self._submission.wait())
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Where the head is now. ``hidden`` left the line, in its order; ``draft`` is the text handed back for editing."""
+    """The new position of the head. ``hidden`` messages left the line, in order; ``draft`` is text to edit."""
 
     head_turn_id: str | None
     hidden: tuple[str, ...]
@@ -121,32 +121,32 @@ class Moved(msgspec.Struct, frozen=True):
     submission: Sent | None = None
 
 
-class _Part:
-    """What has methods of an asynchronous object, done on its thread."""
+class _BlockingView:
+    """Blocking versions of the methods of an asynchronous object, run on its thread."""
 
     def __init__(self, target: Any, thread: _Thread) -> None:
         self._target = target
         self._thread = thread
 
-    def _sent(self, submission: Submission) -> Sent:
+    def _to_sent(self, submission: Submission) -> Sent:
         return Sent(self._thread, submission)
 
-    def _moved(self, rewound: Rewound) -> Moved:
-        taken = None if rewound.submission is None else self._sent(rewound.submission)
-        return Moved(rewound.head_turn_id, tuple(rewound.hidden), rewound.draft, taken)
+    def _to_moved(self, rewound: Rewound) -> Moved:
+        submission = None if rewound.submission is None else self._to_sent(rewound.submission)
+        return Moved(rewound.head_turn_id, tuple(rewound.hidden), rewound.draft, submission)
 
 
 class _Method(Generic[P, R]):
-    """A method that waits, with the signature of the asynchronous one; ``show`` makes of its value what is returned."""
+    """A blocking method with the signature of the asynchronous one; ``show`` converts its result."""
 
-    def __init__(self, method: Callable[..., Any], show: Callable[[_Part, Any], R] | None = None) -> None:
+    def __init__(self, method: Callable[..., Any], show: Callable[[_BlockingView, Any], R] | None = None) -> None:
         self.method = method
         self._show = show
 
-    def __get__(self, part: _Part, owner: type) -> Callable[P, R]:
+    def __get__(self, part: _BlockingView, owner: type) -> Callable[P, R]:
         @functools.wraps(self.method)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            # By name: what a subclass does in another way it does here, too.
+            # Looked up by name, to respect overrides.
             value = part._thread.run(getattr(part._target, self.method.__name__)(*args, **kwargs))
             return cast(R, value) if self._show is None else self._show(part, value)
 
@@ -154,70 +154,70 @@ class _Method(Generic[P, R]):
 
 
 class _Iterator(Generic[P, R]):
-    """The same for what is followed."""
+    """A blocking iterator with the signature of the asynchronous one."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[R]]) -> None:
         self.method = method
 
-    def __get__(self, part: _Part, owner: type) -> Callable[P, Generator[R, None, None]]:
+    def __get__(self, part: _BlockingView, owner: type) -> Callable[P, Generator[R, None, None]]:
         @functools.wraps(self.method)
         def call(*args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
-            return part._thread.draw(getattr(part._target, self.method.__name__)(*args, **kwargs))
+            return part._thread.iterate(getattr(part._target, self.method.__name__)(*args, **kwargs))
 
         return call
 
 
-def _waits(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> _Method[P, R]:
+def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> _Method[P, R]:
     return _Method(method)
 
 
-def _sends(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Submission]]) -> _Method[P, Sent]:
-    return _Method(method, _Part._sent)
+def _submitting(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Submission]]) -> _Method[P, Sent]:
+    return _Method(method, _BlockingView._to_sent)
 
 
-def _moves(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Rewound]]) -> _Method[P, Moved]:
-    return _Method(method, _Part._moved)
+def _rewinding(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Rewound]]) -> _Method[P, Moved]:
+    return _Method(method, _BlockingView._to_moved)
 
 
-class Events(_Part):
-    """The ledger of a server."""
+class Events(_BlockingView):
+    """The event ledger of a server."""
 
-    receive = _waits(RemoteEvents.receive)
-    list = _waits(RemoteEvents.list)
+    receive = _blocking(RemoteEvents.receive)
+    list = _blocking(RemoteEvents.list)
 
 
-class Schedules(_Part):
+class Schedules(_BlockingView):
     """The schedules of a server."""
 
-    add = _waits(RemoteSchedules.add)
-    get = _waits(RemoteSchedules.get)
-    list = _waits(RemoteSchedules.list)
-    pause = _waits(RemoteSchedules.pause)
-    preview = _waits(RemoteSchedules.preview)
-    remove = _waits(RemoteSchedules.remove)
-    resume = _waits(RemoteSchedules.resume)
-    run = _waits(RemoteSchedules.run)
-    watch = _waits(RemoteSchedules.watch)
+    add = _blocking(RemoteSchedules.add)
+    get = _blocking(RemoteSchedules.get)
+    list = _blocking(RemoteSchedules.list)
+    pause = _blocking(RemoteSchedules.pause)
+    preview = _blocking(RemoteSchedules.preview)
+    remove = _blocking(RemoteSchedules.remove)
+    resume = _blocking(RemoteSchedules.resume)
+    run = _blocking(RemoteSchedules.run)
+    watch = _blocking(RemoteSchedules.watch)
 
     def change(self, schedule_id: str, **changes: Any) -> Schedule:
-        """Change what is given, pause, or resume."""
+        """Change, pause or resume a schedule."""
         changed: Schedule = self._thread.run(self._target.change(schedule_id, **changes))
         return changed
 
 
-class Webhooks(_Part):
-    """The webhooks of a server. A secret is there when it was just made, and empty otherwise."""
+class Webhooks(_BlockingView):
+    """The webhooks of a server. The secret is set only when it was just created."""
 
-    add = _waits(RemoteWebhooks.add)
-    change = _waits(RemoteWebhooks.change)
-    get = _waits(RemoteWebhooks.get)
-    list = _waits(RemoteWebhooks.list)
-    remove = _waits(RemoteWebhooks.remove)
-    rotate = _waits(RemoteWebhooks.rotate)
+    add = _blocking(RemoteWebhooks.add)
+    change = _blocking(RemoteWebhooks.change)
+    get = _blocking(RemoteWebhooks.get)
+    list = _blocking(RemoteWebhooks.list)
+    remove = _blocking(RemoteWebhooks.remove)
+    rotate = _blocking(RemoteWebhooks.rotate)
 
 
-class Client(_Part):
-    """The sessions of a clew server; :class:`AsyncClient` says what its arguments mean. Any thread may use it."""
+class Client(_BlockingView):
+    """The sessions of a clew server; :class:`AsyncClient` documents the arguments. Thread-safe."""
 
     def __init__(
         self,
@@ -243,88 +243,88 @@ class Client(_Part):
         self.close()
 
     def close(self) -> None:
-        """Leave everything that is being followed. What runs on the server goes on."""
+        """Close all streams. Runs on the server continue."""
         with contextlib.suppress(StoreClosed):
             self._thread.run(self._client.close())
         self._thread.close()
 
     # Sessions
-    create_session = _waits(AsyncClient.create_session)
-    get_session = _waits(AsyncClient.get_session)
-    list_sessions = _waits(AsyncClient.list_sessions)
-    patch_session = _waits(AsyncClient.patch_session)
-    rename_session = _waits(AsyncClient.rename_session)
-    archive_session = _waits(AsyncClient.archive_session)
-    delete_session = _waits(AsyncClient.delete_session)
-    messages = _waits(AsyncClient.messages)
-    accept_message = _waits(AsyncClient.accept_message)
-    files = _waits(AsyncClient.files)
-    search = _waits(AsyncClient.search)
-    export = _waits(AsyncClient.export)
-    import_session = _waits(AsyncClient.import_session)
-    import_from = _waits(AsyncClient.import_from)
+    create_session = _blocking(AsyncClient.create_session)
+    get_session = _blocking(AsyncClient.get_session)
+    list_sessions = _blocking(AsyncClient.list_sessions)
+    patch_session = _blocking(AsyncClient.patch_session)
+    rename_session = _blocking(AsyncClient.rename_session)
+    archive_session = _blocking(AsyncClient.archive_session)
+    delete_session = _blocking(AsyncClient.delete_session)
+    messages = _blocking(AsyncClient.messages)
+    accept_message = _blocking(AsyncClient.accept_message)
+    files = _blocking(AsyncClient.files)
+    search = _blocking(AsyncClient.search)
+    export = _blocking(AsyncClient.export)
+    import_session = _blocking(AsyncClient.import_session)
+    import_from = _blocking(AsyncClient.import_from)
 
     # Runs
-    submit = _sends(AsyncClient.submit)
-    continue_turn = _sends(AsyncClient.continue_turn)
-    abort = _waits(AsyncClient.abort)
-    outcome = _waits(AsyncClient.outcome)
-    get_status = _waits(AsyncClient.get_status)
-    answer = _waits(AsyncClient.answer)
-    answer_all = _waits(AsyncClient.answer_all)
-    answer_question = _waits(AsyncClient.answer_question)
-    queue = _waits(AsyncClient.queue)
-    cancel_queued = _waits(AsyncClient.cancel_queued)
-    edit_queued = _waits(AsyncClient.edit_queued)
-    move_queued = _waits(AsyncClient.move_queued)
-    send_queued = _sends(AsyncClient.send_queued)
-    pause_queue = _waits(AsyncClient.pause_queue)
+    submit = _submitting(AsyncClient.submit)
+    continue_turn = _submitting(AsyncClient.continue_turn)
+    abort = _blocking(AsyncClient.abort)
+    outcome = _blocking(AsyncClient.outcome)
+    get_status = _blocking(AsyncClient.get_status)
+    answer = _blocking(AsyncClient.answer)
+    answer_all = _blocking(AsyncClient.answer_all)
+    answer_question = _blocking(AsyncClient.answer_question)
+    queue = _blocking(AsyncClient.queue)
+    cancel_queued = _blocking(AsyncClient.cancel_queued)
+    edit_queued = _blocking(AsyncClient.edit_queued)
+    move_queued = _blocking(AsyncClient.move_queued)
+    send_queued = _submitting(AsyncClient.send_queued)
+    pause_queue = _blocking(AsyncClient.pause_queue)
     attach = _Iterator(AsyncClient.attach)
     watch_status = _Iterator(AsyncClient.watch_status)
     subscribe = _Iterator(AsyncClient.subscribe)
 
     # History
-    rewind = _moves(AsyncClient.rewind)
-    unrewind = _moves(AsyncClient.unrewind)
-    set_head = _moves(AsyncClient.set_head)
-    reflog = _waits(AsyncClient.reflog)
-    branch = _waits(AsyncClient.branch)
-    fork = _waits(AsyncClient.fork)
-    tree = _waits(AsyncClient.tree)
-    turn = _waits(AsyncClient.turn)
-    turn_messages = _waits(AsyncClient.turn_messages)
-    request = _waits(AsyncClient.request)
-    compact = _waits(AsyncClient.compact)
-    prune = _waits(AsyncClient.prune)
-    compaction = _waits(AsyncClient.compaction)
-    context = _waits(AsyncClient.context)
+    rewind = _rewinding(AsyncClient.rewind)
+    unrewind = _rewinding(AsyncClient.unrewind)
+    set_head = _rewinding(AsyncClient.set_head)
+    reflog = _blocking(AsyncClient.reflog)
+    branch = _blocking(AsyncClient.branch)
+    fork = _blocking(AsyncClient.fork)
+    tree = _blocking(AsyncClient.tree)
+    turn = _blocking(AsyncClient.turn)
+    turn_messages = _blocking(AsyncClient.turn_messages)
+    request = _blocking(AsyncClient.request)
+    compact = _blocking(AsyncClient.compact)
+    prune = _blocking(AsyncClient.prune)
+    compaction = _blocking(AsyncClient.compaction)
+    context = _blocking(AsyncClient.context)
 
-    # What is allowed
-    permissions = _waits(AsyncClient.permissions)
-    set_permissions = _waits(AsyncClient.set_permissions)
-    rules = _waits(AsyncClient.rules)
-    add_rule = _waits(AsyncClient.add_rule)
-    revoke_rule = _waits(AsyncClient.revoke_rule)
-    explain_permission = _waits(AsyncClient.explain_permission)
+    # Permissions
+    permissions = _blocking(AsyncClient.permissions)
+    set_permissions = _blocking(AsyncClient.set_permissions)
+    rules = _blocking(AsyncClient.rules)
+    add_rule = _blocking(AsyncClient.add_rule)
+    revoke_rule = _blocking(AsyncClient.revoke_rule)
+    explain_permission = _blocking(AsyncClient.explain_permission)
 
     # The server
-    models = _waits(AsyncClient.models)
-    agents = _waits(AsyncClient.agents)
-    usage = _waits(AsyncClient.usage)
-    replicas = _waits(AsyncClient.replicas)
-    losses = _waits(AsyncClient.losses)
-    accept_loss = _waits(AsyncClient.accept_loss)
-    blob = _waits(AsyncClient.blob)
-    find_files = _waits(AsyncClient.find_files)
-    settings = _waits(AsyncClient.settings)
-    change_settings = _waits(AsyncClient.change_settings)
-    prompts = _waits(AsyncClient.prompts)
-    save_prompt = _waits(AsyncClient.save_prompt)
-    remove_prompt = _waits(AsyncClient.remove_prompt)
-    examples = _waits(AsyncClient.examples)
-    mcp_servers = _waits(AsyncClient.mcp_servers)
-    start_mcp_server = _waits(AsyncClient.start_mcp_server)
-    give_mcp_servers = _waits(AsyncClient.give_mcp_servers)
+    models = _blocking(AsyncClient.models)
+    agents = _blocking(AsyncClient.agents)
+    usage = _blocking(AsyncClient.usage)
+    replicas = _blocking(AsyncClient.replicas)
+    losses = _blocking(AsyncClient.losses)
+    accept_loss = _blocking(AsyncClient.accept_loss)
+    blob = _blocking(AsyncClient.blob)
+    find_files = _blocking(AsyncClient.find_files)
+    settings = _blocking(AsyncClient.settings)
+    change_settings = _blocking(AsyncClient.change_settings)
+    prompts = _blocking(AsyncClient.prompts)
+    save_prompt = _blocking(AsyncClient.save_prompt)
+    remove_prompt = _blocking(AsyncClient.remove_prompt)
+    examples = _blocking(AsyncClient.examples)
+    mcp_servers = _blocking(AsyncClient.mcp_servers)
+    start_mcp_server = _blocking(AsyncClient.start_mcp_server)
+    give_mcp_servers = _blocking(AsyncClient.give_mcp_servers)
 
     @overload
     def start(
@@ -355,16 +355,16 @@ class Client(_Part):
     ) -> Turn[Any]: ...
 
     def start(self, session_id: str, prompt: str | Sequence[Mapping[str, Any]], **options: Any) -> Turn[Any]:
-        """Send a prompt, which is durable when this returns, and hand out its turn; every refusal raises here."""
+        """Send a prompt and return its turn. It is durable when this returns; every refusal raises here."""
         return Turn(self._thread, self._thread.run(self._client.start(session_id, prompt, **options)))
 
     def follow(self, session_id: str, message_id: str) -> Turn[Any]:
-        """The turn of a message that was sent before, by whichever program: from its first part, to its end."""
+        """Return the turn of a message sent earlier, by any program: from its first part to its end."""
         return Turn(self._thread, self._client.follow(session_id, message_id))
 
 
 class Turn(Generic[T]):
-    """A prompt that was taken, and what comes of it, as :class:`AsyncTurn` tells it."""
+    """An accepted prompt and its turn; see :class:`AsyncTurn`."""
 
     def __init__(self, thread: _Thread, turn: AsyncTurn[T]) -> None:
         self.session_id = turn.session_id
@@ -373,26 +373,26 @@ class Turn(Generic[T]):
         self._turn = turn
 
     def __iter__(self) -> Generator[dict[str, Any], None, None]:
-        return self._thread.draw(aiter(self._turn))
+        return self._thread.iterate(aiter(self._turn))
 
     def chunks(self) -> Generator[chunks.Chunk, None, None]:
-        """The same as values, one class a kind."""
-        return self._thread.draw(self._turn.chunks())
+        """Yield the chunks as typed values."""
+        return self._thread.iterate(self._turn.chunks())
 
     def waiting(self) -> tuple[Waiting, ...]:
-        """The calls that wait for a human."""
+        """Return the calls that wait for a person."""
         return self._thread.run(self._turn.waiting())
 
     def answer(
         self, approval_id: str, decision: Decision, reason: str | None = None, pattern: str | None = None
     ) -> int:
-        """Answer a request for approval; at 0 none is open any more, and the turn goes on."""
+        """Answer an approval request; return how many are still pending. At 0 the turn resumes."""
         return self._thread.run(self._turn.answer(approval_id, decision, reason, pattern))
 
     def wait(self) -> TurnOutcome:
-        """How the turn ended, once it has."""
+        """Wait until the turn ends; return its outcome."""
         return self._thread.run(self._turn.wait())
 
     def output(self) -> T:
-        """The value that was asked for, once the turn has ended. Raises ``ModelFailed`` where it ended without one."""
+        """Return the structured output, once the turn has ended. Raises ``ModelFailed`` if it ended without one."""
         return self._thread.run(self._turn.output())

@@ -1,7 +1,7 @@
-"""The client: a server's engine for programs elsewhere, which goes on where a connection was cut.
+"""The client: a server's engine for programs elsewhere, which resumes after a dropped connection.
 
-Its operations are the remote engine's. What it adds is staying power: a prompt is sent under an id, so that it can be
-sent again without being run again, and whatever is followed is joined again and shown once, whole and in order.
+Its operations are those of the remote engine. In addition, a prompt is sent under an id, so that it can be sent again
+without running twice, and streams reconnect and yield each chunk once, in order.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ if TYPE_CHECKING:
 __all__ = ["AsyncClient", "AsyncTurn"]
 
 T = TypeVar("T")
-_WAITS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Between two looks for a server that is gone; the last one again and again."""
+_BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Waits between attempts to reach a server; the last one repeats."""
 
 
-class _Patience:
-    """Waits a little longer after each failure in a row, and gives up when they have lasted too long."""
+class _Backoff:
+    """Growing waits between consecutive failures, with a limit on how long failures may last."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.reset()
 
     def reset(self) -> None:
-        """It works again."""
+        """Note a success."""
         self._failures = 0
         self._until: float | None = None
 
     async def after(self, error: e.StoreError) -> None:
-        """Return when it is time to try again; the error, where that would not help or not any more."""
+        """Return when it is time to retry; raise the error if a retry cannot help or the time is up."""
         now = asyncio.get_running_loop().time()
         self._until = now + self._seconds if self._until is None else self._until
-        # What a proxy says of a server that is being started again has no code that clew knows.
-        passing = isinstance(error, Gone | e.ReplicaAway | e.StoreBusy) or type(error) is e.StoreError
-        if not passing or now >= self._until:
+        # A proxy's error for a restarting server has no code of clew's.
+        is_temporary = isinstance(error, Gone | e.ReplicaAway | e.StoreBusy) or type(error) is e.StoreError
+        if not is_temporary or now >= self._until:
             raise error
-        await self.between()
+        await self.wait_next()
 
-    async def between(self) -> None:
-        """Wait until the next look."""
-        await asyncio.sleep(_WAITS_S[min(self._failures, len(_WAITS_S) - 1)])
+    async def wait_next(self) -> None:
+        """Wait until the next attempt."""
+        await asyncio.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
         self._failures += 1
 
 
 class AsyncClient(RemoteEngine):
-    """The sessions of a clew server, by the names and with the values that an engine in this process has.
+    """The sessions of a clew server, with the names and values of an engine in this process.
 
-    ``url`` is where its page is, ``token`` the server's or an owner's. ``timeout`` is how many seconds a connection may
-    take, and how long the server may be silent before it is asked whether it is still there. ``patience`` is for how
-    many seconds a stream, or a prompt, looks for a server that is gone. ``tls`` is for certificates of your own.
+    ``url`` is the address of its page, ``token`` the server's or an owner's. ``timeout`` is how many seconds a
+    connection may take, and how long the server may be silent before it is probed. ``patience`` is for how many seconds
+    a stream or a prompt retries an unreachable server. ``tls`` is for your own certificates.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class AsyncClient(RemoteEngine):
         await self.close()
 
     async def close(self) -> None:
-        """Leave everything that is being followed. What runs on the server goes on."""
+        """Close all streams. Runs on the server continue."""
         self._wire.close()
 
     @overload
@@ -131,21 +131,21 @@ class AsyncClient(RemoteEngine):
         output: type[T] | Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> AsyncTurn[Any]:
-        """Send a prompt, which is durable when this returns, and hand out its turn.
+        """Send a prompt and return its turn. The prompt is durable when this returns.
 
-        Every refusal raises here. A server that goes away meanwhile is sent it again, and runs it once.
+        Every refusal raises here. If the server becomes unreachable, the prompt is sent again and still runs only once.
         """
         from clew.tools.hints import schema_and_reader
 
         schema, read = schema_and_reader(output)
-        named = message_id or uuid4().hex
-        submission = await self._persist(
+        client_message_id = message_id or uuid4().hex
+        submission = await self._with_retries(
             lambda: self.submit(
                 session_id,
                 prompt,
                 model=model,
                 agent=agent,
-                message_id=named,
+                message_id=client_message_id,
                 on_busy="reject",
                 attended=attended,
                 output=schema,
@@ -153,31 +153,31 @@ class AsyncClient(RemoteEngine):
             )
         )
         if submission.queued:
-            raise e.SessionBusy("this message waits in the queue behind a run", session_id=session_id)
+            raise e.SessionBusy("this message is queued behind a running turn", session_id=session_id)
         return AsyncTurn(self, session_id, submission.message_id, read)
 
     def follow(self, session_id: str, message_id: str) -> AsyncTurn[Any]:
-        """The turn of a message that was sent before, by whichever program: from its first part, to its end."""
+        """Return the turn of a message sent earlier, by any program: from its first part to its end."""
         return AsyncTurn(self, session_id, message_id)
 
     async def attach(
         self, session_id: str, *, replay: bool = True, message_id: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """What runs now, or the turn of a message, each chunk once however often the connection is cut.
+        """Follow the running turn, or the turn of a message; each chunk comes once, however often the connection drops.
 
-        Without ``replay`` a cut is raised: nobody can say where somebody was who has not seen the beginning.
+        Without ``replay`` a dropped connection raises: without the beginning, the position is unknown.
         """
         if replay:
-            following = self.follow_seen(session_id, message_id, Seen())
+            chunks_source = self.follow_seen(session_id, message_id, Seen())
         else:
-            following = super().attach(session_id, replay=False, message_id=message_id)
-        async with _closing(following) as source:
+            chunks_source = super().attach(session_id, replay=False, message_id=message_id)
+        async with _closing(chunks_source) as source:
             async for chunk in source:
                 yield chunk
 
     async def follow_seen(self, session_id: str, message_id: str | None, seen: Seen) -> AsyncIterator[dict[str, Any]]:
-        """The rest of a turn for somebody who has seen some of it."""
-        patience = _Patience(self._patience_s)
+        """Yield the rest of a turn that was seen in part."""
+        backoff = _Backoff(self._patience_s)
         while True:
             if seen.began:
                 seen.join_again()
@@ -185,9 +185,10 @@ class AsyncClient(RemoteEngine):
             try:
                 async with _closing(super().attach(session_id, message_id=message_id)) as source:
                     async for chunk in source:
-                        patience.reset()
+                        backoff.reset()
                         with self._wire.reading():
-                            # By then the run may be over, and what comes of another one would be somebody else's.
+                            # Remember the message: by the next attempt its run may be over, and another run's chunks
+                            # must not follow.
                             message_id = message_id or (chunk.get("messageMetadata") or {}).get("user_message_id")
                             unseen = seen.take(chunk)
                         is_news = is_news or bool(unseen)
@@ -195,64 +196,63 @@ class AsyncClient(RemoteEngine):
                             yield fresh
                 if not (seen.goes_on and seen.turn_id):
                     return
-                # A turn may go on in a message of its own: after a reminder, or after a cut that nobody saw. That may
-                # be over by now, or wait for somebody: what came of it is there when it is looked for once more.
+                # A turn may continue in another message, after a reminder or an unnoticed cut. That one may be over, or
+                # wait for an answer: attach once more to get what it holds.
                 if is_run((await self.turn(seen.turn_id)).status):
-                    await patience.between()
+                    await backoff.wait_next()
                 elif seen.asks or not is_news:
                     return
             except e.StoreError as error:
-                await patience.after(error)
+                await backoff.after(error)
 
     async def subscribe(self) -> AsyncIterator[Event]:
-        """What happens on the server. Each connection begins with ``hello``: what happened before it is to be looked
-        up."""
-        patience = _Patience(self._patience_s)
+        """Yield events of the server. Each connection starts with ``hello``: look up what happened before it."""
+        backoff = _Backoff(self._patience_s)
         while True:
             try:
                 async with _closing(super().subscribe()) as source:
                     async for event in source:
-                        patience.reset()
+                        backoff.reset()
                         yield event
                 raise Gone(f"the server at {self.url} has ended")
             except e.StoreError as error:
-                await patience.after(error)
+                await backoff.after(error)
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
-        """The present status, then each change."""
-        patience, last = _Patience(self._patience_s), None
+        """Yield the current status, then each change."""
+        backoff, last_status = _Backoff(self._patience_s), None
         while True:
             try:
                 async with _closing(super().watch_status(session_id)) as source:
                     async for status in source:
-                        patience.reset()
-                        if status != last:
-                            last = status
+                        backoff.reset()
+                        if status != last_status:
+                            last_status = status
                             yield status
                 raise Gone(f"the server at {self.url} has ended")
             except e.StoreError as error:
-                await patience.after(error)
+                await backoff.after(error)
 
     async def outcome(self, session_id: str, message_id: str) -> TurnOutcome:
-        """How the newest turn of a message ends, once it has."""
-        own = super().outcome
-        return await self._persist(lambda: own(session_id, message_id))
+        """Return the outcome of a message's newest turn, once it has ended."""
+        get_outcome = super().outcome
+        return await self._with_retries(lambda: get_outcome(session_id, message_id))
 
-    async def _persist(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What is answered, once the server is there; for what may be asked again."""
-        patience = _Patience(self._patience_s)
+    async def _with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Retry an idempotent request until the server answers."""
+        backoff = _Backoff(self._patience_s)
         while True:
             try:
                 return await ask()
             except e.StoreError as error:
-                await patience.after(error)
+                await backoff.after(error)
 
 
 class AsyncTurn(Generic[T]):
-    """A prompt that was taken, and what comes of it: AI SDK chunks, each once and already durable.
+    """An accepted prompt and its turn: AI SDK chunks, each once and already durable.
 
-    A loop over it ends when the turn does, or waits for a human; one that is begun again, after an answer or a break,
-    goes on with what was not seen yet. Leaving a loop leaves the run alone. One loop at a time.
+    A loop over it ends when the turn ends or waits for a person; a new loop, after an answer or a break, continues with
+    the chunks not seen yet. Leaving a loop does not affect the run. Only one loop at a time.
     """
 
     def __init__(
@@ -268,33 +268,33 @@ class AsyncTurn(Generic[T]):
         return self._client.follow_seen(self.session_id, self.message_id, self._seen)
 
     async def chunks(self) -> AsyncIterator[chunks.Chunk]:
-        """The same as values, one class a kind."""
+        """Yield the chunks as typed values."""
         async with _closing(aiter(self)) as source:
             async for chunk in source:
                 yield chunks.parse_chunk(chunk)
 
     async def waiting(self) -> tuple[Waiting, ...]:
-        """The calls that wait for a human."""
+        """Return the calls that wait for a person."""
         return (await self._client.get_status(self.session_id)).waiting
 
     async def answer(
         self, approval_id: str, decision: Decision, reason: str | None = None, pattern: str | None = None
     ) -> int:
-        """Answer a request for approval; at 0 none is open any more, and the turn goes on."""
+        """Answer an approval request; return how many are still pending. At 0 the turn resumes."""
         return await self._client.answer(self.session_id, approval_id, decision, reason, pattern)
 
     async def wait(self) -> TurnOutcome:
-        """How the turn ended, once it has."""
+        """Wait until the turn ends; return its outcome."""
         return await self._client.outcome(self.session_id, self.message_id)
 
     async def output(self) -> T:
-        """The value that was asked for, once the turn has ended. Raises ``ModelFailed`` where it ended without one."""
+        """Return the structured output, once the turn has ended. Raises ``ModelFailed`` if it ended without one."""
         from clew.engine.turn_stream import read_output
 
         outcome = await self.wait()
         messages = await self._client.turn_messages(outcome.turn_id)
-        last = next((message for message in messages if message.id == outcome.message_id), None)
-        return read_output(outcome, last.parts if last is not None else (), self._read)
+        last_status = next((message for message in messages if message.id == outcome.message_id), None)
+        return read_output(outcome, last_status.parts if last_status is not None else (), self._read)
 
 
 def _closing(source: AsyncIterator[T]) -> contextlib.aclosing[AsyncGenerator[T, None]]:

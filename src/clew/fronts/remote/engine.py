@@ -1,9 +1,9 @@
-"""The remote engine: the engine of a running server, by the names and with the values of the one in this process.
+"""The remote engine: the engine of a running server, with the names and values of an engine in this process.
 
-A store has one owner. When that is a server, commands that write ask it; nobody who uses an engine needs to know which
-of the two it is. Its methods are made from the table of operations: the facade's own signature says what a call means,
-the table how it travels. What is put together of other operations is inherited; what only the owner's process can
-have, its store and its hooks, is not here.
+A store has one owner. When that is a server, commands that write send their requests to it; code that uses an engine
+need not know which kind it has. The methods are made from the table of operations: the facade's signature defines what
+a call means, the table how it is sent. Methods composed of other operations are inherited; what exists only in the
+owner's process, its store and its hooks, is not here.
 """
 
 from __future__ import annotations
@@ -42,56 +42,58 @@ from clew.triggers.webhook import Webhook
 
 __all__ = ["RemoteEngine"]
 
-_DONE: Final = b"[DONE]"
-_FOLDERS: Final = ("workspace", "workspace_root")
-_RETURNED: Final[Mapping[Any, Any]] = {
+_DONE_FRAME: Final = b"[DONE]"
+_FOLDER_PARAMETERS: Final = ("workspace", "workspace_root")
+_FACADE_TYPES: Final[Mapping[Any, Any]] = {
     r.SessionShape: Session,
     r.SessionPage: SessionList,
     r.SessionList: list[Session],
     r.RuleList: tuple[Rule, ...],
     r.ExplainedShape: Explanation,
 }
-"""What the facade returns where that is not what is answered."""
+"""The facade's return types where they differ from the response."""
 
 
-def _send(operation: Operation, method: Callable[..., Any]) -> Callable[..., Any]:
-    """The facade's ``method``, carried out by the server."""
+def _make_remote(operation: Operation, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method with the facade's signature that is carried out by the server."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
     async def send(self: _Remote, *args: Any, **kwargs: Any) -> Any:
-        given = _arguments(signature, self, args, kwargs)
-        headers, answer = await self._wire.send(operation.method, *_request(operation, given), good=operation.answers)
+        arguments = _arguments(signature, self, args, kwargs)
+        headers, answer = await self._wire.send(
+            operation.method, *_request(operation, arguments), good=operation.answers
+        )
         with self._wire.reading():
-            return _restore(self, operation, given, headers, answer)
+            return _restore(self, operation, arguments, headers, answer)
 
     @functools.wraps(method)
     async def watch(self: _Remote, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         path, _, query = _request(operation, _arguments(signature, self, args, kwargs))
-        begun = done = False
+        started = done = False
         async with contextlib.aclosing(self._wire.frames(path, query)) as frames:
             async for frame in frames:
-                begun, done = True, frame == _DONE
+                started, done = True, frame == _DONE_FRAME
                 if done:
                     continue
                 with self._wire.reading():
                     if operation.streams is r.EventFrame:
-                        # From the first event, ``hello``, on none is missed.
-                        told = fit_json(frame, dict[str, Any])
-                        value: Any = Event(told.pop("type"), told)
+                        # The first event is ``hello``; none after it is missed.
+                        event = fit_json(frame, dict[str, Any])
+                        value: Any = Event(event.pop("type"), event)
                     else:
-                        # A chunk stays as it came, with all that is in it.
+                        # Return chunks unchanged, with unknown fields.
                         value = fit_json(frame, operation.streams)
                         value = msgspec.json.decode(frame) if operation.streams is r.Chunk else value
                 yield value
-        if operation.streams is r.Chunk and begun and not done:
-            raise Gone(f"the server at {self._wire.url} broke off in the middle of a stream")
+        if operation.streams is r.Chunk and started and not done:
+            raise Gone(f"the server at {self._wire.url} closed the connection in the middle of a stream")
 
     return watch if inspect.isasyncgenfunction(method) or (operation.answer is None and operation.streams) else send
 
 
 class _Remote:
-    """Has the operations of a class, those of one ``group``, carried out by the server."""
+    """A class whose operations of one ``group`` are calls to the server."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -99,13 +101,13 @@ class _Remote:
     def __init_subclass__(cls, group: str | None = None) -> None:
         for operation in OPERATIONS:
             for name in filter(None, (operation.name, operation.watched_by)):
-                prefix, _, own = name.rpartition(".")
+                prefix, _, method_name = name.rpartition(".")
                 if prefix == group and not operation.served:
-                    setattr(cls, own, _send(operation, getattr(cls, own)))
+                    setattr(cls, method_name, _make_remote(operation, getattr(cls, method_name)))
 
 
 class RemoteEvents(_Remote, Events, group="events"):
-    """The ledger of a server."""
+    """The event ledger of a server."""
 
 
 class RemoteSchedules(_Remote, Schedules, group="schedules"):
@@ -113,11 +115,11 @@ class RemoteSchedules(_Remote, Schedules, group="schedules"):
 
 
 class RemoteWebhooks(_Remote, Webhooks, group="webhooks"):
-    """The webhooks of a server. A secret is there when it was just made, and empty otherwise."""
+    """The webhooks of a server. The secret is set only when it was just created."""
 
 
 class RemoteSubmission(Submission):
-    """A prompt that a server took. Its end is asked for when somebody waits for it."""
+    """A prompt that a server accepted. Its outcome is requested when it is awaited."""
 
     def __init__(self, engine: RemoteEngine, session_id: str, message_id: str, queued: bool) -> None:
         super().__init__(message_id, asyncio.get_running_loop().create_future(), queued=queued)
@@ -129,7 +131,7 @@ class RemoteSubmission(Submission):
 
 
 class RemoteEngine(_Remote, Operations, group=""):
-    """What of an engine a server offers."""
+    """The part of an engine that a server offers."""
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
@@ -139,11 +141,11 @@ class RemoteEngine(_Remote, Operations, group=""):
         self.webhooks = RemoteWebhooks(self._wire)
 
     async def probe(self) -> None:
-        """Raise when the server does not answer within a few seconds."""
+        """Raise if the server does not respond within a few seconds."""
         await self._wire.probe()
 
     async def examples(self) -> list[Session]:
-        """The sample sessions, made by the server where they are not there yet."""
+        """Return the sample sessions; the server creates missing ones."""
         _, answered = await self._wire.send("POST", BY_NAME["examples"].path)
         return fit_json(answered, dict[str, list[Session]])["sessions"]
 
@@ -154,7 +156,7 @@ class RemoteEngine(_Remote, Operations, group=""):
         return (await self._server()).store
 
     async def is_passing(self) -> bool:
-        """Whether it is a chat's, and ends when that does."""
+        """Return whether the server belongs to a chat, and ends with it."""
         return not (await self._server()).triggers
 
     async def _server(self) -> r.ServerShape:
@@ -162,10 +164,10 @@ class RemoteEngine(_Remote, Operations, group=""):
         return fit_json(answered, r.ServerShape)
 
     async def outcome(self, session_id: str, message_id: str) -> TurnOutcome:
-        """How the newest turn of a message ends. Listens first and looks then, so that no end is missed."""
+        """Return how the newest turn of a message ends. Subscribes before the first check, so that no end is missed."""
         message_id = await self._stored_id(session_id, message_id)
         if is_alias(session_id):
-            # What happens is told of the session, whatever else it is called.
+            # Events name the session by its id, not by an alias.
             session_id = (await self.get_session(session_id)).id
         async with contextlib.aclosing(cast(AsyncGenerator[Event, None], self.subscribe())) as events:
             async for event in events:
@@ -173,7 +175,7 @@ class RemoteEngine(_Remote, Operations, group=""):
                 if str(event.type) == "hello":
                     turn_id = await self._newest_turn(session_id, message_id)
                     if turn_id is None and message_id not in {one.id for one in await self.queue(session_id)}:
-                        # It may have been fired between the two looks.
+                        # It may have left the queue between the two requests.
                         turn_id = await self._newest_turn(session_id, message_id)
                         if turn_id is None:
                             raise MessageNotFound(f"there is no message {message_id}", message_id=message_id)
@@ -186,17 +188,17 @@ class RemoteEngine(_Remote, Operations, group=""):
         raise Gone(f"the server at {self.url} ended before the turn did", session_id=session_id)
 
     async def _stored_id(self, session_id: str, message_id: str) -> str:
-        """The id that the server gave a message, whose sender may know none but their own."""
+        """Return the server's id of a message that the caller may know only by a client id."""
         if is_message_id(message_id):
             return message_id
         try:
-            following = RemoteEngine.attach(self, session_id, message_id=message_id)
-            async with contextlib.aclosing(cast(AsyncGenerator[dict[str, Any], None], following)) as chunks:
+            stream = RemoteEngine.attach(self, session_id, message_id=message_id)
+            async with contextlib.aclosing(cast(AsyncGenerator[dict[str, Any], None], stream)) as chunks:
                 first = await anext(chunks)
             with self._wire.reading():
                 return str(first["messageMetadata"]["user_message_id"])
         except MessageNotFound as error:
-            # One that waits in the queue is in no turn yet, and is named.
+            # A queued message belongs to no turn yet; the error names its id.
             if (stored := error.ids.get("message_id", message_id)) == message_id:
                 raise
             return str(stored)
@@ -205,11 +207,11 @@ class RemoteEngine(_Remote, Operations, group=""):
         cursor: str | None = None
         while True:
             page = await self.tree(session_id, limit=50, cursor=cursor)
-            held = [turn for turn in page.turns if message_id in turn.messages]
+            matching = [turn for turn in page.turns if message_id in turn.messages]
             cursor = page.next_cursor
-            if held:
-                return max(held, key=lambda turn: (turn.created_at, turn.id)).id
-            # Ids begin with the time they were made at: no turn is older than the message that it holds.
+            if matching:
+                return max(matching, key=lambda turn: (turn.created_at, turn.id)).id
+            # Ids start with their creation time, and no turn is older than a message in it.
             if cursor is None or cursor[4:16] < message_id[4:16]:
                 return None
 
@@ -217,53 +219,53 @@ class RemoteEngine(_Remote, Operations, group=""):
 def _arguments(
     signature: inspect.Signature, self: _Remote, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a call says: nothing that is left to the facade's own default."""
+    """Return the arguments of a call without those left at the facade's defaults."""
     bound = signature.bind(self, *args, **kwargs).arguments
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, parameter in list(signature.parameters.items())[1:]:
         if parameter.kind is parameter.VAR_KEYWORD:
-            given |= bound.get(name, {})
+            arguments |= bound.get(name, {})
         elif name in bound and bound[name] != parameter.default:
-            given[name] = bound[name]
-    # A relative folder is one of this process, not of the server's.
-    given |= {name: _absolute(folder) for name, folder in given.items() if name in _FOLDERS}
-    routing = given.get("routing")
+            arguments[name] = bound[name]
+    # A relative folder is relative to this process, not to the server.
+    arguments |= {name: _absolute(folder) for name, folder in arguments.items() if name in _FOLDER_PARAMETERS}
+    routing = arguments.get("routing")
     if isinstance(routing, Routing) and routing.workspace_root is not None:
-        given["routing"] = msgspec.structs.replace(routing, workspace_root=_absolute(routing.workspace_root))
-    return given
+        arguments["routing"] = msgspec.structs.replace(routing, workspace_root=_absolute(routing.workspace_root))
+    return arguments
 
 
 def _absolute(folder: str | Path) -> str:
     return str(Path(folder).expanduser().absolute())
 
 
-def _request(operation: Operation, given: Mapping[str, Any]) -> tuple[str, bytes | None, Mapping[str, Any]]:
-    """The path, the body and the query of a call."""
+def _request(operation: Operation, arguments: Mapping[str, Any]) -> tuple[str, bytes | None, Mapping[str, Any]]:
+    """Return the path, the body and the query of a call."""
     path = "/".join(
-        segment(given[operation.parameter(part[1:-1])]) if part.startswith("{") else part
+        segment(arguments[operation.parameter(part[1:-1])]) if part.startswith("{") else part
         for part in operation.path.split("/")
     )
-    query = {} if operation.query is None else msgspec.to_builtins(operation.query.of(given))
+    query = {} if operation.query is None else msgspec.to_builtins(operation.query.of(arguments))
     if operation.raw is not None:
-        return path, given[operation.raw], query
-    return path, None if operation.body is None else msgspec.json.encode(operation.body.of(given)), query
+        return path, arguments[operation.raw], query
+    return path, None if operation.body is None else msgspec.json.encode(operation.body.of(arguments)), query
 
 
 def _restore(
-    engine: Any, operation: Operation, given: Mapping[str, Any], headers: Mapping[str, str], data: bytes
+    engine: Any, operation: Operation, arguments: Mapping[str, Any], headers: Mapping[str, str], data: bytes
 ) -> Any:
-    """What the facade would have returned."""
+    """Return the value that the facade would have returned."""
     kind = operation.answer
     if kind is None:
         return None
     if kind is bytes:
         if not headers.get("content-disposition", "").startswith("attachment"):
-            raise ValueError("it is no file")
+            raise ValueError("expected a file response")
         if operation.name != "blob":
             return data
-        if sha256(data).hexdigest() != given["sha256"]:
-            raise ValueError("these are the bytes of another file")
-        return Blob(given["sha256"], headers["content-type"], data)
+        if sha256(data).hexdigest() != arguments["sha256"]:
+            raise ValueError("blob digest mismatch")
+        return Blob(arguments["sha256"], headers["content-type"], data)
     if kind in (r.WebhookShape, r.WebhookList):
         shown = msgspec.json.decode(data)
         hooks = tuple(fit({"secret": "", **one}, Webhook) for one in shown.get("webhooks", [shown]))
@@ -272,13 +274,13 @@ def _restore(
         return fit_json(data, r.QueueShape).messages
     if operation.envelope is not None:
         data = bytes(fit_json(data, dict[str, msgspec.Raw])[operation.envelope])
-        kind = _RETURNED.get(kind) or msgspec.structs.fields(kind)[0].type
-    value = fit_json(data, _RETURNED.get(kind, kind))
+        kind = _FACADE_TYPES.get(kind) or msgspec.structs.fields(kind)[0].type
+    value = fit_json(data, _FACADE_TYPES.get(kind, kind))
     if isinstance(value, r.SubmissionShape):
-        return RemoteSubmission(engine, given["session_id"], value.message_id, value.queued)
+        return RemoteSubmission(engine, arguments["session_id"], value.message_id, value.queued)
     if isinstance(value, r.RewoundShape):
-        taken = None
+        submission = None
         if isinstance(value.message_id, str):
-            taken = RemoteSubmission(engine, given["session_id"], value.message_id, value.queued is True)
-        return Rewound(value.head_turn_id, value.hidden, value.draft, taken)
+            submission = RemoteSubmission(engine, arguments["session_id"], value.message_id, value.queued is True)
+        return Rewound(value.head_turn_id, value.hidden, value.draft, submission)
     return value
