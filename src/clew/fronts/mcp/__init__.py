@@ -1,4 +1,4 @@
-"""clew as an MCP server: other agents may look sessions up."""
+"""clew as an MCP server: other agents can search and read its sessions."""
 
 from clew.fronts.mcp.recall import make_server
 
