@@ -1,1 +1,1 @@
-"""What exists only while processes run: streams being watched, status, events."""
+"""State that exists only while processes run: watched streams, statuses, events."""

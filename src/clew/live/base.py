@@ -1,14 +1,14 @@
-"""The live contract: what can be watched while a session runs, and is gone with the process.
+"""The contract of the live layer: state of running sessions that ends with the process.
 
-Streams: the assistant message being made, replayed from its first part and then followed, by any number of viewers,
-each of whom may leave at any time without anybody noticing. Status: idle, busy, retrying or error, readable and
-watchable. Events: what happens, to all sessions. Signals: a nudge for whoever runs a session to look into the store.
-Nothing here is durable and nothing here decides; whether a chunk was stored before it is shown here is the recorder's
-(``save_on``).
+Streams: the assistant message being written, sent from its first part and then followed, by any number of viewers, each
+of which may disconnect at any time without affecting the run. Status: idle, busy, retrying or error, readable and
+watchable. Events: notifications about all sessions. Signals: a hint to the process that runs a session to read the
+store. Nothing here is durable and nothing is decided here; the recorder decides whether a chunk is stored before it is
+shown (``save_on``).
 
-Where several processes are one clew, status, events and signals reach all of them, and each hears how far the streams
-of the others are. All of that may be lost or late at any time: it says when to look into the store, by number, and
-never what is true.
+Where several processes serve one store, status, events and signals reach all of them, and each learns how far the
+streams of the others have got. Any of that may be lost or late: it says when to read the store and up to which number,
+and is never the source of truth.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ EventType = Literal[
 
 
 class Batch(list[Chunk]):
-    """Chunks that were shown together, for everybody who is equally far. ``encoded`` is a front's to keep.
+    """Chunks shown together, shared by all viewers at the same position. ``encoded`` caches a front's encoding.
 
-    ``is_last``: nothing comes behind it, where that is known when it is handed out.
+    ``is_last``: no batch follows, as far as that is known when this one is handed out.
     """
 
     encoded: bytes | None = None
@@ -60,7 +60,7 @@ class Batch(list[Chunk]):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A call that waits for a human. ``approval_id`` is None for a question."""
+    """A call that waits for a person. ``approval_id`` is None for a question."""
 
     approval_id: str | None
     tool_call_id: str
@@ -69,7 +69,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class RunningCall(msgspec.Struct, frozen=True):
-    """A tool that has been running for a second or longer."""
+    """A tool call that has been running for a second or longer."""
 
     tool_call_id: str
     tool: str
@@ -77,11 +77,11 @@ class RunningCall(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a session is doing now. While a human is awaited it is idle, with what is ``waiting``.
+    """The current activity of a session. It is idle while waiting for a person; ``waiting`` lists the pending calls.
 
-    ``problem`` is why it failed, or is being tried again. ``running`` are the calls that take long.
+    ``problem`` is the reason of a failure or a retry. ``running`` lists long-running calls.
 
-    ``paused`` while messages wait in the queue and nothing will fire them before a person speaks, or answers.
+    ``paused``: messages are queued, and none is sent before a person prompts, or answers.
     """
 
     state: Literal["idle", "busy", "retrying", "error"]
@@ -97,23 +97,23 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened."""
+    """A notification about the host or one of its sessions."""
 
     type: EventType
     data: Mapping[str, Any]
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Whoever runs this session is to look at what the store holds for it. What is wanted is durable already."""
+    """A hint to the process that runs this session: read its rows in the store. The request is already durable."""
 
     session_id: str
     kind: Literal["stop", "queue"]
 
 
 class Word(msgspec.Struct, frozen=True):
-    """What is heard of a stream that runs elsewhere: the number of the last chunk that may be shown.
+    """Progress of a stream in another process: the number of the last chunk that may be shown.
 
-    ``epoch`` is that of its run: numbers of two runs on one message have nothing to do with one another.
+    ``epoch`` identifies the run: chunk numbers of two runs on one message are unrelated.
     """
 
     message_id: str
@@ -123,97 +123,98 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Listening(Protocol):
-    """One session as it is heard from elsewhere, for somebody who follows it."""
+    """A subscription to the progress of one session in other processes."""
 
     @property
     def is_sure(self) -> bool:
-        """Whether words are heard as they are said. While they are not, the store must be looked at now and then."""
+        """Return whether progress is delivered as it happens. While it is not, poll the store."""
 
     async def wait(self, within_s: float) -> Word | None:
-        """The newest word since the last time; None when there is none, or something may have been missed.
+        """Return the newest progress since the last call; None if there was none, or if some may have been missed.
 
-        The first one is None, as soon as words are heard.
+        The first call returns None, as soon as the subscription is active.
         """
 
-    async def read(self, word: Word, after: int) -> Sequence[tuple[int, Chunk]]:
-        """The chunks above ``after`` with their numbers, as far as they are still held elsewhere than in the store.
+    async def read(self, progress: Word, after: int) -> Sequence[tuple[int, Chunk]]:
+        """Return the chunks above ``after`` with their numbers, as far as they are available outside the store.
 
-        Without a gap from ``after`` on, or nothing. What is transient has the number of the chunk before it.
+        The result continues from ``after`` without a gap, or is empty. A transient chunk has the number of the chunk
+        before it.
         """
 
     def close(self) -> None: ...
 
 
 class LiveStream(Protocol):
-    """One run's stream while it lasts."""
+    """The stream of one run, while it lasts."""
 
     @property
     def message_id(self) -> str: ...
 
     def show(self, chunks: Sequence[Chunk], through: int | None = None) -> None:
-        """Hand what the recorder shows to whoever watches. Never blocks and never raises for a viewer's sake.
+        """Hand chunks to all viewers. Never blocks, and never raises because of a viewer.
 
-        ``through`` is the number of the last of them that has one; without it, nobody elsewhere is given them.
+        ``through`` is the number of the last numbered chunk; without it, other processes do not get the chunks.
         """
 
     def end(self, why_not: str | None = None) -> None:
-        """No more chunks will come. Saying it twice is fine.
+        """End the stream: no more chunks will come. Idempotent.
 
-        With ``why_not`` it has not ended but broken off: whoever follows it is let go of, to come back and see.
+        With ``why_not`` the stream was cut, not finished: viewers are disconnected and have to join again.
         """
 
     def follow(self, *, replay: bool) -> AsyncIterator[Sequence[Chunk]]:
-        """The stream in batches, until it ends.
+        """Yield the stream in batches, until it ends.
 
-        With ``replay``: the message from its first part as shown so far, deltas joined, then what comes. Without:
-        this run's own chunks from its first. A viewer that falls too far behind is let go of (``ViewerLagged``).
+        With ``replay``: the message from its first part as shown so far, deltas joined, then new chunks. Without: only
+        this run's chunks, from the first. A viewer that falls too far behind is disconnected (``ViewerLagged``).
         """
 
 
 class Live(Protocol):
-    """What exists only while processes run."""
+    """State that exists only while processes run."""
 
     @property
     def reaches_others(self) -> bool:
-        """Whether runs of other processes can be followed through it."""
+        """Return whether runs of other processes can be followed."""
 
     def open_stream(
         self, session_id: str, message_id: str, parts: Sequence[Mapping[str, Any]], *, epoch: int = 0, last_n: int = 0
     ) -> LiveStream:
-        """Begin a stream; the one before it on this session must have ended. ``parts`` are of earlier runs.
+        """Begin a stream; the previous one of this session must have ended. ``parts`` come from earlier runs.
 
         Its chunks are numbered from ``last_n`` on.
         """
 
     def find_stream(self, session_id: str) -> LiveStream | None:
-        """The stream of a run in this process."""
+        """Return the stream of a run in this process."""
 
     def listen(self, session_id: str) -> Listening:
-        """Hear of streams of this session that run elsewhere, from now on; where it ``reaches_others``."""
+        """Subscribe to streams of this session in other processes, from now on. Requires ``reaches_others``."""
 
     def status(self, session_id: str) -> Status | None:
-        """The status as last set, or heard; None when there was none yet."""
+        """Return the status last set here or received; None if there was none yet."""
 
     def set_status(self, session_id: str, status: Status) -> None: ...
 
     def watch_status(self, session_id: str) -> AsyncIterator[Status | None]:
-        """Each change from now on; a slow watcher gets the newest, not every one. None: one may have been missed."""
+        """Yield each change from now on; a slow watcher gets only the newest. None: a change may have been missed."""
 
     def publish(self, event: Event) -> None: ...
 
     def subscribe(self) -> AsyncIterator[Event]:
-        """Events from now on; no replay. A subscriber that falls too far behind is let go of."""
+        """Yield events from now on, none from before. A subscriber that falls too far behind is disconnected."""
 
     def signal(self, signal: Signal) -> None:
-        """Nudge whoever runs the session, wherever that is. It may be lost."""
+        """Send a hint to the process that runs the session, wherever that is. It may be lost."""
 
     def signals(self) -> AsyncIterator[Signal]:
-        """Signals from now on, those given here too. One that was given many times meanwhile is told once."""
+        """Yield signals from now on, including those sent in this process. Pending duplicates are merged."""
 
     def forget(self, session_id: str) -> None:
-        """The session is gone."""
+        """Drop the state of a deleted session."""
 
     async def open(self) -> None:
-        """Reach for the other processes. One that cannot be reached now is tried again and again."""
+        """Connect to the other processes. Failed connections are retried indefinitely."""
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The live layer inside one process: streams, status, events and signals in dictionaries."""
+"""The live layer of a single process: streams, status, events and signals in dictionaries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LocalLive:
         self._status: dict[str, Status] = {}
         self._status_bells: dict[str, Bell] = {}
         self._subscribers: weakref.WeakSet[_Subscriber] = weakref.WeakSet()
-        self._signalled: weakref.WeakSet[_Signalled] = weakref.WeakSet()
+        self._signal_readers: weakref.WeakSet[_SignalReader] = weakref.WeakSet()
 
     def open_stream(
         self, session_id: str, message_id: str, parts: Sequence[Mapping[str, Any]], *, epoch: int = 0, last_n: int = 0
@@ -42,7 +42,7 @@ class LocalLive:
             raise InternalError("a stream is already open on this session", session_id=session_id)
 
     def _drop(self, session_id: str, stream: LocalStream) -> None:
-        """Those who follow it still hold it; nobody else needs to, and a long reply is megabytes."""
+        """Forget an ended stream. Its viewers still reference it; a long reply would otherwise hold megabytes."""
         if self._streams.get(session_id) is stream:
             del self._streams[session_id]
 
@@ -50,7 +50,7 @@ class LocalLive:
         return self._streams.get(session_id)
 
     def listen(self, session_id: str) -> Listening:
-        raise InternalError("nothing runs elsewhere", session_id=session_id)
+        raise InternalError("this live layer does not reach other processes", session_id=session_id)
 
     def status(self, session_id: str) -> Status | None:
         return self._status.get(session_id)
@@ -62,15 +62,15 @@ class LocalLive:
             bell.ring()
 
     def watch_status(self, session_id: str) -> AsyncIterator[Status | None]:
-        # What counts as seen is taken now, not when the watcher first asks: a change in between is a change.
+        # Read the current status now, not when the watcher first iterates: a change in between must be reported.
         return self._changes(session_id, self._status.get(session_id))
 
-    async def _changes(self, session_id: str, seen: Status | None) -> AsyncIterator[Status | None]:
+    async def _changes(self, session_id: str, last_seen: Status | None) -> AsyncIterator[Status | None]:
         bell = self._status_bells.setdefault(session_id, Bell())
         while True:
             status = self._status.get(session_id)
-            if status is not None and status != seen:
-                seen = status
+            if status is not None and status != last_seen:
+                last_seen = status
                 yield status
             else:
                 await bell.wait()
@@ -80,7 +80,7 @@ class LocalLive:
             subscriber.push(event)
 
     def subscribe(self) -> AsyncIterator[Event]:
-        # Listens from now on, not from when it is first asked; it is forgotten with its reader.
+        # Subscribed from now on, not from the first iteration; dropped with its reader.
         subscriber = _Subscriber()
         self._subscribers.add(subscriber)
         return self._events(subscriber)
@@ -93,12 +93,12 @@ class LocalLive:
             self._subscribers.discard(subscriber)
 
     def signal(self, signal: Signal) -> None:
-        for reader in tuple(self._signalled):
+        for reader in tuple(self._signal_readers):
             reader.push(signal)
 
     def signals(self) -> AsyncIterator[Signal]:
-        reader = _Signalled()
-        self._signalled.add(reader)
+        reader = _SignalReader()
+        self._signal_readers.add(reader)
         return aiter(reader)
 
     def forget(self, session_id: str) -> None:
@@ -113,7 +113,7 @@ class LocalLive:
 
 
 class _Subscriber:
-    """A bounded line of events for one reader."""
+    """A bounded event queue for one reader."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
@@ -127,8 +127,8 @@ class _Subscriber:
             self._events.append(event)
         self._bell.ring()
 
-    def lag(self) -> None:
-        """It may have missed some: it is let go of once it has read those it has."""
+    def mark_lagged(self) -> None:
+        """Note that events may have been missed: the reader is disconnected after those already queued."""
         self._lagged = True
         self._bell.ring()
 
@@ -141,8 +141,8 @@ class _Subscriber:
             await self._bell.wait()
 
 
-class _Signalled:
-    """Signals that one reader has not taken yet, each once: as many as there are sessions, at most."""
+class _SignalReader:
+    """Signals not read yet, each once: at most as many as there are sessions."""
 
     def __init__(self) -> None:
         self._waiting: dict[Signal, None] = {}

@@ -1,11 +1,11 @@
-"""The live layer on PostgreSQL alone: other processes are told that there is something to read, and read the journal.
+"""The live layer on PostgreSQL alone: notifications announce progress, and receivers read the journal.
 
-Everything travels as notifications of one channel, which the database keeps apart from those of others. They are sent
-together and at a pace, however many chunks a stream has: a notification costs every commit of the server a little, and
-says no more than how far to read. One that is lost costs time: the store is looked at now and then anyway.
+All notifications use one channel, which PostgreSQL scopes to the database. They are batched and sent at a fixed
+interval, however many chunks a stream has: each notification slows every commit of the server a little, and only says
+how far to read. A lost one costs only time: the store is polled anyway.
 
-A process has two connections: one that tells, through a pooler if there is one, and one that listens, which no pooler
-may stand before.
+A process has two connections: one that sends, through a pooler if there is one, and one that listens, which must not go
+through a pooler.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from clew.live.shared import SharedLive
 __all__ = ["PostgresLive", "payloads"]
 
 _CHANNEL: Final = "clew_live"
-_PACE_S: Final = 0.025
-_QUIET_S: Final = 10.0
-_MOST_BYTES: Final = 7_800
-"""A notification of the server's has less than 8,000."""
-_MOST_VALUE: Final = 1_000
+_SEND_INTERVAL_S: Final = 0.025
+_SILENCE_S: Final = 10.0
+_MAX_PAYLOAD_BYTES: Final = 7_800
+"""PostgreSQL limits a notification to less than 8,000 bytes."""
+_MAX_VALUE_BYTES: Final = 1_000
 _CONNECT: Final = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 _encode: Final = msgspec.json.Encoder().encode
-_heard: Final = msgspec.json.Decoder(tuple[str, list[Any]]).decode
+_decode: Final = msgspec.json.Decoder(tuple[str, list[Any]]).decode
 
 
 def payloads(origin: str, notes: Iterable[Any]) -> Iterator[str]:
-    """The notes in as few notifications as they fit into; of one that is too long only what is short."""
+    """Pack the notes into as few notifications as possible; a note that is too long keeps only its short values."""
     head = _encode(origin)
-    held: list[bytes] = []
+    batch: list[bytes] = []
     size = len(head) + 4
     for note in notes:
         data = _encode(note)
-        if len(data) + len(head) + 4 > _MOST_BYTES:
+        if len(data) + len(head) + 4 > _MAX_PAYLOAD_BYTES:
             kind, first, second = note
-            kept = msgspec.to_builtins(second)
-            if isinstance(kept, Mapping):
-                kept = {key: value for key, value in kept.items() if len(_encode(value)) <= _MOST_VALUE}
-            data = _encode((kind, first, kept))
-            if len(data) + len(head) + 4 > _MOST_BYTES:
+            trimmed = msgspec.to_builtins(second)
+            if isinstance(trimmed, Mapping):
+                trimmed = {key: value for key, value in trimmed.items() if len(_encode(value)) <= _MAX_VALUE_BYTES}
+            data = _encode((kind, first, trimmed))
+            if len(data) + len(head) + 4 > _MAX_PAYLOAD_BYTES:
                 continue
-        if size + len(data) + 1 > _MOST_BYTES:
-            yield (b"[%b,[%b]]" % (head, b",".join(held))).decode()
-            held, size = [], len(head) + 4
-        held.append(data)
+        if size + len(data) + 1 > _MAX_PAYLOAD_BYTES:
+            yield (b"[%b,[%b]]" % (head, b",".join(batch))).decode()
+            batch, size = [], len(head) + 4
+        batch.append(data)
         size += len(data) + 1
-    if held:
-        yield (b"[%b,[%b]]" % (head, b",".join(held))).decode()
+    if batch:
+        yield (b"[%b,[%b]]" % (head, b",".join(batch))).decode()
 
 
 class PostgresLive(SharedLive):
@@ -71,40 +71,40 @@ class PostgresLive(SharedLive):
         from psycopg import AsyncConnection
         from psycopg.conninfo import conninfo_to_dict
 
-        given: dict[str, Any] = {**_CONNECT, **conninfo_to_dict(self._url)}
-        return await AsyncConnection.connect(**given, autocommit=True, prepare_threshold=None)
+        options: dict[str, Any] = {**_CONNECT, **conninfo_to_dict(self._url)}
+        return await AsyncConnection.connect(**options, autocommit=True, prepare_threshold=None)
 
-    async def _carry(self) -> None:
+    async def _publish(self) -> None:
         connection = await self._connect()
         try:
             while True:
-                mail = await self.next_mail()
-                words = (("word", session_id, word) for session_id, word in mail.words.items())
-                for payload in payloads(self.origin, (*words, *mail.notes())):
+                outbox = await self.next_outbox()
+                updates = (("word", session_id, progress) for session_id, progress in outbox.progress.items())
+                for payload in payloads(self.origin, (*updates, *outbox.notes())):
                     await connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, payload))
-                await asyncio.sleep(_PACE_S)
+                await asyncio.sleep(_SEND_INTERVAL_S)
         finally:
             await connection.close()
 
-    async def _hear(self) -> None:
+    async def _listen(self) -> None:
         connection = await self._connect()
         try:
             await connection.execute(f"LISTEN {_CHANNEL}")
             self.set_connected(True)
             while True:
-                async for told in connection.notifies(timeout=_QUIET_S):
-                    self._take(told.payload)
-                # Nobody said anything for a while: whether the server is there at all shows when it is asked.
-                async with asyncio.timeout(_QUIET_S):
+                async for notification in connection.notifies(timeout=_SILENCE_S):
+                    self._on_payload(notification.payload)
+                # No notification for a while: check that the server still responds.
+                async with asyncio.timeout(_SILENCE_S):
                     await connection.execute("SELECT 1")
         finally:
             self.set_connected(False)
             await connection.close()
 
-    def _take(self, payload: str) -> None:
+    def _on_payload(self, payload: str) -> None:
         try:
-            origin, notes = _heard(payload)
+            origin, notes = _decode(payload)
         except msgspec.DecodeError:
-            return  # of a version that says it otherwise: the store is looked at now and then
+            return  # sent by another version of clew: the store is polled anyway
         for note in notes if origin != self.origin else ():
-            self.hear_note(note)
+            self.on_note(note)

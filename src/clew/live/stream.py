@@ -1,10 +1,10 @@
-"""One run's stream, as the viewers of a process read it.
+"""One run's stream, as its viewers in this process read it.
 
-Chunks are kept once per run, in a log that all viewers read at their own pace, so a stalled viewer costs an integer.
-The log is bounded: what a viewer has not read when it is dropped from it, that viewer reads from the store when it
-comes back. A second fold, of shown chunks only, is what a late viewer's replay is made from; so a replay never
-runs ahead of what is durable. It is brought up to date when somebody comes, or many have gathered: most streams are
-watched from their first chunk on, and deltas that are taken together cost next to nothing.
+Chunks are stored once per run, in a log that all viewers read at their own pace, so a stalled viewer costs an integer.
+The log is bounded: a viewer that has not read a chunk before it is dropped has to join again, and gets it from the
+store. A second fold, of shown chunks only, serves viewers that join late, so they never see what is not durable. It is
+updated when a viewer joins or many chunks have accumulated: most streams are watched from their first chunk on, and
+joined deltas are cheap.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["Bell", "LocalStream"]
 
 MAX_LOG: Final = 50_000
 MAX_BATCH: Final = 512
-MAX_PIECES: Final = 8
+MAX_CACHED_BATCHES: Final = 8
 MAX_UNFOLDED: Final = 2_048
 
 
 class Bell:
-    """Wakes everybody who waits, each time it is rung."""
+    """A notifier that wakes all waiters each time it rings."""
 
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
@@ -45,14 +45,14 @@ class Bell:
         try:
             await waiter
         except asyncio.CancelledError:
-            # Whoever leaves a session on which nothing happens must not stay on its list.
+            # A cancelled waiter must not stay in the list of a session on which nothing happens.
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             raise
 
 
 class LocalStream:
-    """One run's chunks, kept while somebody may still want them."""
+    """One run's chunks, for as long as viewers may need them."""
 
     def __init__(
         self,
@@ -64,86 +64,87 @@ class LocalStream:
         self._on_end = on_end
         self.message_id = message_id
         self.ended = False
-        self._broke_off: ViewerLagged | None = None
+        self._cut_error: ViewerLagged | None = None
         self._fold = Fold(message_id, parts=parts)
-        self._began = bool(parts)
-        self._last: list[Chunk] = []
+        self._has_started = bool(parts)
+        self._terminal_chunks: list[Chunk] = []
         self._unfolded: list[Chunk] = []
         self._log: list[Chunk] = []
         self._dropped = 0
         self._max_log = max_log
         self._bell = Bell()
-        self._pieces: dict[tuple[int, int], tuple[Batch, Batch]] = {}
+        self._batches: dict[tuple[int, int], tuple[Batch, Batch]] = {}
 
     def show(self, chunks: Sequence[Chunk], through: int | None = None) -> None:
         self._unfolded += chunks
         if len(self._unfolded) > MAX_UNFOLDED:
-            self._fold_up()
-        self._began = True
+            self._update_fold()
+        self._has_started = True
         self._log.extend(chunks)
         surplus = len(self._log) - self._max_log
         if surplus > self._max_log // 4:
-            # In blocks, since cutting a list at its front moves all of it.
+            # In blocks, because deleting from the front of a list moves all of it.
             del self._log[:surplus]
             self._dropped += surplus
         self._bell.ring()
 
-    def _fold_up(self) -> None:
-        """Take what was shown since the last time into the fold."""
+    def _update_fold(self) -> None:
+        """Apply the chunks shown since the last call to the fold."""
         chunks, self._unfolded = self._unfolded, []
         for chunk in joined_deltas(chunks):
             self._fold.apply_shown(chunk)
             if isinstance(chunk, (Error, Abort, Finish)):
-                self._last.append(chunk)
+                self._terminal_chunks.append(chunk)
 
     def end(self, why_not: str | None = None) -> None:
         if why_not is not None and not self.ended:
-            self._broke_off = ViewerLagged(f"{why_not}; join the stream again", message_id=self.message_id)
+            self._cut_error = ViewerLagged(f"{why_not}; join the stream again", message_id=self.message_id)
         self.ended = True
         if self._on_end is not None:
             self._on_end(self)
         self._bell.ring()
 
     async def follow(self, *, replay: bool) -> AsyncIterator[Sequence[Chunk]]:
-        place = 0
+        position = 0
         started = False
         if replay:
-            place = self._dropped + len(self._log)
-            if self._began:
+            position = self._dropped + len(self._log)
+            if self._has_started:
                 started = True
-                self._fold_up()
-                # How a run ended is in no part: a viewer who comes at the very end is told all the same.
-                yield [*replayed(self._fold.message(), open_ids=self._fold.open_ids), *self._last]
+                self._update_fold()
+                # The end of a run is not part of the message: send its terminal chunks to a viewer that joins at the
+                # very end.
+                yield [*replayed(self._fold.message(), open_ids=self._fold.open_ids), *self._terminal_chunks]
         while True:
-            if place < self._dropped:
+            if position < self._dropped:
                 raise ViewerLagged("this viewer fell too far behind; join the stream again", message_id=self.message_id)
-            end = min(place + MAX_BATCH, self._dropped + len(self._log))
-            if end > place:
-                batch, goes_on = self._piece(place, end)
-                place = end
-                # Of two viewers who get the same piece, the one who gets it later may know more.
-                over = self.ended and self._broke_off is None
-                batch.is_last = goes_on.is_last = over and end == self._dropped + len(self._log)
-                # The replay began the message; a run that goes on with it says so once more.
-                yield goes_on if started else batch
-            elif self._broke_off is not None:
-                raise self._broke_off
+            end = min(position + MAX_BATCH, self._dropped + len(self._log))
+            if end > position:
+                batch, continuation = self._cached_batch(position, end)
+                position = end
+                # For the same cached batch, a later viewer may know more.
+                finished = self.ended and self._cut_error is None
+                batch.is_last = continuation.is_last = finished and end == self._dropped + len(self._log)
+                # The message has already been started for this viewer: skip another start chunk.
+                yield continuation if started else batch
+            elif self._cut_error is not None:
+                raise self._cut_error
             elif self.ended:
                 return
             else:
                 await self._bell.wait()
 
-    def _piece(self, place: int, end: int) -> tuple[Batch, Batch]:
-        """A piece of the log, and the same for somebody whose message has begun.
+    def _cached_batch(self, position: int, end: int) -> tuple[Batch, Batch]:
+        """Return a batch of the log, and the same without its start chunk.
 
-        Viewers who are equally far get the same, so that what a front makes of it is made once.
+        Viewers at the same position get the same objects, so that a front encodes them only once.
         """
-        piece = self._pieces.get((place, end))
-        if piece is None:
-            batch = Batch(self._log[place - self._dropped : end - self._dropped])
+        cached = self._batches.get((position, end))
+        if cached is None:
+            batch = Batch(self._log[position - self._dropped : end - self._dropped])
             began = Start in map(type, batch)
-            piece = batch, Batch(chunk for chunk in batch if not isinstance(chunk, Start)) if began else batch
-            if len(self._pieces) >= MAX_PIECES:
-                del self._pieces[next(iter(self._pieces))]
-            self._pieces[place, end] = piece
-        return piece
+            cached = batch, Batch(chunk for chunk in batch if not isinstance(chunk, Start)) if began else batch
+            if len(self._batches) >= MAX_CACHED_BATCHES:
+                del self._batches[next(iter(self._batches))]
+            self._batches[position, end] = cached
+        return cached
