@@ -1,1 +1,1 @@
-"""What turns, model calls, tools and compactions took and used: counted, and told to whoever listens."""
+"""Metrics and traces of turns, model calls, tool calls and compactions."""

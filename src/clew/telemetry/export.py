@@ -1,4 +1,4 @@
-"""Export: OpenTelemetry set up for a server of clew's own, by the variables that every program of its kind goes by."""
+"""OpenTelemetry export for clew's own server, configured by the standard environment variables."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _METRICS: Final = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 
 @contextlib.contextmanager
 def exporting() -> Iterator[None]:
-    """Send spans and metrics while this lasts, where one of these variables names a collector; else do nothing."""
-    told = {name for name in (_ENDPOINT, _TRACES, _METRICS) if os.environ.get(name)}
-    if not told or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    """Export spans and metrics for as long as this is entered, if one of these variables names a collector."""
+    configured = {name for name in (_ENDPOINT, _TRACES, _METRICS) if os.environ.get(name)}
+    if not configured or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         yield
         return
     try:
@@ -35,21 +35,21 @@ def exporting() -> Iterator[None]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        log.warning("%s is set, but %s is not installed: pip install 'clew[otel]'", min(told), error.name)
+        log.warning("%s is set, but %s is not installed: pip install 'clew[otel]'", min(configured), error.name)
         yield
         return
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "clew"}
     resource = Resource.create({**named, "service.version": __version__})
-    with contextlib.ExitStack() as leaving:
-        # Whoever started this with opentelemetry-instrument has set it up already, and ends it.
-        if told & {_ENDPOINT, _TRACES} and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+    with contextlib.ExitStack() as stack:
+        # Under opentelemetry-instrument a provider is already set up, and shut down there.
+        if configured & {_ENDPOINT, _TRACES} and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             traces = TracerProvider(resource=resource, shutdown_on_exit=False)
             traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
             trace.set_tracer_provider(traces)
-            leaving.callback(traces.shutdown)
-        if told & {_ENDPOINT, _METRICS} and not isinstance(metrics.get_meter_provider(), MeterProvider):
+            stack.callback(traces.shutdown)
+        if configured & {_ENDPOINT, _METRICS} and not isinstance(metrics.get_meter_provider(), MeterProvider):
             reader = PeriodicExportingMetricReader(OTLPMetricExporter())
             meters = MeterProvider([reader], resource, shutdown_on_exit=False)
             metrics.set_meter_provider(meters)
-            leaving.callback(meters.shutdown)
+            stack.callback(meters.shutdown)
         yield

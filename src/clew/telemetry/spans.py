@@ -1,7 +1,7 @@
-"""Spans: turns, model calls, tools and compactions told to OpenTelemetry, by the names of its GenAI conventions.
+"""OpenTelemetry spans for turns, model calls, tools and compactions, named after the GenAI conventions.
 
-The host, or `clew serve`, sets OpenTelemetry up; clew only speaks to its API. Where that is not installed, or nobody
-has set anything up, nothing is made. What people and models said is told only where the conventions' own variable,
+The host, or `clew serve`, sets OpenTelemetry up; clew uses only its API. Where that is not installed, or no provider is
+set up, nothing is created. Message content is recorded only where the conventions' own variable,
 ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, asks for it.
 """
 
@@ -34,29 +34,29 @@ _PROVIDERS: Final = {
     "openai-responses": "openai",
     "xai": "x_ai",
 }
-_NAMED: Final = ("cohere", "huggingface", "perplexity")
-"""Providers with a name of their own that are reached over the wire of another kind."""
+_OWN_NAMES: Final = ("cohere", "huggingface", "perplexity")
+"""Providers with a name in the conventions that are reached over another provider's wire format."""
 _SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKENS: Final = tuple(4**exponent for exponent in range(14))
 _BOUNDARIES: Final[Mapping[str, Sequence[float]]] = {"s": _SECONDS, "{token}": _TOKENS}
-"""Bucket boundaries of histograms by unit, as the conventions advise."""
+"""Bucket boundaries by unit, as the conventions advise."""
 _CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-_inside: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("clew_turn", default=False)
+_in_turn: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("clew_turn", default=False)
 
 
 def provider_name(provider_id: str, kind: str | None) -> str:
-    """Return what the conventions call a provider of this kind, under any id in the configuration.
+    """Return the conventions' name for a provider of this kind, whatever its id in the configuration.
 
-    Servers that speak OpenAI's dialect are ``openai``, as the conventions have it for what cannot be told apart. A kind
-    the conventions do not name keeps clew's name for it; without a kind the name is the provider's id.
+    Servers that speak OpenAI's dialect are ``openai``, as the conventions say for servers that cannot be told apart. A
+    kind the conventions do not name keeps clew's name; without a kind the name is the provider's id.
     """
-    if kind is None or provider_id in _NAMED:
+    if kind is None or provider_id in _OWN_NAMES:
         return provider_id
     return _PROVIDERS.get(kind, "openai" if kind == "openai-compatible" else kind)
 
 
 class Spans:
-    """Speaks to whatever OpenTelemetry was set up with, also after this was made."""
+    """Access to OpenTelemetry, including providers set up after this was created."""
 
     def __init__(self) -> None:
         from opentelemetry import context, metrics, trace
@@ -69,7 +69,7 @@ class Spans:
 
     @property
     def traces(self) -> bool:
-        """Whether anybody collects spans: until a provider is set up there is a proxy in its place."""
+        """Return whether spans are collected: until a provider is set up, there is a proxy."""
         provider = self._trace.get_tracer_provider()
         return not isinstance(provider, self._trace.ProxyTracerProvider | self._trace.NoOpTracerProvider)
 
@@ -79,20 +79,20 @@ class Spans:
 
     @contextlib.contextmanager
     def turn(self, name: str, attributes: Attributes, *, nested: bool) -> Iterator[Span]:
-        """``nested``: it belongs to what goes on now. Any other turn that a turn has begun stands by itself."""
-        outer = None if nested or not _inside.get() else self._context.Context()
+        """Start the span of a turn: a child of the current span if ``nested``, otherwise outside any other turn."""
+        context = None if nested or not _in_turn.get() else self._context.Context()
         with self._tracer.start_as_current_span(
-            name, context=outer, attributes=attributes, record_exception=False, set_status_on_exception=False
+            name, context=context, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
-            mark = _inside.set(True)
+            token = _in_turn.set(True)
             try:
                 yield span
             finally:
-                _inside.reset(mark)
+                _in_turn.reset(token)
 
     @contextlib.contextmanager
     def inner(self, name: str, attributes: Attributes) -> Iterator[Span]:
-        """Something that goes on inside this process; what it does in turn is told as a part of it."""
+        """Start a span inside this process; what runs within becomes its child."""
         with self._tracer.start_as_current_span(name, attributes=attributes, record_exception=False) as span:
             yield span
 
@@ -101,27 +101,27 @@ class Spans:
         span.set_status(self._trace.StatusCode.ERROR)
 
     def called(self, call: ModelCall, attributes: Attributes, error_type: str | None) -> None:
-        """A model call that has ended, with the times it was noted to have."""
-        begun, ended = call.asked_at, call.ended_at or call.asked_at
+        """Record a finished model call, with its stored times."""
+        started, ended = call.asked_at, call.ended_at or call.asked_at
         span = self._tracer.start_span(
             f"chat {call.model.model_id}",
             kind=self._trace.SpanKind.CLIENT,
             attributes=attributes,
-            start_time=begun * 1_000_000,
+            start_time=started * 1_000_000,
         )
         if error_type is not None:
             self.fail(span, error_type)
         span.end(end_time=ended * 1_000_000)
 
     def measure(self, name: str, unit: str, value: float, attributes: Attributes) -> None:
-        found = self._instruments.get(name)
-        if found is None:
-            make: Callable[..., Any] = self._meter.create_histogram
-            advised = _BOUNDARIES.get(unit)
+        histogram = self._instruments.get(name)
+        if histogram is None:
+            create: Callable[..., Any] = self._meter.create_histogram
+            boundaries = _BOUNDARIES.get(unit)
             try:
-                found = make(name, unit=unit, explicit_bucket_boundaries_advisory=advised)
+                histogram = create(name, unit=unit, explicit_bucket_boundaries_advisory=boundaries)
             except TypeError:
-                # Before 1.30 the API took no advice.
-                found = make(name, unit=unit)
-            self._instruments[name] = found
-        found.record(value, attributes)
+                # The API accepts the advisory only from 1.30 on.
+                histogram = create(name, unit=unit)
+            self._instruments[name] = histogram
+        histogram.record(value, attributes)

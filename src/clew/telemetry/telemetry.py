@@ -1,4 +1,4 @@
-"""Telemetry: where a run says what it does. Counting is always on and costs a few additions for each thing."""
+"""Telemetry of runs. Counting is always on and costs a few additions per event."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ __all__ = ["Doing", "Telemetry"]
 
 
 class Doing:
-    """Something that goes on, and how it ended: ``ended`` is a word such as ``completed``, ``error`` why it failed."""
+    """A measured activity: ``ended`` is a label such as ``completed``, ``error`` the reason of a failure."""
 
     def __init__(self, ended: str) -> None:
         self.ended = ended
         self.error: str | None = None
-        self.told: dict[str, str | int | float | bool | list[str]] = {}
+        self.attributes: dict[str, str | int | float | bool | list[str]] = {}
 
 
 class Telemetry:
-    """One for each engine."""
+    """The metrics and spans of one engine."""
 
     def __init__(self) -> None:
         self.figures = Figures()
-        self._made: Spans | None = None
+        self._created: Spans | None = None
 
     @property
     def _spans(self) -> Spans | None:
-        # Whoever set OpenTelemetry up has imported it; nobody else pays for that.
-        if self._made is None and "opentelemetry.trace" in sys.modules:
-            self._made = Spans()
-        return self._made
+        # A program that has set OpenTelemetry up has imported it; others do not pay for the import.
+        if self._created is None and "opentelemetry.trace" in sys.modules:
+            self._created = Spans()
+        return self._created
 
     def turn(
         self, session_id: str, turn_id: str, agent: str, model: Model, *, kind: str | None = None, subagent: bool
@@ -74,7 +74,7 @@ class Telemetry:
             }
             return spans.turn(f"invoke_agent {agent}", attributes, nested=subagent)
 
-        return self._going_on("clew_turns_total", begin, seconds="clew_turn_seconds", ended_as="clew.turn.status")
+        return self._measure("clew_turns_total", begin, seconds="clew_turn_seconds", ended_as="clew.turn.status")
 
     @contextlib.contextmanager
     def tool(self, name: str, call_id: str, arguments: Mapping[str, Any]) -> Iterator[Doing]:
@@ -89,7 +89,7 @@ class Telemetry:
                 attributes["gen_ai.tool.call.arguments"] = _json(arguments)
             return spans.inner(f"execute_tool {name}", attributes)
 
-        with self._going_on("clew_tool_calls_total", begin, name, seconds="clew_tool_seconds") as doing:
+        with self._measure("clew_tool_calls_total", begin, name, seconds="clew_tool_seconds") as doing:
             try:
                 yield doing
                 doing.ended = "completed"
@@ -98,18 +98,18 @@ class Telemetry:
                 raise
 
     def gave(self, doing: Doing, result: Any) -> None:
-        """What a tool gave, told only where content is."""
+        """Record the result of a tool, if content is captured."""
         if self._spans is not None and self._spans.shows_content and self._spans.traces:
-            doing.told["gen_ai.tool.call.result"] = _json(result)
+            doing.attributes["gen_ai.tool.call.result"] = _json(result)
 
     def compaction(self, session_id: str) -> AbstractContextManager[Doing]:
         def begin(spans: Spans) -> AbstractContextManager[Span]:
             return spans.inner("clew.compact", {"gen_ai.conversation.id": session_id})
 
-        return self._going_on("clew_compactions_total", begin, ended_as="clew.compaction.strategy")
+        return self._measure("clew_compactions_total", begin, ended_as="clew.compaction.strategy")
 
     @contextlib.contextmanager
-    def _going_on(
+    def _measure(
         self,
         figure: str,
         begin: Callable[[Spans], AbstractContextManager[Span]],
@@ -117,12 +117,11 @@ class Telemetry:
         seconds: str | None = None,
         ended_as: str | None = None,
     ) -> Iterator[Doing]:
-        """Something from its beginning to its end: counted, timed as ``seconds``, and a span where somebody collects
-        them, on which ``ended_as`` is how it ended."""
-        doing, begun = Doing("failed"), time.perf_counter()
-        with contextlib.ExitStack() as leaving:
+        """Count an activity, time it as ``seconds``, and record a span (if collected) with the outcome ``ended_as``."""
+        doing, started = Doing("failed"), time.perf_counter()
+        with contextlib.ExitStack() as stack:
             spans = self._spans
-            span = leaving.enter_context(begin(spans)) if spans is not None and spans.traces else None
+            span = stack.enter_context(begin(spans)) if spans is not None and spans.traces else None
             try:
                 yield doing
             except Exception as error:
@@ -131,9 +130,11 @@ class Telemetry:
             finally:
                 self.figures.count(figure, *labels, doing.ended)
                 if seconds is not None:
-                    self.figures.time(seconds, time.perf_counter() - begun, *labels)
+                    self.figures.time(seconds, time.perf_counter() - started, *labels)
                 if span is not None and spans is not None:
-                    span.set_attributes(doing.told if ended_as is None else {**doing.told, ended_as: doing.ended})
+                    span.set_attributes(
+                        doing.attributes if ended_as is None else {**doing.attributes, ended_as: doing.ended}
+                    )
                     if doing.error is not None:
                         spans.fail(span, doing.error)
 
@@ -148,8 +149,9 @@ class Telemetry:
         answered: Mapping[str, Any] = MappingProxyType({}),
         kind: str | None = None,
     ) -> None:
-        """Record a model call that has ended as its row says; ``sent`` and ``said`` only where content is captured.
-        ``answered`` holds the id and the model in the provider's response, ``kind`` is that of its endpoint."""
+        """Record a finished model call from its row; ``sent`` and ``said`` only where content is captured. ``answered``
+        holds the id and the model of the provider's response, ``kind`` is that of its endpoint.
+        """
         provider, model = call.model.provider_id, call.model.model_id
         took = ((call.ended_at or call.asked_at) - call.asked_at) / 1000
         first = None if call.first_chunk_at is None else (call.first_chunk_at - call.asked_at) / 1000
@@ -167,22 +169,22 @@ class Telemetry:
         if spans is None or not (spans.traces or spans.measures):
             return
         error_type = None if failure is None else _error_type(failure)
-        asked = {
+        request_attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": provider_name(provider, kind),
             "gen_ai.request.model": model,
         }
         response_id, response_model = (answered.get(name) for name in ("response_id", "response_model"))
-        # The conventions' counts are inclusive: what the cache served is input, what was thought is output.
-        taken, given = usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
+        # The conventions' counts are inclusive: input includes cached tokens, output includes reasoning.
+        input_tokens, output_tokens = usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
         if spans.traces:
             named = {"gen_ai.conversation.id": call.session_id, "clew.turn.id": call.turn_id}
             attributes: dict[str, str | int | float | bool | list[str]] = {
-                **asked,
+                **request_attributes,
                 **{key: value for key, value in named.items() if value is not None},
                 "gen_ai.request.stream": True,
-                "gen_ai.usage.input_tokens": taken,
-                "gen_ai.usage.output_tokens": given,
+                "gen_ai.usage.input_tokens": input_tokens,
+                "gen_ai.usage.output_tokens": output_tokens,
                 "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
                 "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
                 "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
@@ -200,41 +202,46 @@ class Telemetry:
             if response_model:
                 attributes["gen_ai.response.model"] = str(response_model)
             if spans.shows_content:
-                told = [{"role": message.role, "parts": _parts(message.parts)} for message in sent]
-                attributes["gen_ai.input.messages"] = _json(told)
+                messages = [{"role": message.role, "parts": _parts(message.parts)} for message in sent]
+                attributes["gen_ai.input.messages"] = _json(messages)
                 answer = {"role": "assistant", "parts": _parts(said), "finish_reason": finish_reason or call.ended}
                 attributes["gen_ai.output.messages"] = _json([answer])
             spans.called(call, attributes, error_type)
         if spans.measures:
             if response_model:
-                asked["gen_ai.response.model"] = str(response_model)
+                request_attributes["gen_ai.response.model"] = str(response_model)
             failed = {} if error_type is None else {"error.type": error_type}
-            spans.measure("gen_ai.client.operation.duration", "s", took, {**asked, **failed})
+            spans.measure("gen_ai.client.operation.duration", "s", took, {**request_attributes, **failed})
             if first is not None:
-                spans.measure("gen_ai.client.operation.time_to_first_chunk", "s", first, asked)
-            for type_, tokens in (("input", taken), ("output", given)):
+                spans.measure("gen_ai.client.operation.time_to_first_chunk", "s", first, request_attributes)
+            for type_, tokens in (("input", input_tokens), ("output", output_tokens)):
                 if tokens:
-                    spans.measure("gen_ai.client.token.usage", "{token}", tokens, {**asked, "gen_ai.token.type": type_})
+                    spans.measure(
+                        "gen_ai.client.token.usage",
+                        "{token}",
+                        tokens,
+                        {**request_attributes, "gen_ai.token.type": type_},
+                    )
             if call.cost_usd:
-                spans.measure("clew.cost", "{USD}", call.cost_usd, asked)
+                spans.measure("clew.cost", "{USD}", call.cost_usd, request_attributes)
 
 
 def _parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """As the conventions write down what was said: texts, thoughts, calls of tools and what came of them."""
-    told: list[dict[str, Any]] = []
+    """Return message parts in the conventions' format: texts, reasoning, tool calls and their results."""
+    converted: list[dict[str, Any]] = []
     for part in parts:
         kind = kind_of(part)
         if is_call(part):
-            told.append(
+            converted.append(
                 {"type": "tool_call", "id": call_id_of(part), "name": tool_name(part), "arguments": input_of(part)}
             )
             if not is_open_call(part):
-                told.append({"type": "tool_call_response", "id": call_id_of(part), "response": result_text(part)})
+                converted.append({"type": "tool_call_response", "id": call_id_of(part), "response": result_text(part)})
         elif kind in ("text", "reasoning"):
-            told.append({"type": kind, "content": text_of(part)})
+            converted.append({"type": kind, "content": text_of(part)})
         else:
-            told.append({"type": kind})
-    return told
+            converted.append({"type": kind})
+    return converted
 
 
 def _json(value: Any) -> str:
@@ -242,7 +249,7 @@ def _json(value: Any) -> str:
 
 
 def _error_type(error: BaseException) -> str:
-    """A word of which there are few: a provider's kind of failure, or the code of an error."""
+    """Return a low-cardinality label: a provider's kind of failure, or an error code."""
     if isinstance(error, ClewError):
         return str(getattr(error, "kind", None) or error.code)
     return type(error).__name__
