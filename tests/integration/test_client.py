@@ -376,7 +376,7 @@ async def test_a_stream_that_makes_no_sense_is_told_as_that(answer: bytes) -> No
 @pytest.mark.parametrize("asked", ["/api/sessions", "/api/sessions/ses_1/export", "/api/events"])
 async def test_an_answer_without_an_end_is_given_up(head: bytes, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is said of its length, no more is held than an answer may have; the connection is left."""
-    monkeypatch.setattr(wire, "_LARGEST_BODY", 3 * 1024 * 1024)
+    monkeypatch.setattr(wire, "_MAX_BODY_BYTES", 3 * 1024 * 1024)
     left = asyncio.Event()
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -203,7 +203,7 @@ async def test_a_body_that_is_not_there_in_time_is_refused(known: bool) -> None:
 
 async def test_a_body_that_trickles_is_refused_long_before_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then keeps nothing open: it is the rate from the beginning on that counts."""
-    monkeypatch.setattr(bodies, "RATE_FROM_S", 0.1)
+    monkeypatch.setattr(bodies, "STRANGER_GRACE_S", 0.1)
     async with hosting(body_rate=1_000_000) as host:
         peer = await host.slow_prompt(10)
         await peer.trickle(b"x")

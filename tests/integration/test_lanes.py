@@ -302,7 +302,7 @@ async def test_a_server_that_is_up_does_not_go_through_what_it_loaded(
 
     def freeze() -> None:
         said.append(capsys.readouterr().out)
-        stop.asked.set()
+        stop.requested.set()
 
     monkeypatch.setattr(gc, "freeze", freeze)
     async with clew.open("memory:"):

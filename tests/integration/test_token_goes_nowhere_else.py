@@ -151,7 +151,7 @@ async def test_the_browser_is_started_without_the_token_and_a_stopped_server_is_
         # A command beside it, while it is stopped: its socket still takes connections.
         monkeypatch.setenv("CLEW_TOKEN", server.client.token)
         monkeypatch.setattr(wire, "_CONNECT_S", 0.2)
-        monkeypatch.setattr(wire, "_PATIENCE_S", 0.05)
+        monkeypatch.setattr(wire, "_SILENCE_S", 0.05)
         store = f"sqlite:///{tmp_path}/store.db"
         async with open_store(store, write=True) as engine:
             server.process.send_signal(signal.SIGSTOP)

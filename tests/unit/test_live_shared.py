@@ -136,11 +136,11 @@ async def test_what_one_process_tells_the_others_hear() -> None:
     one.publish(Event("turn_started", {"session_id": "s"}))
     one.signal(Signal("s", "stop"))
     one.signal(Signal("s", "stop"))
-    mail = await one.next_mail()
+    mail = await one.next_outbox()
     notes = json.loads(json.dumps([[*note[:2], msgspec.to_builtins(note[2])] for note in mail.notes()]))
     assert len(notes) == 3
     for note in [*notes, ["status"], ["event", "nonsense", {}], ["status", "s", {"state": 3}], 7]:
-        other.hear_note(note)
+        other.on_note(note)
     assert await anext(statuses) == other.status("s") == Status("retrying", attempt=2)
     assert await anext(events) == Event("turn_started", {"session_id": "s"})
     assert await anext(signals) == Signal("s", "stop")
@@ -171,9 +171,9 @@ async def test_what_waits_to_be_carried_is_bounded() -> None:
         stream.show([c.TextDelta("t", "x")], n)
         live.publish(Event("session_updated", {"session_id": "s"}))
     stream.end()
-    mail = await live.next_mail()
+    mail = await live.next_outbox()
     assert sum(len(chunks) for _, chunks in mail.frames[stream]) <= 4_096
-    assert (len(mail.events), mail.words) == (2_000, {"s": Word("m", 1, 20_000, ended=True)})
+    assert (len(mail.events), mail.progress) == (2_000, {"s": Word("m", 1, 20_000, ended=True)})
 
 
 async def test_a_password_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -195,9 +195,9 @@ async def test_whoever_watches_a_status_looks_by_themselves_while_nothing_is_hea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was heard before is forgotten with the connection: it may be wrong by now."""
-    monkeypatch.setattr(shared, "_UNSURE_S", 0.001)
+    monkeypatch.setattr(shared, "_DISCONNECTED_POLL_S", 0.001)
     live = Ear()
-    live.hear_note(["status", "s", {"state": "busy"}])
+    live.on_note(["status", "s", {"state": "busy"}])
     assert live.status("s") == Status("busy")
     live.set_connected(False)
     assert live.status("s") is None
@@ -210,7 +210,7 @@ async def test_whoever_gets_events_subscribes_again_when_some_were_missed() -> N
     events = live.subscribe()
     live.set_connected(True)
     live.publish(Event("session_updated", {"session_id": "s"}))
-    live._missed_some = True
+    live._missed_updates = True
     live.set_connected(True)
     assert await anext(events) == Event("session_updated", {"session_id": "s"})
     with pytest.raises(ViewerLagged):
@@ -222,7 +222,7 @@ async def test_it_is_closed_though_a_library_takes_the_end_for_a_limit_of_its_ow
     begun = asyncio.Event()
 
     class Deaf(Ear):
-        async def _hear(self) -> None:
+        async def _listen(self) -> None:
             try:
                 begun.set()
                 await asyncio.Event().wait()
@@ -232,7 +232,7 @@ async def test_it_is_closed_though_a_library_takes_the_end_for_a_limit_of_its_ow
                     raise TimeoutError from error
                 raise
 
-        _carry = _hear
+        _publish = _listen
 
     live = Deaf()
     await live.open()
