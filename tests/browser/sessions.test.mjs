@@ -392,11 +392,11 @@ test("examples are loaded into an empty store, and each of them opens without a 
     assert.equal(await page.getByRole("alert").count(), 0);
   }
   // The samples show what they are named after.
-  await goTo(page, sessions.find(({ title }) => title === "Sample: summarised twice").id);
+  await goTo(page, sessions.find(({ title }) => title === "Sample: compacted twice").id);
   await thread(page).getByRole("button", { name: /^Summarised \d+ earlier turns$/ }).waitFor();
-  await goTo(page, sessions.find(({ title }) => title === "Sample: waits for your word").id);
+  await goTo(page, sessions.find(({ title }) => title === "Sample: waiting for approval").id);
   await thread(page).getByRole("button", { name: "Allow once" }).waitFor();
-  await goTo(page, sessions.find(({ title }) => title === "Sample: ways that part").id);
+  await goTo(page, sessions.find(({ title }) => title === "Sample: diverging branches").id);
   await thread(page).getByRole("group", { name: "Versions" }).first().waitFor();
 });
 

@@ -231,7 +231,7 @@ test("a refused key is told in plain words, and Try again tries again", async ()
     new MutationObserver((changes) => changes.forEach((change) => change.addedNodes.forEach(drawn))).observe(document.querySelector("main"), { childList: true, subtree: true });
   });
   await say(page, "401");
-  const told = page.getByRole("alert").filter({ hasText: "demo refused the key. Check the key and what it may use, or choose another model." });
+  const told = page.getByRole("alert").filter({ hasText: "demo refused the key. Check the key and its permissions, or choose another model." });
   assert.equal(await told.getByText("the key is not valid").isVisible(), false);
   await told.getByText("Details").click();
   await told.getByText("401: the key is not valid").waitFor();
@@ -255,7 +255,7 @@ test("a provider that breaks for a while is tried again with a countdown, and th
   const page = await openSession(server, id);
   // The next attempt is so far away that nobody is too slow to see the seconds.
   await say(page, "500 1 100");
-  await page.getByText(/^demo has a problem of its own\. Trying again in \d+ s, attempt 2$/).waitFor();
+  await page.getByText(/^demo has an outage or an internal error\. Trying again in \d+ s, attempt 2$/).waitFor();
   await page.getByRole("main").getByRole("status").getByText(/^Retrying, attempt 2/).waitFor();
   await page.getByRole("main").getByText(/^in \d+ s$/).waitFor();
   await button(page, "Stop").click();

@@ -200,7 +200,7 @@ test("a server that is killed while it writes is said to be away, and is back by
   const stored = await storedWords(server, id);
   assertBegins(seen, stored, "every word that was seen is stored");
   await agrees(page, stored);
-  await newestEnd(page).getByText("Interrupted: the server stopped while this was being written.").waitFor();
+  await newestEnd(page).getByText("Interrupted: the server stopped during this response.").waitFor();
   await button(page, "Try again").click();
   await until(async () => (await status(server, id)).state === "busy", "it did not go on");
   await until(async () => (await shownWords(page)).length > 0, "nothing new is shown");

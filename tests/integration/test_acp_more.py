@@ -145,7 +145,7 @@ async def test_a_summary_a_limit_and_a_failure_are_told_as_what_they_are(tmp_pat
         assert len({one["compactionId"] for one in told}) == 1
         assert await client.prompt(session_id, "on") == {"stopReason": "max_tokens"}
         assert [(one["severity"], one["title"].split(";")[0]) for one in client.of("notice")] == [
-            ("warning", "The provider takes no more requests for now. It is tried again."),
+            ("warning", "The provider is limiting requests. It is tried again."),
             ("warning", "The answer was cut off at its limit"),
         ]
         with pytest.raises(Refusal) as failed:

@@ -79,9 +79,9 @@ def test_a_failure_is_said_and_can_be_gone_on_after(chat: Open) -> None:
     screen.until("Esc stops")
     screen.idle()
     assert "› 429 1\n429 1\n" in screen.seen
-    screen.send("404", "clew: demo has no model of that name. Choose another model.", "404: there is no such model\n")
-    assert "\x1b[31mclew: demo has no model of that name." in screen.sent
-    screen.send("/continue", "clew: demo has no model of that name.", "404: there is no such model\n")
+    screen.send("404", "clew: demo has no model with that name. Choose another model.", "404: there is no such model\n")
+    assert "\x1b[31mclew: demo has no model with that name." in screen.sent
+    screen.send("/continue", "clew: demo has no model with that name.", "404: there is no such model\n")
     screen.send("/nothing", "clew: there is no /nothing; /help lists what there is (invalid_input)\n")
     screen.send("/model demo/nothing", "(invalid_input)\n")
     screen.send("/model demo/echo:slwo", "it has slow (unknown_variant)\n")
@@ -501,7 +501,7 @@ def test_without_a_terminal_lines_are_prompts(tmp_path: Path) -> None:
     assert out.startswith("hello there\none \ntwo\n✗ bash touch made  denied")
     assert not (tmp_path / "made").exists()
     failed = piped("404\n", "--new", "--model", "demo/fail")
-    why = "demo has no model of that name. Choose another model. (--model chooses another one)"
+    why = "demo has no model with that name. Choose another model. (--model chooses another one)"
     assert failed == (1, "", f"clew: {why}\n404: there is no such model\n")
     full = "word " * 150
     code, out, err = piped(f"{full}\n" * 5, "--new", "--model", "demo/small")

@@ -372,7 +372,7 @@ def test_a_run_that_fails_is_1_and_one_that_does_not_fit_6(say: Say) -> None:
     """Why is on stderr; the head is where it was when it did not fit."""
     failing = talk("404", model="demo/fail")
     code, out, err = say("rewind", failing, messages(failing)[0].id, "--run")
-    words = "demo has no model of that name. Choose another model. (--model chooses another one)"
+    words = "demo has no model with that name. Choose another model. (--model chooses another one)"
     assert (code, out, err) == (1, "", f"clew: {words}\n404: there is no such model\n")
     session_id = talk("word " * 1_200, "two", metadata={"compaction": {"enabled": False}})
     code, out, err = say("rewind", session_id, messages(session_id)[2].id, "--run", "--edit", "word " * 4_800)

@@ -58,7 +58,7 @@ def test_a_prompt_runs_in_the_server(tmp_path: Path, run: Run) -> None:
         assert run("run", "404", "--model", "demo/fail") == (
             1,
             "",
-            "clew: demo has no model of that name. Choose another model. (--model chooses another one)\n"
+            "clew: demo has no model with that name. Choose another model. (--model chooses another one)\n"
             "404: there is no such model\n",
         )
         code, out, _ = run("run", "!bash touch made", "--model", "demo/tools")
@@ -244,7 +244,7 @@ async def test_a_server_that_dies_is_said_to_be_gone(tmp_path: Path) -> None:
         await process.stdout.readexactly(10)
         server.process.send_signal(signal.SIGKILL)
         _, err = await process.communicate()
-        assert (process.returncode, err.count(b"\n"), b"does not answer" in err) == (7, 1, True)
+        assert (process.returncode, err.count(b"\n"), b"does not respond" in err) == (7, 1, True)
     [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
     assert (await command(tmp_path, "archive", session["id"]))[0] == 0
 

@@ -95,7 +95,7 @@ def test_a_subagent_at_work_is_shown_by_what_it_does_and_says() -> None:
     so_far = {**part, "output": told, "preliminary": True}
     assert Reply(PLAIN).unfinished([so_far], 60, 9) == ["▸ task look", "  step 2 · read a\\x1b.txt", "  so far"]
     waits = Status("retrying", attempt=2, retry_at=9_000, problem={"cause": "rate_limit", "provider_id": "acme"})
-    assert at_work_words(waits, 5.0) == "attempt 2: acme takes no more requests for now. Trying again in 4 s"
+    assert at_work_words(waits, 5.0) == "attempt 2: acme is limiting requests. Trying again in 4 s"
     runs = Status("busy", started_at=0, running=(RunningCall("c", "bash", 3_000),))
     assert (at_work_words(runs, 5.0), at_work_words(Status("busy", started_at=0), 5.0)) == (
         "bash runs 2 s",
@@ -239,7 +239,7 @@ def test_a_failure_is_told_in_words_with_a_next_step_and_its_detail_below() -> N
     """By its cause, not by what a provider wrote; what nobody has words for speaks for itself."""
     told = {"code": "model_failed", "message": "openai answered 401: no such key\nTraceback …", "cause": "key_refused"}
     assert failure_words({**told, "provider_id": "openai"}) == (
-        "openai refused the key. Check the key and what it may use, or choose another model. "
+        "openai refused the key. Check the key and its permissions, or choose another model. "
         "(/model chooses another one)\nopenai answered 401: no such key"
     )
     assert failure_words({"code": "invalid_input", "message": "the prompt is empty."}) == "the prompt is empty"

@@ -85,10 +85,10 @@ def respond(message: dict[str, Any], **approval: Any) -> dict[str, Any]:
 
 
 async def test_a_customer_who_posts_approval_responded_does_not_approve_their_own_refund() -> None:
-    """Refused with 403 before anything is written; the host answers with ``answer``."""
+    """Refused with 403 before anything is written; answer them in the host with ``answer``."""
     async with shop() as one:
         asked = await one.ask()
-        with pytest.raises(e.PermissionDenied, match="the host answers"):
+        with pytest.raises(e.PermissionDenied, match="answer them in the host"):
             await one.post(respond(asked))
         assert (one.refunded, await one.status()) == ([], ["refund"])
         (waiting,) = (await one.engine.get_status(one.session.id)).waiting

@@ -120,7 +120,7 @@ async def test_a_prompt_that_waits_behind_a_run_is_not_started() -> None:
         session = await client.create_session()
         running = await client.start(session.id, "first")
         await client.submit(session.id, "second", message_id="mine", on_busy="queue")
-        with pytest.raises(clew.errors.SessionBusy, match="waits in the queue"):
+        with pytest.raises(clew.errors.SessionBusy, match="is queued behind"):
             await client.start(session.id, "second", message_id="mine")
         assert len(await engine.queue(session.id)) == 1
         gate.set()

@@ -24,7 +24,7 @@ def test_every_cause_has_words_that_say_what_happened_and_what_to_do() -> None:
             assert text.endswith(".")
             assert not {"{", "}", "Traceback"} & {*text, *text.split()}
     assert words_of({"cause": "no_key", "provider_id": "acme", "key_name": "ACME_KEY"}) == FAILURES["no_key"].__class__(
-        "There is no key for acme.", "Set ACME_KEY where clew runs and start it anew, or choose another model."
+        "There is no key for acme.", "Set ACME_KEY in clew's environment and restart it, or choose another model."
     )
     assert words_of({"code": "invalid_input", "message": "the prompt is empty"}) is None
 

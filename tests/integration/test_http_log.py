@@ -100,7 +100,7 @@ async def test_what_went_wrong_in_a_chat_that_serves_names_the_file_that_has_mor
             answer = await client.get(url, headers={"authorization": f"Bearer {TOKEN}"})
     assert (answer.status_code, answer.json()["detail"]) == (
         500,
-        f"something went wrong inside clew; {kept} has more",
+        f"internal error; see {kept} for details",
     )
     assert "RuntimeError: a wheel came off" in kept.read_text()
 

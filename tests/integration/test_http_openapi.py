@@ -54,9 +54,9 @@ def test_nothing_is_served_that_is_not_in_the_table_and_all_that_is_in_it() -> N
 
     none = Engines(None)  # type: ignore[arg-type]
     own = (Pages(load_page()), Handlers(none, Streams(), None), Chat(none, Streams()))
-    with pytest.raises(TypeError, match="does not say what new takes"):
+    with pytest.raises(TypeError, match="not in the table of operations: new"):
         make_endpoints(none, (*own, New()))
-    with pytest.raises(TypeError, match="nobody answers page"):
+    with pytest.raises(TypeError, match="no handler for page"):
         make_endpoints(none, own[1:])
 
 

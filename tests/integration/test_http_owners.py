@@ -270,13 +270,13 @@ async def test_tokens_of_owners_are_kept_by_digest_and_good_until_revoked(owned:
     twice, anywhere = one % ("a", "/a") + "," + one % ("b", "/b"), one % ("a", ".")
     for garbage in ("{}", "[{}]", "no", one % ("a b", "/a"), f"[{twice}]", f"[{anywhere}]", one % ("\xff", "/a")):
         kept.path.write_bytes(garbage.encode("latin-1"))
-        with pytest.raises(InvalidInput, match="mend it, or remove it"):
+        with pytest.raises(InvalidInput, match="fix or delete it"):
             kept.list()
         # Nobody is let in by it, and it says nothing to a stranger; who has the server's own token is.
         assert [await listed(one) for one in (bob, "the-servers-own")] == [500, theirs]
     kept.path.unlink()
     kept.path.mkdir()
-    with pytest.raises(InvalidInput, match="mend it, or remove it"):
+    with pytest.raises(InvalidInput, match="fix or delete it"):
         kept.list()
 
 
@@ -367,6 +367,10 @@ async def test_a_host_names_what_opens_the_store(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     async with load_app("my_shop:opened")("memory:", config=clew.Config()) as engine:
         assert "stock" in engine.host.tools
-    for named, said in (("my_shop", "module:attr"), ("my_shop:nothing", "cannot be"), ("my_shop:wrong", "no function")):
+    for named, said in (
+        ("my_shop", "module:attr"),
+        ("my_shop:nothing", "cannot be"),
+        ("my_shop:wrong", "is not a function"),
+    ):
         with pytest.raises(InvalidInput, match=said):
             load_app(named)

@@ -183,7 +183,7 @@ async def test_b31_an_error_says_nothing_about_the_inside(monkeypatch: pytest.Mo
                 "type": "about:blank",
                 "title": "Internal Server Error",
                 "status": 500,
-                "detail": "something went wrong inside clew; the server's log has more",
+                "detail": "internal error; see the server's log for details",
                 "code": "internal_error",
             },
         )

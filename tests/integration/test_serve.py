@@ -87,7 +87,7 @@ async def test_the_walls_stand_on_a_real_socket(tmp_path: Path) -> None:
             writer.close()
         assert (await client.get("/api/sessions")).status == 200
         server.process.send_signal(signal.SIGTERM)
-        assert b"unforeseen" not in (await server.process.communicate())[1]
+        assert b"unexpectedly" not in (await server.process.communicate())[1]
 
 
 @pytest.mark.rule("SR-2")
@@ -232,7 +232,7 @@ async def test_no_client_can_keep_a_server_that_is_told_to_end(tmp_path: Path, s
             if signals == 2:
                 server.process.send_signal(signal.SIGTERM)
                 assert server.process.stderr is not None
-                while b"ending" not in await server.process.stderr.readline():
+                while b"shutting down" not in await server.process.stderr.readline():
                     pass
             code, _, _ = await server.end(signal.SIGTERM)
         assert code == (0 if signals == 1 else 128 + signal.SIGTERM)
@@ -275,7 +275,7 @@ async def test_an_end_is_clean_once_all_is_settled_and_one_that_cut_something_of
                 other.execute("BEGIN IMMEDIATE")
             server.process.send_signal(signal.SIGTERM)
             _, err = await server.process.communicate()
-    told = b"not all had ended in time and was cut off" in err
+    told = b"shutdown timed out and running work was cut off" in err
     assert (server.process.returncode, told) == ((1, True) if locked else (0, False))
     async with serving(tmp_path) as server:
         [_, stored] = await server.client.messages(session_id)
@@ -413,4 +413,4 @@ async def test_a_form_of_log_that_is_none_is_refused(tmp_path: Path) -> None:
     """Before anything is opened."""
     code, out, err = await command(tmp_path, "serve", "--port", "0", CLEW_LOG="xml")
     assert (code, out) == (2, "")
-    assert "CLEW_LOG is text or json" in err
+    assert "CLEW_LOG must be text or json" in err

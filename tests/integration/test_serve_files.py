@@ -45,7 +45,7 @@ async def test_it_answers_is_killed_and_goes_on(tmp_path: Path, run: Run, kind: 
             seen = await words_of(reply.frames(), 10)
             server.process.kill()
             _, err = await server.process.communicate()
-        assert ("is saved at each step" in err.decode()) == (kind == "json")
+        assert ("is saved after each step" in err.decode()) == (kind == "json")
     code, out, _ = await asyncio.to_thread(run, "check", "--store", store)
     assert (code, out) in ((0, "1 sessions, 0 problems\n"), (7, out))
     async with serving(tmp_path, "--store", store) as server:

@@ -93,5 +93,5 @@ def test_the_server_without_its_packages_says_what_to_install(monkeypatch: pytes
     for name in ("clew.server", "clew.fronts.http.app"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
-    with pytest.raises(ImportError, match=r'clew\.server needs its packages: run pip install "clew\[server\]"'):
+    with pytest.raises(ImportError, match=r'clew\.server needs extra packages: pip install "clew\[server\]"'):
         import_module("clew.server")

@@ -76,19 +76,19 @@ def test_a_tool_with_a_schema_that_is_none_is_left_out_and_too_much_is_refused()
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("a__b", {"command": "x"}, "its name is"),
-        ("A", {"command": "x"}, "its name is"),
-        ("a" + "_a" * 16, {"command": "x"}, "its name is"),
+        ("a__b", {"command": "x"}, "its name must be"),
+        ("A", {"command": "x"}, "its name must be"),
+        ("a" + "_a" * 16, {"command": "x"}, "its name must be"),
         ("a", {}, "either a command"),
         ("a", {"command": "x", "url": "http://x"}, "either a command"),
         ("a", {"command": " "}, "its command is empty"),
         ("a", {"command": "x", "headers": {"a": "b"}}, "headers are for a url"),
         ("a", {"url": "http://x", "env": {"a": "b"}}, "are for a command"),
         ("a", {"url": "http://me:pw@x/"}, "into headers"),
-        ("a", {"url": "file:///x"}, "its url is"),
-        ("a", {"command": "x", "pin": "sha256:1"}, "pin is sha256"),
+        ("a", {"url": "file:///x"}, "its url must be"),
+        ("a", {"command": "x", "pin": "sha256:1"}, "pin must be sha256"),
         ("a", {"command": "x", "trusted": True}, "unknown field `trusted`"),
-        ("a", {"command": "x", "timeout_s": 0}, "does not read"),
+        ("a", {"command": "x", "timeout_s": 0}, "is invalid"),
     ],
 )
 def test_a_server_that_could_not_be_one_is_refused_where_it_is_named(name: str, value: Any, why: str) -> None:
