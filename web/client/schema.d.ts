@@ -1,16 +1,16 @@
 // Generated from the API's own document by `make web-types`. Do not edit.
 
-/** What becomes of the queue: it stays where it is, paused, or goes on. */
+/** The fate of the queue: it stays, paused (`stay`), or continues (`go_on`). */
 export interface AbortBody {
   queue?: "go_on" | "stay";
 }
 
-/** Whether there was something to stop. */
+/** True if there was something to stop. */
 export interface Aborted {
   aborted: boolean;
 }
 
-/** A rule to add, and whose it is to be. */
+/** A rule to add, and its scope. */
 export interface AddedRule {
   scope: "project" | "session";
   permission: string;
@@ -37,19 +37,19 @@ export interface AgentShape {
   source: "builtin" | "project" | "user";
 }
 
-/** A human's word on every request that waits, or on those of them that were seen. */
+/** A person's decision on all pending approval requests, or on the listed ones. */
 export interface AllApprovalsBody {
   decision: "deny" | "once" | "project" | "session";
   reason?: string | null;
   approval_ids?: string[] | null;
 }
 
-/** A human's answer to a question; null is one too. */
+/** A person's answer to a question; null is a valid answer. */
 export interface AnswerBody {
   output?: unknown;
 }
 
-/** A human's word on a request. */
+/** A person's decision on an approval request. */
 export interface ApprovalBody {
   decision: "deny" | "once" | "project" | "session";
   reason?: string | null;
@@ -67,7 +67,7 @@ export interface Arrival {
   remarks: Remark[];
 }
 
-/** Where a branch leaves, and what is different in it. */
+/** The message where a branch starts, and what differs in it. */
 export interface BranchBody {
   from_message_id: string;
   metadata?: Record<string, unknown> | null;
@@ -80,7 +80,7 @@ export interface Challenge {
   challenge: string;
 }
 
-/** What a v6 transport posts. Messages stay raw: they are the client's memory, not ours. */
+/** The request of the AI SDK v6 transport. Messages stay raw: they are the client's copy; the store has its own. */
 export interface ChatBody {
   id: string;
   messages: unknown[];
@@ -90,13 +90,13 @@ export interface ChatBody {
   agent?: string | null;
 }
 
-/** A chunk of the AI SDK's stream; what else it holds depends on its type. The last frame is `[DONE]`. */
+/** A chunk of the AI SDK's stream; other fields depend on its type. The last frame is `[DONE]`. */
 export interface Chunk {
   type: string;
   [key: string]: unknown;
 }
 
-/** What a summary should not leave out. */
+/** The focus of the summary: content it should keep. */
 export interface CompactBody {
   focus?: string | null;
 }
@@ -121,14 +121,14 @@ export interface CompactionReport {
   messages: Message[];
 }
 
-/** A rule that matched and did not decide, and why it did not. */
+/** A rule that matched but did not decide, and the reason. */
 export interface ConsideredShape {
   rule: RuleShape;
   scope: "manifest" | "mode" | "project" | "session";
   why: string;
 }
 
-/** What the next request is made of, in tokens. `pruned` is what stubs save; it is not part of the sum. */
+/** The parts of the next request, in tokens. `pruned` is what stubs save; it is not part of the sum. */
 export interface ContextParts {
   system: number;
   tools: number;
@@ -137,7 +137,7 @@ export interface ContextParts {
   pruned: number;
 }
 
-/** The gauge. `measured` says that the provider counted most of `used`; else it is an estimate. */
+/** The context gauge. `measured` means that the provider counted most of `used`; else it is an estimate. */
 export interface ContextReport {
   limit: number;
   reserve: number;
@@ -147,13 +147,13 @@ export interface ContextReport {
   parts: ContextParts;
 }
 
-/** How to go on: with the newest turn where it stopped, or with its prompt anew; with `queue` a paused queue is started, and nothing else. */
+/** Resume the newest turn where it stopped (`on`), or run its prompt again (`again`). With `queue`, only resume a paused queue. */
 export interface ContinueBody {
   mode?: "again" | "on";
   queue?: boolean;
 }
 
-/** Something a look at the whole store found wrong, with the ids it concerns. */
+/** A problem found by checking the store, with the ids it concerns. */
 export interface Damage {
   what: string;
   session_id?: string | null;
@@ -168,7 +168,7 @@ export interface Duplicate {
   duplicate?: true;
 }
 
-/** An event of this host; what else it holds depends on its type. */
+/** An event of this host; other fields depend on its type. */
 export interface EventFrame {
   type: string;
   [key: string]: unknown;
@@ -180,7 +180,7 @@ export interface EventList {
   next_cursor: string | null;
 }
 
-/** What would be decided about a call, by which rule of which scope, and what else was looked at. */
+/** The decision about a call, the rule and scope that made it, and the other rules considered. */
 export interface ExplainedShape {
   action: "allow" | "ask" | "deny";
   rule: RuleShape | null;
@@ -196,12 +196,12 @@ export interface FileList {
   next_cursor?: string | null;
 }
 
-/** Paths in a workspace, the likeliest first. */
+/** Paths in a workspace, best match first. */
 export interface FileNames {
   files: string[];
 }
 
-/** What a fork is called, and its first prompt, which runs. */
+/** The label of a fork, and its first prompt, which is run. */
 export interface ForkBody {
   label?: string | null;
   text?: string | null;
@@ -212,12 +212,12 @@ export interface GivenServers {
   servers: Record<string, McpServer>;
 }
 
-/** The turn to go to; null is the empty beginning. */
+/** The turn to go to; null is the empty start. */
 export interface HeadBody {
   turn_id?: string | null;
 }
 
-/** That clew is here, and the kind of its store. `login`: by a token of clew's, or as the host that clew is a part of knows people, such as by a cookie. */
+/** The version of clew and the kind of its store. `login`: whether clients authenticate by a token of clew, or by the host that clew is part of, for example with a cookie. */
 export interface Health {
   version: string;
   store: string;
@@ -262,7 +262,7 @@ export interface LedgerEvent {
   seq?: number;
 }
 
-/** One server: a `command` with its `args`, or a `url` that speaks streamable HTTP. `env` is all that the program sees beside a short list (`PATH`, `HOME` and the like), `headers` go with each request; `${NAME}` in a value of either is that variable of clew's own environment. A program runs in `cwd`, else in the session's workspace. `timeout_s` is how long one call may take, `start_s` the start. What it says its tools are is asked about before a model is told, unless the server is trusted (`trust`) or these are its definitions (`pin`); `enabled` leaves it out without forgetting it. A program runs as the server's user and in no sandbox, so sessions of owners have it only with `owners`. */
+/** One server: a `command` with its `args`, or a `url` that speaks streamable HTTP. The program sees only `env` and a short list of variables (`PATH`, `HOME` and the like); `headers` go with each request. `${NAME}` in a value of either is replaced by that variable of clew's environment. A program runs in `cwd`, by default in the session's workspace. `timeout_s` limits one call, `start_s` the start. A person must approve the tool definitions before the model sees them, unless the server is trusted (`trust`) or the definitions match `pin`. `enabled` switches a server off without removing it. A program runs as the server's user and outside the sandbox, so sessions of owners can use it only with `owners`. */
 export interface McpServer {
   command?: string | null;
   args?: string[];
@@ -278,7 +278,7 @@ export interface McpServer {
   owners?: boolean;
 }
 
-/** MCP servers, by their names. */
+/** MCP servers, by name. */
 export interface McpServerList {
   servers: ServerState[];
 }
@@ -295,7 +295,7 @@ export interface MessageList {
   messages: Message[];
 }
 
-/** Which model answers: a provider, a model of it, and a variant that lasts for one turn. */
+/** A model: its provider, its id, and a variant that applies to one turn. */
 export interface Model {
   provider_id: string;
   model_id: string;
@@ -321,12 +321,12 @@ export interface ModelListing {
   known?: boolean;
 }
 
-/** Before which message it is to be fired; null is last. */
+/** The message before which it is sent; null moves it to the end. */
 export interface MoveBody {
   before?: string | null;
 }
 
-/** Something that happened elsewhere. The rest is for a session that has to be made for it. */
+/** An event from elsewhere. The other fields are for a session that has to be created for it. */
 export interface NewEvent {
   source: string;
   source_id: string;
@@ -340,13 +340,13 @@ export interface NewEvent {
   title?: string | null;
 }
 
-/** Words to keep, and their name. */
+/** A prompt to save, and its name. */
 export interface NewPrompt {
   name: string;
   text: string;
 }
 
-/** A rule as a client sends it. `source` is not believed; `pinned` is named here only to be refused. */
+/** A rule as a client sends it. `source` is ignored; `pinned` is listed only to be refused. */
 export interface NewRule {
   permission: string;
   pattern: string;
@@ -356,7 +356,7 @@ export interface NewRule {
   pinned?: boolean | null;
 }
 
-/** What is said when, and where. Without a routing each run has a session of its own. */
+/** A schedule: a prompt, its times, and its routing. Without a routing, each run gets its own session. */
 export interface NewSchedule {
   cron: string;
   prompt: string;
@@ -371,12 +371,12 @@ export interface NewSchedule {
   title?: string | null;
 }
 
-/** The sender's own new secret, where it makes them. */
+/** A new secret, if the sender creates them. */
 export interface NewSecret {
   secret?: string | null;
 }
 
-/** What a new session may be given. */
+/** The properties of a new session. */
 export interface NewSession {
   agent?: string | null;
   workspace_root?: string | null;
@@ -388,7 +388,7 @@ export interface NewSession {
   alias?: string | null;
 }
 
-/** What a session is told of: a resource of an MCP server, and with which words. */
+/** A resource of an MCP server to watch, the session to notify, and the prompt. */
 export interface NewWatch {
   session_id: string;
   server: string;
@@ -397,7 +397,7 @@ export interface NewWatch {
   name?: string | null;
 }
 
-/** A door and where it leads. Without a routing each delivery has a session of its own. */
+/** A webhook and its routing. Without a routing, each delivery gets its own session. */
 export interface NewWebhook {
   name: string;
   scheme?: "github" | "slack" | "standard" | "stripe";
@@ -411,22 +411,22 @@ export interface NewWebhook {
   title?: string | null;
 }
 
-/** A body that says nothing. */
+/** An empty body. */
 export interface Nothing {
 }
 
-/** A part of a message, in the AI SDK's own shape; what else it holds depends on its type. */
+/** A part of a message, in the AI SDK's own format; other fields depend on its type. */
 export interface Part {
   type: string;
   [key: string]: unknown;
 }
 
-/** Whether the queue waits until a person says go on, or goes on. */
+/** The state of the queue: paused until a person resumes it, or running. */
 export interface PauseBody {
   paused?: boolean;
 }
 
-/** An error: `code` is stable, `detail` one sentence for people; the ids it is about stand beside them. */
+/** An error: `code` is stable, `detail` is one sentence for people; the ids it is about are extra fields. */
 export interface Problem {
   type: string;
   title: string;
@@ -449,19 +449,19 @@ export interface PromptBody {
   metadata?: Record<string, unknown> | null;
 }
 
-/** Saved prompts, by their names. */
+/** Saved prompts, by name. */
 export interface PromptList {
   prompts: SavedPrompt[];
 }
 
-/** The messages that wait, the next one first; `paused`, as of a status, while nothing will fire them. */
+/** The queued messages, the next one first; `paused`, as in a status, while none will be sent. */
 export interface QueueShape {
   messages: Message[];
   paused?: boolean;
   paused_by?: "abort" | "error" | "person" | "restart" | "waiting" | null;
 }
 
-/** A queued message in other words. */
+/** The new text of a queued message. */
 export interface QueuedBody {
   text: string;
 }
@@ -488,7 +488,7 @@ export interface ReflogList {
   moves: ReflogEntry[];
 }
 
-/** How many requests of the step are still open; at 0 the run has started. */
+/** The number of pending requests of the step; at 0 the run has resumed. */
 export interface Remaining {
   remaining: number;
 }
@@ -534,7 +534,7 @@ export interface RequestReport {
   proven: boolean;
 }
 
-/** Which user message to go back to, and what for. */
+/** The user message to go back to, and what to do there. */
 export interface RewindBody {
   message_id: string;
   mode?: "edit" | "resend" | null;
@@ -548,7 +548,7 @@ export interface RewindBody {
   metadata?: Record<string, unknown> | null;
 }
 
-/** Where the head went, and what left the line; `message_id` and `queued` of a rewind that runs. */
+/** The new head, and the messages that left the line; with `message_id` and `queued` if the rewind runs. */
 export interface RewoundShape {
   head_turn_id: string | null;
   hidden: string[];
@@ -568,7 +568,7 @@ export interface Routing {
   title?: string | null;
 }
 
-/** One of these: a session by its id, its label, or a routing key. The latter two are made when missing. */
+/** A session by its id, its label, or a routing key. For the latter two a session is created if needed. */
 export interface RoutingBody {
   session_id?: string | null;
   label?: string | null;
@@ -590,12 +590,12 @@ export interface RuleShape {
   unknown?: boolean;
 }
 
-/** All the rules the session is to have. */
+/** All rules the session is to have. */
 export interface RulesBody {
   rules: NewRule[];
 }
 
-/** A tool that has been running for a second or longer. */
+/** A tool call that has been running for a second or longer. */
 export interface RunningCall {
   tool_call_id: string;
   tool: string;
@@ -630,12 +630,12 @@ export interface Schedule {
   watches?: Watch | null;
 }
 
-/** All schedules, by their ids. */
+/** All schedules, by id. */
 export interface ScheduleList {
   schedules: Schedule[];
 }
 
-/** What of a schedule can be changed; `paused` pauses and resumes it. */
+/** The properties of a schedule to change; `paused` pauses and resumes it. */
 export interface SchedulePatch {
   cron?: string;
   prompt?: string;
@@ -651,7 +651,7 @@ export interface SchedulePreview {
   problem?: string | null;
 }
 
-/** A part that matches. `snippet` is plain text with what matched between two `**`, controls and all. `title` is the session's. `hidden` says that the message is not in the conversation any more. */
+/** A matching part. `snippet` is plain text with matches between two `**`, control characters included. `title` is the session's. `hidden`: the message is not part of the conversation any more. */
 export interface SearchHit {
   session_id: string;
   message_id: string;
@@ -663,7 +663,7 @@ export interface SearchHit {
   created_at: number;
 }
 
-/** A page of hits, the best first; `next_cursor` is None on the last one. `complete` is False while there may be messages that are not indexed yet. `total` is how many hits there are; with `at_least` there are more, of which the newest are ranked and the others follow by age. */
+/** A page of hits, best first; `next_cursor` is None on the last one. `complete` is False while some messages may not be indexed yet. `total` is the number of hits; with `at_least` there are more, of which the newest are ranked and the others follow by age. */
 export interface SearchPage {
   hits: SearchHit[];
   next_cursor: string | null;
@@ -672,19 +672,19 @@ export interface SearchPage {
   at_least?: boolean;
 }
 
-/** One part of the prompt, by the name it has in the order. */
+/** One part of the prompt, with its name. */
 export interface Section {
   name: string;
   text: string;
 }
 
-/** Where it is started: for a session, or in a folder. */
+/** The session or the folder to start the server for. */
 export interface ServerPlace {
   session_id?: string | null;
   workspace?: string | null;
 }
 
-/** What is running here. `workspace_root` is the folder it was started in, null when that is gone. `chunk_durable` says that what is streamed is stored before it is shown, `search` that the store can search. `losses` is what was acknowledged and is not in the store any more, until somebody has accepted it. `owner` is who asks; null for whoever sees all there is. Without `triggers` it is the server of a chat, which fires no schedules and ends when that does. */
+/** Information about this server. `workspace_root` is the folder it was started in, null if that is gone. `chunk_durable`: chunks are stored before they are shown. `search`: the store supports search. `losses` lists acknowledged data that is missing from the store, until someone accepts the loss. `owner` is the authenticated owner; null for the administrator. Without `triggers` this is the server of a chat, which fires no schedules and ends with it. */
 export interface ServerShape {
   version: string;
   store: string;
@@ -716,13 +716,13 @@ export interface SessionList {
   sessions: SessionShape[];
 }
 
-/** Sessions, newest first; null as `next_cursor` on the last page. */
+/** Sessions, newest first; `next_cursor` is null on the last page. */
 export interface SessionPage {
   sessions: SessionShape[];
   next_cursor: string | null;
 }
 
-/** What of a session can be changed. `agent` is named here only to be refused. */
+/** The properties of a session to change. `agent` is listed only to be refused. */
 export interface SessionPatch {
   title?: string | null;
   archived?: boolean;
@@ -733,7 +733,7 @@ export interface SessionPatch {
   agent?: unknown;
 }
 
-/** A session as clients see it: what lives in its metadata lifted out, its own rules left out. */
+/** A session as clients see it: fields stored in its metadata are top-level, and its own rules are omitted. */
 export interface SessionShape {
   id: string;
   agent: string;
@@ -764,7 +764,7 @@ export interface SessionShape {
   pinned: boolean;
 }
 
-/** What is changed; null takes a setting back. */
+/** The settings to change; null resets a setting. */
 export interface SettingsPatch {
   default_model?: string | null;
   default_agent?: string | null;
@@ -779,7 +779,7 @@ export interface SettingsShape {
   file: string | null;
 }
 
-/** What a session has spent, with its subagents, of which `subagents` there are. A branch's is its own alone. */
+/** The spend of a session and its `subagents`. For a branch, only its own calls count. */
 export interface Spend {
   calls: number;
   tokens: number;
@@ -787,7 +787,7 @@ export interface Spend {
   subagents: number;
 }
 
-/** What a session is doing now. While a human is awaited it is idle, with what is `waiting`. `problem` is why it failed, or is being tried again. `running` are the calls that take long. `paused` while messages wait in the queue and nothing will fire them before a person speaks, or answers. */
+/** The current activity of a session. It is idle while waiting for a person; `waiting` lists the pending calls. `problem` is the reason of a failure or a retry. `running` lists long-running calls. `paused`: messages are queued, and none is sent before a person prompts, or answers. */
 export interface Status {
   state: "busy" | "error" | "idle" | "retrying";
   attempt?: number | null;
@@ -815,7 +815,7 @@ export interface StepReport {
   request_digest: string | null;
 }
 
-/** One thing the call would touch: a path, a host, one command or redirect of a line. */
+/** One thing a call would touch: a path, a host, a command or a redirect of a command line. */
 export interface SubjectShape {
   permission: string;
   kind: "command" | "host" | "path" | "plain";
@@ -827,7 +827,7 @@ export interface SubjectShape {
   considered: ConsideredShape[];
 }
 
-/** A prompt that was taken. */
+/** An accepted prompt. */
 export interface SubmissionShape {
   message_id: string;
   queued: boolean;
@@ -840,7 +840,7 @@ export interface ToolSchema {
   input_schema: Record<string, unknown>;
 }
 
-/** A file that completed calls of the file tools read or changed. `count` is how many of them there were, `changes` how many of these changed it. */
+/** A file that completed calls of the file tools read or changed. `count` counts all these calls, `changes` those that changed it. */
 export interface TouchedFile {
   path: string;
   read: boolean;
@@ -903,7 +903,7 @@ export interface TurnReport {
   steps: StepReport[];
 }
 
-/** `input` without cache, `output` without reasoning; `total` is what was billed in all. */
+/** Token usage: `input` without cache, `output` without reasoning; `total` is everything billed. */
 export interface Usage {
   input?: number;
   output?: number;
@@ -912,7 +912,7 @@ export interface Usage {
   cache_write?: number;
 }
 
-/** The calls that have `key` in common; null for those that have none, as of a session that is gone. */
+/** The calls that share `key`; null for calls without one, such as those of a deleted session. */
 export interface UsageGroup {
   calls: number;
   input: number;
@@ -926,13 +926,13 @@ export interface UsageGroup {
   key: string | null;
 }
 
-/** Groups by their keys, and what they come to together. */
+/** Groups by key, and their total. */
 export interface UsageReport {
   groups: UsageGroup[];
   total: UsageSums;
 }
 
-/** Sums over model calls. `estimated`: how many of them the provider did not say all the counts of. `unpriced`: how many used something and count as nothing: their model is free, or nobody knows its price. */
+/** Sums over model calls. `estimated` counts those whose provider did not report all counts. `unpriced` counts calls that used tokens at no cost: the model is free, or its price is unknown. */
 export interface UsageSums {
   calls: number;
   input: number;
@@ -945,7 +945,7 @@ export interface UsageSums {
   unpriced: number;
 }
 
-/** A call that waits for a human. `approval_id` is None for a question. */
+/** A call that waits for a person. `approval_id` is None for a question. */
 export interface Waiting {
   approval_id: string | null;
   tool_call_id: string;
@@ -959,18 +959,18 @@ export interface Watch {
   uri: string;
 }
 
-/** All webhooks, by their names; without their secrets. */
+/** All webhooks, by name; without their secrets. */
 export interface WebhookList {
   webhooks: WebhookShape[];
 }
 
-/** What of a webhook can be changed; `paused` pauses and resumes it. */
+/** The properties of a webhook to change; `paused` pauses and resumes it. */
 export interface WebhookPatch {
   paused?: boolean;
   prompt?: string | null;
 }
 
-/** A webhook as clients see it. The secret is there once, when it was made. Deliveries go to its `key`, which is its name where it has no owner. */
+/** A webhook as clients see it. The secret is included only when it was just created. Deliveries are addressed to its `key`, which is its name if it has no owner. */
 export interface WebhookShape {
   name: string;
   key: string;
@@ -985,210 +985,210 @@ export interface WebhookShape {
 
 /** What each operation takes and gives; `frame` is one frame of a stream. */
 export interface Operations {
-  /** The page. */
+  /** Get the web page. */
   "GET /": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: string;
   };
-  /** A file of the page. */
+  /** Get a file of the page. */
   "GET /assets/{file}": {
     path: { file: string };
     query: Record<string, never>;
     body: undefined;
     answer: Blob;
   };
-  /** That the server is up. */
+  /** Check that the server is up. */
   "GET /api/health": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: Health;
   };
-  /** Whether prompts are accepted now; 503 with the reason during shutdown, without a usable store or a lease. */
+  /** Check that prompts are accepted; 503 with the reason during shutdown, or without a usable store or a lease. */
   "GET /api/health/ready": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: Health;
   };
-  /** What this server has done and used since it was started, as Prometheus reads it. */
+  /** Get metrics of this server since its start, in the Prometheus format. */
   "GET /metrics": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: string;
   };
-  /** Who serves the store, and what each runs. */
+  /** List the replicas that serve the store, and their runs. */
   "GET /api/replicas": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: ReplicaList;
   };
-  /** What is running here, and where. */
+  /** Get information about this server. */
   "GET /api/server": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: ServerShape;
   };
-  /** The models that can be named, the usable ones first. */
+  /** List known models, usable ones first. */
   "GET /api/models": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: ModelList;
   };
-  /** The agents a session can have. */
+  /** List the agents a session can use. */
   "GET /api/agents": {
     path: Record<string, never>;
     query: { workspace?: string | null };
     body: undefined;
     answer: AgentList;
   };
-  /** What all model calls have used and cost, in groups. */
+  /** Get token usage and cost of all model calls, in groups. */
   "GET /api/usage": {
     path: Record<string, never>;
     query: { by?: "day" | "model" | "owner" | "session" | "workspace"; from?: string | null; to?: string | null };
     body: undefined;
     answer: UsageReport;
   };
-  /** The bytes of a file in a message. */
+  /** Get the bytes of a file in a message. */
   "GET /api/blobs/{sha256}": {
     path: { sha256: string };
     query: Record<string, never>;
     body: undefined;
     answer: Blob;
   };
-  /** Files of a workspace by what is typed of their names, the likeliest first. */
+  /** Find files of a workspace by part of their names, best match first. */
   "GET /api/files": {
     path: Record<string, never>;
     query: { q?: string; session?: string | null; workspace?: string | null; limit?: number; folders?: boolean };
     body: undefined;
     answer: FileNames;
   };
-  /** What holds where nobody says otherwise. */
+  /** Get the default settings. */
   "GET /api/settings": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: SettingsShape;
   };
-  /** Change what is given. */
+  /** Change settings. */
   "PATCH /api/settings": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: SettingsPatch;
     answer: SettingsShape;
   };
-  /** The MCP servers whose tools agents have, and how they are. */
+  /** List the MCP servers whose tools agents can use, and their state. */
   "GET /api/mcp-servers": {
     path: Record<string, never>;
     query: { session?: string | null; workspace?: string | null };
     body: undefined;
     answer: McpServerList;
   };
-  /** Start an MCP server, or ask it again what its tools are. */
+  /** Start an MCP server, or refresh its tool list. */
   "POST /api/mcp-servers/{name}/start": {
     path: { name: string };
     query: Record<string, never>;
     body: ServerPlace | undefined;
     answer: ServerState;
   };
-  /** Give a session MCP servers of its own, in the place of those it was given before. */
+  /** Set a session's own MCP servers, replacing previous ones. */
   "PUT /api/sessions/{id}/mcp-servers": {
     path: { id: string };
     query: Record<string, never>;
     body: GivenServers;
     answer: McpServerList;
   };
-  /** The saved prompts. */
+  /** List the saved prompts. */
   "GET /api/prompts": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: PromptList;
   };
-  /** Keep words under a name. */
+  /** Save a prompt under a name. */
   "POST /api/prompts": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: NewPrompt;
     answer: SavedPrompt;
   };
-  /** Forget a saved prompt. */
+  /** Delete a saved prompt. */
   "DELETE /api/prompts/{name}": {
     path: { name: string };
     query: Record<string, never>;
     body: undefined;
     answer: undefined;
   };
-  /** Accept that acknowledged commits are lost. */
+  /** Accept a reported loss of acknowledged commits. */
   "POST /api/losses/{loss_id}/accept": {
     path: { loss_id: string };
     query: Record<string, never>;
     body: Nothing;
     answer: undefined;
   };
-  /** Make the sample sessions. */
+  /** Create the sample sessions. */
   "POST /api/examples": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: Nothing | undefined;
     answer: SessionList;
   };
-  /** Sessions, newest first. */
+  /** List sessions, newest first. */
   "GET /api/sessions": {
     path: Record<string, never>;
     query: { limit?: number; cursor?: string | null; agent?: string | null; workspace?: string | null; parent?: string | null; q?: string | null; kind?: "any" | "chat" | "subagent"; archived?: boolean; ephemeral?: boolean; pinned?: boolean };
     body: undefined;
     answer: SessionPage;
   };
-  /** A new, empty session. */
+  /** Create an empty session. */
   "POST /api/sessions": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: NewSession;
     answer: SessionShape;
   };
-  /** Remove it for good. */
+  /** Delete a session permanently. */
   "DELETE /api/sessions/{id}": {
     path: { id: string };
     query: { force?: boolean };
     body: undefined;
     answer: undefined;
   };
-  /** A session. */
+  /** Get a session. */
   "GET /api/sessions/{id}": {
     path: { id: string };
     query: Record<string, never>;
     body: undefined;
     answer: SessionShape;
   };
-  /** Change what is given. */
+  /** Change a session. */
   "PATCH /api/sessions/{id}": {
     path: { id: string };
     query: Record<string, never>;
     body: SessionPatch;
     answer: SessionShape;
   };
-  /** Its messages. */
+  /** List the messages of a session. */
   "GET /api/sessions/{id}/messages": {
     path: { id: string };
     query: { view?: "all" | "model" | "visible"; limit?: number | null; before?: string | null };
     body: undefined;
     answer: MessageList;
   };
-  /** Accept a damaged message as it is now. */
+  /** Accept a damaged message in its current state. */
   "POST /api/sessions/{id}/messages/{message_id}/accept": {
     path: { id: string; message_id: string };
     query: Record<string, never>;
     body: Nothing;
     answer: Message;
   };
-  /** The files it has read and changed. */
+  /** List the files a session has read and changed. */
   "GET /api/sessions/{id}/files": {
     path: { id: string };
     query: { limit?: number | null; cursor?: string | null };
@@ -1202,21 +1202,21 @@ export interface Operations {
     body: PromptBody;
     answer: SubmissionShape;
   };
-  /** Go on. */
+  /** Resume the newest turn, or the queue. */
   "POST /api/sessions/{id}/continue": {
     path: { id: string };
     query: Record<string, never>;
     body: ContinueBody | undefined;
     answer: SubmissionShape;
   };
-  /** Stop what runs, or deny what waits; the queue is paused. */
+  /** Stop the running turn, or deny pending requests; the queue is paused. */
   "POST /api/sessions/{id}/abort": {
     path: { id: string };
     query: Record<string, never>;
     body: AbortBody | undefined;
     answer: Aborted;
   };
-  /** What it is doing; as a stream the present status, then each change. */
+  /** Get the status of a session; as a stream, the current status and each change. */
   "GET /api/sessions/{id}/status": {
     path: { id: string };
     query: Record<string, never>;
@@ -1224,70 +1224,70 @@ export interface Operations {
     answer: Status;
     frame: Status;
   };
-  /** The messages that wait. */
+  /** List the queued messages. */
   "GET /api/sessions/{id}/queue": {
     path: { id: string };
     query: Record<string, never>;
     body: undefined;
     answer: QueueShape;
   };
-  /** Take a message out of the queue. */
+  /** Remove a message from the queue. */
   "DELETE /api/sessions/{id}/queue/{message_id}": {
     path: { id: string; message_id: string };
     query: Record<string, never>;
     body: undefined;
     answer: undefined;
   };
-  /** Say it in other words. */
+  /** Edit a queued message. */
   "PATCH /api/sessions/{id}/queue/{message_id}": {
     path: { id: string; message_id: string };
     query: Record<string, never>;
     body: QueuedBody;
     answer: undefined;
   };
-  /** Fire it earlier, or later. */
+  /** Move a queued message. */
   "POST /api/sessions/{id}/queue/{message_id}/move": {
     path: { id: string; message_id: string };
     query: Record<string, never>;
     body: MoveBody | undefined;
     answer: undefined;
   };
-  /** Send it now. */
+  /** Send a queued message now. */
   "POST /api/sessions/{id}/queue/{message_id}/send": {
     path: { id: string; message_id: string };
     query: Record<string, never>;
     body: undefined;
     answer: SubmissionShape;
   };
-  /** Pause the queue, or go on with it. */
+  /** Pause or resume the queue. */
   "POST /api/sessions/{id}/queue/pause": {
     path: { id: string };
     query: Record<string, never>;
     body: PauseBody | undefined;
     answer: undefined;
   };
-  /** Answer a request for approval. */
+  /** Answer an approval request. */
   "POST /api/sessions/{id}/approvals/{approval_id}": {
     path: { id: string; approval_id: string };
     query: Record<string, never>;
     body: ApprovalBody;
     answer: Remaining;
   };
-  /** Answer every request for approval that waits. */
+  /** Answer all pending approval requests. */
   "POST /api/sessions/{id}/approvals": {
     path: { id: string };
     query: Record<string, never>;
     body: AllApprovalsBody;
     answer: Remaining;
   };
-  /** Answer a question. */
+  /** Answer a question of the model. */
   "POST /api/sessions/{id}/answers/{tool_call_id}": {
     path: { id: string; tool_call_id: string };
     query: Record<string, never>;
     body: AnswerBody;
     answer: Remaining;
   };
-  /** The session's own rules. */
+  /** List the session's own rules. */
   "GET /api/sessions/{id}/permissions": {
     path: { id: string };
     query: Record<string, never>;
@@ -1301,7 +1301,7 @@ export interface Operations {
     body: RulesBody;
     answer: RuleList;
   };
-  /** Rules in force, with their ids. */
+  /** List rules in force, with their ids. */
   "GET /api/rules": {
     path: Record<string, never>;
     query: { scope?: "agent" | "project" | "session" | null; session?: string | null; workspace?: string | null; agent?: string | null };
@@ -1315,14 +1315,14 @@ export interface Operations {
     body: AddedRule;
     answer: KeptRule;
   };
-  /** Take a rule away. */
+  /** Revoke a rule. */
   "DELETE /api/rules": {
     path: Record<string, never>;
     query: { id: string; session?: string | null; workspace?: string | null };
     body: undefined;
     answer: undefined;
   };
-  /** What would be decided about a call, and why. */
+  /** Explain the permission decision about a call. */
   "GET /api/sessions/{id}/permissions/explain": {
     path: { id: string };
     query: { tool: string; target?: string };
@@ -1336,126 +1336,126 @@ export interface Operations {
     body: RewindBody;
     answer: RewoundShape;
   };
-  /** Undo the newest rewind. */
+  /** Undo the latest rewind. */
   "POST /api/sessions/{id}/unrewind": {
     path: { id: string };
     query: Record<string, never>;
     body: Nothing | undefined;
     answer: RewoundShape;
   };
-  /** Go to any turn. */
+  /** Move the head to any turn. */
   "POST /api/sessions/{id}/head": {
     path: { id: string };
     query: Record<string, never>;
     body: HeadBody;
     answer: RewoundShape;
   };
-  /** Moves of the head, newest first. */
+  /** List the moves of the head, newest first. */
   "GET /api/sessions/{id}/reflog": {
     path: { id: string };
     query: { limit?: number | null; before?: number | null };
     body: undefined;
     answer: ReflogList;
   };
-  /** A session that starts as a copy. */
+  /** Create a session as a copy up to a message. */
   "POST /api/sessions/{id}/branch": {
     path: { id: string };
     query: Record<string, never>;
     body: BranchBody;
     answer: SessionShape;
   };
-  /** Its turns and branches. */
+  /** List the turns and branches of a session. */
   "GET /api/sessions/{id}/tree": {
     path: { id: string };
     query: { limit?: number | null; cursor?: string | null };
     body: undefined;
     answer: TreeView;
   };
-  /** Summarise the older turns. */
+  /** Compact older turns into a summary. */
   "POST /api/sessions/{id}/compact": {
     path: { id: string };
     query: Record<string, never>;
     body: CompactBody | undefined;
     answer: Compacted;
   };
-  /** Stubs for older outputs. */
+  /** Replace older tool outputs by stubs. */
   "POST /api/sessions/{id}/prune": {
     path: { id: string };
     query: Record<string, never>;
     body: Nothing | undefined;
     answer: Compacted;
   };
-  /** What a compaction summarised. */
+  /** Get a compaction and what it replaced. */
   "GET /api/sessions/{id}/compactions/{message_id}": {
     path: { id: string; message_id: string };
     query: Record<string, never>;
     body: undefined;
     answer: CompactionReport;
   };
-  /** How large the next request would be. */
+  /** Measure the next request to the model. */
   "GET /api/sessions/{id}/context": {
     path: { id: string };
     query: { model?: string | null };
     body: undefined;
     answer: ContextReport;
   };
-  /** A turn with its steps. */
+  /** Get a turn with its steps. */
   "GET /api/turns/{id}": {
     path: { id: string };
     query: Record<string, never>;
     body: undefined;
     answer: TurnReport;
   };
-  /** A branch at a turn. */
+  /** Create a branch at a turn. */
   "POST /api/turns/{id}/fork": {
     path: { id: string };
     query: Record<string, never>;
     body: ForkBody | undefined;
     answer: SessionShape;
   };
-  /** What the model was sent at a step. */
+  /** Get the request the model received at a step. */
   "GET /api/turns/{id}/request": {
     path: { id: string };
     query: { step?: number | null };
     body: undefined;
     answer: RequestReport;
   };
-  /** The messages of one turn, on the line or not. */
+  /** List the messages of a turn, including hidden ones. */
   "GET /api/turns/{id}/messages": {
     path: { id: string };
     query: Record<string, never>;
     body: undefined;
     answer: MessageList;
   };
-  /** A session as a file. */
+  /** Export a session as a file. */
   "GET /api/sessions/{id}/export": {
     path: { id: string };
     query: { format?: "ai-sdk" | "claude-code" | "html" | "json" | "jsonl" | "md" | "openai" | "pi"; redact?: boolean; hidden?: boolean };
     body: undefined;
     answer: Blob;
   };
-  /** Take in a session that was exported. */
+  /** Import an exported session. */
   "POST /api/import": {
     path: Record<string, never>;
     query: { workspace?: string | null };
     body: Record<string, unknown>;
     answer: SessionShape;
   };
-  /** Take in a session of another program, from the bytes of its file. */
+  /** Import a session file of another program. */
   "POST /api/import-from": {
     path: Record<string, never>;
     query: { program: "claude-code" | "codex" | "opencode" | "pi"; workspace?: string | null };
     body: Record<string, unknown>;
     answer: Arrival;
   };
-  /** Messages that hold these words, hidden ones too. */
+  /** Search messages, including hidden ones. */
   "GET /api/search": {
     path: Record<string, never>;
     query: { q: string; limit?: number; cursor?: string | null; session?: string | null; wait?: boolean };
     body: undefined;
     answer: SearchPage;
   };
-  /** Chat, as the AI SDK v6 does it. */
+  /** Chat with the protocol of the AI SDK v6. */
   "POST /api/chat": {
     path: Record<string, never>;
     query: Record<string, never>;
@@ -1463,7 +1463,7 @@ export interface Operations {
     answer: undefined;
     frame: Chunk;
   };
-  /** The live message from its first part, and on; or that of one turn, which may be over. */
+  /** Follow the live message from its first part, or the message of one turn, which may be over. */
   "GET /api/chat/{id}/stream": {
     path: { id: string };
     query: { replay?: boolean; message_id?: string | null };
@@ -1471,7 +1471,7 @@ export interface Operations {
     answer: undefined;
     frame: Chunk;
   };
-  /** What happens on this host, from now on. */
+  /** Stream the events of this host, from now on. */
   "GET /api/events": {
     path: Record<string, never>;
     query: Record<string, never>;
@@ -1479,126 +1479,126 @@ export interface Operations {
     answer: undefined;
     frame: EventFrame;
   };
-  /** Take an event in and start, or queue, its turn. The same again is answered alike. */
+  /** Receive an event and start or queue its turn. A repeated event gets the same answer. */
   "POST /api/events": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: NewEvent;
     answer: Received;
   };
-  /** What came in and what went out for it, newest first. */
+  /** List received events and their replies, newest first. */
   "GET /api/events/ledger": {
     path: Record<string, never>;
     query: { limit?: number; cursor?: string | null; session?: string | null; source?: string | null; turn?: string | null; direction?: "in" | "out" | null };
     body: undefined;
     answer: EventList;
   };
-  /** All schedules. */
+  /** List all schedules. */
   "GET /api/schedules": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: ScheduleList;
   };
-  /** Keep a schedule. */
+  /** Create a schedule. */
   "POST /api/schedules": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: NewSchedule;
     answer: Schedule;
   };
-  /** Tell a session whenever a resource of an MCP server changes. */
+  /** Notify a session whenever a resource of an MCP server changes. */
   "POST /api/schedules/watch": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: NewWatch;
     answer: Schedule;
   };
-  /** When a schedule would fire next, without keeping one. */
+  /** Preview when a schedule would fire, without creating it. */
   "GET /api/schedules/preview": {
     path: Record<string, never>;
     query: { cron: string; timezone?: string };
     body: undefined;
     answer: SchedulePreview;
   };
-  /** Take a schedule out. What it has run stays. */
+  /** Delete a schedule. Its past runs stay. */
   "DELETE /api/schedules/{id}": {
     path: { id: string };
     query: Record<string, never>;
     body: undefined;
     answer: undefined;
   };
-  /** A schedule, with when it fires next. */
+  /** Get a schedule, with its next run. */
   "GET /api/schedules/{id}": {
     path: { id: string };
     query: Record<string, never>;
     body: undefined;
     answer: Schedule;
   };
-  /** Change what is given, pause, or resume. */
+  /** Change, pause or resume a schedule. */
   "PATCH /api/schedules/{id}": {
     path: { id: string };
     query: Record<string, never>;
     body: SchedulePatch;
     answer: Schedule;
   };
-  /** Run a schedule now; its next time stays. */
+  /** Run a schedule now; its next run is unchanged. */
   "POST /api/schedules/{id}/run": {
     path: { id: string };
     query: Record<string, never>;
     body: undefined;
     answer: Received;
   };
-  /** All webhooks, without their secrets. */
+  /** List all webhooks, without their secrets. */
   "GET /api/hooks": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: undefined;
     answer: WebhookList;
   };
-  /** Keep a webhook. Its secret is in this answer and in no other. */
+  /** Create a webhook. Its secret is only in this response. */
   "POST /api/hooks": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: NewWebhook;
     answer: WebhookShape;
   };
-  /** Take a webhook out. What came in stays. */
+  /** Delete a webhook. Its past deliveries stay. */
   "DELETE /api/hooks/{name}": {
     path: { name: string };
     query: Record<string, never>;
     body: undefined;
     answer: undefined;
   };
-  /** A webhook. */
+  /** Get a webhook. */
   "GET /api/hooks/{name}": {
     path: { name: string };
     query: Record<string, never>;
     body: undefined;
     answer: WebhookShape;
   };
-  /** Change what is given, pause, or resume. */
+  /** Change, pause or resume a webhook. */
   "PATCH /api/hooks/{name}": {
     path: { name: string };
     query: Record<string, never>;
     body: WebhookPatch;
     answer: WebhookShape;
   };
-  /** A delivery, signed with the secret of the webhook; no token. A repeated delivery gets the same answer, and a duplicate under another id starts nothing. */
+  /** Deliver to a webhook: signed with its secret, without a token. A repeated delivery gets the same response, and a duplicate under another id starts nothing. */
   "POST /api/hooks/{name}": {
     path: { name: string };
     query: Record<string, never>;
     body: Record<string, unknown>;
     answer: Received | Challenge | Duplicate;
   };
-  /** A new secret, in this answer and in no other. The old one counts no more. */
+  /** Create a new secret, which is only in this response. The old one becomes invalid. */
   "POST /api/hooks/{name}/rotate": {
     path: { name: string };
     query: Record<string, never>;
     body: NewSecret | undefined;
     answer: WebhookShape;
   };
-  /** This document. */
+  /** Get this document. */
   "GET /openapi.json": {
     path: Record<string, never>;
     query: Record<string, never>;

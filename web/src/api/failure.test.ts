@@ -13,7 +13,7 @@ describe('failures', () => {
   });
 
   test('a failure without a provider says so in words', () => {
-    expect(failureWords({ cause: 'rate_limit' }).words).toBe('The provider takes no more requests for now.');
+    expect(failureWords({ cause: 'rate_limit' }).words).toBe('The provider is limiting requests.');
   });
 
   test('whatever is thrown is told in words', () => {
@@ -28,7 +28,7 @@ describe('failures', () => {
     expect(failureWords({ code: name, cause: name, message: 'said' })).toEqual({ words: 'Said.' });
     expect(failureWords({ code: 'no_key', message: { a: 1 } as never, provider_id: "$'", key_name: '$&' })).toEqual({
       words: "There is no key for $'.",
-      then: 'Set $& where clew runs and start it anew, or choose another model.',
+      then: "Set $& in clew's environment and restart it, or choose another model.",
     });
   });
 });

@@ -33,7 +33,7 @@ test('a failure is told in plain words with what was said', () => {
   expect(ending({ status: 'failed', error: { code: 'model_failed', message: 'x', cause: 'no_key', provider_id: 'openai', key_name: 'OPENAI_API_KEY' } })).toEqual({
     tone: 'bad',
     words: 'There is no key for openai.',
-    detail: 'Set OPENAI_API_KEY where clew runs and start it anew, or choose another model.',
+    detail: "Set OPENAI_API_KEY in clew's environment and restart it, or choose another model.",
     said: 'x',
     next: 'Try again',
   });
@@ -49,8 +49,8 @@ test('a server that stopped is told in words for people', () => {
   expect(ending({ status: 'aborted', stopped: 'the host is shutting down' })).toEqual({ tone: 'quiet', words: 'Stopped.', detail: 'The server was shut down.', next: 'Continue' });
   expect(ending({ status: 'failed', error: { code: 'interrupted', message: 'aborted by host restart; its effects are unknown' } })).toEqual({
     tone: 'bad',
-    words: 'Interrupted: the server stopped while this was being written.',
-    detail: 'What was written is kept: go on from there.',
+    words: 'Interrupted: the server stopped during this response.',
+    detail: 'The text so far is saved; continue from there.',
     next: 'Try again',
   });
 });
