@@ -1,2 +1,2 @@
-/** The body of an answer, as long as it is one that ends. */
-export declare function readBody(response: Response, largest?: number): Promise<Blob>;
+/** Reads a response body up to a size limit. */
+export declare function readBody(response: Response, maxBytes?: number): Promise<Blob>;

@@ -1,8 +1,8 @@
-/** The body of an answer, as long as it is one that ends. */
+/** Reads a response body up to a size limit. */
 import { BadAnswer } from './problem.js';
-/** Far above what is exported of any session; whoever sends more does not stop. */
-const LARGEST = 1024 * 1024 * 1024;
-export async function readBody(response, largest = LARGEST) {
+/** Far above the export of any session; a larger body is taken as endless. */
+const MAX_BYTES = 1024 * 1024 * 1024;
+export async function readBody(response, maxBytes = MAX_BYTES) {
     if (!response.body)
         return response.blob();
     const reader = response.body.getReader();
@@ -14,8 +14,8 @@ export async function readBody(response, largest = LARGEST) {
             if (done)
                 return new Blob(pieces, { type: response.headers.get('content-type') ?? '' });
             size += value.length;
-            if (size > largest)
-                throw new BadAnswer('its answer has no end');
+            if (size > maxBytes)
+                throw new BadAnswer('the response is too large');
             pieces.push(value);
         }
     }

@@ -1,4 +1,4 @@
-/** The one way to the server: typed by the OpenAPI document, every refusal a `Problem`. */
+/** The HTTP client: typed by the OpenAPI document, every error response thrown as a `Problem`. */
 import type { Operations } from '../schema.js';
 export type Operation = keyof Operations;
 export type Answer<K extends Operation> = Operations[K]['answer'];
@@ -7,25 +7,25 @@ export interface Asked<K extends Operation> {
     query?: Operations[K]['query'];
     body?: Operations[K]['body'];
     signal?: AbortSignal;
-    /** How long all of it may take, in milliseconds; as long as the server is there, unless said. */
+    /** Time limit for the whole call, in milliseconds. Without it the call waits while the server is reachable. */
     timeoutMs?: number;
     accept?: string;
 }
-/** `base` is where the server's page is, without a slash at its end; a page of the server's own needs none. */
+/** `base` is the URL of the server's page, without a trailing slash; empty on a page that the server itself serves. */
 export declare class Client {
     readonly token: string;
     readonly base: string;
-    private readonly reach;
+    private readonly fetchImpl;
     private readonly silenceMs;
-    /** Called when the server does not know the token. */
+    /** Called when the server rejects the token. */
     onUnauthorized: () => void;
-    constructor(token: string, base?: string, reach?: typeof fetch, silenceMs?: number);
-    /** An operation by its route, with what it takes; what it answers, or a `Problem`. */
+    constructor(token: string, base?: string, fetchImpl?: typeof fetch, silenceMs?: number);
+    /** Call an operation by its route and return its parsed response. */
     call<K extends Operation>(operation: K, asked?: Asked<K>): Promise<Answer<K>>;
-    /** Work that takes long is waited for as long as the server is there; one that has gone silent is `Unreachable`. */
-    private watched;
-    /** The same, with the answer as it comes. */
+    /** Run a call for as long as the server answers health checks; throw `Unreachable` when it does not. */
+    private withHealthCheck;
+    /** Call an operation and return the raw response. */
     ask<K extends Operation>(operation: K, asked?: Asked<K>): Promise<Response>;
-    /** `fetch` with the token; a refusal is thrown as a `Problem`, a redirect as `BadAnswer`, no answer at all as `Unreachable`. */
+    /** `fetch` with the token. Throws `Problem` for an error response, `BadAnswer` for a redirect, `Unreachable` without a response. */
     readonly fetch: (input: RequestInfo | URL, init?: RequestInit) => Promise<Response>;
 }

@@ -1,38 +1,38 @@
-/** The one way to the server: typed by the OpenAPI document, every refusal a `Problem`. */
+/** The HTTP client: typed by the OpenAPI document, every error response thrown as a `Problem`. */
 import { readBody } from './body.js';
 import { BadAnswer, Problem, problemOf, Unreachable } from './problem.js';
-/** Operations whose answer is bytes, whatever kind of bytes those are. */
+/** Operations that return bytes. */
 const BYTES = ['GET /api/sessions/{id}/export', 'GET /api/blobs/{sha256}', 'GET /assets/{file}'];
 const TEXTS = ['GET /', 'GET /metrics'];
-/** A refusal is a few lines. */
-const LARGEST_REFUSAL = 1024 * 1024;
-/** So long a call may be without an answer before the server is asked whether it is there at all, and so long that may take. */
+/** Error bodies are a few lines. */
+const MAX_ERROR_BYTES = 1024 * 1024;
+/** How long a call may go without a response before the server's health is checked, and the time limit of that check. */
 const SILENCE_MS = 10_000;
-/** `base` is where the server's page is, without a slash at its end; a page of the server's own needs none. */
+/** `base` is the URL of the server's page, without a trailing slash; empty on a page that the server itself serves. */
 export class Client {
     token;
     base;
-    reach;
+    fetchImpl;
     silenceMs;
-    /** Called when the server does not know the token. */
+    /** Called when the server rejects the token. */
     onUnauthorized = () => undefined;
-    constructor(token, base = '', reach = (...args) => fetch(...args), silenceMs = SILENCE_MS) {
+    constructor(token, base = '', fetchImpl = (...args) => fetch(...args), silenceMs = SILENCE_MS) {
         this.token = token;
         this.base = base;
-        this.reach = reach;
+        this.fetchImpl = fetchImpl;
         this.silenceMs = silenceMs;
     }
-    /** An operation by its route, with what it takes; what it answers, or a `Problem`. */
+    /** Call an operation by its route and return its parsed response. */
     async call(operation, asked = {}) {
-        return this.watched(asked, async (signal) => {
+        return this.withHealthCheck(asked, async (signal) => {
             const response = await this.ask(operation, { ...asked, signal });
             if (response.status === 204)
                 return undefined;
             const bytes = BYTES.includes(operation);
-            // Whoever asks to be logged in to answers 200 with a page of its own.
+            // A login proxy answers 200 with a page of its own.
             const page = response.headers.get('content-type')?.startsWith('text/html') ?? false;
             if (page && !bytes && operation !== 'GET /')
-                throw new BadAnswer('it answers with a page');
+                throw new BadAnswer('it returned an HTML page');
             const body = await readBody(response);
             if (bytes)
                 return body;
@@ -43,52 +43,52 @@ export class Client {
                 return JSON.parse(text);
             }
             catch {
-                throw new BadAnswer('its answer is no JSON');
+                throw new BadAnswer('the response is not JSON');
             }
         });
     }
-    /** Work that takes long is waited for as long as the server is there; one that has gone silent is `Unreachable`. */
-    async watched(asked, work) {
-        // One signal for all of it, held here: one that is made of others may be collected before it fires.
-        const giving = new AbortController();
-        const give = () => giving.abort();
-        const { signal } = giving;
-        const look = async () => {
-            timer = setTimeout(give, this.silenceMs);
+    /** Run a call for as long as the server answers health checks; throw `Unreachable` when it does not. */
+    async withHealthCheck(asked, work) {
+        // One controller, referenced here: a signal from `AbortSignal.any` may be collected before it fires.
+        const controller = new AbortController();
+        const abort = () => controller.abort();
+        const { signal } = controller;
+        const checkHealth = async () => {
+            timer = setTimeout(abort, this.silenceMs);
             try {
-                const response = await this.reach(`${this.base}/api/health`, { signal, redirect: 'manual', cache: 'no-store', credentials: 'omit' });
-                // Some say that an answer comes, and nothing more.
-                await readBody(response, LARGEST_REFUSAL);
+                const response = await this.fetchImpl(`${this.base}/api/health`, { signal, redirect: 'manual', cache: 'no-store', credentials: 'omit' });
+                // Some proxies send headers and never a body.
+                await readBody(response, MAX_ERROR_BYTES);
                 clearTimeout(timer);
                 if (!signal.aborted)
-                    timer = setTimeout(() => void look(), this.silenceMs);
+                    timer = setTimeout(() => void checkHealth(), this.silenceMs);
             }
             catch {
-                give();
+                abort();
             }
         };
-        let timer = setTimeout(() => void look(), this.silenceMs);
-        const lasts = asked.timeoutMs === undefined ? undefined : setTimeout(give, asked.timeoutMs);
-        asked.signal?.addEventListener('abort', give);
+        let timer = setTimeout(() => void checkHealth(), this.silenceMs);
+        const timeout = asked.timeoutMs === undefined ? undefined : setTimeout(abort, asked.timeoutMs);
+        asked.signal?.addEventListener('abort', abort);
         if (asked.signal?.aborted)
-            give();
+            abort();
         try {
             return await work(signal);
         }
         catch (error) {
-            // What a body breaks off with is the platform's own error.
+            // An interrupted body throws the platform's own error.
             if (asked.signal?.aborted || !(signal.aborted || error instanceof TypeError))
                 throw error;
             throw new Unreachable(error);
         }
         finally {
             clearTimeout(timer);
-            clearTimeout(lasts);
-            asked.signal?.removeEventListener('abort', give);
-            give();
+            clearTimeout(timeout);
+            asked.signal?.removeEventListener('abort', abort);
+            abort();
         }
     }
-    /** The same, with the answer as it comes. */
+    /** Call an operation and return the raw response. */
     async ask(operation, asked = {}) {
         const [method, template] = operation.split(' ');
         const values = (asked.path ?? {});
@@ -108,20 +108,20 @@ export class Client {
             signal: asked.signal,
         });
     }
-    /** `fetch` with the token; a refusal is thrown as a `Problem`, a redirect as `BadAnswer`, no answer at all as `Unreachable`. */
+    /** `fetch` with the token. Throws `Problem` for an error response, `BadAnswer` for a redirect, `Unreachable` without a response. */
     fetch = async (input, init = {}) => {
         const headers = new Headers(init.headers);
-        // Without a token the host knows who asks, by a cookie of its own.
+        // Without a token the host application identifies the user by its own cookie.
         if (this.token)
             headers.set('authorization', `Bearer ${this.token}`);
         let response;
         try {
-            response = await this.reach(typeof input === 'string' ? this.base + input : input, {
+            response = await this.fetchImpl(typeof input === 'string' ? this.base + input : input, {
                 ...init,
                 headers,
                 credentials: this.token ? 'omit' : 'same-origin',
                 cache: 'no-store',
-                // Neither the token nor what is said goes anywhere else.
+                // Never send the token or a prompt to another server.
                 redirect: 'manual',
             });
         }
@@ -133,18 +133,18 @@ export class Client {
         if (response.ok)
             return response;
         if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400))
-            throw new BadAnswer('it says to look elsewhere');
-        // What is no word of clew's says as much as its status does.
-        const said = await readBody(response, LARGEST_REFUSAL).then((body) => body.text(), () => '');
-        const problem = problemOf(response, said);
+            throw new BadAnswer('it redirects');
+        // An unreadable body leaves the status to report.
+        const text = await readBody(response, MAX_ERROR_BYTES).then((body) => body.text(), () => '');
+        const problem = problemOf(response, text);
         if (problem.status === 401)
             this.onUnauthorized();
         throw problem;
     };
 }
-/** An id as a part of a path. One that would lead to another path was not given out by clew. */
+/** Encode an id as a path segment; reject ids that would change the path. */
 function segment(id) {
     if (['', '.', '..'].includes(id))
-        throw new Problem(422, 'invalid_id', `'${id}' cannot be an id`);
+        throw new Problem(422, 'invalid_id', `invalid id: '${id}'`);
     return encodeURIComponent(id);
 }

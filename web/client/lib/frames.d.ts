@@ -1,4 +1,4 @@
-/** A stream of the server's, frame by frame, for as long as it lasts. */
+/** Reads a server stream frame by frame. */
 import type { Operations } from '../schema.js';
 import type { Asked, Client } from './client.js';
 /** Operations that answer with a stream. */
@@ -9,7 +9,7 @@ export type Streaming = {
 }[keyof Operations];
 export type Frame<K extends Streaming> = Operations[K]['frame'];
 /**
- * What an operation streams. A connection that is lost is `Unreachable`; a stream of chunks that ends before its last frame
- * has been lost, too. Leaving the loop leaves the connection.
+ * Yield the frames that an operation streams. Throws `Unreachable` when the connection is lost, or when a chat stream ends
+ * before its last frame. Leaving the loop closes the connection.
  */
 export declare function frames<K extends Streaming>(client: Client, operation: K, asked?: Asked<K>): AsyncGenerator<Frame<K>, void>;

@@ -1,48 +1,48 @@
-/** A stream of the server's, frame by frame, for as long as it lasts. */
+/** Reads a server stream frame by frame. */
 import { BadAnswer, Unreachable } from './problem.js';
 import { readEvents } from './sse.js';
-/** The server sends a comment every 15 seconds; silence for longer means that nobody is there. */
+/** The server sends a comment every 15 seconds; longer silence means the connection is lost. */
 const SILENCE_MS = 40_000;
 /**
- * What an operation streams. A connection that is lost is `Unreachable`; a stream of chunks that ends before its last frame
- * has been lost, too. Leaving the loop leaves the connection.
+ * Yield the frames that an operation streams. Throws `Unreachable` when the connection is lost, or when a chat stream ends
+ * before its last frame. Leaving the loop closes the connection.
  */
 export async function* frames(client, operation, asked = {}) {
-    // One signal for both, held here: one that is made of others may be collected before it fires.
-    const silence = new AbortController();
-    const leave = () => silence.abort();
-    const heard = () => {
+    // One controller, referenced here: a signal from `AbortSignal.any` may be collected before it fires.
+    const controller = new AbortController();
+    const abort = () => controller.abort();
+    const onData = () => {
         clearTimeout(timer);
-        timer = setTimeout(leave, SILENCE_MS);
+        timer = setTimeout(abort, SILENCE_MS);
     };
-    let timer = setTimeout(leave, SILENCE_MS);
-    asked.signal?.addEventListener('abort', leave);
+    let timer = setTimeout(abort, SILENCE_MS);
+    asked.signal?.addEventListener('abort', abort);
     if (asked.signal?.aborted)
-        leave();
+        abort();
     try {
-        const response = await client.ask(operation, { ...asked, signal: silence.signal, accept: 'text/event-stream' });
+        const response = await client.ask(operation, { ...asked, signal: controller.signal, accept: 'text/event-stream' });
         if (response.status === 204)
             return;
         if (!response.headers.get('content-type')?.startsWith('text/event-stream'))
-            throw new BadAnswer(`there is no stream at ${operation}`);
-        for await (const data of readEvents(response.body, heard)) {
+            throw new BadAnswer(`${operation} returned no event stream`);
+        for await (const data of readEvents(response.body, onData)) {
             if (data === '[DONE]')
                 return;
             yield parsed(data);
         }
         if (operation.includes('/chat'))
-            throw new Unreachable(new Error('the stream broke off'));
+            throw new Unreachable(new Error('the stream ended early'));
     }
     catch (error) {
-        // What a body breaks off with is the platform's own error.
+        // An interrupted body throws the platform's own error.
         if (asked.signal?.aborted || !(error instanceof TypeError || error instanceof DOMException || error.name === 'AbortError'))
             throw error;
         throw new Unreachable(error);
     }
     finally {
         clearTimeout(timer);
-        asked.signal?.removeEventListener('abort', leave);
-        leave();
+        asked.signal?.removeEventListener('abort', abort);
+        abort();
     }
 }
 function parsed(data) {
@@ -51,9 +51,9 @@ function parsed(data) {
         frame = JSON.parse(data);
     }
     catch {
-        throw new BadAnswer('a frame of its stream is no JSON');
+        throw new BadAnswer('a stream frame is not JSON');
     }
     if (!frame || typeof frame !== 'object')
-        throw new BadAnswer('a frame of its stream is no object');
+        throw new BadAnswer('a stream frame is not an object');
     return frame;
 }

@@ -1,4 +1,4 @@
-/** What the server refused, with its stable code; the server that is not there; and a stream that broke off. */
+/** The errors of the client: an error response with its stable code, no response, and an unexpected response. */
 export declare class Problem extends Error {
     readonly status: number;
     readonly code: string;
@@ -8,10 +8,10 @@ export declare class Problem extends Error {
 export declare class Unreachable extends Error {
     constructor(cause?: unknown);
 }
-/** What answers is no clew server, or one of another version, or something in between spoke for it. */
+/** The response did not come from a clew server of this version: from another program, or from a proxy in between. */
 export declare class BadAnswer extends Error {
     constructor(detail: string);
 }
 export declare function isProblem(error: unknown, code: string): boolean;
-/** The problem in an answer that is none of the good ones. */
+/** Parse an error response. */
 export declare function problemOf(response: Response, text: string): Problem;

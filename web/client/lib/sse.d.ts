@@ -1,3 +1,3 @@
 /** Server-sent events read with fetch, since EventSource cannot send the token. */
-/** The data of each event; `heard` is told of whatever comes, comments too. */
-export declare function readEvents(body: ReadableStream<Uint8Array>, heard?: () => void, largest?: number): AsyncGenerator<string>;
+/** Yield the data of each event. `onData` is called for everything received, comments included. */
+export declare function readEvents(body: ReadableStream<Uint8Array>, onData?: () => void, maxChars?: number): AsyncGenerator<string>;

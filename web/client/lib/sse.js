@@ -1,26 +1,26 @@
 /** Server-sent events read with fetch, since EventSource cannot send the token. */
 import { BadAnswer } from './problem.js';
-/** Far above what one event of clew's holds; whoever sends more does not stop. */
-const LARGEST = 64 * 1024 * 1024;
-/** The data of each event; `heard` is told of whatever comes, comments too. */
-export async function* readEvents(body, heard = () => undefined, largest = LARGEST) {
+/** Far above the size of any clew event; a larger one is taken as endless. */
+const MAX_EVENT_CHARS = 64 * 1024 * 1024;
+/** Yield the data of each event. `onData` is called for everything received, comments included. */
+export async function* readEvents(body, onData = () => undefined, maxChars = MAX_EVENT_CHARS) {
     const reader = body.getReader();
     const decoder = new TextDecoder();
     let data = [];
-    // Of a line that has not ended: put together once, however many pieces it comes in.
-    let begun = [];
+    // The pieces of an unfinished line, joined once at its end.
+    let partial = [];
     let size = 0;
     try {
         for (;;) {
             const { done, value } = await reader.read();
             if (done)
                 return;
-            heard();
+            onData();
             const lines = decoder.decode(value, { stream: true }).split('\n');
             const rest = lines.pop() ?? '';
             for (const ending of lines) {
-                const line = [...begun, ending].join('').replace(/\r$/, '');
-                begun = [];
+                const line = [...partial, ending].join('').replace(/\r$/, '');
+                partial = [];
                 size += ending.length;
                 if (line !== '') {
                     if (line.startsWith('data:'))
@@ -33,14 +33,14 @@ export async function* readEvents(body, heard = () => undefined, largest = LARGE
                 size = 0;
             }
             if (rest)
-                begun.push(rest);
+                partial.push(rest);
             size += rest.length;
-            if (size > largest)
-                throw new BadAnswer('an event of its stream has no end');
+            if (size > maxChars)
+                throw new BadAnswer('a stream event is too large');
         }
     }
     finally {
-        // The reader may have ended by an error, which is already on its way to the caller.
+        // The reader may have failed; that error already reaches the caller.
         reader.cancel().catch(() => undefined);
     }
 }

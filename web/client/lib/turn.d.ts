@@ -1,16 +1,16 @@
-/** Turns: a prompt that is sent once whatever happens, and what comes of it, across cuts and restarts of the server. */
+/** Turns: a prompt that runs exactly once, and its stream, across lost connections and server restarts. */
 import type { Part, PromptBody, Waiting } from '../schema.js';
 import type { Client } from './client.js';
 import { type Frame } from './frames.js';
 import { type Chunk } from './seen.js';
 export interface Patience {
-    /** For how long a server that is gone is looked for, in milliseconds; a minute unless said. */
+    /** How long to keep retrying an unreachable server, in milliseconds; a minute by default. */
     patienceMs?: number;
     signal?: AbortSignal;
 }
 /**
- * A prompt that was taken. A loop over it ends when the turn does, or waits for a human; begun again, after an answer or a
- * break, it goes on with what was not seen yet. Leaving a loop leaves the run alone. One loop at a time.
+ * A prompt that the server accepted. A loop over it ends when the turn does, or waits for a human; a new loop, after an
+ * approval or a break, continues with what was not yet received. Leaving a loop does not stop the turn. One loop at a time.
  */
 export declare class Turn implements AsyncIterable<Chunk> {
     private readonly client;
@@ -20,12 +20,12 @@ export declare class Turn implements AsyncIterable<Chunk> {
     private readonly seen;
     constructor(client: Client, sessionId: string, messageId: string, on?: Patience);
     [Symbol.asyncIterator](): AsyncGenerator<Chunk, void>;
-    /** The calls that wait for a human. */
+    /** Return the calls that are waiting for a human. */
     waiting(): Promise<Waiting[]>;
-    /** Answer a request for approval; at 0 none is open any more, and the turn goes on. */
+    /** Answer an approval request and return how many are left; at 0 the turn continues. */
     answer(approvalId: string, decision: 'once' | 'session' | 'project' | 'deny', reason?: string): Promise<number>;
 }
-/** Send a prompt, a text or parts, which is durable when this resolves. Its answer may be lost: it is sent again, and runs once. */
+/** Send a prompt, a text or parts; it is durable when this resolves. If the response is lost the prompt is resent, and still runs once. */
 export declare function start(client: Client, sessionId: string, prompt: string | Part[], options?: Omit<PromptBody, 'text' | 'parts' | 'on_busy'> & Patience): Promise<Turn>;
-/** What happens on the server. Each connection begins with `hello`: what happened before it is to be looked up. */
+/** Yield the server's events. Each connection begins with `hello`; fetch the current state then, since earlier events are not sent again. */
 export declare function events(client: Client, on?: Patience): AsyncGenerator<Frame<'GET /api/events'>, void>;

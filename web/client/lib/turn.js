@@ -1,14 +1,14 @@
-/** Turns: a prompt that is sent once whatever happens, and what comes of it, across cuts and restarts of the server. */
+/** Turns: a prompt that runs exactly once, and its stream, across lost connections and server restarts. */
 import { frames } from './frames.js';
 import { Problem, Unreachable } from './problem.js';
 import { Seen } from './seen.js';
-const WAITS_MS = [100, 200, 500, 1000, 2000];
-const AT_WORK = ['running', 'retrying', 'compacting'];
-/** A server that is gone, being started again, or too busy for a moment. */
-function isPassing(error) {
+const RETRY_DELAYS_MS = [100, 200, 500, 1000, 2000];
+const ACTIVE = ['running', 'retrying', 'compacting'];
+/** Whether the server is unreachable, restarting or briefly overloaded. */
+function isTemporary(error) {
     return error instanceof Unreachable || (error instanceof Problem && [502, 503, 504].includes(error.status));
 }
-class Waits {
+class RetryTimer {
     on;
     failures = 0;
     since = null;
@@ -19,16 +19,16 @@ class Waits {
         this.failures = 0;
         this.since = null;
     }
-    /** Resolves when it is time to try again; throws the error where that would not help, or not any more. */
+    /** Resolve when it is time to retry; rethrow the error if a retry cannot help or time is up. */
     async after(error) {
         this.since ??= Date.now();
-        if (this.on.signal?.aborted || !isPassing(error) || Date.now() - this.since >= (this.on.patienceMs ?? 60_000))
+        if (this.on.signal?.aborted || !isTemporary(error) || Date.now() - this.since >= (this.on.patienceMs ?? 60_000))
             throw error;
         await this.between();
     }
-    /** Resolves when it is time for the next look, or somebody wants no more. */
+    /** Resolve after the next delay, or when the caller aborts. */
     async between() {
-        const ms = WAITS_MS[Math.min(this.failures++, WAITS_MS.length - 1)];
+        const ms = RETRY_DELAYS_MS[Math.min(this.failures++, RETRY_DELAYS_MS.length - 1)];
         await new Promise((resolve) => {
             const timer = setTimeout(done, ms);
             const signal = this.on.signal;
@@ -42,8 +42,8 @@ class Waits {
     }
 }
 /**
- * A prompt that was taken. A loop over it ends when the turn does, or waits for a human; begun again, after an answer or a
- * break, it goes on with what was not seen yet. Leaving a loop leaves the run alone. One loop at a time.
+ * A prompt that the server accepted. A loop over it ends when the turn does, or waits for a human; a new loop, after an
+ * approval or a break, continues with what was not yet received. Leaving a loop does not stop the turn. One loop at a time.
  */
 export class Turn {
     client;
@@ -58,27 +58,27 @@ export class Turn {
         this.on = on;
     }
     async *[Symbol.asyncIterator]() {
-        const waits = new Waits(this.on);
+        const waits = new RetryTimer(this.on);
         for (;;) {
             if (this.seen.began)
                 this.seen.joinAgain();
-            let isNews = false;
+            let received = false;
             const asked = { path: { id: this.sessionId }, query: { message_id: this.messageId }, signal: this.on.signal };
             try {
                 for await (const chunk of frames(this.client, 'GET /api/chat/{id}/stream', asked)) {
                     waits.reset();
                     const unseen = this.seen.take(chunk);
-                    isNews ||= unseen.length > 0;
+                    received ||= unseen.length > 0;
                     yield* unseen;
                 }
                 if (!this.seen.goesOn || !this.seen.turnId)
                     return;
-                // A turn may go on in a message of its own: after a reminder, or after a cut that nobody saw. That may be over by
-                // now, or wait for somebody: what came of it is there when it is looked for once more.
+                // A turn may continue in another message, after a reminder or an interruption. That message may be complete or
+                // waiting by now: read the stream once more.
                 const { status } = await this.client.call('GET /api/turns/{id}', { path: { id: this.seen.turnId }, signal: this.on.signal });
-                if (AT_WORK.includes(status))
+                if (ACTIVE.includes(status))
                     await waits.between();
-                else if (this.seen.asks || !isNews)
+                else if (this.seen.asks || !received)
                     return;
             }
             catch (error) {
@@ -86,53 +86,53 @@ export class Turn {
             }
         }
     }
-    /** The calls that wait for a human. */
+    /** Return the calls that are waiting for a human. */
     async waiting() {
         return (await this.client.call('GET /api/sessions/{id}/status', { path: { id: this.sessionId } })).waiting ?? [];
     }
-    /** Answer a request for approval; at 0 none is open any more, and the turn goes on. */
+    /** Answer an approval request and return how many are left; at 0 the turn continues. */
     async answer(approvalId, decision, reason) {
         const path = { id: this.sessionId, approval_id: approvalId };
         return (await this.client.call('POST /api/sessions/{id}/approvals/{approval_id}', { path, body: { decision, reason } })).remaining;
     }
 }
-/** Send a prompt, a text or parts, which is durable when this resolves. Its answer may be lost: it is sent again, and runs once. */
+/** Send a prompt, a text or parts; it is durable when this resolves. If the response is lost the prompt is resent, and still runs once. */
 export async function start(client, sessionId, prompt, options = {}) {
-    const { patienceMs, signal, ...said } = options;
+    const { patienceMs, signal, ...rest } = options;
     const on = { patienceMs, signal };
-    const body = { ...said, message_id: said.message_id ?? newId(), on_busy: 'reject' };
+    const body = { ...rest, message_id: rest.message_id ?? newId(), on_busy: 'reject' };
     if (typeof prompt === 'string')
         body.text = prompt;
     else
         body.parts = prompt;
-    const waits = new Waits(on);
+    const waits = new RetryTimer(on);
     for (;;) {
         try {
-            const taken = await client.call('POST /api/sessions/{id}/prompt', { path: { id: sessionId }, body, signal });
-            return new Turn(client, sessionId, taken.message_id, on);
+            const accepted = await client.call('POST /api/sessions/{id}/prompt', { path: { id: sessionId }, body, signal });
+            return new Turn(client, sessionId, accepted.message_id, on);
         }
         catch (error) {
             await waits.after(error);
         }
     }
 }
-/** What happens on the server. Each connection begins with `hello`: what happened before it is to be looked up. */
+/** Yield the server's events. Each connection begins with `hello`; fetch the current state then, since earlier events are not sent again. */
 export async function* events(client, on = {}) {
-    const waits = new Waits(on);
+    const waits = new RetryTimer(on);
     for (;;) {
         try {
             for await (const event of frames(client, 'GET /api/events', { signal: on.signal })) {
                 waits.reset();
                 yield event;
             }
-            throw new Unreachable(new Error('the server has ended'));
+            throw new Unreachable(new Error('the server closed the stream'));
         }
         catch (error) {
             await waits.after(error);
         }
     }
 }
-/** Where a page is not trusted with `randomUUID`, too. */
+/** Works on insecure origins too, where `randomUUID` is missing. */
 function newId() {
     return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

@@ -1,11 +1,11 @@
-/** The body of an answer, as long as it is one that ends. */
+/** Reads a response body up to a size limit. */
 
 import { BadAnswer } from './problem.js';
 
-/** Far above what is exported of any session; whoever sends more does not stop. */
-const LARGEST = 1024 * 1024 * 1024;
+/** Far above the export of any session; a larger body is taken as endless. */
+const MAX_BYTES = 1024 * 1024 * 1024;
 
-export async function readBody(response: Response, largest = LARGEST): Promise<Blob> {
+export async function readBody(response: Response, maxBytes = MAX_BYTES): Promise<Blob> {
   if (!response.body) return response.blob();
   const reader = response.body.getReader();
   const pieces: Uint8Array<ArrayBuffer>[] = [];
@@ -15,7 +15,7 @@ export async function readBody(response: Response, largest = LARGEST): Promise<B
       const { done, value } = await reader.read();
       if (done) return new Blob(pieces, { type: response.headers.get('content-type') ?? '' });
       size += value.length;
-      if (size > largest) throw new BadAnswer('its answer has no end');
+      if (size > maxBytes) throw new BadAnswer('the response is too large');
       pieces.push(value as Uint8Array<ArrayBuffer>);
     }
   } finally {

@@ -1,4 +1,4 @@
-/** A stream of the server's, frame by frame, for as long as it lasts. */
+/** Reads a server stream frame by frame. */
 
 import type { Operations } from '../schema.js';
 import type { Asked, Client } from './client.js';
@@ -9,41 +9,41 @@ import { readEvents } from './sse.js';
 export type Streaming = { [K in keyof Operations]: Operations[K] extends { frame: unknown } ? K : never }[keyof Operations];
 export type Frame<K extends Streaming> = Operations[K]['frame'];
 
-/** The server sends a comment every 15 seconds; silence for longer means that nobody is there. */
+/** The server sends a comment every 15 seconds; longer silence means the connection is lost. */
 const SILENCE_MS = 40_000;
 
 /**
- * What an operation streams. A connection that is lost is `Unreachable`; a stream of chunks that ends before its last frame
- * has been lost, too. Leaving the loop leaves the connection.
+ * Yield the frames that an operation streams. Throws `Unreachable` when the connection is lost, or when a chat stream ends
+ * before its last frame. Leaving the loop closes the connection.
  */
 export async function* frames<K extends Streaming>(client: Client, operation: K, asked: Asked<K> = {}): AsyncGenerator<Frame<K>, void> {
-  // One signal for both, held here: one that is made of others may be collected before it fires.
-  const silence = new AbortController();
-  const leave = () => silence.abort();
-  const heard = () => {
+  // One controller, referenced here: a signal from `AbortSignal.any` may be collected before it fires.
+  const controller = new AbortController();
+  const abort = () => controller.abort();
+  const onData = () => {
     clearTimeout(timer);
-    timer = setTimeout(leave, SILENCE_MS);
+    timer = setTimeout(abort, SILENCE_MS);
   };
-  let timer = setTimeout(leave, SILENCE_MS);
-  asked.signal?.addEventListener('abort', leave);
-  if (asked.signal?.aborted) leave();
+  let timer = setTimeout(abort, SILENCE_MS);
+  asked.signal?.addEventListener('abort', abort);
+  if (asked.signal?.aborted) abort();
   try {
-    const response = await client.ask(operation, { ...asked, signal: silence.signal, accept: 'text/event-stream' });
+    const response = await client.ask(operation, { ...asked, signal: controller.signal, accept: 'text/event-stream' });
     if (response.status === 204) return;
-    if (!response.headers.get('content-type')?.startsWith('text/event-stream')) throw new BadAnswer(`there is no stream at ${operation}`);
-    for await (const data of readEvents(response.body!, heard)) {
+    if (!response.headers.get('content-type')?.startsWith('text/event-stream')) throw new BadAnswer(`${operation} returned no event stream`);
+    for await (const data of readEvents(response.body!, onData)) {
       if (data === '[DONE]') return;
       yield parsed(data) as Frame<K>;
     }
-    if (operation.includes('/chat')) throw new Unreachable(new Error('the stream broke off'));
+    if (operation.includes('/chat')) throw new Unreachable(new Error('the stream ended early'));
   } catch (error) {
-    // What a body breaks off with is the platform's own error.
+    // An interrupted body throws the platform's own error.
     if (asked.signal?.aborted || !(error instanceof TypeError || error instanceof DOMException || (error as Error).name === 'AbortError')) throw error;
     throw new Unreachable(error);
   } finally {
     clearTimeout(timer);
-    asked.signal?.removeEventListener('abort', leave);
-    leave();
+    asked.signal?.removeEventListener('abort', abort);
+    abort();
   }
 }
 
@@ -52,8 +52,8 @@ function parsed(data: string): { type: string } {
   try {
     frame = JSON.parse(data);
   } catch {
-    throw new BadAnswer('a frame of its stream is no JSON');
+    throw new BadAnswer('a stream frame is not JSON');
   }
-  if (!frame || typeof frame !== 'object') throw new BadAnswer('a frame of its stream is no object');
+  if (!frame || typeof frame !== 'object') throw new BadAnswer('a stream frame is not an object');
   return frame as { type: string };
 }

@@ -1,4 +1,4 @@
-/** What the server refused, with its stable code; the server that is not there; and a stream that broke off. */
+/** The errors of the client: an error response with its stable code, no response, and an unexpected response. */
 
 export class Problem extends Error {
   constructor(
@@ -20,10 +20,10 @@ export class Unreachable extends Error {
   }
 }
 
-/** What answers is no clew server, or one of another version, or something in between spoke for it. */
+/** The response did not come from a clew server of this version: from another program, or from a proxy in between. */
 export class BadAnswer extends Error {
   constructor(detail: string) {
-    super(`what answers is no clew server, or one of another version: ${detail}`);
+    super(`unexpected response, not from a clew server of this version: ${detail}`);
     this.name = 'BadAnswer';
   }
 }
@@ -32,14 +32,14 @@ export function isProblem(error: unknown, code: string): boolean {
   return error instanceof Problem && error.code === code;
 }
 
-/** The problem in an answer that is none of the good ones. */
+/** Parse an error response. */
 export function problemOf(response: Response, text: string): Problem {
   let body: Record<string, unknown> = {};
   try {
     const parsed: unknown = JSON.parse(text);
     if (parsed && typeof parsed === 'object') body = parsed as Record<string, unknown>;
   } catch {
-    // A proxy answers with a page of its own; the status says enough.
+    // A proxy answers with its own page; report the status.
   }
   const detail = typeof body.detail === 'string' ? body.detail : `the server answered ${response.status}`;
   const code = typeof body.code === 'string' ? body.code : `http_${response.status}`;

@@ -1,7 +1,7 @@
 /**
- * What a client has seen of a message: its place in a stream, which holds across connections. A server shows a message from
- * its first part whenever somebody joins, deltas joined and under other ids; what was seen of it is left out, and the rest
- * goes on under the ids that were seen first. The same as `clew.transcript.seen`; one test holds both.
+ * Tracks what a client has received of a message, across connections. On each new connection the server sends a message
+ * from its first part, with deltas merged and under other ids; what the client already has is dropped, and the rest
+ * continues under the ids that came first. The same as `clew.transcript.seen`; one test covers both.
  */
 
 export interface Chunk {
@@ -19,21 +19,21 @@ interface Text {
 interface Call {
   step: number;
   written: number;
-  begun: boolean;
+  started: boolean;
   whole: boolean;
   ended: boolean;
   output: string | undefined;
   about: Record<string, unknown>;
 }
 
-/** How a message ends that its turn may go on from: after a cut by itself, where nobody is there to say so. */
-const GOES_ON = ['tool-calls', 'error'];
+/** Finish reasons after which the turn may continue, possibly in another message. */
+const CONTINUES = ['tool-calls', 'error'];
 const ENDINGS = new Set(['finish', 'abort', 'error']);
-const LAST = ['finish', 'abort'];
-const OF_CALL = ['providerExecuted', 'toolMetadata'];
+const TERMINAL_CHUNKS = ['finish', 'abort'];
+const CALL_FIELDS = ['providerExecuted', 'toolMetadata'];
 const CALL_ENDS = new Set(['tool-output-error', 'tool-output-denied', 'tool-input-error']);
 
-/** How far one connection is. */
+/** The position within one connection. */
 class Pass {
   readonly counts = new Map<string, number>();
   readonly texts = new Map<string, number>();
@@ -52,29 +52,29 @@ class Pass {
   }
 }
 
-/** Takes the chunks of one connection after the other, and gives each of them out once. A turn may have several messages. */
+/** Accepts the chunks of successive connections and returns each once. A turn may have several messages. */
 export class Seen {
   private readonly messages = new Map<unknown, Message>();
   private now = new Message();
   turnId: string | null = null;
-  /** The last thing that came may not be the end: a human's word, or a message of its own, may follow. */
+  /** The last chunk may not be the end: an approval or another message may follow. */
   goesOn = false;
 
   get began(): boolean {
     return this.messages.size > 0;
   }
 
-  /** The message that came last has a call without a result: where nothing runs, it waits for a human. */
+  /** Whether the newest message has a call without a result; if nothing runs, it is waiting for a human. */
   get asks(): boolean {
     return this.now.asks;
   }
 
-  /** What comes now is another connection's, from the first part. */
+  /** Start a new connection, which sends messages from their first part. */
   joinAgain(): void {
     for (const message of this.messages.values()) message.joinAgain();
   }
 
-  /** What of a chunk was not seen before. */
+  /** Return the part of a chunk that has not been seen. */
   take(chunk: Chunk): Chunk[] {
     if (chunk.type === 'start') {
       this.now = this.messages.get(chunk.messageId) ?? new Message();
@@ -82,15 +82,15 @@ export class Seen {
       const { turn_id: turnId } = (chunk.messageMetadata ?? {}) as { turn_id?: string };
       this.turnId = turnId ?? this.turnId;
     }
-    this.goesOn = chunk.type === 'finish' && GOES_ON.includes(chunk.finishReason as string);
+    this.goesOn = chunk.type === 'finish' && CONTINUES.includes(chunk.finishReason as string);
     return this.now.take(chunk);
   }
 }
 
-/** What was seen of one message. */
+/** The received state of one message. */
 class Message {
   private joinedAgain = false;
-  private isBegun = false;
+  private hasStarted = false;
   private readonly metadata = new Map<string, string>();
   private readonly texts: Record<string, Text[]> = { text: [], reasoning: [] };
   private readonly calls = new Map<string, Call>();
@@ -105,9 +105,9 @@ class Message {
     return [...this.calls.values()].some((call) => !call.ended);
   }
 
-  /** Nothing ends it a second time. Of an error alone the end is still to come. */
+  /** After `finish` or `abort` no second end is accepted; after `error` alone one may still follow. */
   private get hasEnded(): boolean {
-    return LAST.some((kind) => this.endings.has(kind));
+    return TERMINAL_CHUNKS.some((kind) => this.endings.has(kind));
   }
 
   joinAgain(): void {
@@ -118,7 +118,7 @@ class Message {
   take(chunk: Chunk): Chunk[] {
     const fresh = this.unseen(chunk);
     if (ENDINGS.has(chunk.type)) this.endings.add(chunk.type);
-    // What is said of a message after its end does not begin it anew.
+    // Metadata sent after the end does not reopen the message.
     else if (fresh.some((one) => one.type !== 'message-metadata')) this.endings.clear();
     return this.joinedAgain ? fresh : [chunk];
   }
@@ -136,17 +136,17 @@ class Message {
   }
 
   private start(chunk: Chunk): Chunk[] {
-    const wasBegun = this.isBegun;
-    this.isBegun = true;
+    const hadStarted = this.hasStarted;
+    this.hasStarted = true;
     const changed = this.merge(chunk);
-    if (!wasBegun) return [chunk];
+    if (!hadStarted) return [chunk];
     return Object.keys(changed).length ? [{ type: 'message-metadata', messageMetadata: changed }] : [];
   }
 
-  /** What of a message's metadata is new. */
+  /** Merge metadata and return the changed entries. */
   private merge(chunk: Chunk): Record<string, unknown> {
-    const told = Object.entries((chunk.messageMetadata ?? {}) as Record<string, unknown>);
-    const changed = told.filter(([key, value]) => this.metadata.get(key) !== JSON.stringify(value));
+    const entries = Object.entries((chunk.messageMetadata ?? {}) as Record<string, unknown>);
+    const changed = entries.filter(([key, value]) => this.metadata.get(key) !== JSON.stringify(value));
     for (const [key, value] of changed) this.metadata.set(key, JSON.stringify(value));
     return Object.fromEntries(changed);
   }
@@ -155,12 +155,12 @@ class Message {
     const seen = this.texts[kind]!;
     const given = String(chunk.id);
     const key = `${kind} ${given}`;
-    let place: number;
+    let index: number;
     let isNew = false;
     if (what === 'start') {
-      place = this.pass.count(kind) - 1;
-      this.pass.texts.set(key, place);
-      isNew = place >= seen.length;
+      index = this.pass.count(kind) - 1;
+      this.pass.texts.set(key, index);
+      isNew = index >= seen.length;
       if (isNew) {
         let id = given;
         while (this.joinedAgain && seen.some((one) => one.open && one.id === id)) id += '+';
@@ -169,26 +169,26 @@ class Message {
     } else {
       const found = this.pass.texts.get(key);
       if (found === undefined) return [chunk];
-      place = found;
-      isNew = what === 'end' && seen[place]!.open;
+      index = found;
+      isNew = what === 'end' && seen[index]!.open;
     }
-    const text = seen[place]!;
-    const told: Chunk = { ...chunk, id: text.id };
+    const text = seen[index]!;
+    const fresh: Chunk = { ...chunk, id: text.id };
     if (what === 'end') text.open = false;
     if (what === 'delta') {
       const delta = String(chunk.delta);
-      const rest = this.pass.grow(`${kind} ${place}`, delta.length) - text.length;
+      const rest = this.pass.grow(`${kind} ${index}`, delta.length) - text.length;
       isNew = rest > 0;
       if (isNew) {
         text.length += rest;
-        told.delta = delta.slice(-rest);
+        fresh.delta = delta.slice(-rest);
       }
     }
     const metadata = chunk.providerMetadata === undefined ? undefined : JSON.stringify(chunk.providerMetadata);
-    const isTold = metadata === undefined || metadata === text.metadata;
+    const sameMetadata = metadata === undefined || metadata === text.metadata;
     text.metadata = metadata ?? text.metadata;
-    if (isNew || isTold || !text.open) return isNew ? [told] : [];
-    // What is said of a text with something that had been seen.
+    if (isNew || sameMetadata || !text.open) return isNew ? [fresh] : [];
+    // New metadata for a text that has been seen already.
     return [{ type: `${kind}-delta`, id: text.id, delta: '', providerMetadata: chunk.providerMetadata }];
   }
 
@@ -196,17 +196,17 @@ class Message {
     const id = String(chunk.toolCallId);
     const known = this.calls.get(id);
     const step = this.pass.counts.get('step') ?? 0;
-    const call = known ?? { step, written: 0, begun: false, whole: false, ended: false, output: undefined, about: {} };
+    const call = known ?? { step, written: 0, started: false, whole: false, ended: false, output: undefined, about: {} };
     this.calls.set(id, call);
-    for (const key of OF_CALL) if (key in chunk) call.about[key] = chunk[key];
+    for (const key of CALL_FIELDS) if (key in chunk) call.about[key] = chunk[key];
     if (kind === 'tool-input-start') return known ? [] : [chunk];
     if (kind === 'tool-input-delta') {
       const delta = String(chunk.inputTextDelta);
       const rest = this.pass.grow(`call ${id}`, delta.length) - call.written;
-      // That nothing was written is something else than that nobody wrote yet.
-      const wasBegun = call.begun;
-      call.begun = true;
-      if (rest <= 0 && wasBegun) return [];
+      // An empty first delta is passed on: it tells "empty" from "not started".
+      const hadStarted = call.started;
+      call.started = true;
+      if (rest <= 0 && hadStarted) return [];
       call.written += rest;
       return [{ ...chunk, inputTextDelta: rest ? delta.slice(-rest) : '' }];
     }
@@ -217,7 +217,7 @@ class Message {
     }
     if (call.ended) return [];
     if (kind === 'tool-input-available') {
-      // Of one that was cut off while it was written a server says all there is; its step is over.
+      // For an input that was cut off the server sends all there is, after its step ended.
       const wasWhole = call.whole || this.finished.has(call.step);
       call.whole = true;
       return wasWhole ? [] : [chunk];
@@ -238,15 +238,15 @@ class Message {
       const step = this.pass.counts.get('step') ?? 0;
       if (this.finished.has(step)) return [];
       this.finished.add(step);
-      // Nothing that was open in a step goes on after it.
+      // Texts do not continue across steps.
       for (const text of [...this.texts.text!, ...this.texts.reasoning!]) text.open = false;
-      // A step that was cut ended with its message.
+      // An interrupted step ended with its message.
       return this.hasEnded ? [] : [chunk];
     }
     const step = this.pass.count('step');
     if (step <= (this.counts.get('step') ?? 0)) return [];
     this.counts.set('step', step);
-    // Where a server left out that the step before it ended, it is not told afterwards.
+    // If the server omitted the end of the previous step, do not send it later.
     this.finished.add(step - 1);
     return [chunk];
   }

@@ -2,27 +2,27 @@
 
 import { BadAnswer } from './problem.js';
 
-/** Far above what one event of clew's holds; whoever sends more does not stop. */
-const LARGEST = 64 * 1024 * 1024;
+/** Far above the size of any clew event; a larger one is taken as endless. */
+const MAX_EVENT_CHARS = 64 * 1024 * 1024;
 
-/** The data of each event; `heard` is told of whatever comes, comments too. */
-export async function* readEvents(body: ReadableStream<Uint8Array>, heard: () => void = () => undefined, largest = LARGEST): AsyncGenerator<string> {
+/** Yield the data of each event. `onData` is called for everything received, comments included. */
+export async function* readEvents(body: ReadableStream<Uint8Array>, onData: () => void = () => undefined, maxChars = MAX_EVENT_CHARS): AsyncGenerator<string> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let data: string[] = [];
-  // Of a line that has not ended: put together once, however many pieces it comes in.
-  let begun: string[] = [];
+  // The pieces of an unfinished line, joined once at its end.
+  let partial: string[] = [];
   let size = 0;
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      heard();
+      onData();
       const lines = decoder.decode(value, { stream: true }).split('\n');
       const rest = lines.pop() ?? '';
       for (const ending of lines) {
-        const line = [...begun, ending].join('').replace(/\r$/, '');
-        begun = [];
+        const line = [...partial, ending].join('').replace(/\r$/, '');
+        partial = [];
         size += ending.length;
         if (line !== '') {
           if (line.startsWith('data:')) data.push(line.slice(line.startsWith('data: ') ? 6 : 5));
@@ -32,12 +32,12 @@ export async function* readEvents(body: ReadableStream<Uint8Array>, heard: () =>
         data = [];
         size = 0;
       }
-      if (rest) begun.push(rest);
+      if (rest) partial.push(rest);
       size += rest.length;
-      if (size > largest) throw new BadAnswer('an event of its stream has no end');
+      if (size > maxChars) throw new BadAnswer('a stream event is too large');
     }
   } finally {
-    // The reader may have ended by an error, which is already on its way to the caller.
+    // The reader may have failed; that error already reaches the caller.
     reader.cancel().catch(() => undefined);
   }
 }
