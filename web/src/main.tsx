@@ -3,12 +3,12 @@ import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
 import './app.css';
 import { App } from './frame/app';
-import { Boundary } from './ui/boundary';
+import { ErrorBoundary } from './ui/error_boundary';
 
 createRoot(document.getElementById('root')!).render(
   <StrictMode>
-    <Boundary what="The page">
+    <ErrorBoundary name="The page">
       <App />
-    </Boundary>
+    </ErrorBoundary>
   </StrictMode>,
 );

@@ -1,4 +1,4 @@
-/** The page's policy forbids eval. The AI SDK's schemas would try it out as they load, which is noted as a breach. */
+/** The page's CSP forbids eval. Without this setting zod would test for it on load, which is reported as a violation. */
 
 import { config } from 'zod';
 

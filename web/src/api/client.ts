@@ -1,8 +1,8 @@
-/** The way to the server, and where that is. */
+/** The server's client and base path. */
 
 export { type Answer, type Asked, Client, isProblem, type Operation } from '@clew/client';
 
-/** Where the page lies on its server, which may be below any path: what every address of the API begins with. */
+/** Return the path that the page is mounted at; every API URL starts with it. */
 export function mountPath(base: string = document.baseURI): string {
   return new URL('.', base).pathname.replace(/\/$/, '');
 }

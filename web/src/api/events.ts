@@ -1,4 +1,4 @@
-/** The host's event stream, which comes back by itself when the server does. */
+/** The host's event stream, which reconnects when the server is back. */
 
 import { type Client, frames, Problem } from '@clew/client';
 
@@ -8,7 +8,7 @@ export interface HostEvent {
   [key: string]: unknown;
 }
 
-const WAITS_MS = [250, 500, 1000, 2000, 3000];
+const RETRY_DELAYS_MS = [250, 500, 1000, 2000, 3000];
 
 export class EventFeed {
   private stopped = false;
@@ -22,20 +22,20 @@ export class EventFeed {
 
   start(): void {
     void this.loop();
-    window.addEventListener('online', this.hurry);
-    document.addEventListener('visibilitychange', this.hurry);
+    window.addEventListener('online', this.retryNow);
+    document.addEventListener('visibilitychange', this.retryNow);
   }
 
   stop(): void {
     this.stopped = true;
     this.current?.abort();
     this.wake();
-    window.removeEventListener('online', this.hurry);
-    document.removeEventListener('visibilitychange', this.hurry);
+    window.removeEventListener('online', this.retryNow);
+    document.removeEventListener('visibilitychange', this.retryNow);
   }
 
-  /** Try again at once: the machine woke up, or somebody pressed the button. */
-  readonly hurry = (): void => this.wake();
+  /** Retry immediately: the machine woke up, or the user pressed the button. */
+  readonly retryNow = (): void => this.wake();
 
   private async loop(): Promise<void> {
     let failures = 0;
@@ -44,11 +44,11 @@ export class EventFeed {
       if (this.stopped) return;
       failures = connected ? 0 : failures + 1;
       this.on.online(false);
-      await this.pause(WAITS_MS[Math.min(failures, WAITS_MS.length - 1)]!);
+      await this.pause(RETRY_DELAYS_MS[Math.min(failures, RETRY_DELAYS_MS.length - 1)]!);
     }
   }
 
-  /** Listens until the stream ends. True when it had been there. */
+  /** Read the stream until it ends. Returns whether it was connected. */
   private async listen(): Promise<boolean> {
     let connected = false;
     const controller = new AbortController();

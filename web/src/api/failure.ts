@@ -1,8 +1,8 @@
-/** What went wrong, in a person's words, from the table that the terminal has them from, too. */
+/** Error messages for people, from the table that the terminal uses as well. */
 
 import { FAILURES } from './failures';
 
-/** A stored error of a turn, or what of a problem says the same. */
+/** A stored error of a turn, or the same fields of a `Problem`. */
 export interface Failure {
   code?: string;
   message?: string;
@@ -11,35 +11,35 @@ export interface Failure {
   key_name?: string;
 }
 
-export interface FailureWords {
+export interface FailureText {
   /** What happened. */
-  words: string;
+  summary: string;
   /** What can be done about it. */
-  then?: string;
-  /** What a provider, or a program, said: for whoever wants to know. */
-  said?: string;
+  hint?: string;
+  /** The message of a provider or program. */
+  details?: string;
 }
 
-/** Failures between this page and its server, by status: something in between has answered. */
-const BETWEEN: Record<string, FailureWords> = {
-  http_401: { words: 'The server does not know this page any more.', then: 'Open the address that `clew url` prints.' },
-  http_404: { words: 'The server has nothing there.', then: 'It may be of another version: reload the page.' },
-  http_413: { words: 'That is more than the server takes at once.', then: 'Send less, or smaller files.' },
-  http_429: { words: 'The server takes no more requests now.', then: 'Wait a little, then try again.' },
+/** Responses of a proxy between this page and the server, by status. */
+const PROXY_ERRORS: Record<string, FailureText> = {
+  http_401: { summary: 'This page’s token is no longer valid.', hint: 'Open the address that `clew url` prints.' },
+  http_404: { summary: 'Not found on the server.', hint: 'The server may have another version: reload the page.' },
+  http_413: { summary: 'This is more than the server accepts in one request.', hint: 'Send less, or smaller files.' },
+  http_429: { summary: 'Too many requests.', hint: 'Wait a little, then try again.' },
 };
-const AWAY: FailureWords = { words: 'The server did not answer as it should.', then: 'Try again in a moment; if it stays, look at the server.' };
+const UNEXPECTED: FailureText = { summary: 'The server sent an unexpected response.', hint: 'Try again in a moment; if it persists, check the server.' };
 
-export function failureWords(failure: Failure | null | undefined): FailureWords {
-  // What is stored may come from an import, or from another program: of any kind, under any name.
+export function failureText(failure: Failure | null | undefined): FailureText {
+  // Stored errors may come from an import or another program, with values of any type.
   const [code, message, cause] = [failure?.code, failure?.message, failure?.cause].map((one) => (typeof one === 'string' ? one : '')) as [string, string, string];
-  const said = message.trim();
+  const details = message.trim();
   const known = rowOf(cause) ?? rowOf(code);
   if (known) {
-    // Of what was interrupted the engine speaks of tools, each of which says so itself.
-    return { words: filled(known.happened, failure!), then: filled(known.next, failure!), ...(said && code !== 'interrupted' ? { said } : {}) };
+    // For an interruption the engine's message lists tools, and each tool call shows that itself.
+    return { summary: filled(known.happened, failure!), hint: filled(known.next, failure!), ...(details && code !== 'interrupted' ? { details: details } : {}) };
   }
-  if (/^http_\d+$/.test(code)) return { ...(BETWEEN[code] ?? AWAY), ...(said ? { said } : {}) };
-  return { words: said ? sentence(said) : 'This failed.' };
+  if (/^http_\d+$/.test(code)) return { ...(PROXY_ERRORS[code] ?? UNEXPECTED), ...(details ? { details: details } : {}) };
+  return { summary: details ? sentence(details) : 'This failed.' };
 }
 
 function rowOf(name: string): (typeof FAILURES)[string] | undefined {

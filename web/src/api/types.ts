@@ -25,11 +25,11 @@ export interface Usage {
   reasoning: number;
   cache_read: number;
   cache_write: number;
-  /** The provider did not say all of it. */
+  /** Some counts are estimates: the provider did not report them. */
   estimated?: boolean;
 }
 
-/** What the server tells about a message beside its parts. All of it may be missing on one that was just typed. */
+/** The server's metadata of a message. All of it may be missing on a message that was just typed. */
 export interface Metadata {
   turn_id?: string;
   created_at?: number;
@@ -44,27 +44,27 @@ export interface Metadata {
   user_message_id?: string;
   trigger?: Record<string, unknown>;
   snapshot_id?: string;
-  /** Why it may not be what was stored. */
+  /** Why the shown content may differ from what was stored. */
   damaged?: string | boolean;
   /** Tool calls whose output the model sees as a stub. */
   pruned?: string[];
-  /** The model is not sent the parts from here on: their step was cut, and the turn went on without it. */
+  /** Index of the first part that the model is not sent: its step was interrupted, and the turn continued without it. */
   unsent_from?: number;
-  /** How the turn ended, when it did not end well: on its last message. */
+  /** How the turn ended, on its last message, unless it completed. */
   turn?: { status: string; stopped?: string | null; max_steps?: number; error?: { code: string; message: string; cause?: string; provider_id?: string; key_name?: string } | null };
 }
 
 export type Message = UIMessage<Metadata>;
 export type Part = Message['parts'][number];
 
-/** `provider/model`, with the variant behind a colon. */
+/** Format a model as `provider/model` or `provider/model:variant`. */
 export function modelName(model: Model | null | undefined): string {
   if (!model) return '';
   const variant = (model as { variant?: string | null }).variant;
   return `${model.provider_id}/${model.model_id}${variant ? `:${variant}` : ''}`;
 }
 
-/** The key by which a message stays the same thing while its id changes from the typed one to the stored one. */
+/** Return a key that stays stable when the client's message id is replaced by the stored one. */
 export function keyOf(message: Message): string {
   return message.metadata?.client_message_id ?? message.id;
 }

@@ -1,4 +1,4 @@
-/** A Mermaid diagram as a picture, with its text one press away. Until it is drawn, and where it cannot be, the text stands. */
+/** A Mermaid diagram as an image, with a button for its source. The source is shown until it is drawn, or if it cannot be. */
 
 import { type ReactNode, useEffect, useState } from 'react';
 import { useDark } from '../frame/theme';
@@ -6,9 +6,9 @@ import { LargePicture } from '../ui/large_picture';
 import { giveUp } from '../ui/object_url';
 import { diagrams } from './diagram_frame';
 
-const MOST_CHARACTERS = 20_000;
-/** A text that grows is drawn when it rests. */
-const REST_MS = 300;
+const MAX_CHARACTERS = 20_000;
+/** How long the source must be unchanged before it is drawn. */
+const DEBOUNCE_MS = 300;
 
 export function Diagram({ code, fallback }: { code: string; fallback: ReactNode }) {
   const dark = useDark();
@@ -16,14 +16,14 @@ export function Diagram({ code, fallback }: { code: string; fallback: ReactNode 
   const [asText, setAsText] = useState(false);
 
   useEffect(() => {
-    if (code.length > MOST_CHARACTERS) return;
-    let forget: (() => void) | undefined;
+    if (code.length > MAX_CHARACTERS) return;
+    let cancel: (() => void) | undefined;
     const timer = setTimeout(() => {
-      forget = diagrams.draw(code, dark, (svg) => setPicture(svg === null ? null : { code, dark, url: URL.createObjectURL(new Blob([svg], { type: 'image/svg+xml' })) }));
-    }, REST_MS);
+      cancel = diagrams.draw(code, dark, (svg) => setPicture(svg === null ? null : { code, dark, url: URL.createObjectURL(new Blob([svg], { type: 'image/svg+xml' })) }));
+    }, DEBOUNCE_MS);
     return () => {
       clearTimeout(timer);
-      forget?.();
+      cancel?.();
     };
   }, [code, dark]);
   useEffect(() => () => (picture ? giveUp(picture.url) : undefined), [picture]);
@@ -33,7 +33,7 @@ export function Diagram({ code, fallback }: { code: string; fallback: ReactNode 
     <figure className="my-2.5">
       {asText ? fallback : <LargePicture src={picture.url} alt="Diagram" className="max-h-[60vh] w-full rounded-lg border border-line bg-raised object-contain p-2" />}
       <button type="button" aria-pressed={asText} className="mt-1 rounded px-1 text-sm text-thread underline underline-offset-2" onClick={() => setAsText(!asText)}>
-        {asText ? 'Show the diagram' : 'Show its text'}
+        {asText ? 'Show diagram' : 'Show source'}
       </button>
     </figure>
   );

@@ -1,6 +1,6 @@
 /**
- * Where diagrams are drawn: a frame of an origin of its own, which can reach neither this page nor the server. It gets
- * the text of a diagram and gives a picture back, and a picture is all that is ever shown of it.
+ * Draws diagrams in a sandboxed frame with an opaque origin, which can reach neither this page nor the server. It receives
+ * the source of a diagram and returns an image; nothing else of it is shown.
  */
 
 export interface DiagramAsk {
@@ -11,11 +11,11 @@ export interface DiagramAsk {
 
 export interface DiagramAnswer {
   id: number;
-  /** Null where the text is no diagram. */
+  /** Null if the source is not a valid diagram. */
   svg: string | null;
 }
 
-const LONGEST_WAIT_MS = 8_000;
+const TIMEOUT_MS = 8_000;
 
 type Waiting = { ask: DiagramAsk; answer: (svg: string | null) => void };
 
@@ -29,55 +29,55 @@ class DiagramFrame {
   draw(code: string, dark: boolean, answer: (svg: string | null) => void): () => void {
     const waiting = { ask: { id: this.next++, code, dark }, answer };
     this.queue.push(waiting);
-    if (this.queue.length === 1) this.goOn();
+    if (this.queue.length === 1) this.processNext();
     return () => {
       waiting.answer = () => undefined;
     };
   }
 
-  private goOn() {
+  private processNext() {
     clearTimeout(this.timer);
     const [first] = this.queue;
     if (!first) return;
-    this.timer = setTimeout(() => this.giveUp(), LONGEST_WAIT_MS);
+    this.timer = setTimeout(() => this.giveUp(), TIMEOUT_MS);
     if (!this.frame) this.open();
     else if (this.ready) this.frame.contentWindow?.postMessage(first.ask, '*');
   }
 
   private open() {
-    window.addEventListener('message', this.heard);
+    window.addEventListener('message', this.onMessage);
     const frame = document.createElement('iframe');
     frame.src = new URL('./assets/diagram.html', document.baseURI).href;
     frame.setAttribute('sandbox', 'allow-scripts');
     frame.setAttribute('aria-hidden', 'true');
     frame.tabIndex = -1;
     frame.title = 'Diagrams';
-    // Letters are measured in it, so it is laid out, outside of what is seen.
+    // Mermaid measures text in it, so it needs a layout, off screen.
     frame.className = 'clew-diagrams';
     document.body.append(frame);
     this.frame = frame;
   }
 
-  private readonly heard = (event: MessageEvent<DiagramAnswer | 'ready'>) => {
+  private readonly onMessage = (event: MessageEvent<DiagramAnswer | 'ready'>) => {
     if (!this.frame || event.source !== this.frame.contentWindow) return;
     if (event.data === 'ready') {
       this.ready = true;
-      this.goOn();
+      this.processNext();
     } else if (event.data.id === this.queue[0]?.ask.id) {
       const svg = typeof event.data.svg === 'string' ? event.data.svg : null;
       this.queue.shift()!.answer(svg);
-      this.goOn();
+      this.processNext();
     }
   };
 
-  /** A diagram that takes too long stays text; the next one gets a new frame. */
+  /** Leave a diagram as text if drawing times out, and use a new frame for the next. */
   private giveUp() {
-    window.removeEventListener('message', this.heard);
+    window.removeEventListener('message', this.onMessage);
     this.frame?.remove();
     this.frame = null;
     this.ready = false;
     this.queue.shift()?.answer(null);
-    this.goOn();
+    this.processNext();
   }
 }
 

@@ -1,4 +1,4 @@
-/** What runs in the frame for diagrams. */
+/** The script of the diagram frame. */
 
 import mermaid from 'mermaid';
 import type { DiagramAnswer, DiagramAsk } from './diagram_frame';

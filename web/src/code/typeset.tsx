@@ -1,4 +1,4 @@
-/** KaTeX, with everything off that a formula does not need: no links, no pictures, no endless macros. */
+/** KaTeX with unneeded features off: no links, no images, no unbounded macros. */
 
 import katex from 'katex';
 import 'katex/dist/katex.min.css';
@@ -7,17 +7,17 @@ import { type ReactNode, useLayoutEffect, useRef, useState } from 'react';
 const SETTINGS = { trust: false, strict: 'ignore', throwOnError: true, maxSize: 20, maxExpand: 200, output: 'htmlAndMathml' } as const;
 
 export default function Typeset({ tex, display, plain }: { tex: string; display: boolean; plain: ReactNode }) {
-  const place = useRef<HTMLSpanElement>(null);
-  const [unread, setUnread] = useState<string | null>(null);
+  const target = useRef<HTMLSpanElement>(null);
+  const [invalid, setInvalid] = useState<string | null>(null);
   useLayoutEffect(() => {
-    if (!place.current) return;
+    if (!target.current) return;
     try {
-      katex.render(tex, place.current, { ...SETTINGS, displayMode: display });
+      katex.render(tex, target.current, { ...SETTINGS, displayMode: display });
     } catch {
-      // What a formula says that is not finished yet is shown as it stands.
-      setUnread(tex);
+      // An unfinished formula is shown as text.
+      setInvalid(tex);
     }
-  }, [tex, display, unread]);
-  if (unread === tex) return plain;
-  return <span ref={place} dir="ltr" className={display ? 'block overflow-x-auto overflow-y-hidden py-1' : undefined} />;
+  }, [tex, display, invalid]);
+  if (invalid === tex) return plain;
+  return <span ref={target} dir="ltr" className={display ? 'block overflow-x-auto overflow-y-hidden py-1' : undefined} />;
 }

@@ -1,4 +1,4 @@
-/** A difference as programs print it, read line by line. */
+/** Parses unified diffs. */
 
 import type { DiffLine } from '../ui/line_diff';
 
@@ -8,16 +8,16 @@ export interface UnifiedDiff {
   removed: number;
 }
 
-/** The lines of a difference without a head: what a tool changed. A line that came or went may begin with anything. */
+/** Parse a diff without a file header, as tools return it. Changed lines may begin with anything. */
 export function changeLines(diff: string): UnifiedDiff['lines'] {
   return diff === '' ? [] : diff.split('\n').map((line) => lineOf(line, /^@@ /));
 }
 
-/** Null where no line says that it came or went: then it is a text like any other. */
+/** Parse a diff; return null if no line is added or removed. */
 export function readDiff(text: string): UnifiedDiff | null {
   const lines = text.split('\n').map((line) => lineOf(line, /^(@@|diff |index |--- |\+\+\+ |new file|deleted file|rename |similarity )/));
-  const counted = (kind: string) => lines.filter((line) => line.kind === kind).length;
-  const [added, removed] = [counted('added'), counted('removed')];
+  const countOf = (kind: string) => lines.filter((line) => line.kind === kind).length;
+  const [added, removed] = [countOf('added'), countOf('removed')];
   return added + removed ? { lines, added, removed } : null;
 }
 

@@ -1,7 +1,7 @@
-/** Where code gets its colours. It sees text and gives runs of text back: nothing of the page is in its reach. */
+/** The highlighting worker. It receives text and returns runs of text. */
 
 import { common, createLowlight } from 'lowlight';
-import type { Answer, Ask, Run } from './colours';
+import type { Answer, Ask, Run } from './highlighter';
 
 const lowlight = createLowlight(common);
 type Node = { type: string; value?: string; properties?: { className?: string[] }; children?: Node[] };

@@ -1,4 +1,4 @@
-/** Whether long lines of code are wrapped: one choice for all of them, kept in this browser. */
+/** The line wrap setting of all code blocks, stored in this browser. */
 
 import { Store, useStore } from '../state/store';
 
@@ -23,7 +23,7 @@ export function useWrapping(): [boolean, () => void] {
       try {
         window.localStorage.setItem(KEY, on ? 'no' : 'yes');
       } catch {
-        // It holds for this page then.
+        // Not stored; it applies to this page only.
       }
     },
   ];

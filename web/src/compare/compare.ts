@@ -1,4 +1,4 @@
-/** What is compared: two lines of a session, or a session with a branch of it. */
+/** Comparing two versions of a session, or a session with one of its branches. */
 
 import type { Message } from '../api/types';
 import type { Client } from '../api/client';
@@ -7,25 +7,25 @@ import type { Conversation } from '../state/conversation';
 import { isSummary } from '../state/timeline';
 import { view } from '../state/view';
 
-/** A line, by the turns it goes on with, or by the session whose end it is. */
+/** One side of a comparison: a list of turns, or a session. */
 export interface Side {
   name: string;
   turns?: string[];
   session?: string;
 }
 
-/** So much of each is read: what is compared is looked at, and the inspector has the rest. */
-const MOST_TURNS = 40;
-const MOST_MESSAGES = 500;
+/** Limits per side; the inspector shows the rest. */
+const MAX_TURNS = 40;
+const MAX_MESSAGES = 500;
 
 export async function readSide(client: Client, { turns, session }: Side): Promise<Message[]> {
   const pages = turns
-    ? await Promise.all(turns.slice(0, MOST_TURNS).map((id) => client.call('GET /api/turns/{id}/messages', { path: { id } })))
-    : [await client.call('GET /api/sessions/{id}/messages', { path: { id: session! }, query: { limit: MOST_MESSAGES } })];
+    ? await Promise.all(turns.slice(0, MAX_TURNS).map((id) => client.call('GET /api/turns/{id}/messages', { path: { id } })))
+    : [await client.call('GET /api/sessions/{id}/messages', { path: { id: session! }, query: { limit: MAX_MESSAGES } })];
   return (pages.flatMap((page) => page.messages) as unknown as Message[]).filter((message) => !isSummary(message));
 }
 
-/** Open the versions of a message: the one on the line, beside another. Says whether there is another. */
+/** Open the current version of a message next to another one. Returns false if there is no other. */
 export function compareVersions(conversation: Conversation, messageId: string, with_?: number): boolean {
   const { tree } = conversation.store.get();
   const versions = versionsIn(tree).get(messageId);

@@ -1,10 +1,9 @@
-/** Two ways a conversation went, turn beside turn in one list, so that they scroll together; one above the other where
- *  there is no room for two. */
+/** Two versions of a conversation, turn next to turn in one list, so that they scroll together; stacked on narrow screens. */
 
 import { useCallback, useMemo, useState } from 'react';
 import type { Message } from '../api/types';
 import { AssistantMessage } from '../conversation/assistant_message';
-import { Memory, MemoryContext } from '../conversation/memory';
+import { ThreadState, ThreadStateContext } from '../conversation/thread_state';
 import { Reading } from '../conversation/past_messages';
 import { UserMessage } from '../conversation/user_message';
 import { useHost } from '../state/host';
@@ -14,9 +13,9 @@ import { useThis } from '../state/use_conversation';
 import { view } from '../state/view';
 import { Button } from '../ui/button';
 import { Dialog } from '../ui/dialog';
-import { count } from '../ui/words';
+import { count } from '../ui/format';
 import { readSide } from './compare';
-import { part } from './parted';
+import { splitDiff } from './split_diff';
 
 export function CompareDialog() {
   const compared = useStore(view, (state) => state.compared);
@@ -26,13 +25,13 @@ export function CompareDialog() {
 function Compared({ compared: { sides, shown } }: { compared: NonNullable<ReturnType<typeof view.get>['compared']> }) {
   const { client } = useHost();
   const conversation = useThis();
-  const [memory] = useState(() => new Memory());
+  const [thread] = useState(() => new ThreadState());
   const [left, right] = [sides[shown[0]]!, sides[shown[1]]!];
-  const read = useCallback(async () => part(...(await Promise.all([readSide(client, left), readSide(client, right)]))), [client, left, right]);
+  const read = useCallback(async () => splitDiff(...(await Promise.all([readSide(client, left), readSide(client, right)]))), [client, left, right]);
   const close = () => view.set({ compared: null });
-  const beside = right.session ?? null;
+  const side = right.session ?? null;
   return (
-    <Dialog title="Two ways it went" onClose={close} wide>
+    <Dialog title="Compare versions" onClose={close} wide>
       <div className="mb-3 flex flex-wrap items-center gap-2 text-sm">
         {sides.length > 2 ? (
           <label className="flex items-center gap-2">
@@ -42,19 +41,19 @@ function Compared({ compared: { sides, shown } }: { compared: NonNullable<Return
             </select>
           </label>
         ) : null}
-        {beside && (
-          <Button className="max-lg:hidden" icon="sidecar" onClick={() => { close(); goTo({ session: conversation.id, beside }); }}>
+        {side && (
+          <Button className="max-lg:hidden" icon="sidecar" onClick={() => { close(); goTo({ session: conversation.id, side }); }}>
             Open side by side
           </Button>
         )}
       </div>
-      <MemoryContext value={memory}>
+      <ThreadStateContext value={thread}>
         <Reading read={read}>
-          {({ alike, rows }) => (
+          {({ common, rows }) => (
             <div className="grid gap-3">
-              {alike > 0 && <p className="text-sm text-quiet">{count(alike, 'message is', 'messages are')} the same in both.</p>}
-              <div role="separator" aria-label={rows.length > 0 ? 'Here they part' : 'They do not part'} className="flex items-center gap-3 text-xs text-thread before:h-px before:flex-1 before:bg-thread after:h-px after:flex-1 after:bg-thread">
-                {rows.length > 0 ? 'Here they part' : 'They say the same'}
+              {common > 0 && <p className="text-sm text-quiet">{count(common, 'message is', 'messages are')} identical.</p>}
+              <div role="separator" aria-label={rows.length > 0 ? 'Differs from here' : 'Identical'} className="flex items-center gap-3 text-xs text-thread before:h-px before:flex-1 before:bg-thread after:h-px after:flex-1 after:bg-thread">
+                {rows.length > 0 ? 'Differs from here' : 'Identical'}
               </div>
               {rows.map(([one, other], index) => (
                 <div key={index} className="grid gap-3 md:grid-cols-2">
@@ -65,7 +64,7 @@ function Compared({ compared: { sides, shown } }: { compared: NonNullable<Return
             </div>
           )}
         </Reading>
-      </MemoryContext>
+      </ThreadStateContext>
     </Dialog>
   );
 }
@@ -81,7 +80,7 @@ function Side({ name, messages }: { name: string; messages: Message[] }) {
         {name}
       </h3>
       {drawn}
-      {messages.length === 0 && <p className="py-2 text-sm text-quiet">It ends before this.</p>}
+      {messages.length === 0 && <p className="py-2 text-sm text-quiet">No more messages</p>}
     </section>
   );
 }

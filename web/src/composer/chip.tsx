@@ -1,4 +1,4 @@
-/** A small thing with a cross: a queued message, an attached file. */
+/** A removable chip. */
 
 import { Icon, type IconName } from '../ui/icon';
 
@@ -6,7 +6,7 @@ interface Props {
   label: string;
   detail?: string;
   icon?: IconName;
-  /** What the cross does, in words. */
+  /** Label of the remove button. */
   remove: string;
   onRemove: () => void;
 }

@@ -1,30 +1,30 @@
-/** Slash commands: a table, how a line is read, and what a beginning could become. */
+/** Slash commands: their table, parsing and completion. */
 
 export const COMMANDS = [
-  { name: 'rewind', usage: '[N]', help: 'Take back your last message, or your Nth last one' },
-  { name: 'unrewind', usage: '', help: 'Undo the newest rewind' },
-  { name: 'compare', usage: '[N]', help: 'What you see beside another version of it' },
-  { name: 'branch', usage: '', help: 'Go on in a copy of this conversation' },
-  { name: 'compact', usage: '[FOCUS]', help: 'Summarise the older turns; the focus is kept in it' },
-  { name: 'prune', usage: '', help: 'Show the model stubs in place of older tool outputs' },
-  { name: 'model', usage: '[MODEL]', help: 'Pick the model of the next message' },
-  { name: 'mode', usage: '[MODE]', help: 'How freely it works: ask, accept_edits or read_only' },
-  { name: 'rules', usage: '', help: 'The rules in force here' },
-  { name: 'queue', usage: '[HOW]', help: 'Say what waits; HOW is cancel N, now N, pause or go on' },
-  { name: 'abort', usage: '', help: 'Stop what runs, or deny what waits for you' },
-  { name: 'continue', usage: '[again]', help: 'Go on after a failure, a stop or the step limit, or ask the same again' },
-  { name: 'title', usage: 'TEXT', help: 'Give the session a title' },
-  { name: 'new', usage: '', help: 'Begin a new session' },
-  { name: 'archive', usage: '', help: 'Put the session out of sight, or back' },
-  { name: 'sidecar', usage: '', help: 'Ask beside the conversation, in a copy that is not listed' },
-  { name: 'tree', usage: '', help: 'Every turn as a graph' },
-  { name: 'reflog', usage: '', help: 'Every move of the conversation, newest first' },
-  { name: 'pin', usage: '', help: 'Keep the session at the top of the list, or no more' },
-  { name: 'save', usage: 'NAME TEXT', help: 'Keep a text as a saved prompt: /NAME brings it back' },
-  { name: 'settings', usage: '', help: 'Models, keys, defaults, look, saved prompts' },
-  { name: 'spend', usage: '', help: 'What was spent, by day, model, session and folder' },
-  { name: 'context', usage: '', help: 'How full the window is' },
-  { name: 'help', usage: '', help: 'This list, and the keys' },
+  { name: 'rewind', usage: '[N]', help: 'Rewind to before your last message, or your Nth last one' },
+  { name: 'unrewind', usage: '', help: 'Undo the last rewind' },
+  { name: 'compare', usage: '[N]', help: 'Compare this version with another one' },
+  { name: 'branch', usage: '', help: 'Continue in a copy of this conversation' },
+  { name: 'compact', usage: '[FOCUS]', help: 'Summarise older turns, with an optional focus' },
+  { name: 'prune', usage: '', help: 'Replace older tool outputs with stubs for the model' },
+  { name: 'model', usage: '[MODEL]', help: 'Choose the model for the next message' },
+  { name: 'mode', usage: '[MODE]', help: 'Set the permission mode: ask, accept_edits or read_only' },
+  { name: 'rules', usage: '', help: 'Show the permission rules in force' },
+  { name: 'queue', usage: '[HOW]', help: 'Show the queue; HOW is cancel N, now N, pause or go on' },
+  { name: 'abort', usage: '', help: 'Stop the running turn, or deny the pending request' },
+  { name: 'continue', usage: '[again]', help: 'Continue after a failure, a stop or the step limit, or retry the prompt' },
+  { name: 'title', usage: 'TEXT', help: 'Set the title of the session' },
+  { name: 'new', usage: '', help: 'Start a new session' },
+  { name: 'archive', usage: '', help: 'Archive the session, or unarchive it' },
+  { name: 'sidecar', usage: '', help: 'Ask in a side chat: a copy that is not listed' },
+  { name: 'tree', usage: '', help: 'Show all turns as a graph' },
+  { name: 'reflog', usage: '', help: 'Show every turn, rewind and jump, newest first' },
+  { name: 'pin', usage: '', help: 'Pin the session to the top of the list, or unpin it' },
+  { name: 'save', usage: 'NAME TEXT', help: 'Save a prompt; /NAME inserts it' },
+  { name: 'settings', usage: '', help: 'Models, keys, defaults, appearance, saved prompts' },
+  { name: 'spend', usage: '', help: 'Usage by day, model, session and folder' },
+  { name: 'context', usage: '', help: 'Show how full the context window is' },
+  { name: 'help', usage: '', help: 'Show all commands and keys' },
 ] as const;
 
 export type Command = (typeof COMMANDS)[number];
@@ -35,7 +35,7 @@ export type Line =
   | { kind: 'command'; name: CommandName; rest: string }
   | { kind: 'unknown'; name: string };
 
-/** Two slashes send a text that begins with one. */
+/** Parse a line. Two slashes escape a text that begins with one. */
 export function readLine(text: string): Line {
   if (text.startsWith('//')) return { kind: 'text', text: text.slice(1) };
   const found = /^\/(\S*)\s*([\s\S]*)$/.exec(text);
@@ -46,27 +46,27 @@ export function readLine(text: string): Line {
   return { kind: 'command', name: command.name, rest: found[2]!.trim() };
 }
 
-/** Words that were saved under a name. */
+/** A saved prompt. */
 export interface Prompt {
   name: string;
   text: string;
 }
 
-/** One thing that what is typed could become. */
+/** One completion of the typed text. */
 export interface Completion {
   key: string;
-  /** As it is listed: itself, how it goes on, and a word about it. */
+  /** Shown in the list: the completion, its arguments and a description. */
   head: string;
   usage: string;
   help: string;
-  /** The whole text of the field once it is picked, and where the caret is then. */
+  /** The text of the field after completion, and the position of the caret. */
   text: string;
   caret: number;
-  /** Whether it is whole and needs nothing more: then Enter runs it. */
+  /** Whether it is complete, so that Enter runs it. */
   ready: boolean;
 }
 
-/** The commands, and the saved prompts, that a text could become while its name is still being typed. */
+/** Return the commands and saved prompts that complete a partly typed name. */
 export function completions(text: string, prompts: readonly Prompt[] = []): Completion[] {
   const found = /^\/([a-zA-Z0-9-]*)$/.exec(text);
   if (!found) return [];
@@ -80,7 +80,7 @@ export function completions(text: string, prompts: readonly Prompt[] = []): Comp
   return [...commands, ...saved.map((prompt): Completion => ({ key: `prompt ${prompt.name}`, head: `/${prompt.name}`, usage: '', help: prompt.text.replace(/\s+/g, ' ').slice(0, 80), text: prompt.text, caret: prompt.text.length, ready: false }))];
 }
 
-/** A number from 1 on, as a command takes it; null when it is none. */
+/** Parse a positive number; return null if it is not one. */
 export function ordinal(word: string): number | null {
   return /^[1-9][0-9]{0,5}$/.test(word) ? Number(word) : null;
 }

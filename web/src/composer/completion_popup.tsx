@@ -1,4 +1,4 @@
-/** What was typed could become these: commands, saved prompts, files. */
+/** The list of completions: commands, saved prompts, files. */
 
 import { useEffect, useRef } from 'react';
 import type { Completion } from './commands';
@@ -32,7 +32,7 @@ export function CompletionPopup({ id, offered, selected, onSelect, onPick }: Pro
           role="option"
           aria-selected={index === selected}
           onPointerMove={() => index !== selected && onSelect(index)}
-          // Before the field would lose the focus.
+          // Before the field loses the focus.
           onPointerDown={(event) => {
             event.preventDefault();
             onPick(completion);

@@ -1,4 +1,4 @@
-/** Where messages are written. Enter sends, or queues while something runs; Esc stops it; Up edits the last one. */
+/** The composer. Enter sends, or queues while a turn is running; Esc stops the turn; Up edits the last message. */
 
 import { type ClipboardEvent, type KeyboardEvent, useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from 'react';
 import { isLive } from '../state/open_session';
@@ -7,27 +7,27 @@ import { useStore } from '../state/store';
 import { useMessages, useThis } from '../state/use_conversation';
 import { view } from '../state/view';
 import { focusQuietly, openKeyboard } from '../ui/composer_field';
-import { takeFresh } from '../top/sidecar';
+import { consumeFresh } from '../top/sidecar';
 import { AttachmentChips } from './attachment_chips';
 import type { Completion } from './commands';
 import { CompletionPopup } from './completion_popup';
 import { ComposerBar } from './composer_bar';
 import { EditingLine } from './editing_line';
-import { unfitFile } from './file_kinds';
+import { findUnsupportedFile } from './file_kinds';
 import { GrowingField } from './growing_field';
 import { Hints } from './hints';
 import { QueueChips } from './queue_chips';
-import { ToldLine } from './told_line';
+import { CommandResult } from './command_result';
 import { useAttachments } from './use_attachments';
 import { useCompletion } from './use_completion';
 import { useDraft } from './use_draft';
 import { useDrop } from './use_drop';
 import { useEscape } from './use_escape';
 import { useModelChoice } from './use_model_choice';
-import { useNamed } from './use_named';
+import { useMentions } from './use_mentions';
 import { useSending } from './use_sending';
-import { useWanted } from './use_wanted';
-import { useWhose } from './use_whose';
+import { useRequested } from './use_requested';
+import { useOwner } from './use_owner';
 
 export function Composer({ main }: { main: boolean }) {
   const conversation = useThis();
@@ -40,37 +40,37 @@ export function Composer({ main }: { main: boolean }) {
   const field = useRef<HTMLTextAreaElement>(null);
   const popup = useId();
   const [models, setModels] = useState(false);
-  const [told, setTold] = useState<string | null>(null);
+  const [result, setResult] = useState<string | null>(null);
 
   const [caret, setCaret] = useState(0);
-  /** Where the caret goes as the text is drawn; `late`: something was waited for, and whoever writes elsewhere by then stays there. */
-  const landing = useRef<{ at: number; late: boolean } | null>(null);
+  /** Where to put the caret after the next render; `late`: it was requested asynchronously, so do not take the focus from another field. */
+  const pendingCaret = useRef<{ at: number; late: boolean } | null>(null);
   const prompts = useStore(host.store, (state) => state.prompts);
-  const whose = useWhose(conversation);
+  const owner = useOwner(conversation);
 
   const toEnd = useCallback((late: boolean) => {
-    landing.current = { at: Infinity, late };
+    pendingCaret.current = { at: Infinity, late };
   }, []);
   const draft = useDraft(conversation, toEnd);
   const attachments = useAttachments(conversation);
   const model = useModelChoice(conversation);
   const { choose } = model;
-  const around = useMemo(
-    () => ({ conversation, host, chooseModel: choose, openModels: () => setModels(true), openHelp: () => view.set({ opened: 'help' }), tell: setTold }),
+  const commands = useMemo(
+    () => ({ conversation, host, chooseModel: choose, openModels: () => setModels(true), openHelp: () => view.set({ opened: 'help' }), showResult: setResult }),
     [conversation, host, choose],
   );
-  const files = useNamed(draft.text, host.client, whose);
-  const submit = useSending({ conversation, draft, attachments, model, around, alongWith: files.alongWith });
+  const files = useMentions(draft.text, host.client, owner);
+  const submit = useSending({ conversation, draft, attachments, model, commands, resolveMentions: files.resolveMentions });
   const editing = draft.editing !== null;
-  const completion = useCompletion({ text: draft.text, caret, off: editing }, prompts, host.client, whose);
-  useWanted(main, { around, draft, toEnd });
+  const completion = useCompletion({ text: draft.text, caret, off: editing }, prompts, host.client, owner);
+  useRequested(main, { commands, draft, toEnd });
   const { add } = attachments;
   const { listed } = model;
   const attach = useCallback(
     async (files: readonly File[]) => {
       add(files);
-      const unfit = await unfitFile(files, listed);
-      if (unfit !== null) conversation.refuse(unfit);
+      const unfit = await findUnsupportedFile(files, listed);
+      if (unfit !== null) conversation.notifyError(unfit);
     },
     [add, listed, conversation],
   );
@@ -81,9 +81,9 @@ export function Composer({ main }: { main: boolean }) {
   useEffect(() => {
     const { current } = field;
     const typing = document.activeElement?.matches('input, textarea') ?? false;
-    if (!current || !(main ? !typing : takeFresh(conversation.id))) return;
+    if (!current || !(main ? !typing : consumeFresh(conversation.id))) return;
     focusQuietly(current);
-    // A draft is continued at its end.
+    // Continue a draft at its end.
     current.setSelectionRange(current.value.length, current.value.length);
   }, [main, conversation]);
 
@@ -94,24 +94,24 @@ export function Composer({ main }: { main: boolean }) {
   };
   const editLast = async () => {
     await conversation.whenLoaded();
-    const last = conversation.lastOwn();
-    // Whoever types meanwhile does not want it any more.
+    const last = conversation.lastUserMessage();
+    // The user has started typing.
     if (!last || draft.now().text || draft.now().editing !== null) return;
-    landing.current = { at: last.text.length, late: true };
+    pendingCaret.current = { at: last.text.length, late: true };
     draft.put({ text: last.text, editing: last.id });
   };
   const complete = ({ text, caret: at }: Completion) => {
-    landing.current = { at, late: false };
+    pendingCaret.current = { at, late: false };
     files.typed(text, text.slice(0, at).trimEnd().length);
     type(text);
   };
-  // Before the next key: whoever goes on typing types behind it.
+  // In a layout effect, so that the next key goes behind the text.
   useLayoutEffect(() => {
     const { current } = field;
-    if (landing.current === null || !current) return;
-    const { late } = landing.current;
-    const at = Math.min(landing.current.at, draft.text.length);
-    landing.current = null;
+    if (pendingCaret.current === null || !current) return;
+    const { late } = pendingCaret.current;
+    const at = Math.min(pendingCaret.current.at, draft.text.length);
+    pendingCaret.current = null;
     if (!late || !document.activeElement?.closest('input, textarea, select, dialog')) focusQuietly(current);
     current.setSelectionRange(at, at);
     setCaret(at);
@@ -136,7 +136,7 @@ export function Composer({ main }: { main: boolean }) {
   const onPaste = (event: ClipboardEvent) => {
     files.pasted(event.clipboardData.getData('text/plain'));
     const given = [...event.clipboardData.files];
-    // Some programs copy a picture of the text beside the text; then the text is meant.
+    // Some programs copy an image of the text attached with the text; prefer the text.
     if (given.length === 0 || editing || event.clipboardData.types.includes('text/plain')) return;
     event.preventDefault();
     void attach(given);
@@ -144,11 +144,11 @@ export function Composer({ main }: { main: boolean }) {
 
   return (
     <div className="@container relative z-5 mx-auto w-full max-w-3xl shrink-0 px-4 pt-1 pb-3 max-sm:px-2 max-sm:pb-2">
-      <ToldLine words={told} onDismiss={() => setTold(null)} />
+      <CommandResult text={result} onDismiss={() => setResult(null)} />
       <QueueChips />
       <form
         ref={form}
-        aria-label={main ? 'Write a message' : 'Write a message beside'}
+        aria-label={main ? 'Write a message' : 'Write a message in the side conversation'}
         className={`relative rounded-xl border bg-raised focus-within:border-thread ${dropping ? 'border-thread border-dashed' : 'border-line'}`}
         onSubmit={(event) => {
           event.preventDefault();
@@ -157,7 +157,7 @@ export function Composer({ main }: { main: boolean }) {
         }}
       >
         {editing && <EditingLine onCancel={cancelEdit} />}
-        <AttachmentChips items={attachments.items} onRemove={attachments.remove} named={editing ? [] : files.named} onTurn={files.turn} />
+        <AttachmentChips items={attachments.items} onRemove={attachments.remove} mentions={editing ? [] : files.mentions} onToggle={files.toggle} />
         <GrowingField
           ref={field}
           value={draft.text}
@@ -197,7 +197,7 @@ export function Composer({ main }: { main: boolean }) {
 
 function placeholder(live: boolean, waiting: boolean): string {
   if (waiting) return 'Respond above, or queue a message';
-  if (live) return 'Write the next message; it is queued';
-  // One line on a phone, where a button leads to what a slash does.
+  if (live) return 'Queue the next message';
+  // Keep it short on phones, where a button opens the commands.
   return window.matchMedia('(hover: hover)').matches ? 'Write a message, / for commands, @ for files' : 'Write a message';
 }

@@ -1,4 +1,4 @@
-/** Below the text: files, the model, and the button that sends. */
+/** The bar below the text: attachments, model, mode and the send button. */
 
 import { useRef } from 'react';
 import { IconButton } from '../ui/button';
@@ -28,7 +28,7 @@ export function ComposerBar({ model, modelsOpen, onModels, onFiles, state, onSto
         aria-label="Files to attach"
         onChange={(event) => {
           onFiles([...(event.target.files ?? [])]);
-          // So that the same file can be picked again after it was removed.
+          // Reset, so that a removed file can be selected again.
           event.target.value = '';
         }}
       />

@@ -1,12 +1,12 @@
-/** What was typed and not sent: kept in this browser, for each session, until the server has it. */
+/** Unsent text, stored per session in this browser until the server has it. */
 
 export interface Draft {
   text: string;
-  /** The message it would replace. */
+  /** The message that it replaces. */
   editing: string | null;
 }
 
-const NOTHING: Draft = { text: '', editing: null };
+const EMPTY: Draft = { text: '', editing: null };
 
 function key(session: string): string {
   return `clew.draft.${session}`;
@@ -14,12 +14,12 @@ function key(session: string): string {
 
 export function loadDraft(session: string, storage: Storage = window.localStorage): Draft {
   try {
-    const kept: unknown = JSON.parse(storage.getItem(key(session)) ?? 'null');
-    if (!kept || typeof kept !== 'object') return NOTHING;
-    const { text, editing } = kept as Partial<Draft>;
-    return typeof text === 'string' ? { text, editing: typeof editing === 'string' ? editing : null } : NOTHING;
+    const stored: unknown = JSON.parse(storage.getItem(key(session)) ?? 'null');
+    if (!stored || typeof stored !== 'object') return EMPTY;
+    const { text, editing } = stored as Partial<Draft>;
+    return typeof text === 'string' ? { text, editing: typeof editing === 'string' ? editing : null } : EMPTY;
   } catch {
-    return NOTHING;
+    return EMPTY;
   }
 }
 
@@ -28,16 +28,16 @@ export function saveDraft(session: string, draft: Draft, storage: Storage = wind
     if (draft.text) storage.setItem(key(session), JSON.stringify(draft));
     else storage.removeItem(key(session));
   } catch {
-    // A full storage, or none: the field still holds the text.
+    // Storage is full or unavailable; the field still has the text.
   }
 }
 
 export function forgetDraft(session: string): void {
-  saveDraft(session, NOTHING);
+  saveDraft(session, EMPTY);
 }
 
-/** What came back stands before what was typed since; nothing is written over, and nothing twice. */
-export function joinDrafts(returned: string, typed: string): string {
+/** Put a returned text before what was typed since, without overwriting or repeating anything. */
+export function mergeDrafts(returned: string, typed: string): string {
   if (!typed.trim() || typed === returned) return returned;
   if (!returned.trim()) return typed;
   return `${returned}\n\n${typed}`;

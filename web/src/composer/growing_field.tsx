@@ -1,4 +1,4 @@
-/** A text field as high as its text, up to a share of the screen. */
+/** A textarea that grows with its text, up to a share of the screen. */
 
 import { type ComponentProps, type RefObject, useLayoutEffect } from 'react';
 
@@ -13,7 +13,7 @@ export function GrowingField({ ref, value, className = '', ...rest }: Props) {
       field.style.height = `${field.scrollHeight}px`;
     };
     fit();
-    // The same words need more lines in a narrower pane.
+    // The text wraps differently when the width changes.
     let width = field.clientWidth;
     const watch = new ResizeObserver(() => {
       if (field.clientWidth === width) return;

@@ -1,23 +1,23 @@
-/** All commands and keys on one page. */
+/** The list of all commands and keys. */
 
 import { Dialog } from '../ui/dialog';
 import { COMMANDS } from './commands';
 
 const KEYS = [
-  ['Enter', 'Send, or queue while something runs'],
-  ['Shift Enter', 'A new line'],
-  ['Esc', 'Stop what runs'],
-  ['Up', 'Edit your last message, in an empty field'],
-  ['Tab, Shift Tab', 'To a request and its buttons, and back'],
-  ['y s p n, then Enter', 'At a request: allow once, for this session, always in this project; deny'],
-  ['Ctrl J', 'A new session'],
-  ['Ctrl K', 'The palette: sessions, commands, models, messages, settings'],
+  ['Enter', 'Send, or queue while a turn is running'],
+  ['Shift Enter', 'New line'],
+  ['Esc', 'Stop the running turn'],
+  ['Up', 'Edit your last message (in an empty composer)'],
+  ['Tab, Shift Tab', 'Move to a request and its buttons, and back'],
+  ['y s p n, then Enter', 'On a request: allow once, for this session, always in this project; deny'],
+  ['Ctrl J', 'New session'],
+  ['Ctrl K', 'Search sessions, commands, models, messages and settings'],
   ['Ctrl Shift F', 'Search all sessions'],
-  ['Ctrl B', 'The list of sessions, in sight or out of it'],
-  ['Ctrl I', 'The inspector'],
-  ['Alt ↑ / Alt ↓', 'To your previous or next question'],
-  ['@', 'A file of the folder, sent along'],
-  ['Space, P, F2, Delete', 'In the list: choose, pin, rename, delete a session'],
+  ['Ctrl B', 'Show or hide the session list'],
+  ['Ctrl I', 'Show or hide the inspector'],
+  ['Alt ↑ / Alt ↓', 'Jump to your previous or next message'],
+  ['@', 'Attach a file of the workspace'],
+  ['Space, P, F2, Delete', 'In the list: select, pin, rename, delete a session'],
 ] as const;
 
 export function HelpDialog({ onClose }: { onClose: () => void }) {

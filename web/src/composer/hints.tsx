@@ -1,4 +1,4 @@
-/** The keys, in one quiet line; there is no room for it on a narrow screen. */
+/** One line of keyboard hints, hidden on narrow screens. */
 
 interface Props {
   live: boolean;

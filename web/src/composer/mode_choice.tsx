@@ -1,20 +1,20 @@
-/** How freely the session works: always in sight, changed in place. */
+/** The permission mode of the session. */
 
 import { useStore } from '../state/store';
 import type { Mode } from '../state/conversation';
 import { useThis } from '../state/use_conversation';
 
 const MODES: { mode: Mode; name: string; means: string }[] = [
-  { mode: 'ask', name: 'Ask', means: 'What no rule allows is asked about' },
-  { mode: 'accept_edits', name: 'Accept edits', means: 'Files in the workspace are changed without asking' },
-  { mode: 'read_only', name: 'Read only', means: 'Nothing is changed, whatever a rule allows' },
+  { mode: 'ask', name: 'Ask', means: 'Calls that no rule allows need your approval' },
+  { mode: 'accept_edits', name: 'Accept edits', means: 'Edits in the workspace need no approval' },
+  { mode: 'read_only', name: 'Read only', means: 'Nothing is changed, even if a rule allows it' },
 ];
 const TONES: Record<Mode, string> = { ask: 'text-quiet', accept_edits: 'text-warn', read_only: 'text-info' };
 
 export function ModeChoice() {
   const conversation = useThis();
   const mode = useStore(conversation.store, (state) => (state.session ? (state.session.mode ?? 'ask') : null));
-  // Not known yet, and the name of the model beside it neither: it would say something else in a moment, and elsewhere.
+  // Not loaded yet; showing a default would change and move a moment later.
   if (mode === null) return null;
   return (
     <select

@@ -1,4 +1,4 @@
-/** The models to pick from: a filter, the list, and the variants of the one that is chosen. */
+/** The model list: a filter, the models, and the variants of the selected one. */
 
 import { type KeyboardEvent, useEffect, useId, useMemo, useRef, useState } from 'react';
 import { useHost } from '../state/host';
@@ -46,7 +46,7 @@ export function ModelList({ shown, onPick, onClose }: Props) {
   return (
     <div
       role="dialog"
-      aria-label="Model of the next message"
+      aria-label="Model for the next message"
       onKeyDown={(event) => {
         if (event.key !== 'Escape') return;
         event.preventDefault();
@@ -83,10 +83,10 @@ export function ModelList({ shown, onPick, onClose }: Props) {
           />
         ))}
       </div>
-      {options.length === 0 && <p className="px-2 pb-1 text-sm text-quiet">No model has this in its name. A full provider/model can be typed.</p>}
+      {options.length === 0 && <p className="px-2 pb-1 text-sm text-quiet">No matching model. You can type a full provider/model name.</p>}
       {base && (
         <div role="group" aria-label={`Variant of ${base}`} className="flex flex-wrap items-center gap-1 border-t border-line pt-2 text-xs">
-          <span className="me-1 text-quiet">Variant, for one turn</span>
+          <span className="me-1 text-quiet">Variant (for one turn)</span>
           {[null, ...variantsOf(base, models)].map((name) => (
             <button
               key={name ?? 'default'}

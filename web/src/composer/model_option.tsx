@@ -1,8 +1,8 @@
-/** One model in the list, or why it cannot be used. */
+/** One model in the list, or the reason that it is unavailable. */
 
 import type { ModelListing } from '../api/types';
 import { Icon } from '../ui/icon';
-import { tokens } from '../ui/words';
+import { tokens } from '../ui/format';
 
 export interface Option {
   name: string;
@@ -21,7 +21,7 @@ interface Props {
 
 export function ModelOption({ id, option, selected, chosen, onSelect, onPick }: Props) {
   const { name, listing, usable } = option;
-  const note = !listing ? 'as typed' : usable ? `${tokens(listing.window)}${listing.default ? ' · default' : ''}` : (listing.reason ?? 'not set up');
+  const note = !listing ? 'custom' : usable ? `${tokens(listing.window)}${listing.default ? ' · default' : ''}` : (listing.reason ?? 'not set up');
   return (
     <div
       id={id}

@@ -1,4 +1,4 @@
-/** The model of the next message, and the way to another one. The list opens over the whole composer. */
+/** The model for the next message. The list opens over the whole composer. */
 
 import { useEffect, useRef } from 'react';
 import { Icon } from '../ui/icon';
@@ -6,7 +6,7 @@ import { ModelList } from './model_list';
 
 interface Props {
   shown: string;
-  /** Whether it is another one than the session's. */
+  /** Whether it differs from the session's model. */
   changed: boolean;
   open: boolean;
   onOpen: (open: boolean) => void;
@@ -35,8 +35,8 @@ export function ModelPicker({ shown, changed, open, onOpen, onPick }: Props) {
         type="button"
         aria-haspopup="dialog"
         aria-expanded={open}
-        aria-label={`Model: ${shown || 'not known yet'}`}
-        title={changed ? 'For the next message; the session has another one' : 'Model of the next message'}
+        aria-label={`Model: ${shown || 'unknown'}`}
+        title={changed ? 'For the next message; differs from the session’s model' : 'Model for the next message'}
         onClick={() => onOpen(!open)}
         className={`flex max-w-full items-center gap-1 rounded-md px-2 py-1 text-sm hover:bg-panel ${changed ? 'text-thread' : 'text-quiet hover:text-ink'}`}
       >

@@ -1,41 +1,41 @@
-/** What each slash command does. */
+/** Runs slash commands. */
 
 import { isProblem } from '../api/client';
-import { inWords } from '../api/problem';
+import { errorText } from '../api/problem';
 import type { Conversation } from '../state/conversation';
 import { compareVersions } from '../compare/compare';
 import { isLive } from '../state/open_session';
 import { versionsIn } from '../state/rewound';
-import { beginNew } from '../frame/shortcuts';
+import { startNewSession } from '../frame/shortcuts';
 import type { Host } from '../state/host';
 import { goTo } from '../state/route';
-import { UNBEGUN } from '../state/unbegun';
+import { DRAFT_ID } from '../state/draft_session';
 import { view } from '../state/view';
-import { gaugeWords } from '../top/gauge_parts';
+import { gaugeText } from '../top/gauge_parts';
 import { branchHere, openSidecar } from '../top/sidecar';
 import { textOf } from '../api/types';
 import { type CommandName, ordinal } from './commands';
 import { isName } from './model_choice';
 
-export interface Surroundings {
+export interface CommandContext {
   conversation: Conversation;
   host: Host;
   chooseModel: (name: string) => void;
   openModels: () => void;
   openHelp: () => void;
-  /** Says something that is no refusal. */
-  tell: (words: string | null) => void;
+  /** Show the result of a command, or clear it. */
+  showResult: (text: string | null) => void;
 }
 
-type Run = (around: Surroundings, rest: string) => Promise<void> | void;
+type Run = (commands: CommandContext, rest: string) => Promise<void> | void;
 
 const RUNS: Record<CommandName, Run> = {
   rewind: ({ conversation }, rest) => {
-    const spoken = conversation.chat.messages.filter((message) => message.role === 'user' && !message.metadata?.synthetic);
+    const own = conversation.chat.messages.filter((message) => message.role === 'user' && !message.metadata?.synthetic);
     const back = rest ? ordinal(rest) : 1;
-    if (back === null) return conversation.say('Write /rewind, or /rewind and how many of your messages to go back.');
-    const message = spoken.at(-back);
-    if (!message) return conversation.say(spoken.length ? `Only ${spoken.length} of your messages are in sight.` : 'There is nothing to take back yet.');
+    if (back === null) return conversation.notify('Usage: /rewind, or /rewind N to go back N of your messages.');
+    const message = own.at(-back);
+    if (!message) return conversation.notify(own.length ? `Only ${own.length} of your messages are loaded.` : 'Nothing to rewind yet.');
     return conversation.rewind(message.id);
   },
   unrewind: async ({ conversation }) => {
@@ -43,14 +43,14 @@ const RUNS: Record<CommandName, Run> = {
       await conversation.unrewind();
     } catch (error) {
       if (!isProblem(error, 'newer_turns')) throw error;
-      conversation.say('The conversation went on since that rewind. Un-rewind on its line brings it back, or pick a turn in /reflog.');
+      conversation.notify('The conversation has continued since that rewind. Use Restore on its line, or pick a turn in /reflog.');
     }
   },
   compare: ({ conversation }, rest) => {
     const newest = conversation.chat.messages.findLast((message) => versionsIn(conversation.store.get().tree).has(message.id));
-    if (!newest) return conversation.say('There is one version of this. Edit a message, or have it answered again, to make another.');
+    if (!newest) return conversation.notify('There is only one version. Edit a message or regenerate an answer to create another.');
     const number = rest ? (ordinal(rest) ?? 0) - 1 : undefined;
-    if (!compareVersions(conversation, newest.id, number)) conversation.say(`There is no other version ${rest}.`);
+    if (!compareVersions(conversation, newest.id, number)) conversation.notify(`No other version ${rest}.`);
   },
   branch: async ({ conversation }) => {
     const session = await branchHere(conversation);
@@ -58,91 +58,91 @@ const RUNS: Record<CommandName, Run> = {
   },
   compact: ({ conversation }, rest) => conversation.compact(rest || undefined),
   prune: ({ conversation }) => conversation.prune(),
-  model: ({ conversation, chooseModel, openModels, host, tell }, rest) => {
+  model: ({ conversation, chooseModel, openModels, host, showResult }, rest) => {
     if (!rest) return openModels();
     const known = host.store.get().models.find((model) => model.id === rest || model.id.endsWith(`/${rest}`));
     const name = known?.id ?? rest;
-    if (!isName(name)) return conversation.say(`There is no model “${rest}”. Write provider/model, or /model alone to pick one.`);
-    if (known && !known.usable) return conversation.say(`${known.id} cannot be used: ${known.reason ?? 'it is not set up'}.`);
+    if (!isName(name)) return conversation.notify(`Unknown model “${rest}”. Type provider/model, or /model to choose one.`);
+    if (known && !known.usable) return conversation.notify(`${known.id} is not available: ${known.reason ?? 'not set up'}.`);
     chooseModel(name);
-    tell(`The next message goes to ${name}.`);
+    showResult(`The next message uses ${name}.`);
   },
-  mode: async ({ conversation, tell }, rest) => {
-    if (rest === '') return tell(`The mode is ${conversation.store.get().session?.mode ?? 'ask'}.`);
+  mode: async ({ conversation, showResult }, rest) => {
+    if (rest === '') return showResult(`Mode: ${conversation.store.get().session?.mode ?? 'ask'}.`);
     const mode = (['ask', 'accept_edits', 'read_only'] as const).find((known) => known === rest);
-    if (!mode) return conversation.say(`There is no mode “${rest}”: ask, accept_edits or read_only.`);
+    if (!mode) return conversation.notify(`Unknown mode “${rest}”. Use ask, accept_edits or read_only.`);
     await conversation.setMode(mode);
-    tell(`The mode is ${mode} from now on.`);
+    showResult(`Mode set to ${mode}.`);
   },
   rules: () => view.set({ inspector: true, tab: 'rules' }),
-  queue: ({ conversation, tell }, rest) => {
+  queue: ({ conversation, showResult }, rest) => {
     const { queue } = conversation.store.get();
     const [word, number] = rest.split(/\s+/);
-    if (word === 'pause' && queue.length === 0) return tell('Nothing waits, so nothing is paused.');
+    if (word === 'pause' && queue.length === 0) return showResult('The queue is empty.');
     if (word === 'pause' || rest === 'go on') return conversation.pauseQueue(word === 'pause');
     if (word === 'cancel' || word === 'now') {
       const message = queue[(ordinal(number ?? '1') ?? 0) - 1];
-      if (!message) return conversation.say('There is no such message in the queue.');
+      if (!message) return conversation.notify('No such message in the queue.');
       return word === 'now' ? conversation.sendQueued(message.id) : conversation.cancelQueued(message.id);
     }
-    if (rest) return conversation.say('Write /queue, or cancel N, now N, pause or go on behind it.');
+    if (rest) return conversation.notify('Usage: /queue, or /queue with cancel N, now N, pause or go on.');
     const first = queue[0];
-    if (!first) return tell('Nothing waits.');
-    const words = textOf(first).slice(0, 60);
-    tell(`${queue.length === 1 ? 'One message waits' : `${queue.length} messages wait, the next one`}: ${words || 'files'}`);
+    if (!first) return showResult('The queue is empty.');
+    const text = textOf(first).slice(0, 60);
+    showResult(`${queue.length} queued. Next: ${text || 'files'}`);
   },
-  abort: ({ conversation, tell }) => {
+  abort: ({ conversation, showResult }) => {
     const { status } = conversation.store.get();
-    if (!isLive(status) && !conversation.streaming && !status.waiting?.length) return tell('Nothing is running.');
+    if (!isLive(status) && !conversation.streaming && !status.waiting?.length) return showResult('Nothing is running.');
     return conversation.abort();
   },
-  continue: ({ conversation }, rest) => conversation.goOn(rest === 'again' ? 'again' : 'on'),
-  title: ({ conversation }, rest) => (rest ? conversation.patch({ title: rest }) : conversation.say('Write the title behind /title.')),
-  new: () => beginNew(),
-  archive: async ({ conversation, host, tell }) => {
+  continue: ({ conversation }, rest) => conversation.continueTurn(rest === 'again' ? 'again' : 'on'),
+  title: ({ conversation }, rest) => (rest ? conversation.patch({ title: rest }) : conversation.notify('Usage: /title TEXT.')),
+  new: () => startNewSession(),
+  archive: async ({ conversation, host, showResult }) => {
     const archived = conversation.store.get().session?.archived_at === null;
     await host.archive(conversation.id, archived);
-    tell(archived ? 'Archived. “Show archived” lists it, /archive brings it back.' : 'Back in the list.');
+    showResult(archived ? 'Archived. “Show archived” lists it; /archive restores it.' : 'Unarchived.');
   },
   sidecar: async ({ conversation }) => openSidecar(conversation),
   tree: () => view.set({ inspector: true, tab: 'tree' }),
   reflog: () => view.set({ inspector: true, tab: 'reflog' }),
-  pin: async ({ conversation, host, tell }) => {
+  pin: async ({ conversation, host, showResult }) => {
     const pinned = host.session(conversation.id)?.pinned ?? conversation.store.get().session?.pinned ?? false;
     await host.pin(conversation.id, !pinned);
-    tell(pinned ? 'Pinned no more.' : 'Pinned: it stands at the top of the list.');
+    showResult(pinned ? 'Unpinned.' : 'Pinned to the top of the list.');
   },
-  save: async ({ conversation, host, tell }, rest) => {
+  save: async ({ conversation, host, showResult }, rest) => {
     const [, name, text] = /^(\S+)\s+([\s\S]+)$/.exec(rest) ?? [];
-    if (!name || !text) return conversation.say('Write /save, a name, and the text to keep.');
+    if (!name || !text) return conversation.notify('Usage: /save NAME TEXT.');
     await host.client.call('POST /api/prompts', { body: { name: name.toLowerCase(), text } }).catch((error: unknown) => {
-      conversation.say(`${inWords(error)}.`);
+      conversation.notify(`${errorText(error)}.`);
       throw error;
     });
     await host.loadPrompts();
-    tell(`Saved: /${name.toLowerCase()} brings it back, here and in the chat of a terminal.`);
+    showResult(`Saved. Type /${name.toLowerCase()} to insert it, here or in the terminal chat.`);
   },
   settings: () => view.set({ opened: 'settings' }),
   spend: () => view.set({ opened: 'spend' }),
-  context: async ({ conversation, tell }) => {
+  context: async ({ conversation, showResult }) => {
     await conversation.refreshContext();
     const { context } = conversation.store.get();
-    tell(context ? gaugeWords(context) : 'The size of the context is not known yet.');
+    showResult(context ? gaugeText(context) : 'The context size is not known yet.');
   },
   help: ({ openHelp }) => openHelp(),
 };
 
-/** What depends on what was read: a command typed as soon as the page is there must not take that for an empty session. */
-const READING: ReadonlySet<CommandName> = new Set(['rewind', 'compare', 'branch', 'mode', 'queue', 'abort', 'archive', 'sidecar']);
+/** Commands that need the messages: run before they are loaded, they would see an empty session. */
+const NEEDS_MESSAGES: ReadonlySet<CommandName> = new Set(['rewind', 'compare', 'branch', 'mode', 'queue', 'abort', 'archive', 'sidecar']);
 
-/** What can be done before there is a session. */
-const BEFORE: ReadonlySet<CommandName> = new Set(['model', 'mode', 'new', 'save', 'settings', 'spend', 'help']);
+/** Commands that work before there is a session. */
+const WITHOUT_SESSION: ReadonlySet<CommandName> = new Set(['model', 'mode', 'new', 'save', 'settings', 'spend', 'help']);
 
-/** A refusal has been said by whoever was asked; it is thrown on, so that the caller knows. */
-export async function runCommand(name: CommandName, rest: string, around: Surroundings): Promise<void> {
-  around.conversation.say(null);
-  around.tell(null);
-  if (around.conversation.id === UNBEGUN && !BEFORE.has(name)) return around.conversation.say(`Nothing was said yet: /${name} works on a session, and your first message begins one.`);
-  if (READING.has(name)) await around.conversation.whenLoaded();
-  await RUNS[name](around, rest);
+/** Run a command. Errors have been shown already; they are rethrown for the caller. */
+export async function runCommand(name: CommandName, rest: string, commands: CommandContext): Promise<void> {
+  commands.conversation.notify(null);
+  commands.showResult(null);
+  if (commands.conversation.id === DRAFT_ID && !WITHOUT_SESSION.has(name)) return commands.conversation.notify(`No session yet: send a message before using /${name}.`);
+  if (NEEDS_MESSAGES.has(name)) await commands.conversation.whenLoaded();
+  await RUNS[name](commands, rest);
 }

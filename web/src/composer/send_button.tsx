@@ -1,4 +1,4 @@
-/** Send, queue, resend or stop: one button, and a second way to stop while there is something to queue. */
+/** Send, queue, resend or stop: one button, plus a second stop button while there is text to queue. */
 
 import { Button, IconButton } from '../ui/button';
 

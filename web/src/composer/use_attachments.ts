@@ -1,4 +1,4 @@
-/** The files that wait to be sent. */
+/** The attached files that are not sent yet. */
 
 import { useCallback, useRef, useState } from 'react';
 import type { Conversation } from '../state/conversation';
@@ -15,14 +15,14 @@ export function useAttachments(conversation: Conversation) {
   }, []);
   const add = useCallback(
     (files: readonly File[]) => {
-      const { taken, refused } = admit(newest.current.map((item) => item.file), files);
-      put([...newest.current, ...taken.map((file) => ({ key: `file ${(counter += 1)}`, file }))]);
-      if (files.length) conversation.say(refused);
+      const { accepted, refused } = admit(newest.current.map((item) => item.file), files);
+      put([...newest.current, ...accepted.map((file) => ({ key: `file ${(counter += 1)}`, file }))]);
+      if (files.length) conversation.notify(refused);
     },
     [conversation, put],
   );
   const remove = useCallback((key: string) => put(newest.current.filter((item) => item.key !== key)), [put]);
-  /** Takes them all out; `give` puts back what could not be sent. */
+  /** Take all files out; `give` puts them back if sending failed. */
   const take = useCallback(() => {
     const given = newest.current;
     put([]);

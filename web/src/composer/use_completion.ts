@@ -1,11 +1,11 @@
-/** What is offered while a command or the name of a file is typed, and which of it is selected. */
+/** Completions of the command or file name being typed, and the selected one. */
 
 import { useEffect, useMemo, useState } from 'react';
 import type { Client } from '../api/client';
 import { type Completion, completions, type Prompt } from './commands';
-import { fileCompletions, findFiles, nameAt, type Whose } from './named_files';
+import { fileCompletions, findFiles, mentionAt, type FileOwner } from './mentions';
 
-const PAUSE_MS = 100;
+const DEBOUNCE_MS = 100;
 
 interface Typed {
   text: string;
@@ -13,18 +13,18 @@ interface Typed {
   off: boolean;
 }
 
-export function useCompletion({ text, caret, off }: Typed, prompts: readonly Prompt[], client: Client, whose: Whose | null) {
+export function useCompletion({ text, caret, off }: Typed, prompts: readonly Prompt[], client: Client, owner: FileOwner | null) {
   const [dismissed, setDismissed] = useState<string | null>(null);
   const [chosen, setChosen] = useState<{ text: string; index: number }>({ text: '', index: 0 });
   const [files, setFiles] = useState<readonly string[]>([]);
-  const named = off || dismissed === text ? null : (nameAt(text, caret)?.typed ?? null);
-  const asked = whose === null ? null : JSON.stringify(whose);
+  const named = off || dismissed === text ? null : (mentionAt(text, caret)?.typed ?? null);
+  const asked = owner === null ? null : JSON.stringify(owner);
   useEffect(() => {
     if (named === null || asked === null) return setFiles([]);
     const controller = new AbortController();
     const timer = setTimeout(() => {
-      findFiles(client, JSON.parse(asked) as Whose, named, { signal: controller.signal }).then(setFiles, () => undefined);
-    }, PAUSE_MS);
+      findFiles(client, JSON.parse(asked) as FileOwner, named, { signal: controller.signal }).then(setFiles, () => undefined);
+    }, DEBOUNCE_MS);
     return () => {
       clearTimeout(timer);
       controller.abort();

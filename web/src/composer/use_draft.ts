@@ -1,18 +1,18 @@
-/** The text in the composer: kept with every keystroke, and never lost to a send that fails. */
+/** The text in the composer: stored with every keystroke, and never lost when sending fails. */
 
 import { useCallback, useLayoutEffect, useMemo, useRef, useState } from 'react';
 import type { Conversation } from '../state/conversation';
 import { useStore } from '../state/store';
-import { type Draft, joinDrafts, loadDraft, saveDraft } from './draft';
+import { type Draft, mergeDrafts, loadDraft, saveDraft } from './draft';
 
-/** Which offered text was put in already; a composer that is drawn anew must not take it twice. */
-const taken = new WeakMap<Conversation, number>();
+/** The last offered text that was inserted; a composer that mounts again must not insert it twice. */
+const inserted = new WeakMap<Conversation, number>();
 
 export interface DraftField extends Draft {
-  /** What is in the field at this moment, also between two drawings. */
+  /** Return the current text, also between renders. */
   now: () => Draft;
   put: (draft: Draft) => void;
-  /** Empties the field. What was in it stays in the storage until the answer is called: the server has it, or not. */
+  /** Empty the field. Its text stays in the storage until `settled` is called, when the server has accepted or refused it. */
   hand: () => { draft: Draft; settled: () => void };
 }
 
@@ -20,45 +20,45 @@ export function useDraft(conversation: Conversation, onOffer: (late: boolean) =>
   const { id } = conversation;
   const [draft, setDraft] = useState(() => loadDraft(id));
   const newest = useRef(draft);
-  const underWay = useRef<string[]>([]);
+  const sending = useRef<string[]>([]);
 
-  const keep = useCallback(() => {
+  const store = useCallback(() => {
     const { text, editing } = newest.current;
-    saveDraft(id, { text: underWay.current.reduceRight((later, sent) => joinDrafts(sent, later), text), editing });
+    saveDraft(id, { text: sending.current.reduceRight((later, sent) => mergeDrafts(sent, later), text), editing });
   }, [id]);
   const put = useCallback(
     (next: Draft) => {
       newest.current = next;
       setDraft(next);
-      keep();
+      store();
     },
-    [keep],
+    [store],
   );
   const hand = useCallback(() => {
     const given = newest.current;
-    underWay.current = [...underWay.current, given.text];
+    sending.current = [...sending.current, given.text];
     put({ text: '', editing: null });
     const settled = () => {
-      const at = underWay.current.indexOf(given.text);
-      if (at >= 0) underWay.current = underWay.current.toSpliced(at, 1);
-      keep();
+      const at = sending.current.indexOf(given.text);
+      if (at >= 0) sending.current = sending.current.toSpliced(at, 1);
+      store();
     };
     return { draft: given, settled };
-  }, [put, keep]);
+  }, [put, store]);
 
   const offered = useStore(conversation.store, (state) => state.draft);
-  // Before the next key: who types on types behind it.
+  // In a layout effect, so that the next key goes behind the text.
   useLayoutEffect(() => {
-    if (!offered || (taken.get(conversation) ?? 0) >= offered.asked) return;
-    taken.set(conversation, offered.asked);
+    if (!offered || (inserted.get(conversation) ?? 0) >= offered.asked) return;
+    inserted.set(conversation, offered.asked);
     const { text, editing } = newest.current;
     if (offered.instead) {
       if (offered.instead.includes(text)) put({ text: offered.text, editing });
       return;
     }
-    put({ text: joinDrafts(offered.text, text), editing });
+    put({ text: mergeDrafts(offered.text, text), editing });
     onOffer(true);
-    // Only a new offer counts, not a new way of taking it.
+    // Only a new offer matters, not new callbacks.
   }, [conversation, offered]);
 
   return useMemo(() => ({ ...draft, now: () => newest.current, put, hand }), [draft, put, hand]);

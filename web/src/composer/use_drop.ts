@@ -1,11 +1,11 @@
-/** Files dropped anywhere on the pane. */
+/** Accepts files dropped anywhere on the pane. */
 
 import { type RefObject, useEffect, useState } from 'react';
 
 export function useDrop(inside: RefObject<HTMLElement | null>, onFiles: (files: File[]) => void): boolean {
   const [over, setOver] = useState(false);
   useEffect(() => {
-    const pane = inside.current?.closest<HTMLElement>('main, [aria-label^="Conversation"]') ?? inside.current;
+    const pane = inside.current?.closest<HTMLElement>('main, [aria-label="Side conversation"]') ?? inside.current;
     if (!pane) return;
     const holdsFiles = (event: DragEvent) => event.dataTransfer?.types.includes('Files') ?? false;
     const onOver = (event: DragEvent) => {

@@ -1,4 +1,4 @@
-/** Esc stops what runs, wherever in the conversation the focus is; not while a field or a dialog wants the key. */
+/** Esc stops the running turn, wherever the focus is in the conversation, unless a field or a dialog handles the key. */
 
 import { useEffect } from 'react';
 

@@ -1,12 +1,12 @@
-/** The model of the next message, remembered for the session until it is the session's own. */
+/** The chosen model for the next message, stored per session until the session itself uses it. */
 
 import { useCallback, useEffect, useState } from 'react';
 import type { Conversation } from '../state/conversation';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
-import { UNBEGUN } from '../state/unbegun';
+import { DRAFT_ID } from '../state/draft_session';
 import { useSession } from '../top/use_session';
-import { afterSend, loadChoice, ownName, saveChoice, standing } from './model_choice';
+import { afterSend, effectiveChoice, loadChoice, ownName, saveChoice } from './model_choice';
 
 export function useModelChoice(conversation: Conversation) {
   const own = ownName(useSession()?.model);
@@ -19,16 +19,16 @@ export function useModelChoice(conversation: Conversation) {
     [conversation],
   );
   useEffect(() => {
-    if (choice !== null && own && standing(choice, own) === null) choose(null);
+    if (choice !== null && own && effectiveChoice(choice, own) === null) choose(null);
   }, [choice, own, choose]);
-  const picked = standing(choice, own);
+  const picked = effectiveChoice(choice, own);
   useEffect(() => {
     conversation.store.set({ picked });
-    if (conversation.id !== UNBEGUN) conversation.measureFor(picked);
+    if (conversation.id !== DRAFT_ID) conversation.measureFor(picked);
   }, [conversation, picked]);
   const sent = useCallback((name: string | null) => name !== null && choose(afterSend(name)), [choose]);
   const shown = picked ?? own;
-  // A variant of a model is listed under the model.
+  // Variants are listed under their model.
   const listed = useStore(useHost().store, ({ models }) => models.find(({ id }) => shown === id || shown?.startsWith(`${id}:`)));
   return { own, picked, shown, listed, choose, sent };
 }

@@ -1,45 +1,45 @@
-/** What Enter does: edit, run a command, or send; and everything comes back when it could not be done. */
+/** Handles Enter: edit, run a command, or send. On failure the text and files return to the composer. */
 
 import { useCallback, useLayoutEffect, useRef } from 'react';
 import { isProblem } from '../api/client';
-import { inWords } from '../api/problem';
+import { errorText } from '../api/problem';
 import type { Conversation } from '../state/conversation';
 import { asPart } from './attachments';
 import { readLine } from './commands';
-import { unfitFile } from './file_kinds';
-import { joinDrafts } from './draft';
-import { asNamedPart } from './named_files';
-import { runCommand, type Surroundings } from './run_command';
+import { findUnsupportedFile } from './file_kinds';
+import { mergeDrafts } from './draft';
+import { asWorkspaceFile } from './mentions';
+import { runCommand, type CommandContext } from './run_command';
 import type { useAttachments } from './use_attachments';
 import type { DraftField } from './use_draft';
 import type { useModelChoice } from './use_model_choice';
 
-const RUNNING = 'Something is running. Press Stop, then resend your change.';
+const RUNNING = 'A turn is running. Stop it, then resend your edit.';
 
 interface Parts {
   conversation: Conversation;
   draft: DraftField;
   attachments: ReturnType<typeof useAttachments>;
   model: ReturnType<typeof useModelChoice>;
-  around: Surroundings;
-  /** The files of the workspace that go along with a text. */
-  alongWith: (text: string) => Promise<string[]>;
+  commands: CommandContext;
+  /** Resolve the workspace files to attach to a text. */
+  resolveMentions: (text: string) => Promise<string[]>;
 }
 
-export function useSending({ conversation, draft, attachments, model, around, alongWith }: Parts): () => Promise<void> {
+export function useSending({ conversation, draft, attachments, model, commands, resolveMentions }: Parts): () => Promise<void> {
   const { picked, sent } = model;
-  // What was sent first is there first, however long its files take.
-  const before = useRef<Promise<unknown>>(Promise.resolve());
-  const begun = useRef<Conversation | null>(null);
-  // What was typed while a session was made for it goes on there, to the last key: the page is leaving now.
+  // Keeps the order of messages, however long their files take.
+  const previous = useRef<Promise<unknown>>(Promise.resolve());
+  const created = useRef<Conversation | null>(null);
+  // On leaving the start page, move text typed while the session was being created to its composer.
   useLayoutEffect(
     () => () => {
       const { text } = draft.now();
-      if (!begun.current || !text) return;
-      begun.current.offer(text);
+      if (!created.current || !text) return;
+      created.current.fillComposer(text);
       draft.put({ text: '', editing: null });
     },
-    // What a draft is asked for stays the same.
+    // The methods of a draft are stable.
     [],
   );
 
@@ -50,8 +50,8 @@ export function useSending({ conversation, draft, attachments, model, around, al
       await conversation.edit(messageId, handed.draft.text.trim(), picked ?? undefined);
       sent(picked);
     } catch (error) {
-      if (isProblem(error, 'run_in_flight')) conversation.say(RUNNING);
-      draft.put({ text: joinDrafts(handed.draft.text, draft.now().text), editing: messageId });
+      if (isProblem(error, 'run_in_flight')) conversation.notify(RUNNING);
+      draft.put({ text: mergeDrafts(handed.draft.text, draft.now().text), editing: messageId });
     } finally {
       handed.settled();
     }
@@ -60,53 +60,53 @@ export function useSending({ conversation, draft, attachments, model, around, al
   const send = async (text: string) => {
     const handed = draft.hand();
     const files = attachments.take();
-    const named = alongWith(text);
-    const earlier = before.current;
-    let over = () => {};
-    before.current = new Promise<void>((resolve) => (over = resolve));
+    const named = resolveMentions(text);
+    const earlier = previous.current;
+    let done = () => {};
+    previous.current = new Promise<void>((resolve) => (done = resolve));
     try {
       await earlier;
-      const unfit = await unfitFile(files.files, model.listed);
+      const unfit = await findUnsupportedFile(files.files, model.listed);
       if (unfit !== null) {
-        conversation.offer(text);
-        conversation.refuse(unfit);
+        conversation.fillComposer(text);
+        conversation.notifyError(unfit);
         throw new Error(unfit);
       }
-      const parts = await Promise.all([Promise.all(files.files.map(asPart)), named.then((names) => names.map(asNamedPart))]).catch((error: unknown) => {
-        conversation.offer(text);
-        conversation.say(`${inWords(error)}.`);
+      const parts = await Promise.all([Promise.all(files.files.map(asPart)), named.then((names) => names.map(asWorkspaceFile))]).catch((error: unknown) => {
+        conversation.fillComposer(text);
+        conversation.notify(`${errorText(error)}.`);
         throw error;
       });
-      await conversation.send({ text, files: parts.flat(), model: picked ?? undefined, onBegun: (made) => (begun.current = made) });
+      await conversation.send({ text, files: parts.flat(), model: picked ?? undefined, onCreated: (made) => (created.current = made) });
       sent(picked);
     } catch {
-      // The conversation has handed the text back and says why; the files are ours to keep.
+      // The conversation returns the text and shows why; only the files are restored here.
       files.give();
     } finally {
-      over();
+      done();
       handed.settled();
     }
   };
 
   const submit = async () => {
     const { text, editing } = draft.now();
-    around.tell(null);
+    commands.showResult(null);
     if (editing !== null) return edit(editing);
     const line = readLine(text.trim());
-    const saved = line.kind === 'unknown' ? around.host.store.get().prompts.find((prompt) => prompt.name === line.name) : undefined;
+    const saved = line.kind === 'unknown' ? commands.host.store.get().prompts.find((prompt) => prompt.name === line.name) : undefined;
     if (saved) {
-      // Its words are put where one writes, to be looked at and changed before they are sent.
+      // Insert the prompt, to be reviewed and changed before it is sent.
       draft.put({ text: saved.text, editing: null });
     } else if (line.kind === 'unknown') {
-      conversation.say(`There is no command /${line.name}; /help lists what there is. To send a text that begins with a slash, write two.`);
+      conversation.notify(`Unknown command /${line.name}. Type /help for commands. To send text that begins with a slash, type two.`);
     } else if (line.kind === 'command') {
       const handed = draft.hand();
-      await runCommand(line.name, line.rest, around)
-        .catch(() => line.rest && conversation.offer(text))
+      await runCommand(line.name, line.rest, commands)
+        .catch(() => line.rest && conversation.fillComposer(text))
         .finally(handed.settled);
     } else if (line.text || attachments.items.length) {
       await send(line.text);
     }
   };
-  return useCallback(submit, [conversation, draft, attachments, picked, sent, around, alongWith]);
+  return useCallback(submit, [conversation, draft, attachments, picked, sent, commands, resolveMentions]);
 }

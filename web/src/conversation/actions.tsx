@@ -1,8 +1,8 @@
-/** The row of small buttons under a message: there on hover, on focus and on touch, its room always kept. */
+/** The row of buttons under a message, visible on hover, focus and touch. Its space is always reserved. */
 
 import type { ReactNode } from 'react';
 import { Icon, type IconName } from '../ui/icon';
-import { moment } from '../ui/words';
+import { moment } from '../ui/format';
 
 export function Actions({ label, always = false, children, className = '' }: { label: string; always?: boolean; children: ReactNode; className?: string }) {
   return (
@@ -31,7 +31,7 @@ export function Action({ label, icon, disabled, onClick }: { label: string; icon
   );
 }
 
-/** When it was said: the time of the day, and on hover the day too. */
+/** The time of a message, with the date on hover. */
 export function Moment({ at }: { at: number | undefined }) {
   if (at === undefined) return null;
   const time = new Date(at);

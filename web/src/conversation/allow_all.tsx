@@ -1,4 +1,4 @@
-/** One answer to all that waits, at the last of the calls where more than one does. */
+/** Answers all pending approvals at once, shown at the last one if there are several. */
 
 import { useRef, useState } from 'react';
 import { useStore } from '../state/store';
@@ -9,7 +9,7 @@ import { useRequestGuard } from './request_guard';
 export function AllowAll({ toolCallId }: { toolCallId: string }) {
   const conversation = useThis();
   const waiting = useStore(conversation.store, (state) => state.status.waiting)?.filter((wait) => wait.approval_id) ?? [];
-  // Those that are counted on the button are meant, and none that comes as it is pressed.
+  // Answer only the requests counted on the button, not one that arrives while it is pressed.
   const seen = waiting.flatMap((wait) => wait.approval_id ?? []);
   const count = waiting.at(-1)?.tool_call_id === toolCallId ? waiting.length : 0;
   const [sending, setSending] = useState(false);
@@ -18,7 +18,7 @@ export function AllowAll({ toolCallId }: { toolCallId: string }) {
   if (count < 2) return null;
   const decide = (decision: 'once' | 'deny') => {
     setSending(true);
-    // The notice above the composer says why it was refused.
+    // The notice above the composer shows errors.
     void conversation.decideAll(decision, seen).catch(() => undefined).finally(() => setSending(false));
   };
   return (

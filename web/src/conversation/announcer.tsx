@@ -1,24 +1,24 @@
-/** Says to a screen reader what changed by itself: once a turn, never word by word. */
+/** Announces changes to screen readers, once per turn. */
 
 import { useEffect, useRef, useState } from 'react';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
-import { requestName } from './approval_words';
+import { requestTitle } from './approval_labels';
 
 export function Announcer({ busy }: { busy: boolean }) {
   const conversation = useThis();
   const waiting = useStore(conversation.store, (state) => state.status.waiting?.[0]?.tool ?? null);
-  const [words, setWords] = useState('');
+  const [text, setText] = useState('');
   const before = useRef(busy);
   useEffect(() => {
-    if (waiting !== null) setWords(waiting === 'question' ? 'The model asks you something' : requestName(waiting));
-    else if (busy) setWords('Answering');
-    else if (before.current) setWords('The answer is complete');
+    if (waiting !== null) setText(waiting === 'question' ? 'The model asks you something' : requestTitle(waiting));
+    else if (busy) setText('Answering');
+    else if (before.current) setText('The answer is complete');
     before.current = busy;
   }, [busy, waiting]);
   return (
     <div role="status" className="sr-only">
-      {words}
+      {text}
     </div>
   );
 }

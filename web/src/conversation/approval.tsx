@@ -1,4 +1,4 @@
-/** A call that needs approval: exactly what it would do, which rule asked, and the answers there are. */
+/** A call that needs approval: its input, the rule that requires approval, and the answers. */
 
 import { type KeyboardEvent, type MouseEvent, useLayoutEffect, useRef, useState } from 'react';
 import type { Decision } from '../state/conversation';
@@ -7,8 +7,8 @@ import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { composerField, writeInComposer } from '../ui/composer_field';
 import { AllowAll } from './allow_all';
-import { requestName, targetWords, whoAsked } from './approval_words';
-import { useDraft, useOpen } from './memory';
+import { requestTitle, targetLabels, approvalReason } from './approval_labels';
+import { useDraft, useOpen } from './thread_state';
 import { OfferChoice } from './offer_choice';
 import { isKeyClick, leaveByEscape, paneOf, returnFocus, useRequestGuard } from './request_guard';
 import { ToolInput } from './tool_input';
@@ -28,31 +28,31 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   const { ready, takesKeys, guard } = useRequestGuard(buttons, approval.id);
   const [focused, setFocused] = useState(false);
   const [selected, setSelected] = useState<Decision | null>(null);
-  /** The letter that selected it; when more follows, it is the first letter of a text. */
+  /** The key that selected it. If more text follows, it was the first letter of a message. */
   const letter = useRef('');
-  /** Set when a press asked for the reason: a field that is only drawn again takes no focus. */
+  /** Set when a press opened the reason field; a field that is only rendered again takes no focus. */
   const asksReason = useRef(false);
 
   const decide = async (decision: Decision) => {
     const done = returnFocus(ref.current);
     setSending(true);
     try {
-      const kept = decision === 'session' || decision === 'project';
-      await conversation.decide(approval.id, decision, { reason: decision === 'deny' ? reason.trim() : undefined, pattern: kept && offers?.length ? picked : undefined });
+      const makesRule = decision === 'session' || decision === 'project';
+      await conversation.decide(approval.id, decision, { reason: decision === 'deny' ? reason.trim() : undefined, pattern: makesRule && offers?.length ? picked : undefined });
       done();
     } catch {
-      // The notice above the composer says why.
+      // The notice above the composer shows the error.
     } finally {
       setSending(false);
     }
   };
 
-  // Requests of old offer nothing; what they allow is the call itself.
-  const keepable = offers === undefined || offers.length > 0;
+  // Requests of older versions have no offers; their rules cover the exact call.
+  const canMakeRule = offers === undefined || offers.length > 0;
   const answers = [
     { decision: 'once', key: 'y', label: 'Allow once', look: 'thread' },
-    ...(keepable ? [{ decision: 'session', key: 's', label: 'For this session', look: 'plain' } as const] : []),
-    ...(keepable && root !== null ? [{ decision: 'project', key: 'p', label: 'Always in this project', look: 'plain' } as const] : []),
+    ...(canMakeRule ? [{ decision: 'session', key: 's', label: 'For this session', look: 'plain' } as const] : []),
+    ...(canMakeRule && root !== null ? [{ decision: 'project', key: 'p', label: 'Always in this project', look: 'plain' } as const] : []),
     ...(denying ? [] : [{ decision: 'deny', key: 'n', label: 'Deny', look: 'danger' } as const]),
   ] as const;
 
@@ -62,7 +62,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       asksReason.current = true;
       setDenying(true);
     }
-    // What is stored as a rule takes a second key.
+    // From the keyboard, storing a rule needs a second key.
     else if (decision !== 'once' && isKeyClick(event) && selected !== decision) setSelected(decision);
     else void decide(decision);
   };
@@ -71,14 +71,14 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
     letter.current = '';
     setSelected(null);
   };
-  // A letter selects, and Enter answers. All other text that is typed here goes to the composer.
+  // A letter selects an answer and Enter confirms it. Any other typed text goes to the composer.
   const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
     if ((event.target as HTMLElement).matches('input, select') || leaveByEscape(event)) return;
     if (event.key.length !== 1 || event.ctrlKey || event.metaKey || event.altKey || event.nativeEvent.isComposing) return;
     if (letter.current) {
-      const begun = letter.current;
+      const typed = letter.current;
       deselect();
-      return writeInComposer(composerField(paneOf(ref.current)), begun);
+      return writeInComposer(composerField(paneOf(ref.current)), typed);
     }
     const meant = answers.find(({ key }) => key === event.key.toLowerCase());
     const button = meant && buttons.current?.querySelector<HTMLElement>(`[data-decision="${meant.decision}"]`);
@@ -90,10 +90,10 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   };
   useLayoutEffect(() => {
     const pane = paneOf(ref.current);
-    // Answered elsewhere while a text was begun here.
+    // The request was answered elsewhere while text was being typed here.
     return () => {
-      const begun = letter.current;
-      if (begun) queueMicrotask(() => writeInComposer(composerField(pane), begun));
+      const typed = letter.current;
+      if (typed) queueMicrotask(() => writeInComposer(composerField(pane), typed));
     };
   }, []);
   const keys = focused && ready.keys;
@@ -105,7 +105,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       data-keys={keys || undefined}
       role="group"
       tabIndex={-1}
-      aria-label={requestName(name)}
+      aria-label={requestTitle(name)}
       onKeyDown={onKeyDown}
       onFocus={() => setFocused(true)}
       onBlur={(event) => {
@@ -117,7 +117,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       <ToolInput id={`ask ${part.toolCallId}`} part={part} />
       <div className="grid gap-1 text-sm">
         <Targets approval={approval} root={root} command={(part.input as { command?: unknown } | undefined)?.command} />
-        <p className="break-words text-quiet">{whoAsked(approval)}</p>
+        <p className="break-words text-quiet">{approvalReason(approval)}</p>
       </div>
       {offers && <OfferChoice offers={offers} picked={picked} onPick={setPicked} />}
       <div ref={buttons} {...guard} className="flex flex-wrap gap-2">
@@ -176,11 +176,11 @@ function focusOnce(field: HTMLInputElement | null, wanted: { current: boolean })
 }
 
 function Targets({ approval, root, command }: { approval: Asked; root: string | null; command: unknown }) {
-  // A command that stands above, word for word, is not said twice.
-  const targets = (approval.descriptor?.targets ?? []).map((target) => targetWords(target, root)).filter((target) => target.value !== '' && target.value !== command);
+  // The command is shown above already.
+  const targets = (approval.descriptor?.targets ?? []).map((target) => targetLabels(target, root)).filter((target) => target.value !== '' && target.value !== command);
   if (targets.length === 0) return null;
   return (
-    <ul aria-label="What it would touch" className="grid gap-1">
+    <ul aria-label="Affected" className="grid gap-1">
       {targets.map((target, index) => (
         <li key={index} className="flex min-w-0 flex-wrap items-baseline gap-x-2">
           <span className="text-xs text-quiet">{target.what}</span>

@@ -1,4 +1,4 @@
-/** What a model said and did, step by step. */
+/** A message of the model, step by step. */
 
 import { memo } from 'react';
 import { type Message, modelName, textOf } from '../api/types';
@@ -12,30 +12,30 @@ import { Icon } from '../ui/icon';
 import { Menu } from '../ui/menu';
 import { Action, Actions, Moment } from './actions';
 import { CopyButton } from './copy_button';
-import { type ShownPart, shownOf } from './looks';
-import { LooksLine } from './looks_line';
+import { type VisiblePart, visibleItems } from './collapsed_reads';
+import { CollapsedReadsLine } from './collapsed_reads_line';
 import { MessageFrame } from './message_frame';
 import { MessagePart } from './message_part';
-import { saysNothing, stepsOf } from './steps';
+import { isEmptyMessage, stepsOf } from './steps';
 import { asTool } from './tool_part';
 import { TurnEnd } from './turn_end';
 import { Usage } from './usage';
 
 interface Props {
   message: Message;
-  /** It is being written right now. */
+  /** It is being streamed. */
   live?: boolean;
-  /** It is the newest one. */
+  /** It is the newest message. */
   last?: boolean;
   past?: boolean;
 }
 
 export const AssistantMessage = memo(function AssistantMessage({ message, live = false, last = false, past = false }: Props) {
-  const shown = shownOf(stepsOf(message.parts));
+  const shown = visibleItems(stepsOf(message.parts));
   const pruned = message.metadata?.pruned;
   const unsent = message.metadata?.unsent_from;
   const over = ['aborted', 'failed'].includes(message.metadata?.turn?.status ?? '');
-  const part = ({ at, part: shownPart }: ShownPart) => (
+  const part = ({ at, part: shownPart }: VisiblePart) => (
     <MessagePart
       key={at}
       id={`part ${message.id} ${at}`}
@@ -46,27 +46,27 @@ export const AssistantMessage = memo(function AssistantMessage({ message, live =
       past={past}
     />
   );
-  // An attempt that failed before its first word, and that the turn went on from.
-  if (unsent !== undefined && saysNothing(message)) return null;
+  // A failed attempt without output, after which the turn continued.
+  if (unsent !== undefined && isEmptyMessage(message)) return null;
   return (
     <MessageFrame message={message} label="Assistant" past={past} className="py-1">
       {shown.map((one) => {
         if (one.kind === 'step') return <StepMark key={`step ${one.number}`} number={one.number} />;
         if (one.kind === 'part') return part(one);
         return (
-          <LooksLine key={`looks ${one.parts[0]!.at}`} id={`looks ${message.id} ${one.parts[0]!.at}`} parts={one.parts}>
+          <CollapsedReadsLine key={`reads ${one.parts[0]!.at}`} id={`reads ${message.id} ${one.parts[0]!.at}`} parts={one.parts}>
             {part}
-          </LooksLine>
+          </CollapsedReadsLine>
         );
       })}
-      {unsent !== undefined && <p className="my-2 text-xs text-quiet">This broke off. The turn went on without it: the model is not sent its last step.</p>}
+      {unsent !== undefined && <p className="my-2 text-xs text-quiet">Stopped here; the model won’t see this part</p>}
       {!live && (past || !last) && <TurnEnd message={message} />}
       {!past && <AssistantActions message={message} live={live} last={last} />}
     </MessageFrame>
   );
 });
 
-/** Quieter than what parts two turns. */
+/** A step separator, less prominent than the one between turns. */
 function StepMark({ number }: { number: number }) {
   return (
     <div role="separator" aria-label={`Step ${number}`} className="mt-3 mb-1 flex items-center gap-2 text-xs text-quiet">
@@ -80,31 +80,31 @@ function AssistantActions({ message, live, last }: { message: Message; live: boo
   const conversation = useThis();
   const busy = useStore(conversation.store, (state) => isLive(state.status));
   const turn = message.metadata?.turn_id;
-  // The room is kept while it is written, so that nothing moves when it is done.
+  // Reserve the space while streaming, so that nothing moves at the end.
   if (live) return <div className="h-7" />;
   const text = textOf(message);
   const branch = async () => goTo({ session: (await conversation.branch(message.id)).id });
-  // One that cannot be pressed now stays where it is: the others would move under a press.
+  // Unavailable buttons are disabled, not removed: the others must not move under the pointer.
   return (
     <Actions label="This answer" always={last} className="-ml-1.5">
-      <CopyButton text={() => text} label="Copy the answer" disabled={text === ''} />
-      <Action label="Answer again" icon="retry" disabled={busy} onClick={() => void conversation.regenerate(message.id).catch(() => undefined)} />
+      <CopyButton text={() => text} label="Copy answer" disabled={text === ''} />
+      <Action label="Regenerate" icon="retry" disabled={busy} onClick={() => void conversation.regenerate(message.id).catch(() => undefined)} />
       <OtherModel message={message} disabled={busy} />
       <Action label="Branch from here" icon="branch" onClick={() => void branch().catch(() => undefined)} />
-      {turn && <Action label="Inspect the turn" icon="panel" onClick={() => inspectTurn(turn)} />}
+      {turn && <Action label="Inspect turn" icon="panel" onClick={() => inspectTurn(turn)} />}
       <Usage message={message} />
       <Moment at={message.metadata?.created_at} />
     </Actions>
   );
 }
 
-/** How many models a menu lists; /model knows them all. */
-const MODELS = 12;
+/** Models listed in the menu; /model lists all. */
+const MAX_MODELS = 12;
 
 function OtherModel({ message, disabled }: { message: Message; disabled: boolean }) {
   const conversation = useThis();
   const models = useStore(useHost().store, (state) => state.models);
-  const others = models.filter((model) => model.usable && model.id !== modelName(message.metadata?.model)).slice(0, MODELS);
+  const others = models.filter((model) => model.usable && model.id !== modelName(message.metadata?.model)).slice(0, MAX_MODELS);
   return (
     <Menu
       label="Ask another model"

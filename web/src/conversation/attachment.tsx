@@ -1,4 +1,4 @@
-/** A file of a message: a picture, or a chip that saves it. */
+/** A file of a message: an image, or a chip that downloads it. */
 
 import type { FileUIPart } from 'ai';
 import { useState } from 'react';
@@ -12,7 +12,7 @@ export function Attachment({ part }: { part: FileUIPart }) {
   return isPicture(part) ? <Picture part={part} /> : <FileChip part={part} />;
 }
 
-/** That of a file that a tool gave stands in clew's own note: a stream has no place for names. */
+/** Return the file name. Files from tools have it in clew's metadata: the stream format has no field for it. */
 function nameOf(part: FileUIPart): string | undefined {
   const noted = part.providerMetadata?.clew?.name;
   return part.filename ?? (typeof noted === 'string' ? noted : undefined);
@@ -21,10 +21,10 @@ function nameOf(part: FileUIPart): string | undefined {
 function Picture({ part }: { part: FileUIPart }) {
   const src = usePicture(part);
   if (src === false) return <FileChip part={part} />;
-  // The height is there before the picture is, so that nothing jumps.
+  // Reserve the height before the image loads.
   return (
     <span className="inline-flex h-40 min-w-20 items-center justify-center overflow-hidden rounded-lg border border-line bg-panel">
-      {src && <LargePicture src={src} alt={nameOf(part) ?? 'Attached picture'} className="h-40 max-w-full object-contain" />}
+      {src && <LargePicture src={src} alt={nameOf(part) ?? 'Attached image'} className="h-40 max-w-full object-contain" />}
     </span>
   );
 }
@@ -50,7 +50,7 @@ function FileChip({ part }: { part: FileUIPart }) {
     <button
       type="button"
       onClick={() => void save()}
-      title={failed ? 'This file cannot be read' : `Save ${name}`}
+      title={failed ? 'Could not read this file' : `Save ${name}`}
       className="inline-flex max-w-full items-center gap-1.5 rounded-lg border border-line bg-raised px-2 py-1 text-sm hover:bg-panel"
     >
       <Icon name={failed ? 'warning' : 'file'} className="size-3.5 text-quiet" />

@@ -1,4 +1,4 @@
-/** A file of a message: fetched with the token, shown from this browser's memory. */
+/** Fetches files of messages with the token and shows them from object URLs. */
 
 import type { FileUIPart } from 'ai';
 import { useEffect, useState } from 'react';
@@ -6,14 +6,14 @@ import type { Client } from '../api/client';
 import { useHost } from '../state/host';
 import { giveUp } from '../ui/object_url';
 
-/** Only pictures that are pixels: the others may hold more than a picture. */
+/** Raster images only: SVG may contain scripts. */
 const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/avif']);
 
 export function isPicture(part: Pick<FileUIPart, 'mediaType'>): boolean {
   return PICTURES.has(part.mediaType);
 }
 
-/** The bytes of the server's own blobs and of what the message itself holds; nothing else is fetched. */
+/** Return the bytes of a server blob or a data URL; nothing else is fetched. */
 export async function bytesOf(client: Client, part: Pick<FileUIPart, 'url' | 'mediaType'>): Promise<Blob> {
   const blob = /^(?:https?:\/\/[^/]+)?\/api\/blobs\/([\w-]+)$/.exec(part.url)?.[1];
   if (blob) {
@@ -22,10 +22,10 @@ export async function bytesOf(client: Client, part: Pick<FileUIPart, 'url' | 'me
   }
   const data = /^data:[^,]*;base64,(.*)$/s.exec(part.url)?.[1];
   if (data !== undefined) return new Blob([Uint8Array.from(atob(data), (char) => char.charCodeAt(0))], { type: part.mediaType });
-  throw new Error('this file is somewhere else');
+  throw new Error('this file is not stored here');
 }
 
-/** An address of this page for the picture; null while it is on its way, false when it cannot be had. */
+/** Return an object URL of the image; null while it loads, false if it could not be loaded. */
 export function usePicture(part: FileUIPart): string | null | false {
   const { client } = useHost();
   const { url, mediaType } = part;
@@ -40,7 +40,7 @@ export function usePicture(part: FileUIPart): string | null | false {
       gone = true;
     };
   }, [client, url, mediaType]);
-  // What was just sent is stored under another name: it is shown from the old address until the new one is there.
+  // After sending, the file gets another URL; the old object URL is shown until the new one has loaded.
   useEffect(() => () => (src ? giveUp(src) : undefined), [src]);
   return src;
 }

@@ -1,7 +1,7 @@
-/** A block of code: its language, buttons to wrap and copy it, and lines that scroll inside it. */
+/** A code block: its language, buttons to wrap and copy it, and scrolling lines. */
 
 import { Children, isValidElement, type ReactNode, useMemo } from 'react';
-import { Coloured } from '../code/coloured';
+import { HighlightedCode } from '../code/highlighted_code';
 import { Diagram } from '../code/diagram';
 import { readDiff } from '../code/unified_diff';
 import { useWrapping } from '../code/wrapping';
@@ -39,10 +39,10 @@ function Listing({ code, language }: { code: string; language: string }) {
             <Icon name="wrap" className="size-3.5" />
           </button>
         )}
-        <CopyButton text={() => code} label="Copy the code" className="hover:bg-raised" />
+        <CopyButton text={() => code} label="Copy code" className="hover:bg-raised" />
       </div>
       {diff ? (
-        <DiffLines lines={diff.lines} label="Difference" framed />
+        <DiffLines lines={diff.lines} label="Diff" framed />
       ) : (
         <pre
           tabIndex={0}
@@ -51,7 +51,7 @@ function Listing({ code, language }: { code: string; language: string }) {
           className={`overflow-x-auto px-3 py-2 font-mono text-[13px] leading-normal ${wraps ? 'whitespace-pre-wrap [overflow-wrap:anywhere]' : ''}`}
         >
           <code>
-            <Coloured language={language} code={code} />
+            <HighlightedCode language={language} code={code} />
           </code>
         </pre>
       )}

@@ -1,10 +1,10 @@
-/** Copies a text, and says for a moment that it did. */
+/** Copies a text and shows the result briefly. */
 
 import { useEffect, useState } from 'react';
 import { Icon } from '../ui/icon';
 
 interface Props {
-  /** Read when it is pressed: the text may still be growing. */
+  /** Read when pressed: the text may still be streaming. */
   text: () => string;
   label: string;
   disabled?: boolean;
@@ -12,21 +12,21 @@ interface Props {
 }
 
 export function CopyButton({ text, label, disabled, className = '' }: Props) {
-  const [said, setSaid] = useState<'copied' | 'failed' | null>(null);
+  const [result, setResult] = useState<'copied' | 'failed' | null>(null);
   useEffect(() => {
-    if (said === null) return;
-    const timer = setTimeout(() => setSaid(null), 1600);
+    if (result === null) return;
+    const timer = setTimeout(() => setResult(null), 1600);
     return () => clearTimeout(timer);
-  }, [said]);
+  }, [result]);
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text());
-      setSaid('copied');
+      setResult('copied');
     } catch {
-      setSaid('failed');
+      setResult('failed');
     }
   };
-  const title = said === 'copied' ? 'Copied' : said === 'failed' ? 'The browser does not let this page copy' : label;
+  const title = result === 'copied' ? 'Copied' : result === 'failed' ? 'The browser blocked copying' : label;
   return (
     <button
       type="button"
@@ -36,7 +36,7 @@ export function CopyButton({ text, label, disabled, className = '' }: Props) {
       onClick={() => void copy()}
       className={`inline-flex size-7 shrink-0 items-center justify-center rounded-md text-quiet hover:bg-panel hover:text-ink disabled:opacity-50 ${className}`}
     >
-      <Icon name={said === 'copied' ? 'check' : said === 'failed' ? 'warning' : 'copy'} className="size-3.5" />
+      <Icon name={result === 'copied' ? 'check' : result === 'failed' ? 'warning' : 'copy'} className="size-3.5" />
     </button>
   );
 }

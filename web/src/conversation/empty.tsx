@@ -1,4 +1,4 @@
-/** A session in which nothing was said yet. */
+/** The empty state of a session. */
 
 import { modelName } from '../api/types';
 import { splitName } from '../composer/model_choice';
@@ -10,27 +10,27 @@ interface Thing {
   gives: string;
 }
 
-/** What each demo model can be asked; the guide is asked when it is not one of these. */
+/** Example prompts per demo model; `tour` is the default. */
 const DEMO: Record<string, readonly Thing[]> = {
   tour: [
     { text: 'What is clew?', gives: 'a short tour, streamed as Markdown' },
-    { text: 'List the files in this folder', gives: 'a tool call that needs no asking' },
+    { text: 'List the files in this folder', gives: 'a tool call that needs no approval' },
     { text: 'Run `echo hello from the labyrinth`', gives: 'a command that needs your approval' },
   ],
   tools: [
-    { text: '!ls', gives: 'a tool call that needs no asking' },
+    { text: '!ls', gives: 'a tool call that needs no approval' },
     { text: '!bash echo hello from the labyrinth', gives: 'a command that needs your approval' },
-    { text: '!task What is a labyrinth?', gives: 'a subagent with a session of its own' },
+    { text: '!task What is a labyrinth?', gives: 'a subagent with its own session' },
   ],
   long: [
-    { text: '300', gives: 'so many words' },
+    { text: '300', gives: 'an answer of 300 words' },
     { text: '3000', gives: 'long enough to close the page and come back' },
     { text: '100000', gives: 'long enough to stop it' },
   ],
   fail: [
-    { text: '401', gives: 'a key that is not valid' },
+    { text: '401', gives: 'an invalid key' },
     { text: '429 2', gives: 'two failures, then an answer' },
-    { text: '500', gives: 'a provider that breaks' },
+    { text: '500', gives: 'a provider error' },
   ],
 };
 const OTHERS: readonly Thing[] = [
@@ -39,7 +39,7 @@ const OTHERS: readonly Thing[] = [
   { text: 'Write a plan for ', gives: 'yours to finish' },
 ];
 
-/** `first`: there is not even a session, and whoever shows this has said so. */
+/** `first`: shown on the start page, which has a heading of its own. */
 export function Empty({ first = false }: { first?: boolean }) {
   const conversation = useThis();
   const name = useStore(conversation.store, (state) => state.picked ?? modelName(state.session?.model));
@@ -47,14 +47,14 @@ export function Empty({ first = false }: { first?: boolean }) {
   const things = provider !== 'demo' ? OTHERS : Object.hasOwn(DEMO, id) ? DEMO[id]! : DEMO.tour!;
   return (
     <div className={`mx-auto grid w-full max-w-xl gap-4 px-4 ${first ? 'py-6' : 'py-10'}`}>
-      {!first && <h2 className="text-xl font-semibold">Nothing said yet</h2>}
-      <p className="text-quiet">Write below, or begin with one of these. {name && `${name} answers.`}</p>
+      {!first && <h2 className="text-xl font-semibold">No messages yet</h2>}
+      <p className="text-quiet">Write a message, or start with one of these. {name && `Model: ${name}`}</p>
       <ul className="grid gap-2">
         {things.map((thing) => (
           <li key={thing.text}>
             <button
               type="button"
-              onClick={() => conversation.offer(thing.text)}
+              onClick={() => conversation.fillComposer(thing.text)}
               className="grid w-full gap-0.5 rounded-lg border border-line bg-raised px-3.5 py-2.5 text-left hover:bg-panel"
             >
               <span>{thing.text}</span>

@@ -1,10 +1,10 @@
-/** A row of the list cannot be seen before it has been measured, and takes no focus until then: so it is tried again. */
+/** Focuses an element that cannot take the focus yet: rows of the list are invisible until they are measured. */
 
-const FRAMES = 120;
+const MAX_FRAMES = 120;
 
-/** Calls `then` when the element has the focus. What is given back stops the trying. */
+/** Retry each frame until the element has the focus, then call `then`. Returns a function that cancels. */
 export function focusSoon(find: () => HTMLElement | null, may: () => boolean = () => true, then: () => void = () => undefined): () => void {
-  let left = FRAMES;
+  let left = MAX_FRAMES;
   let frame = requestAnimationFrame(function attempt() {
     const element = find();
     if (!may()) return;

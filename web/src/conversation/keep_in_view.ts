@@ -1,24 +1,24 @@
-/** What is around a message may still be drawn and measured when it is landed on: it is brought back until nothing moves it. */
+/** Keeps a message in view while the rows around it are still being measured. */
 
-/** So many frames without a move, and it is where it will stay. */
-const STILL = 30;
+/** Frames without movement after which the layout is stable. */
+const STABLE_FRAMES = 30;
 const INTENTS = ['wheel', 'touchmove', 'keydown', 'pointerdown'] as const;
 
-/** Ends by itself, or with the first thing the reader does. */
+/** Scroll to the element until the layout is stable or the reader acts. */
 export function keepInView(element: HTMLElement): void {
   const reader = new AbortController();
   for (const kind of INTENTS) window.addEventListener(kind, () => reader.abort(), { passive: true, signal: reader.signal });
   let before: number | undefined;
   let still = 0;
-  const look = () => {
+  const update = () => {
     if (reader.signal.aborted) return;
-    // At each look, also when it did not move: what it could not be scrolled to before may have become high enough.
+    // Scroll every frame, even without movement: the content may have become high enough only now.
     element.scrollIntoView({ block: 'center' });
     const { top } = element.getBoundingClientRect();
     still = top === before ? still + 1 : 0;
     before = top;
-    if (still < STILL && element.isConnected) requestAnimationFrame(look);
+    if (still < STABLE_FRAMES && element.isConnected) requestAnimationFrame(update);
     else reader.abort();
   };
-  look();
+  update();
 }

@@ -4,7 +4,7 @@ import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 
-/** Widths of its lines, in percent: a question, and an answer below it. */
+/** Line widths of the skeleton, in percent: a question and its answer. */
 const LINES = [38, 0, 92, 84, 88, 60];
 
 export function Loading() {
@@ -19,7 +19,7 @@ export function Loading() {
       <div role="alert" className="mx-auto grid w-full max-w-3xl justify-items-start gap-2 px-4 py-4">
         <p className="font-medium">Could not load this session</p>
         <p className="text-sm break-words text-quiet">
-          {failed.words} {failed.then}
+          {failed.summary} {failed.hint}
         </p>
         <Button icon="retry" onClick={retry}>
           Retry

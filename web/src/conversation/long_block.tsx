@@ -1,28 +1,28 @@
 /**
- * A paragraph that does not end. While it grows, all of it would be read again for each word: it is read piece by piece,
- * and a piece that is complete stays as it is.
+ * A very long paragraph. Parsing all of it again for each streamed word would be slow: it is split into pieces, and complete
+ * pieces are not parsed again.
  */
 
 import { Fragment, type ReactNode, useMemo } from 'react';
 import { Block, type BlockProps, type Components } from 'streamdown';
 
-/** So many characters are read at once, or a few more. */
-const PIECE = 2000;
+/** Minimum characters of a piece. */
+const PIECE_CHARS = 2000;
 
-/** What is marked between two spaces and closed; what is left of a text without it opens nothing. */
+/** Closed inline markup; a text without it has no open markup if `OPENS` does not match. */
 const CLOSED = /`[^`]+`|\*\*[^\s*`[\]_](?:[^*`[\]_]*[^\s*`[\]_])?\*\*|\[[^[\]`*_]*\]\([^()\s]*\)|(?<=[\p{L}\p{N}])_+(?=[\p{L}\p{N}])/gu;
 const OPENS = /[`*_~[\]<>$|]/;
 
-/** Only what begins with a letter and has no second line is a paragraph for sure, whichever piece of it is read. */
+/** Whether a text is surely a paragraph: it begins with a letter and has one line. */
 function isParagraph(text: string): boolean {
-  return text.length > PIECE && /^\p{L}/u.test(text) && !text.trimEnd().includes('\n');
+  return text.length > PIECE_CHARS && /^\p{L}/u.test(text) && !text.trimEnd().includes('\n');
 }
 
-/** Cut between two words, where nothing that was opened before is still open. */
+/** Split between words, outside of inline markup. */
 export function piecesOf(text: string): string[] {
   const pieces: string[] = [];
   let start = 0;
-  for (let end = text.indexOf(' ', PIECE); end >= 0; end = text.indexOf(' ', end + PIECE)) {
+  for (let end = text.indexOf(' ', PIECE_CHARS); end >= 0; end = text.indexOf(' ', end + PIECE_CHARS)) {
     const piece = text.slice(start, end);
     if (!/^\p{L}/u.test(text.slice(end + 1, end + 3)) || OPENS.test(piece.replace(CLOSED, ''))) continue;
     pieces.push(piece);

@@ -1,6 +1,6 @@
 /**
- * Markdown that a model wrote, while it writes and after. It is untrusted: HTML in it is shown as the text it is,
- * nothing is loaded for it, and only links that open a page or a letter can be followed.
+ * Markdown written by a model, streaming or complete. It is untrusted: HTML is shown as text, no resources are loaded, and
+ * only web and mail links can be followed.
  */
 
 import { type CSSProperties, memo, type ReactNode } from 'react';
@@ -22,7 +22,7 @@ function Link({ href, children }: { href?: string; children?: ReactNode }) {
   );
 }
 
-/** An image is never loaded; whoever wants to see it opens it. */
+/** Images are never loaded; they become links. */
 function ImageLink({ src, alt }: { src?: unknown; alt?: string }) {
   const name = alt?.trim() || 'image';
   return safeUrl(src) === null ? <span className="text-quiet">[{name}]</span> : <Link href={src as string}>{`[${name}]`}</Link>;
@@ -53,10 +53,10 @@ function Tick({ checked }: { checked?: boolean }) {
   );
 }
 
-/** How the cells of a column stand, as its heading says. */
+/** Classes of column alignments. */
 const ALIGNED: Record<string, string> = { left: 'clew-left', center: 'clew-center', right: 'clew-right' };
 
-/** Text that runs the way its own first letters do. */
+/** Create a component whose text direction follows its content. */
 function flowing(Tag: 'p' | 'ul' | 'ol' | 'blockquote' | 'td' | 'th' | 'h1' | 'h2' | 'h3' | 'h4' | 'h5' | 'h6') {
   return function Flowing({ children, start, style }: { children?: ReactNode; start?: number; style?: CSSProperties }) {
     return Tag === 'ol' ? (
@@ -83,10 +83,10 @@ const COMPONENTS = {
   ...Object.fromEntries(FLOWING.map((tag) => [tag, flowing(tag)])),
   ...Object.fromEntries(PLAIN.map((tag) => [tag, tag])),
 } as unknown as Components;
-// Without a plugin that reads HTML there is none; and nothing has to be cleaned.
+// Without a plugin that parses HTML there is none to sanitize.
 const NO_PLUGINS: [] = [];
-// One tilde is a tilde. While a text grows it is always taken so, and what is reloaded must read the same.
-// A single dollar is money; a formula stands between two.
+// A single tilde is plain text, as it is while streaming; a reloaded message must look the same.
+// A single dollar is money; formulas use two.
 const REMARK_PLUGINS = [
   ...Object.values({ ...defaultRemarkPlugins, gfm: [[defaultRemarkPlugins.gfm].flat()[0], { singleTilde: false }] }),
   [remarkMath, { singleDollarTextMath: false }],
@@ -98,7 +98,7 @@ export const Markdown = memo(function Markdown({ text, streaming = false }: { te
     <Streamdown
       mode="streaming"
       parseIncompleteMarkdown={streaming}
-      // Drawn again when it is complete: it looks at this name, and not at whether what is open is closed for now.
+      // Changing the class name forces a render when the text is complete; Streamdown does not compare `parseIncompleteMarkdown`.
       className={streaming ? 'clew-prose space-y-0 clew-writing' : 'clew-prose space-y-0'}
       components={COMPONENTS}
       BlockComponent={LongBlock}

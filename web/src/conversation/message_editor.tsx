@@ -1,21 +1,21 @@
-/** A user message, being said differently: Enter sends, Esc leaves it as it was. */
+/** Edits a user message: Enter sends, Esc cancels. */
 
 import { useState } from 'react';
 import { keyOf, type Message, textOf } from '../api/types';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
-import { useDraft, useMemory } from './memory';
+import { useDraft, useThreadState } from './thread_state';
 
 export function MessageEditor({ message, files }: { message: Message; files: number }) {
   const conversation = useThis();
-  const memory = useMemory();
+  const thread = useThreadState();
   const key = `edit ${keyOf(message)}`;
   const [text, setText] = useDraft(key, textOf(message));
   const [sending, setSending] = useState(false);
 
   const close = () => {
-    memory.drafts.delete(key);
-    memory.store.set({ editing: null });
+    thread.drafts.delete(key);
+    thread.store.set({ editing: null });
   };
   const send = async () => {
     if (!text.trim() || sending) return;
@@ -24,7 +24,7 @@ export function MessageEditor({ message, files }: { message: Message; files: num
       await conversation.edit(message.id, text);
       close();
     } catch {
-      // It stays open with what was typed; the notice says why.
+      // Stay open with the text; the notice shows the error.
       setSending(false);
     }
   };
@@ -60,7 +60,7 @@ export function MessageEditor({ message, files }: { message: Message; files: num
       />
       <div className="flex flex-wrap items-center justify-end gap-2">
         <span className="min-w-0 flex-1 text-xs text-quiet">
-          {files > 0 ? 'Its files go along. ' : ''}What came after stays, hidden by a rewind.
+          {files > 0 ? 'Its files are included. ' : ''}Later messages are undone and can be restored.
         </span>
         <Button look="quiet" onClick={close}>
           Cancel

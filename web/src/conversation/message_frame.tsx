@@ -1,11 +1,11 @@
-/** A message's place on the page: named for screen readers, and where a landing ends. */
+/** The frame of a message: its label for screen readers, and the target of scroll requests. */
 
 import { type ReactNode, useEffect, useRef, useState } from 'react';
 import type { Message } from '../api/types';
 import { useStore } from '../state/store';
 import { focusSoon } from './focus_soon';
 import { keepInView } from './keep_in_view';
-import { useMemory } from './memory';
+import { useThreadState } from './thread_state';
 
 interface Props {
   message: Message;
@@ -16,28 +16,28 @@ interface Props {
 }
 
 export function MessageFrame({ message, label, past, className = '', children }: Props) {
-  const memory = useMemory();
+  const thread = useThreadState();
   const ref = useRef<HTMLElement>(null);
   const [flash, setFlash] = useState(0);
   const typed = message.metadata?.client_message_id;
-  const asked = useStore(memory.store, ({ landing }) =>
-    landing && (landing.messageId === message.id || landing.messageId === typed) ? landing.asked : 0,
+  const asked = useStore(thread.store, ({ scrollTarget }) =>
+    scrollTarget && (scrollTarget.messageId === message.id || scrollTarget.messageId === typed) ? scrollTarget.asked : 0,
   );
   useEffect(() => {
-    const from = memory.store.get().landing?.from;
-    if (asked === 0 || memory.landed === asked || !from) return;
+    const from = thread.store.get().scrollTarget?.from;
+    if (asked === 0 || thread.scrolled === asked || !from) return;
     setFlash(asked);
-    const stays = () => {
-      // It is shown to who has gone on to something else, and the focus is left where they are.
-      if (!from.stayed()) memory.landed = asked;
+    const mayFocus = () => {
+      // The reader has moved on: show the message, but leave the focus alone.
+      if (!from.stayed()) thread.scrolled = asked;
       return from.stayed();
     };
-    return focusSoon(() => ref.current, stays, () => {
-      memory.landed = asked;
-      // What lies inside another item is not known to the list.
+    return focusSoon(() => ref.current, mayFocus, () => {
+      thread.scrolled = asked;
+      // The list knows only its items, not messages inside them.
       if (past && ref.current) keepInView(ref.current);
     });
-  }, [asked, memory, past]);
+  }, [asked, thread, past]);
   return (
     <article
       ref={ref}
@@ -53,12 +53,12 @@ export function MessageFrame({ message, label, past, className = '', children }:
   );
 }
 
-/** What is shown below may not be what was stored. A model is sent none of it until somebody says that it may stand. */
+/** A damaged message: it may differ from what was stored, and the model is not sent it until it is accepted. */
 function Damage({ message }: { message: Message }) {
   const reason = message.metadata?.damaged;
   return (
     <p role="note" className="my-1 rounded-md border border-warn px-3 py-1.5 text-sm text-warn" data-damaged>
-      Damaged: {typeof reason === 'string' ? reason : 'not all of it is readable'}. The model is not sent what it says. To let it stand as it is:{' '}
+      Damaged: {typeof reason === 'string' ? reason : 'parts of it are unreadable'}. The model does not see this message. To accept it as it is:{' '}
       <code className="break-all">clew check --accept {message.id}</code>
     </p>
   );

@@ -1,4 +1,4 @@
-/** One part of an answer, by its kind. A kind the page does not know is left out. */
+/** One part of an answer. Unknown kinds are not shown. */
 
 import type { FileUIPart } from 'ai';
 import type { Part } from '../api/types';

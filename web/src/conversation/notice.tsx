@@ -1,9 +1,9 @@
-/** The newest refusal, or what was found not to be needed, between the thread and the composer. */
+/** The newest error or notice, between the thread and the composer. */
 
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { IconButton } from '../ui/button';
-import { SaidDetails } from '../ui/said_details';
+import { ErrorDetails } from '../ui/error_details';
 
 export function Notice() {
   const conversation = useThis();
@@ -14,9 +14,9 @@ export function Notice() {
       <div role={notice.bad ? 'alert' : 'status'} className={`flex items-center gap-2 rounded-lg py-1 pr-1 pl-3 text-sm ${notice.bad ? 'bg-bad-soft text-bad' : 'bg-panel text-quiet'}`}>
         <span dir="auto" className="min-w-0 flex-1 break-words">
           {notice.text}
-          {notice.said && <SaidDetails text={notice.said} />}
+          {notice.details && <ErrorDetails text={notice.details} />}
         </span>
-        <IconButton label="Dismiss" icon="close" className={notice.bad ? '!text-bad' : ''} onClick={() => conversation.say(null)} />
+        <IconButton label="Dismiss" icon="close" className={notice.bad ? '!text-bad' : ''} onClick={() => conversation.notify(null)} />
       </div>
     </div>
   );

@@ -1,11 +1,11 @@
-/** How far "for this session" and "always" go: from the call itself to its family, each in words. */
+/** Selects what "for this session" and "always" cover, from the exact call to a family of calls. */
 
 import { useId } from 'react';
 import type { Offer } from './tool_part';
 
 interface Props {
   offers: Offer[];
-  /** The pattern of one of them. */
+  /** Pattern of the selected offer. */
   picked: string;
   onPick: (pattern: string) => void;
 }

@@ -1,8 +1,8 @@
-/** Messages of the past, drawn greyed: they can be read, and nothing can be done with them. */
+/** Undone or summarised messages, read-only and greyed out. */
 
 import { type ReactNode, useEffect, useState } from 'react';
 import type { Message } from '../api/types';
-import { inWords } from '../api/problem';
+import { errorText } from '../api/problem';
 import { isSummary } from '../state/timeline';
 import { Button } from '../ui/button';
 import { AssistantMessage } from './assistant_message';
@@ -15,12 +15,12 @@ export function PastMessages({ messages }: { messages: readonly Message[] }) {
         if (isSummary(message)) return null;
         return message.role === 'user' ? <UserMessage key={message.id} message={message} past /> : <AssistantMessage key={message.id} message={message} past />;
       })}
-      {messages.length === 0 && <p className="py-1 text-sm">There is nothing in it.</p>}
+      {messages.length === 0 && <p className="py-1 text-sm">No messages.</p>}
     </div>
   );
 }
 
-/** Reads something once, and says so while it does and when it cannot. `read` must stay the same function. */
+/** Loads something once and shows the progress and errors. `read` must be stable. */
 export function Reading<T>({ read, children }: { read: () => Promise<T>; children: (value: T) => ReactNode }) {
   const [state, setState] = useState<{ value: T } | { error: unknown } | null>(null);
   const [tries, setTries] = useState(0);
@@ -35,12 +35,12 @@ export function Reading<T>({ read, children }: { read: () => Promise<T>; childre
       gone = true;
     };
   }, [read, tries]);
-  if (state === null) return <p className="py-1 text-sm text-quiet">Reading…</p>;
+  if (state === null) return <p className="py-1 text-sm text-quiet">Loading…</p>;
   if ('error' in state) {
     return (
       <p role="alert" className="flex flex-wrap items-center gap-2 py-1 text-sm text-bad">
-        These messages cannot be shown: {inWords(state.error)}.
-        <Button onClick={() => setTries(tries + 1)}>Try again</Button>
+        Could not load these messages: {errorText(state.error)}.
+        <Button onClick={() => setTries(tries + 1)}>Retry</Button>
       </p>
     );
   }

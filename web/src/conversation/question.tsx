@@ -1,9 +1,9 @@
-/** A question only a person can answer: its options, and room for an answer of one's own. */
+/** A question of the model to the user, with options and a free-text answer. */
 
 import { useId, useRef, useState } from 'react';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
-import { useDraft } from './memory';
+import { useDraft } from './thread_state';
 import { leaveByEscape, returnFocus, useRequestGuard } from './request_guard';
 import type { ToolPart } from './tool_part';
 
@@ -25,7 +25,7 @@ export function Question({ part }: { part: ToolPart }) {
       await conversation.answer(part.toolCallId, text);
       done();
     } catch {
-      // The notice above the composer says why.
+      // The notice above the composer shows the error.
     } finally {
       setSending(false);
     }
@@ -55,7 +55,7 @@ export function Question({ part }: { part: ToolPart }) {
         <input
           dir="auto"
           aria-label="Your own answer"
-          placeholder={options.length > 0 ? 'Or answer in your own words' : 'Your answer'}
+          placeholder={options.length > 0 ? 'Or type an answer' : 'Your answer'}
           value={own}
           onChange={(event) => setOwn(event.target.value)}
           className="min-w-40 flex-1 rounded-md border border-line bg-paper px-2.5 py-1 text-sm placeholder:text-quiet"

@@ -1,4 +1,4 @@
-/** Answers to a request count only when a person aimed at them: its buttons have not moved for a while, and for keys have been visible. */
+/** Accepts an answer to a request only if it was deliberate: its buttons have not moved for a while and, for keys, have been visible. */
 
 import { type KeyboardEvent, type MouseEvent, type RefObject, useCallback, useEffect, useRef, useState } from 'react';
 import { composerField, focusQuietly } from '../ui/composer_field';
@@ -7,9 +7,9 @@ import { composerField, focusQuietly } from '../ui/composer_field';
 const SETTLED_MS = 500;
 const SAMPLE_MS = 100;
 /** Pixels of the buttons that must be visible. */
-const ENOUGH = 24;
+const MIN_VISIBLE_PX = 24;
 
-/** How long something has been the same. */
+/** Tracks how long a value has been unchanged. */
 class Steady {
   private value: string | null = null;
   private since = 0;
@@ -22,18 +22,18 @@ class Steady {
   }
 }
 
-/** Guard the buttons in `ref`. `asked` changes with what they answer, which starts the wait again. */
+/** Guard the buttons in `ref`. The wait restarts when `asked` changes. */
 export function useRequestGuard(ref: RefObject<HTMLElement | null>, asked: string) {
-  const [place] = useState(() => new Steady());
-  const [sight] = useState(() => new Steady());
+  const [position] = useState(() => new Steady());
+  const [visible] = useState(() => new Steady());
   const pressed = useRef(false);
   const [ready, setReady] = useState({ presses: false, keys: false });
   // Checked at the press as well: the buttons may have moved since the last sample.
-  const takesPresses = useCallback(() => place.isSteady(placeOf(ref.current, asked)), [place, ref, asked]);
+  const takesPresses = useCallback(() => position.isSteady(positionOf(ref.current, asked)), [position, ref, asked]);
   const takesKeys = useCallback(() => {
-    const seen = sight.isSteady(isInSight(ref.current) ? asked : null);
+    const seen = visible.isSteady(isVisible(ref.current) ? asked : null);
     return takesPresses() && seen;
-  }, [sight, ref, asked, takesPresses]);
+  }, [visible, ref, asked, takesPresses]);
   useEffect(() => {
     const sample = () => {
       const [presses, keys] = [takesPresses(), takesKeys()];
@@ -59,7 +59,7 @@ export function useRequestGuard(ref: RefObject<HTMLElement | null>, asked: strin
       event.stopPropagation();
       ref.current?.scrollIntoView({ block: 'nearest' });
     },
-    // A key that is held down was pressed for something else.
+    // A key that is held down was not meant for this button.
     onKeyDownCapture: (event: KeyboardEvent) => {
       if (event.repeat && (event.key === 'Enter' || event.key === ' ')) event.preventDefault();
     },
@@ -72,7 +72,7 @@ export function isKeyClick(event: MouseEvent): boolean {
   return event.detail === 0;
 }
 
-/** Escape leads back to the composer. True when the key was that. */
+/** Move the focus back to the composer on Escape. Returns whether the key was Escape. */
 export function leaveByEscape(event: KeyboardEvent<HTMLElement>): boolean {
   if (event.key !== 'Escape' || event.nativeEvent.isComposing) return false;
   event.preventDefault();
@@ -81,10 +81,10 @@ export function leaveByEscape(event: KeyboardEvent<HTMLElement>): boolean {
   return true;
 }
 
-/** After an answer the focus goes to the composer, never to another request; a person who has moved on stays there. */
+/** Return a function that moves the focus to the composer after an answer, unless the user has focused something else. */
 export function returnFocus(from: HTMLElement | null): () => void {
   const pane = paneOf(from);
-  // Where the focus moves by itself when the request is removed.
+  // The browser may move the focus to one of these when the request is removed.
   const around: Element[] = [];
   for (let at = from; at && at !== pane; at = at.parentElement) around.push(at);
   return () => {
@@ -97,8 +97,8 @@ export function paneOf(element: HTMLElement | null): HTMLElement | null {
   return element?.closest<HTMLElement>('main, section') ?? null;
 }
 
-/** Its position within the scrolled list, and the height of the list: scrolling is no move, and growth is one. */
-function placeOf(element: HTMLElement | null, asked: string): string | null {
+/** Return the position within the list and the list's height: scrolling does not change it, growth does. */
+function positionOf(element: HTMLElement | null, asked: string): string | null {
   if (!element || document.visibilityState === 'hidden') return null;
   const { top, left, width, height } = element.getBoundingClientRect();
   const list = element.closest('[role="region"]');
@@ -106,11 +106,11 @@ function placeOf(element: HTMLElement | null, asked: string): string | null {
   return JSON.stringify([asked, list?.scrollHeight, ...[within, left, width, height].map(Math.round)]);
 }
 
-function isInSight(element: HTMLElement | null): boolean {
+function isVisible(element: HTMLElement | null): boolean {
   if (!element || document.visibilityState === 'hidden') return false;
   const { top, bottom } = element.getBoundingClientRect();
-  // What the list has scrolled away lies behind the composer.
+  // Content scrolled below the list is behind the composer.
   const list = element.closest('[role="region"]')?.getBoundingClientRect() ?? { top: 0, bottom: window.innerHeight };
   const seen = Math.min(bottom, list.bottom) - Math.max(top, list.top);
-  return seen > 0 && seen >= Math.min(ENOUGH, bottom - top);
+  return seen > 0 && seen >= Math.min(MIN_VISIBLE_PX, bottom - top);
 }

@@ -1,4 +1,4 @@
-/** One item of the timeline. Drawn again only when what it shows has changed. */
+/** One item of the timeline, rendered again only when it changes. */
 
 import { memo } from 'react';
 import type { TimelineItem } from '../state/timeline';
@@ -6,7 +6,7 @@ import { AssistantMessage } from './assistant_message';
 import { RewoundBanner } from './rewound_banner';
 import { SummaryLine } from './summary_line';
 import { UserMessage } from './user_message';
-import { Boundary } from '../ui/boundary';
+import { ErrorBoundary } from '../ui/error_boundary';
 
 interface Props {
   item: TimelineItem;
@@ -16,16 +16,16 @@ interface Props {
 
 export const Row = memo(
   function Row({ item, live, last }: Props) {
-    // The list takes no presses while it scrolls, and a press right after a move would be lost: its rows do.
+    // The list disables pointer events while scrolling; without this a press right after scrolling would be lost.
     return (
       <div data-row={item.key} className="pointer-events-auto mx-auto w-full max-w-3xl px-4">
-        {item.kind === 'message' && item.parted && <hr aria-hidden="true" className="mt-3 mb-2 border-line" />}
-        <Boundary what="This message" of={item.kind === 'rewound' ? item.group : item.message}>
+        {item.kind === 'message' && item.divided && <hr aria-hidden="true" className="mt-3 mb-2 border-line" />}
+        <ErrorBoundary name="This message" resetKey={item.kind === 'rewound' ? item.group : item.message}>
           {item.kind === 'summary' && <SummaryLine id={item.key} message={item.message} />}
           {item.kind === 'rewound' && <RewoundBanner id={item.key} group={item.group} />}
           {item.kind === 'message' &&
             (item.message.role === 'user' ? <UserMessage message={item.message} /> : <AssistantMessage message={item.message} live={live} last={last} />)}
-        </Boundary>
+        </ErrorBoundary>
       </div>
     );
   },
@@ -35,6 +35,6 @@ export const Row = memo(
 function sameThing(before: TimelineItem, after: TimelineItem): boolean {
   if (before.key !== after.key || before.kind !== after.kind) return false;
   if (before.kind === 'rewound') return after.kind === 'rewound' && before.group === after.group;
-  if (before.kind === 'message' && after.kind === 'message' && before.parted !== after.parted) return false;
+  if (before.kind === 'message' && after.kind === 'message' && before.divided !== after.divided) return false;
   return after.kind !== 'rewound' && before.message === after.message;
 }

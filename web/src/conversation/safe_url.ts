@@ -1,13 +1,13 @@
-/** Which addresses of a model's text may be followed: those that open a page or a letter, and nothing that acts here. */
+/** The URL schemes that links in a model's text may use. */
 
-const FOLLOWED = new Set(['http:', 'https:', 'mailto:']);
+const ALLOWED = new Set(['http:', 'https:', 'mailto:']);
 
 export function safeUrl(url: unknown): string | null {
   if (typeof url !== 'string') return null;
   try {
-    // No base: an address without a scheme would lead into this very page.
+    // Without a base: a relative URL would lead into this page.
     const parsed = new URL(url);
-    return FOLLOWED.has(parsed.protocol) ? parsed.href : null;
+    return ALLOWED.has(parsed.protocol) ? parsed.href : null;
   } catch {
     return null;
   }

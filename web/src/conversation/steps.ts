@@ -1,11 +1,11 @@
-/** The steps of an answer: each begins where the model was asked again. */
+/** The steps of an answer, one per model call. */
 
 import type { Message, Part } from '../api/types';
 
 export interface Step {
   /** From 1. */
   number: number;
-  /** Where its first part stands among all of them: names a part for as long as the message grows. */
+  /** Index of its first part in the message; stable while the message grows. */
   first: number;
   parts: Part[];
 }
@@ -27,8 +27,8 @@ export function stepsOf(parts: Message['parts']): Step[] {
   return steps;
 }
 
-/** Whether anything of it can be seen yet. */
-export function saysNothing(message: Pick<Message, 'parts'>): boolean {
+/** Whether the message has no visible content yet. */
+export function isEmptyMessage(message: Pick<Message, 'parts'>): boolean {
   return message.parts.every((part) => {
     if (part.type === 'text' || part.type === 'reasoning') return part.text.trim() === '';
     return part.type === 'step-start' || part.type.startsWith('data-');

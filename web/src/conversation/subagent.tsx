@@ -1,12 +1,12 @@
-/** A subagent under the call that started it: how far it is while it works, what it took, and the way to all of it. */
+/** A subagent below the call that started it: its progress, usage, and a link to its session. */
 
 import { formatRoute } from '../state/route';
-import { cost, count, tokens } from '../ui/words';
+import { cost, count, tokens } from '../ui/format';
 import { subagentProgress, type ToolPart } from './tool_part';
 
 export function Subagent({ session, part }: { session: string; part: ToolPart }) {
   const { steps, tokens: used, cost: usd, doing, words } = subagentProgress(part);
-  const figures = [steps && count(steps, 'step'), used && `${tokens(used)} tokens`, usd && cost(usd)].filter(Boolean);
+  const metrics = [steps && count(steps, 'step'), used && `${tokens(used)} tokens`, usd && cost(usd)].filter(Boolean);
   return (
     <div role="group" aria-label="Subagent" className="grid min-w-0 gap-0.5 px-2.5 pb-2 pl-[1.85rem] text-sm">
       {doing && (
@@ -20,7 +20,7 @@ export function Subagent({ session, part }: { session: string; part: ToolPart })
         </p>
       )}
       <p className="flex flex-wrap items-baseline gap-x-3 text-xs text-quiet tabular-nums">
-        {figures.length > 0 && <span>{figures.join(' · ')}</span>}
+        {metrics.length > 0 && <span>{metrics.join(' · ')}</span>}
         <a href={formatRoute({ session })} className="rounded text-sm text-thread underline underline-offset-2">
           Open the subagent’s session
         </a>

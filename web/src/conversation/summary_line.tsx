@@ -1,20 +1,20 @@
-/** Earlier turns, summarised for the model: a line that opens to the summary and to every word it stands for. */
+/** Summarised turns: a line that expands to the summary and the original messages. */
 
 import { useCallback, useEffect } from 'react';
 import type { Message } from '../api/types';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
-import { count, tokens } from '../ui/words';
-import { FoldButton } from './fold_button';
+import { count, tokens } from '../ui/format';
+import { DisclosureButton } from './disclosure_button';
 import { Markdown } from './markdown';
-import { useMemory, useOpen } from './memory';
+import { useThreadState, useOpen } from './thread_state';
 import { PastMessages, Reading } from './past_messages';
 
 interface Compaction {
   summary?: string;
   turns?: number;
-  /** With those of the summary that it carries on. */
+  /** Including the turns of the previous summary. */
   turns_in_all?: number;
   previous_id?: string;
   messages?: number;
@@ -28,12 +28,12 @@ interface Compaction {
 export function SummaryLine({ id, message }: { id: string; message: Message }) {
   const part = message.parts.find((candidate) => candidate.type === 'data-compaction') as { data?: Compaction } | undefined;
   const data = part?.data ?? {};
-  const memory = useMemory();
-  const landing = useStore(memory.store, (state) => (state.landing?.within === id && state.landing.messageId !== message.id ? state.landing.asked : 0));
-  return <Summary messageId={message.id} data={data} seeking={landing} />;
+  const thread = useThreadState();
+  const scrollTarget = useStore(thread.store, (state) => (state.scrollTarget?.within === id && state.scrollTarget.messageId !== message.id ? state.scrollTarget.asked : 0));
+  return <Summary messageId={message.id} data={data} seeking={scrollTarget} />;
 }
 
-/** `seeking` is a landing on one of the messages it stands for, or on one further back. */
+/** `seeking` is a scroll request to one of the summarised messages, or to an earlier one. */
 function Summary({ messageId, data, seeking }: { messageId: string; data: Compaction; seeking: number }) {
   const [open, setOpen] = useOpen(`summary ${messageId}`);
   const [shown, setShown] = useOpen(`summarised ${messageId}`);
@@ -46,21 +46,21 @@ function Summary({ messageId, data, seeking }: { messageId: string; data: Compac
     <div role="group" aria-label="Summary of earlier turns" className="py-2" data-message={messageId}>
       <div className="flex items-center gap-3">
         <span className="h-px flex-1 bg-line" />
-        <FoldButton open={open} onChange={setOpen} className="px-1 text-sm text-quiet hover:text-ink">
-          {summarised(data)}
-        </FoldButton>
+        <DisclosureButton open={open} onChange={setOpen} className="px-1 text-sm text-quiet hover:text-ink">
+          {labelOf(data)}
+        </DisclosureButton>
         <span className="h-px flex-1 bg-line" />
       </div>
       {open && (
         <div className="mt-2 grid min-w-0 gap-3 rounded-lg border border-line bg-raised px-4 py-3">
-          <p className="text-xs text-quiet">{figures(data)}</p>
+          <p className="text-xs text-quiet">{detailsOf(data)}</p>
           {data.warning && <p className="text-sm text-warn">{data.warning}</p>}
           <div className="min-w-0 text-sm">
-            <Markdown text={data.summary ?? 'The summary is not here.'} />
+            <Markdown text={data.summary ?? 'Summary not available.'} />
           </div>
-          <FoldButton open={shown} onChange={setShown} className="justify-self-start text-sm text-thread underline underline-offset-2">
-            {shown ? 'Hide what was summarised' : 'Show what was summarised'}
-          </FoldButton>
+          <DisclosureButton open={shown} onChange={setShown} className="justify-self-start text-sm text-thread underline underline-offset-2">
+            {shown ? 'Hide original messages' : 'Show original messages'}
+          </DisclosureButton>
           {shown && <Summarised messageId={messageId} seeking={seeking} />}
         </div>
       )}
@@ -71,8 +71,8 @@ function Summary({ messageId, data, seeking }: { messageId: string; data: Compac
 function Summarised({ messageId, seeking }: { messageId: string; seeking: number }) {
   const { client } = useHost();
   const conversation = useThis();
-  const memory = useMemory();
-  const sought = useStore(memory.store, (state) => state.landing?.messageId);
+  const thread = useThreadState();
+  const sought = useStore(thread.store, (state) => state.scrollTarget?.messageId);
   const read = useCallback(async () => {
     const report = await client.call('GET /api/sessions/{id}/compactions/{message_id}', { path: { id: conversation.id, message_id: messageId } });
     const messages = report.messages as unknown as Message[];
@@ -92,17 +92,17 @@ function Summarised({ messageId, seeking }: { messageId: string; seeking: number
   );
 }
 
-/** How much stands behind it; where an older summary did not say how much was behind that, that there is more. */
-function summarised(data: Compaction): string {
+/** Return the label. Old summaries do not count the turns of the summary before. */
+function labelOf(data: Compaction): string {
   const turns = data.turns_in_all ?? data.turns;
   if (turns === undefined) return 'Summarised earlier turns';
   const more = data.previous_id !== undefined && data.turns_in_all === undefined;
-  return `Summarised ${count(turns, 'earlier turn')}${more ? ', and those of the summary before' : ''}`;
+  return `Summarised ${count(turns, 'earlier turn')}${more ? ', plus an earlier summary' : ''}`;
 }
 
-function figures(data: Compaction): string {
-  const told = ['The model sees this in place of them; you still have every word.'];
-  if (data.tokens_before !== undefined && data.tokens_after !== undefined) told.push(`${tokens(data.tokens_before)} tokens became ${tokens(data.tokens_after)}.`);
-  if (data.focus) told.push(`Kept in mind: ${data.focus}`);
-  return told.join(' ');
+function detailsOf(data: Compaction): string {
+  const lines = ['The model sees this summary instead; the original messages are kept.'];
+  if (data.tokens_before !== undefined && data.tokens_after !== undefined) lines.push(`${tokens(data.tokens_before)} → ${tokens(data.tokens_after)} tokens.`);
+  if (data.focus) lines.push(`Focus: ${data.focus}`);
+  return lines.join(' ');
 }

@@ -1,4 +1,4 @@
-/** The conversation itself: thousands of messages in one list that draws only what is seen. */
+/** The messages of a conversation, in a virtualized list. */
 
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react';
 import { Virtualizer, type VirtualizerHandle } from 'virtua';
@@ -11,19 +11,19 @@ import { useMessages, useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { Announcer } from './announcer';
 import { Empty } from './empty';
-import { Foot } from './foot';
-import { grewAtStart, itemOf } from './landing';
+import { ThreadFooter } from './footer';
+import { grewAtStart, itemOf } from './scroll_target';
 import { Loading } from './loading';
-import { Memory, MemoryContext } from './memory';
+import { ThreadState, ThreadStateContext } from './thread_state';
 import { Notice } from './notice';
 import { Row } from './row';
-import { useEnd } from './use_end';
+import { useStickToBottom } from './use_stick_to_bottom';
 import { useJumps } from './use_jumps';
 
-/** Earlier messages are read when so many screens are left above. */
-const AHEAD = 3;
-/** So many rows at the end are always drawn. */
-const NEWEST = 12;
+/** Earlier messages are loaded when fewer than this many screens are left above. */
+const PREFETCH_SCREENS = 3;
+/** Rows at the end that are always mounted. */
+const MOUNTED_AT_END = 12;
 
 export function Thread() {
   const conversation = useThis();
@@ -36,17 +36,17 @@ export function Thread() {
   const focus = useStore(conversation.store, (state) => state.focus);
   const groups = useMemo(() => rewoundGroups(tree), [tree]);
   const items = useMemo(() => timeline(messages, groups, !older), [messages, groups, older]);
-  const [memory] = useState(() => new Memory());
-  const editing = useStore(memory.store, (state) => state.editing);
+  const [thread] = useState(() => new ThreadState());
+  const editing = useStore(thread.store, (state) => state.editing);
   const [held, setHeld] = useState<string | null>(null);
   const scroller = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const list = useRef<VirtualizerHandle>(null);
-  const { away, toEnd, leave } = useEnd(scroller, content, memory);
+  const { away, toEnd, leave } = useStickToBottom(scroller, content, thread);
   useJumps(conversation, items, list, scroller);
   const busy = streaming || live;
   const last = messages.at(-1);
-  // Word of a turn that began elsewhere comes before its messages: what is newest until then is not written on.
+  // The start of a turn from another client is announced before its messages arrive; until then the newest message is not live.
   const over = useStore(conversation.store, (state) => isOver(state.tree, last));
   const written = streaming || (live && !over);
 
@@ -58,14 +58,13 @@ export function Thread() {
 
   const readAhead = useCallback(() => {
     const element = scroller.current;
-    if (element && element.scrollTop < element.clientHeight * AHEAD) void conversation.loadOlder();
+    if (element && element.scrollTop < element.clientHeight * PREFETCH_SCREENS) void conversation.loadOlder();
   }, [conversation]);
   useEffect(() => {
     if (loaded && older && !loadingOlder) readAhead();
   }, [loaded, older, loadingOlder, items.length, readAhead]);
 
-  // Home is the first message there is, not the first that was read; and so is End the last, however high the rows are.
-  // Pages come quicker than they are drawn, so it waits until the first one is.
+  // Home goes to the first message of the session, loading all pages, and waits until that message is rendered.
   const home = useRef(false);
   const drawn = useRef<string | undefined>(undefined);
   const atHome = useCallback(() => {
@@ -84,42 +83,42 @@ export function Thread() {
     atHome();
   };
 
-  // Whoever says something here wants to see the answer.
+  // After sending a message, scroll to the answer.
   const typed = last?.role === 'user' && last.metadata?.turn_id === undefined ? last.id : null;
   useEffect(() => {
     if (typed !== null) toEnd();
   }, [typed, toEnd]);
 
-  const landed = useRef(0);
+  const scrolled = useRef(0);
   useEffect(() => {
-    if (!focus || landed.current === focus.asked || !loaded) return;
+    if (!focus || scrolled.current === focus.asked || !loaded) return;
     const index = itemOf(items, focus.messageId);
     const item = items[index];
     if (!item) {
-      // Further back than what was read so far.
+      // Not loaded yet.
       if (older && !loadingOlder) void conversation.loadOlder();
       return;
     }
-    landed.current = focus.asked;
+    scrolled.current = focus.asked;
     leave();
-    memory.store.set({ landing: { ...focus, within: item.key } });
+    thread.store.set({ scrollTarget: { ...focus, within: item.key } });
     list.current?.scrollToIndex(index, { align: 'start', offset: -24 });
-  }, [conversation, focus, items, loaded, older, loadingOlder, leave, memory]);
+  }, [conversation, focus, items, loaded, older, loadingOlder, leave, thread]);
 
-  // A row that holds the focus or an edit stays, wherever the reader scrolls; and so do the newest ones, which would
-  // come and go with every line that is written.
-  const kept = useMemo(() => {
+  // Keep the row with the focus or an edit mounted while scrolling, and the newest rows, which would mount and unmount with
+  // every streamed line.
+  const mounted = useMemo(() => {
     const named = [editing, held].map((key) => items.findIndex((item) => item.key === key)).filter((index) => index >= 0);
-    const newest = items.slice(-NEWEST).map((_, index) => Math.max(0, items.length - NEWEST) + index);
+    const newest = items.slice(-MOUNTED_AT_END).map((_, index) => Math.max(0, items.length - MOUNTED_AT_END) + index);
     return [...new Set([...named, ...newest])];
   }, [items, editing, held]);
 
   return (
-    <MemoryContext value={memory}>
+    <ThreadStateContext value={thread}>
       <div className="relative min-h-0 flex-1">
         {loadingOlder && away && (
           <div className="pointer-events-none absolute inset-x-0 top-2 z-10 text-center">
-            <span className="rounded-full bg-raised px-3 py-1 text-xs text-quiet shadow-sm">Reading earlier messages…</span>
+            <span className="rounded-full bg-raised px-3 py-1 text-xs text-quiet shadow-sm">Loading earlier messages…</span>
           </div>
         )}
         <div
@@ -141,12 +140,12 @@ export function Thread() {
           className="h-full overflow-x-hidden overflow-y-auto outline-offset-[-2px] [overflow-anchor:none]"
         >
           <div ref={content} className="pt-4">
-            <Virtualizer ref={list} scrollRef={scroller} data={items} shift={shift} keepMounted={kept} startMargin={16} bufferSize={600}>
+            <Virtualizer ref={list} scrollRef={scroller} data={items} shift={shift} keepMounted={mounted} startMargin={16} bufferSize={600}>
               {(item) => <Row key={item.key} item={item} live={written && item.kind === 'message' && item.message === last} last={item.kind === 'message' && item.message === last} />}
             </Virtualizer>
             {loaded && items.length === 0 && !busy && <Empty />}
             {!loaded && items.length === 0 && <Loading />}
-            <Foot last={last} busy={busy} />
+            <ThreadFooter last={last} busy={busy} />
           </div>
         </div>
         {away && (
@@ -155,7 +154,7 @@ export function Thread() {
               icon="chevron"
               className="pointer-events-auto rounded-full! shadow-md [&_svg]:rotate-90"
               onClick={() => {
-                // The button goes; the keys that scroll stay with the reader.
+                // The button disappears; keep the scroll keys working.
                 scroller.current?.focus({ preventScroll: true });
                 toEnd();
               }}
@@ -167,6 +166,6 @@ export function Thread() {
         <Announcer busy={busy} />
       </div>
       <Notice />
-    </MemoryContext>
+    </ThreadStateContext>
   );
 }

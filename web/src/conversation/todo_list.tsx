@@ -1,4 +1,4 @@
-/** The plan of an answer as a checklist: what is done, what is being done, what is left. */
+/** The to-do list of an answer. */
 
 import type { ToolPart } from './tool_part';
 
@@ -8,9 +8,9 @@ interface Item {
 }
 
 const MARKS: Record<string, string> = { completed: '✓', in_progress: '▸' };
-const WORDS: Record<string, string> = { completed: 'done', in_progress: 'being done' };
+const LABELS: Record<string, string> = { completed: 'done', in_progress: 'in progress' };
 
-/** The items of a call of `todo`; null for other calls, and while its input is coming. */
+/** Return the items of a `todo` call; null for other calls, and while the input is streaming. */
 export function todoItems(name: string, part: ToolPart): Item[] | null {
   if (name !== 'todo' || part.state === 'input-streaming') return null;
   const items = (part.input as { items?: unknown } | undefined)?.items;
@@ -31,7 +31,7 @@ export function TodoList({ items }: { items: Item[] }) {
             <span dir="auto" className={`min-w-0 break-words ${over ? 'text-quiet line-through' : item.status === 'in_progress' ? 'font-medium' : ''}`}>
               {item.text}
             </span>
-            <span className="sr-only">({WORDS[item.status] ?? 'to do'})</span>
+            <span className="sr-only">({LABELS[item.status] ?? 'to do'})</span>
           </li>
         );
       })}

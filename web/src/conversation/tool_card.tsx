@@ -1,22 +1,22 @@
-/** A tool call: one line with its name, its gist and its state, that opens to exactly what went in and came out. */
+/** A tool call: one line with its name, summary and state, which expands to its input and output. */
 
 import { memo, useId } from 'react';
 import { useNow } from '../sidebar/now';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Pulse } from '../ui/pulse';
-import { duration } from '../ui/words';
+import { duration } from '../ui/format';
 import { Approval } from './approval';
-import { decided } from './approval_words';
+import { decisionText } from './approval_labels';
 import { Counted } from './code_block';
-import { FoldButton } from './fold_button';
-import { useOpen } from './memory';
+import { DisclosureButton } from './disclosure_button';
+import { useOpen } from './thread_state';
 import { Question } from './question';
 import { todoItems, TodoList } from './todo_list';
 import { ToolInput } from './tool_input';
 import { Subagent } from './subagent';
 import { ToolOutput } from './tool_output';
-import { editOf, exitCode, gist, soFar, STATE_WORDS, subagentOf, tookMs, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
+import { editOf, exitCode, gist, soFar, STATE_LABELS, subagentOf, tookMs, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
 
 const TONES: Record<ToolState, string> = {
   preparing: 'text-quiet',
@@ -32,10 +32,10 @@ const TONES: Record<ToolState, string> = {
 interface Props {
   part: ToolPart;
   live: boolean;
-  /** Its turn was stopped or failed: what was allowed does not run any more. */
+  /** Its turn was stopped or failed: an approved call will not run. */
   over?: boolean;
   pruned: boolean;
-  /** Shown from the past: nothing can be decided any more. */
+  /** Shown read-only, without approval buttons. */
   past: boolean;
 }
 
@@ -54,12 +54,12 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
   const todo = todoItems(name, part);
   const pending = state === 'waiting' && !past;
   const question = name === 'question';
-  // A question that stands below, word for word, is not said twice.
+  // Do not repeat a question that is shown below.
   const asking = question && (pending || (state === 'done' && !open));
-  const outcome = state === 'denied' || open ? decided(part.approval) : null;
+  const outcome = state === 'denied' || open ? decisionText(part.approval) : null;
   return (
     <div className={`my-2 min-w-0 rounded-lg border bg-raised ${pending ? 'border-warn' : 'border-line'}`} data-tool={name} data-state={state}>
-      <FoldButton open={open} onChange={setOpen} controls={body} className="w-full px-2.5 py-1.5 hover:bg-panel">
+      <DisclosureButton open={open} onChange={setOpen} controls={body} className="w-full px-2.5 py-1.5 hover:bg-panel">
         <span className="shrink-0 font-mono text-[13px] font-medium">{name}</span>
         <span dir="auto" className="min-w-0 flex-1 truncate font-mono text-[13px] text-quiet">
           {asking ? '' : gist(name, part.input)}
@@ -69,16 +69,16 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
           {code === null ? (
             <span className={TONES[state]}>
               {(state === 'running' || state === 'preparing') && <Pulse />}
-              {STATE_WORDS[state]}
+              {STATE_LABELS[state]}
             </span>
           ) : (
-            <span className={code === 0 ? 'text-quiet' : 'text-bad'}>{code >= 0 ? `exit code ${code}` : `ended by signal ${-code}`}</span>
+            <span className={code === 0 ? 'text-quiet' : 'text-bad'}>{code >= 0 ? `exit code ${code}` : `killed by signal ${-code}`}</span>
           )}
           {state === 'running' && <Seconds toolCallId={part.toolCallId} />}
           {took !== null && <span className="text-quiet"> · {duration(took)}</span>}
         </span>
-      </FoldButton>
-      {pruned && <p className="px-2.5 pb-1.5 pl-[1.85rem] text-xs text-quiet">The model sees a stub of this output. {open ? 'Below is all of it.' : 'Open to see all of it.'}</p>}
+      </DisclosureButton>
+      {pruned && <p className="px-2.5 pb-1.5 pl-[1.85rem] text-xs text-quiet">The model sees a stub of this output. {open ? 'The full output is below.' : 'Open to see the full output.'}</p>}
       {(open || outcome || pending || asking) && (
         <div id={body} className="grid min-w-0 gap-2.5 border-t border-line px-2.5 py-2.5">
           {asking && (pending ? <Question part={part} /> : <Answered part={part} />)}
@@ -94,7 +94,7 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
         </div>
       )}
       {running && (
-        <pre role="log" aria-label={`What ${name} gives so far`} dir="ltr" tabIndex={0} className="clew-sofar max-h-52 overflow-auto border-t border-line px-2.5 py-2 font-mono text-[13px] break-words whitespace-pre-wrap">
+        <pre role="log" aria-label={`Output of ${name} so far`} dir="ltr" tabIndex={0} className="clew-sofar max-h-52 overflow-auto border-t border-line px-2.5 py-2 font-mono text-[13px] break-words whitespace-pre-wrap">
           {running}
         </pre>
       )}
@@ -103,7 +103,7 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
   );
 });
 
-/** How long it runs already; nothing while that is not worth a figure. The engine says since when. */
+/** The elapsed time of a running call, once the engine reports its start. */
 function Seconds({ toolCallId }: { toolCallId: string }) {
   const conversation = useThis();
   const since = useStore(conversation.store, ({ status }) => status.running?.find((call) => call.tool_call_id === toolCallId)?.since ?? null);

@@ -1,10 +1,10 @@
-/** The exact input of a call: as a person would write it where that is known, as JSON where it is not. */
+/** The exact input of a call: formatted for known tools, as JSON for others. */
 
 import { DiffLines } from '../ui/diff_lines';
-import { FoldedText } from './folded_text';
+import { CollapsibleText } from './collapsible_text';
 import { asText, editOf, toolName, type ToolPart } from './tool_part';
 
-/** Which fields of the tools we know are shown as text of their own, and under which name. */
+/** Fields of known tools that are shown as separate texts, with their labels. */
 const FIELDS: Record<string, { field: string; label: string }[]> = {
   bash: [{ field: 'command', label: 'Command' }],
   read: [{ field: 'path', label: 'Path' }],
@@ -28,7 +28,7 @@ export function ToolInput({ id, part }: { id: string; part: ToolPart }) {
   const fields = input && typeof input === 'object' ? (input as Record<string, unknown>) : null;
   const edit = editOf(name, part);
   if (!known || !fields || !known.every(({ field }) => typeof fields[field] === 'string')) {
-    // What is no file may change, too: what a server says its tools are.
+    // Not only files change: an MCP server's tool definitions do, too.
     const empty = fields !== null && Object.keys(fields).length === 0;
     return (
       <div className="grid min-w-0 gap-2">
@@ -42,7 +42,7 @@ export function ToolInput({ id, part }: { id: string; part: ToolPart }) {
     <div className="grid min-w-0 gap-2">
       {known.map(({ field, label }) => label && !(edit && field === 'content') && <Labelled key={field} id={`${id} ${field}`} label={label} text={fields[field] as string} />)}
       {edit && <Edit edit={edit} />}
-      {Object.keys(rest).length > 0 && <Labelled id={`${id} rest`} label="Also" text={asText(rest)} />}
+      {Object.keys(rest).length > 0 && <Labelled id={`${id} rest`} label="Other input" text={asText(rest)} />}
     </div>
   );
 }
@@ -60,7 +60,7 @@ export function Labelled({ id, label, text, tone }: { id: string; label: string;
   return (
     <div className="min-w-0">
       <div className="mb-0.5 text-xs text-quiet">{label}</div>
-      <FoldedText id={id} label={label} text={text === '' ? '(empty)' : text} tone={tone} />
+      <CollapsibleText id={id} label={label} text={text === '' ? '(empty)' : text} tone={tone} />
     </div>
   );
 }

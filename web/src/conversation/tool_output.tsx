@@ -1,20 +1,20 @@
-/** What a call gave back: text, JSON, an error, or what a subagent said at its end. */
+/** The output of a call: text, JSON, an error, or the answer of a subagent. */
 
 import { Markdown } from './markdown';
 import { Labelled } from './tool_input';
 import { outputText, subagentOf, type ToolPart } from './tool_part';
 
 export function ToolOutput({ id, part }: { id: string; part: ToolPart }) {
-  if (part.state === 'output-error') return <Labelled id={`${id} error`} label="Error" text={part.errorText ?? 'It failed.'} tone="bad" />;
+  if (part.state === 'output-error') return <Labelled id={`${id} error`} label="Error" text={part.errorText ?? 'Failed.'} tone="bad" />;
   if (part.state !== 'output-available') return null;
   const child = subagentOf(part);
-  const said = child ? (part.output as { text?: unknown }).text : undefined;
-  if (child && typeof said === 'string') {
+  const answer = child ? (part.output as { text?: unknown }).text : undefined;
+  if (child && typeof answer === 'string') {
     return (
       <div className="grid gap-1">
-        <div className="text-xs text-quiet">What the subagent said</div>
+        <div className="text-xs text-quiet">Subagent’s answer</div>
         <div className="rounded-md bg-panel px-2.5 py-2 text-sm">
-          <Markdown text={said} />
+          <Markdown text={answer} />
         </div>
       </div>
     );

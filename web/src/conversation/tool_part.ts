@@ -1,4 +1,4 @@
-/** A tool call as the page reads it: its name, its state in words, one line of what it was given. */
+/** Reads tool calls: name, state, and a one-line summary of the input. */
 
 import type { Part } from '../api/types';
 import { changeLines } from '../code/unified_diff';
@@ -20,7 +20,7 @@ export interface Rule {
   pinned?: boolean;
 }
 
-/** What an answer may allow from now on, in words. */
+/** What an "always allow" answer may cover. */
 export interface Offer {
   pattern: string;
   words: string;
@@ -56,7 +56,7 @@ export function toolName(part: ToolPart): string {
 
 export type ToolState = 'preparing' | 'running' | 'waiting' | 'done' | 'failed' | 'denied' | 'allowed' | 'unfinished';
 
-/** `live` says that the turn it belongs to is being run; `asked` that a person is awaited for it; `over` that the turn was stopped or failed. */
+/** Return the state of a call. `live`: its turn is running; `asked`: it is waiting for the user; `over`: its turn was stopped or failed. */
 export function toolState(part: ToolPart, live: boolean, asked: boolean, over = false): ToolState {
   switch (part.state) {
     case 'input-streaming':
@@ -70,7 +70,7 @@ export function toolState(part: ToolPart, live: boolean, asked: boolean, over = 
     case 'output-available':
       return part.preliminary ? (live ? 'running' : 'unfinished') : 'done';
     case 'output-error':
-      // By a rule or the mode, without anybody being asked.
+      // Denied by a rule or the mode, without asking.
       return part.errorText?.startsWith('denied: ') ? 'denied' : 'failed';
     case 'output-denied':
       return 'denied';
@@ -79,7 +79,7 @@ export function toolState(part: ToolPart, live: boolean, asked: boolean, over = 
   }
 }
 
-export const STATE_WORDS: Record<ToolState, string> = {
+export const STATE_LABELS: Record<ToolState, string> = {
   preparing: 'preparing',
   running: 'running',
   waiting: 'waiting for you',
@@ -90,18 +90,18 @@ export const STATE_WORDS: Record<ToolState, string> = {
   unfinished: 'not finished',
 };
 
-/** The field that says most, by tool; then any of the usual ones. */
-const TELLING: Record<string, string> = { bash: 'command', task: 'prompt', question: 'question', web_fetch: 'url', grep: 'pattern', glob: 'pattern', recall: 'query', skill: 'name' };
-const USUAL = ['command', 'path', 'file_path', 'url', 'pattern', 'query', 'prompt', 'question', 'name'];
-const GIST_CHARS = 160;
+/** The most informative field per tool, and common ones for other tools. */
+const MAIN_FIELD: Record<string, string> = { bash: 'command', task: 'prompt', question: 'question', web_fetch: 'url', grep: 'pattern', glob: 'pattern', recall: 'query', skill: 'name' };
+const COMMON_FIELDS = ['command', 'path', 'file_path', 'url', 'pattern', 'query', 'prompt', 'question', 'name'];
+const MAX_GIST_CHARS = 160;
 
-/** One line of the input. */
+/** Summarize the input in one line. */
 export function gist(name: string, input: unknown): string {
   if (typeof input === 'string') return oneLine(input);
   if (!input || typeof input !== 'object' || Array.isArray(input)) return input === undefined || input === null ? '' : oneLine(JSON.stringify(input));
   const fields = input as Record<string, unknown>;
   if (name === 'todo' && Array.isArray(fields.items)) return `${fields.items.length} ${fields.items.length === 1 ? 'item' : 'items'}`;
-  for (const field of [TELLING[name], ...USUAL]) {
+  for (const field of [MAIN_FIELD[name], ...COMMON_FIELDS]) {
     const value = field === undefined ? undefined : fields[field];
     if (typeof value === 'string' && value.trim() !== '') return oneLine(value);
   }
@@ -109,35 +109,35 @@ export function gist(name: string, input: unknown): string {
   return entries.length === 0 ? '' : oneLine(JSON.stringify(input));
 }
 
-/** Steps of a difference that is worth finding while people read on. */
-const DIFF_STEPS = 400;
+/** Limit of the diff computation, which blocks rendering. */
+const MAX_DIFF_STEPS = 400;
 const edits = new WeakMap<object, Edit>();
 
 export interface Edit {
   lines: ShownLine[];
   added: number;
   removed: number;
-  /** What else there is to say of it: a new file, that it will fail. */
+  /** A remark, such as that the file is new or that the edit will fail. */
   note?: string;
 }
 
-/** What a call changes, line by line, as the engine has it; of an edit of old what its own words say; else null. */
+/** Return the change of a call as the engine computed it; for calls of older versions, computed from the input; else null. */
 export function editOf(name: string, part: Pick<ToolPart, 'input' | 'approval' | 'resultProviderMetadata'>): Edit | null {
-  const told = [part.resultProviderMetadata?.clew?.change, part.approval?.descriptor?.change].find(isChange);
+  const change = [part.resultProviderMetadata?.clew?.change, part.approval?.descriptor?.change].find(isChange);
   const { input } = part;
-  const key = told ?? (name === 'edit' && input && typeof input === 'object' ? input : null);
+  const key = change ?? (name === 'edit' && input && typeof input === 'object' ? input : null);
   if (key === null) return null;
   const known = edits.get(key);
   if (known) return known;
-  const edit = told ? { lines: changeLines(told.diff), added: told.added, removed: told.removed, ...(typeof told.note === 'string' ? { note: told.note } : {}) } : fromWords(input);
+  const edit = change ? { lines: changeLines(change.diff), added: change.added, removed: change.removed, ...(typeof change.note === 'string' ? { note: change.note } : {}) } : fromInput(input);
   if (edit) edits.set(key, edit);
   return edit;
 }
 
-function fromWords(input: unknown): Edit | null {
+function fromInput(input: unknown): Edit | null {
   const { old, new: put } = input as { old?: unknown; new?: unknown };
   if (typeof old !== 'string' || typeof put !== 'string') return null;
-  const lines = lineDiff(old, put, DIFF_STEPS);
+  const lines = lineDiff(old, put, MAX_DIFF_STEPS);
   return { lines: withContext(lines), added: lines.filter((line) => line.kind === 'added').length, removed: lines.filter((line) => line.kind === 'removed').length };
 }
 
@@ -146,7 +146,7 @@ function isChange(value: unknown): value is { diff: string; added: number; remov
   return typeof change?.diff === 'string' && typeof change.added === 'number' && typeof change.removed === 'number';
 }
 
-/** How long it took, where that was kept: what was quick was not. */
+/** Return the duration if it was recorded; fast calls have none. */
 export function tookMs(part: ToolPart): number | null {
   const took = part.resultProviderMetadata?.clew?.took_ms;
   return typeof took === 'number' && !part.preliminary ? took : null;
@@ -154,29 +154,29 @@ export function tookMs(part: ToolPart): number | null {
 
 function oneLine(text: string): string {
   const line = text.trim().replace(/\s+/g, ' ');
-  return line.length > GIST_CHARS ? `${line.slice(0, GIST_CHARS)}…` : line;
+  return line.length > MAX_GIST_CHARS ? `${line.slice(0, MAX_GIST_CHARS)}…` : line;
 }
 
-/** Text as it is, anything else as JSON that can be read. */
+/** Format a value: text unchanged, anything else as indented JSON. */
 export function asText(value: unknown): string {
   if (typeof value === 'string') return value;
   if (value === undefined) return '';
   return JSON.stringify(value, null, 2);
 }
 
-/** How a command ended, a signal as a negative number; null for other tools, and for outputs of old, which are text. */
+/** Return the exit code of a command, negative for a signal; null for other tools and for the text outputs of older versions. */
 export function exitCode(part: ToolPart): number | null {
   const output = toolName(part) === 'bash' && !part.preliminary && part.state === 'output-available' ? part.output : null;
   const code = output && typeof output === 'object' ? (output as { exit_code?: unknown }).exit_code : null;
   return typeof code === 'number' && typeof (output as { text?: unknown }).text === 'string' ? code : null;
 }
 
-/** What a call gave back, as it is read: of a command what it wrote. */
+/** Return the output as text. */
 export function outputText(part: ToolPart): string {
   return asText(exitCode(part) === null ? part.output : (part.output as { text: string }).text);
 }
 
-/** What a call has given so far, while it runs: the end of it, as text. */
+/** Return the end of the output of a running call. */
 export function soFar(part: ToolPart): string | null {
   if (!part.preliminary || part.state !== 'output-available' || subagentOf(part) !== null) return null;
   const output = part.output as { text?: unknown } | string | null | undefined;
@@ -184,7 +184,7 @@ export function soFar(part: ToolPart): string | null {
   return text?.trimEnd() || null;
 }
 
-/** The session a subagent worked in; of a call that was stopped, or failed, what is kept of it says so. */
+/** Return the session of a subagent; stopped and failed calls have it in the metadata. */
 export function subagentOf(part: ToolPart): string | null {
   const output = (part.state === 'output-error' ? part.resultProviderMetadata?.clew : part.output) as { session_id?: unknown } | null | undefined;
   const named = output && typeof output === 'object' ? output.session_id : undefined;
@@ -195,18 +195,18 @@ export interface SubagentProgress {
   steps?: number;
   tokens?: number;
   cost?: number;
-  /** What it does, or did last: the tool, and what with. */
+  /** The current or last tool call. */
   doing?: string;
-  /** The end of what it says. */
+  /** The end of its text. */
   words?: string;
 }
 
-/** How far a subagent is, or what it took. */
+/** Return the progress of a running subagent, or the usage of a finished one. */
 export function subagentProgress(part: ToolPart): SubagentProgress {
   const running = part.preliminary === true;
-  const told = ((running ? part.output : part.resultProviderMetadata?.clew) ?? {}) as Record<string, unknown>;
-  const number = (key: string) => (typeof told[key] === 'number' ? told[key] : undefined);
-  const text = (key: string) => (typeof told[key] === 'string' && told[key] !== '' ? told[key] : undefined);
+  const report = ((running ? part.output : part.resultProviderMetadata?.clew) ?? {}) as Record<string, unknown>;
+  const number = (key: string) => (typeof report[key] === 'number' ? report[key] : undefined);
+  const text = (key: string) => (typeof report[key] === 'string' && report[key] !== '' ? report[key] : undefined);
   return {
     steps: number('steps'),
     tokens: number('tokens'),

@@ -1,4 +1,4 @@
-/** How a turn ended that did not end well, in plain words, and the way on. */
+/** How a turn ended, unless it completed, and what to do next. */
 
 import type { BranchBody } from '@clew/client';
 import type { Message } from '../api/types';
@@ -8,21 +8,21 @@ import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { Icon } from '../ui/icon';
-import { SaidDetails } from '../ui/said_details';
-import { ending, type Ending, type TurnProblem } from './turn_words';
+import { ErrorDetails } from '../ui/error_details';
+import { ending, type Ending, type TurnProblem } from './turn_labels';
 
 const ENDED = new Set(['failed', 'aborted', 'unanswered']);
 
-/** Of a turn that others followed. */
+/** The end of a turn that is not the newest. */
 export function TurnEnd({ message }: { message: Message }) {
   const end = ending(message.metadata?.turn);
   return end && <EndLine end={end} problem={(message.metadata?.turn?.error ?? null) as TurnProblem | null} last={false} />;
 }
 
 /**
- * Of the newest turn, below all messages. The session's status tells it first, and alone where the turn was refused and its prompt is not on
- * the line; the tree and the message tell it as soon as they are read. It is one line all the same: one that came again elsewhere would be
- * read out twice, and take a press or an opened detail along.
+ * The end of the newest turn, below all messages. The session's status reports it first, and is the only source if the
+ * prompt was refused; the tree and the message report it once they are loaded. It stays one mounted element: a second one
+ * would be announced twice, and would lose a press or an open detail.
  */
 export function NewestEnd({ last }: { last: Message | undefined }) {
   const conversation = useThis();
@@ -32,9 +32,9 @@ export function NewestEnd({ last }: { last: Message | undefined }) {
   const problem = useStore(conversation.store, (state) => (state.status.state === 'error' ? (state.status.problem ?? null) : null)) as TurnProblem | null;
   const error = problem && { ...problem, code: problem.code ?? '', message: problem.message ?? '' };
   const turn = stored ?? (status !== null && ENDED.has(status) ? { status, error: status === 'aborted' ? null : error } : undefined);
-  const told = ending(turn);
-  const end = told ?? (error && ending({ status: typeof error.text === 'string' ? 'refused' : 'failed', error }));
-  return end && <EndLine end={end} problem={told ? ((turn?.error ?? null) as TurnProblem | null) : problem} last />;
+  const stated = ending(turn);
+  const end = stated ?? (error && ending({ status: typeof error.text === 'string' ? 'refused' : 'failed', error }));
+  return end && <EndLine end={end} problem={stated ? ((turn?.error ?? null) as TurnProblem | null) : problem} last />;
 }
 
 function EndLine({ end, problem, last }: { end: Ending; problem: TurnProblem | null; last: boolean }) {
@@ -42,12 +42,12 @@ function EndLine({ end, problem, last }: { end: Ending; problem: TurnProblem | n
   const { client } = useHost();
   const branch = problem?.branch;
   const text = problem?.text;
-  const goOnInBranch = async () => {
+  const continueInBranch = async () => {
     try {
       const session = await client.call('POST /api/sessions/{id}/branch', { path: { id: conversation.id }, body: branch as unknown as BranchBody });
       goTo({ session: session.id });
     } catch {
-      conversation.say('The branch could not be made.');
+      conversation.notify('Could not create the branch.');
     }
   };
   return (
@@ -59,17 +59,17 @@ function EndLine({ end, problem, last }: { end: Ending; problem: TurnProblem | n
       <span className="flex min-w-0 flex-1 items-start gap-2">
         {end.tone === 'bad' && <Icon name="warning" className="mt-0.5 size-4" />}
         <span className="min-w-0 break-words">
-          {end.words} {end.detail}
+          {end.summary} {end.hint}
         </span>
       </span>
       {last && (
         <span className="flex flex-wrap gap-2">
-          {end.next && <Button onClick={() => void conversation.goOn().catch(() => undefined)}>{end.next}</Button>}
-          {text && <Button onClick={() => conversation.offer(text)}>Put the text back</Button>}
-          {branch && <Button onClick={() => void goOnInBranch()}>Go on in a branch</Button>}
+          {end.next && <Button onClick={() => void conversation.continueTurn().catch(() => undefined)}>{end.next}</Button>}
+          {text && <Button onClick={() => conversation.fillComposer(text)}>Restore the text</Button>}
+          {branch && <Button onClick={() => void continueInBranch()}>Continue in a branch</Button>}
         </span>
       )}
-      {end.said && <SaidDetails text={end.said} />}
+      {end.details && <ErrorDetails text={end.details} />}
     </div>
   );
 }

@@ -1,22 +1,22 @@
-/** What a turn used: one quiet number, and all of it on hover and focus. */
+/** The token usage of a turn, with details on hover and focus. */
 
 import { useLayoutEffect, useRef, useState } from 'react';
 import { type Message, modelName } from '../api/types';
 import { useThis } from '../state/use_conversation';
-import { duration, moment, tokens } from '../ui/words';
+import { duration, moment, tokens } from '../ui/format';
 
-/** How high it is, at most. */
-const ROOM = 190;
+/** Maximum height of the tooltip, in pixels. */
+const MAX_HEIGHT_PX = 190;
 
 export function Usage({ message }: { message: Message }) {
   const conversation = useThis();
   const [open, setOpen] = useState(false);
   const [below, setBelow] = useState(false);
   const around = useRef<HTMLSpanElement>(null);
-  // Above the number, unless there is no room for it.
+  // Above the number, if there is room.
   useLayoutEffect(() => {
     const box = around.current;
-    if (open && box) setBelow(box.getBoundingClientRect().top - (box.closest('[role="region"]')?.getBoundingClientRect().top ?? 0) < ROOM);
+    if (open && box) setBelow(box.getBoundingClientRect().top - (box.closest('[role="region"]')?.getBoundingClientRect().top ?? 0) < MAX_HEIGHT_PX);
   }, [open]);
   const { usage, model, created_at: at, turn_id: turnId } = message.metadata ?? {};
   if (!usage) return null;
@@ -28,12 +28,12 @@ export function Usage({ message }: { message: Message }) {
     ['Output', usage.output.toLocaleString('en')],
     ['Reasoning', usage.reasoning.toLocaleString('en')],
     ['Cache read', usage.cache_read.toLocaleString('en')],
-    ['Cache written', usage.cache_write.toLocaleString('en')],
+    ['Cache write', usage.cache_write.toLocaleString('en')],
   ];
-  if (usage.estimated) rows.push(['Counted', 'in part, the rest is estimated']);
+  if (usage.estimated) rows.push(['Note', 'partly estimated']);
   if (model) rows.push(['Model', modelName(model)]);
-  if (turn?.settled_at) rows.push(['Took', duration(turn.settled_at - turn.created_at)]);
-  if (at) rows.push(['At', moment(at)]);
+  if (turn?.settled_at) rows.push(['Duration', duration(turn.settled_at - turn.created_at)]);
+  if (at) rows.push(['Time', moment(at)]);
   return (
     <span ref={around} className="relative inline-flex" onPointerEnter={() => setOpen(true)} onPointerLeave={() => setOpen(false)}>
       <button

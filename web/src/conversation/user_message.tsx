@@ -1,4 +1,4 @@
-/** What a person said, and what can be done from there. */
+/** A message of the user and its actions. */
 
 import { memo } from 'react';
 import type { FileUIPart } from 'ai';
@@ -12,18 +12,18 @@ import { useThis } from '../state/use_conversation';
 import { Action, Actions, Moment } from './actions';
 import { Attachment } from './attachment';
 import { CopyButton } from './copy_button';
-import { fold } from './fold';
+import { collapse } from './collapse';
 import { Markdown } from './markdown';
-import { useMemory, useOpen } from './memory';
+import { useThreadState, useOpen } from './thread_state';
 import { MessageEditor } from './message_editor';
 import { MessageFrame } from './message_frame';
 
 const LONG_LINES = 40;
 
 export const UserMessage = memo(function UserMessage({ message, past = false }: { message: Message; past?: boolean }) {
-  const memory = useMemory();
+  const thread = useThreadState();
   const key = keyOf(message);
-  const editing = useStore(memory.store, (state) => !past && state.editing === key);
+  const editing = useStore(thread.store, (state) => !past && state.editing === key);
   const files = message.parts.filter((part): part is FileUIPart => part.type === 'file');
   const text = textOf(message);
   const mark = markOf(message);
@@ -40,7 +40,7 @@ export const UserMessage = memo(function UserMessage({ message, past = false }: 
       {editing ? (
         <MessageEditor message={message} files={files.length} />
       ) : (
-        text !== '' && <Bubble id={`said ${key}`} text={text} dashed={mark !== null} />
+        text !== '' && <Bubble id={`message ${key}`} text={text} dashed={mark !== null} />
       )}
       {!past && !editing && <UserActions message={message} text={text} own={mark === null} />}
     </MessageFrame>
@@ -49,15 +49,15 @@ export const UserMessage = memo(function UserMessage({ message, past = false }: 
 
 function Bubble({ id, text, dashed }: { id: string; text: string; dashed: boolean }) {
   const [open, setOpen] = useOpen(id);
-  const folded = fold(text, LONG_LINES);
+  const collapsed = collapse(text, LONG_LINES);
   return (
-    <div className={`max-w-[88%] min-w-0 rounded-2xl bg-said px-3.5 py-2 ${dashed ? 'border border-dashed border-line' : ''}`}>
-      <div className="clew-said min-w-0 break-words">
-        <Markdown text={open || !folded.folded ? text : folded.shown} />
+    <div className={`max-w-[88%] min-w-0 rounded-2xl bg-bubble px-3.5 py-2 ${dashed ? 'border border-dashed border-line' : ''}`}>
+      <div className="clew-user min-w-0 break-words">
+        <Markdown text={open || !collapsed.collapsed ? text : collapsed.shown} />
       </div>
-      {folded.folded && (
+      {collapsed.collapsed && (
         <button type="button" aria-expanded={open} className="mt-1 rounded text-sm text-thread underline underline-offset-2" onClick={() => setOpen(!open)}>
-          {open ? 'Show less' : 'Show all of it'}
+          {open ? 'Show less' : 'Show all'}
         </button>
       )}
     </div>
@@ -66,7 +66,7 @@ function Bubble({ id, text, dashed }: { id: string; text: string; dashed: boolea
 
 function UserActions({ message, text, own }: { message: Message; text: string; own: boolean }) {
   const conversation = useThis();
-  const memory = useMemory();
+  const thread = useThreadState();
   const busy = useStore(conversation.store, (state) => isLive(state.status));
   const versions = useStore(conversation.store, (state) => versionsIn(state.tree).get(message.id));
   const branch = async () => goTo({ session: (await conversation.branch(message.id)).id });
@@ -76,31 +76,31 @@ function UserActions({ message, text, own }: { message: Message; text: string; o
       {own && versions && <VersionSwitch id={message.id} versions={versions} disabled={busy} />}
       {own && (
         <>
-          <Action label="Edit and send again" icon="edit" disabled={busy} onClick={() => memory.store.set({ editing: keyOf(message) })} />
+          <Action label="Edit and resend" icon="edit" disabled={busy} onClick={() => thread.store.set({ editing: keyOf(message) })} />
           <Action label="Rewind to here" icon="rewind" disabled={busy} onClick={() => void conversation.rewind(message.id).catch(() => undefined)} />
           <Action label="Branch from here" icon="branch" onClick={() => void branch().catch(() => undefined)} />
         </>
       )}
-      <CopyButton text={() => text} label="Copy the message" />
+      <CopyButton text={() => text} label="Copy message" />
     </Actions>
   );
 }
 
-/** The other ways in which it was said or answered: the line goes there. */
+/** Switches between versions of a message or its answer. */
 function VersionSwitch({ id, versions: { tips, at }, disabled }: { id: string; versions: Versions; disabled: boolean }) {
   const conversation = useThis();
-  const show = (place: number) => void conversation.goTo(tips[place]!).catch(() => undefined);
+  const show = (index: number) => void conversation.goTo(tips[index]!).catch(() => undefined);
   return (
     <span role="group" aria-label="Versions" className="me-1 inline-flex items-center text-xs text-quiet tabular-nums">
-      <Action label="Version before" icon="back" disabled={disabled || at === 0} onClick={() => show(at - 1)} />
+      <Action label="Previous version" icon="back" disabled={disabled || at === 0} onClick={() => show(at - 1)} />
       {at + 1}/{tips.length}
-      <Action label="Version after" icon="chevron" disabled={disabled || at === tips.length - 1} onClick={() => show(at + 1)} />
-      <Action label="Compare the versions" icon="sidecar" onClick={() => compareVersions(conversation, id)} />
+      <Action label="Next version" icon="chevron" disabled={disabled || at === tips.length - 1} onClick={() => show(at + 1)} />
+      <Action label="Compare versions" icon="sidecar" onClick={() => compareVersions(conversation, id)} />
     </span>
   );
 }
 
-/** Where a message came from that nobody typed here. */
+/** Return the label of a message that the user did not type. */
 function markOf(message: Message): string | null {
   const { synthetic, trigger } = message.metadata ?? {};
   if (trigger) {

@@ -1,26 +1,26 @@
-/** The page: a gate for the token, then everything over one host. */
+/** The page: a login form, then the app over one host. */
 
 import { useEffect, useState } from 'react';
 import { Client, mountPath } from '../api/client';
-import { forgetToken, keepToken, takeToken } from '../api/token';
+import { clearToken, saveToken, loadToken } from '../api/token';
 import { Host, HostContext } from '../state/host';
 import { goTo, parseRoute } from '../state/route';
 import { useStore } from '../state/store';
 import { Frame } from './frame';
-import { Gate } from './gate';
+import { LoginForm } from './login_form';
 import { useDensity, useTheme } from './theme';
 
 export function App() {
   useTheme();
   useDensity();
-  const [token, setToken] = useState(() => takeToken());
+  const [token, setToken] = useState(() => loadToken());
   const [refused, setRefused] = useState(false);
   const [asking, setAsking] = useState(token === null);
   const [byHost, setByHost] = useState(false);
 
   useEffect(() => {
     if (!asking) return;
-    // A host that clew is a part of may know who this is, by a cookie of its own.
+    // An application that embeds clew may identify the user by its own cookie.
     const client = new Client('', mountPath());
     const known = async () => {
       const { login } = await client.call('GET /api/health');
@@ -33,11 +33,11 @@ export function App() {
   }, [asking]);
 
   useEffect(() => {
-    // A link with another token, opened in a tab where the page already is.
+    // A link with another token was opened in this tab.
     const onHash = (event: HashChangeEvent) => {
       if (!window.location.hash.startsWith('#token=')) return;
-      setToken(takeToken());
-      // Whoever had a session open there stays with it.
+      setToken(loadToken());
+      // Stay in the open session.
       goTo(parseRoute(new URL(event.oldURL || window.location.href).hash), true);
     };
     window.addEventListener('hashchange', onHash);
@@ -47,13 +47,13 @@ export function App() {
   if (token === null) {
     if (asking) return null;
     return (
-      <Gate
+      <LoginForm
         refused={refused}
         byHost={byHost}
         onToken={(given) => {
-          keepToken(given);
+          saveToken(given);
           setRefused(false);
-          setToken(takeToken());
+          setToken(loadToken());
         }}
       />
     );
@@ -63,7 +63,7 @@ export function App() {
       key={token}
       token={token}
       onRefused={() => {
-        forgetToken();
+        clearToken();
         setRefused(true);
         setToken(null);
       }}

@@ -1,4 +1,4 @@
-/** The server is away: said once, and gone when it is back. */
+/** Shown while the server is unreachable, and for errors of the host. */
 
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
@@ -13,9 +13,9 @@ export function Banner() {
     return (
       <div role="status" className="flex items-center justify-center gap-3 bg-warn-soft px-4 py-1.5 text-sm text-warn">
         <Icon name="warning" />
-        <span>The server is away. Nothing you typed is lost; this page comes back by itself.</span>
-        <Button look="quiet" className="text-warn underline" onClick={() => host.hurry()}>
-          Try now
+        <span>Reconnecting… Nothing you typed is lost.</span>
+        <Button look="quiet" className="text-warn underline" onClick={() => host.retryNow()}>
+          Retry now
         </Button>
       </div>
     );

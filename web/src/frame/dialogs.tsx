@@ -1,7 +1,7 @@
-/** The dialogs that can be opened from anywhere, one at a time. */
+/** The global dialogs, one at a time. */
 
 import { HelpDialog } from '../composer/help_dialog';
-import { ImportDialog } from '../moving/import_dialog';
+import { ImportDialog } from '../importing/import_dialog';
 import { SettingsDialog } from '../settings/settings_dialog';
 import { SpendDialog } from '../settings/spend_dialog';
 import { closeDialog, type Opened } from '../state/view';

@@ -1,4 +1,4 @@
-/** On a narrow screen the list of sessions is a drawer: the focus goes in with it, and out again when it closes. */
+/** On narrow screens the session list is a drawer: move the focus into it when it opens, and back when it closes. */
 
 import { type RefObject, useEffect, useRef } from 'react';
 
@@ -12,7 +12,7 @@ export function useDrawerFocus(drawer: RefObject<HTMLElement | null>, open: bool
     const at = document.activeElement;
     const inside = aside.contains(at);
     if (open && !inside) aside.querySelector<HTMLElement>('a[data-home], [data-home]')?.focus();
-    // On a wide screen it stays where it is, and so does the focus.
+    // On wide screens it stays visible, and the focus stays too.
     const hidden = aside.getClientRects().length === 0;
     if (!open && hidden && (inside || !at || at === document.body)) document.querySelector<HTMLElement>('main button[aria-label="Sessions"]')?.focus();
   }, [drawer, open]);

@@ -1,4 +1,4 @@
-/** The frame: sessions on the left, the conversation in the middle, the inspector on the right. */
+/** The page layout: sessions on the left, the conversation in the middle, the inspector on the right. */
 
 import { type CSSProperties, lazy, Suspense, useEffect, useMemo, useRef } from 'react';
 import { Inspector } from '../inspector/inspector';
@@ -8,19 +8,19 @@ import { useHost } from '../state/host';
 import { goTo, useRoute } from '../state/route';
 import { useStore } from '../state/store';
 import { closeDialog, fittingWidth, view } from '../state/view';
-import { Boundary } from '../ui/boundary';
+import { ErrorBoundary } from '../ui/error_boundary';
 import { Banner } from './banner';
 import { useDrawerFocus } from './drawer_focus';
-import { useFocusKeeper } from './focus_keeper';
+import { useRestoreFocus } from './restore_focus';
 import { Landing } from './landing';
 import { Pane } from './pane';
 import { Resizer } from './resizer';
 import { useShortcuts } from './shortcuts';
-import { useNotices } from './notices';
+import { useNotifications } from './notifications';
 import { useTabTitle } from './tab_title';
 import { useTypeAnywhere } from './type_anywhere';
 
-// Behind a key or a button: what is never opened is never loaded.
+// Loaded on first use.
 const Dialogs = lazy(() => import('./dialogs').then((module) => ({ default: module.Dialogs })));
 
 export function Frame() {
@@ -35,12 +35,12 @@ export function Frame() {
   const session = useMemo(() => sessions.find((candidate) => candidate.id === route.session), [sessions, route.session]);
   const drawer = useRef<HTMLElement>(null);
   useShortcuts();
-  useFocusKeeper();
+  useRestoreFocus();
   useTypeAnywhere();
   useDrawerFocus(drawer, sidebar);
 
   useTabTitle(session);
-  useNotices();
+  useNotifications();
   useEffect(() => view.set({ sidebar: false, turn: null, against: null, compared: null }), [route.session]);
 
   return (
@@ -53,9 +53,9 @@ export function Frame() {
           style={{ '--list': `${width}px` } as CSSProperties}
           className={`relative z-20 shrink-0 border-r border-line bg-panel max-lg:absolute max-lg:inset-y-0 max-lg:left-0 max-lg:w-72 max-lg:shadow-xl lg:w-(--list) ${sidebar ? '' : 'max-lg:hidden'} ${collapsed ? 'lg:hidden' : ''}`}
         >
-          <Boundary what="The list of sessions" of={route.session}>
+          <ErrorBoundary name="The list of sessions" resetKey={route.session}>
             <Sidebar />
-          </Boundary>
+          </ErrorBoundary>
           <Resizer />
         </aside>
         {sidebar && (
@@ -64,8 +64,8 @@ export function Frame() {
         {route.session ? (
           <>
             <Pane key={route.session} id={route.session} message={route.message} main />
-            {route.beside && (
-              <Pane key={`beside ${route.beside}`} id={route.beside} message={null} onClose={() => goTo({ session: route.session })} />
+            {route.side && (
+              <Pane key={`side ${route.side}`} id={route.side} message={null} onClose={() => goTo({ session: route.session })} />
             )}
           </>
         ) : (
@@ -73,21 +73,21 @@ export function Frame() {
         )}
         {inspector && route.session && (
           <aside aria-label="Inspector" className="z-20 w-96 shrink-0 border-l border-line bg-panel max-xl:w-80 max-md:absolute max-md:inset-y-0 max-md:right-0 max-md:w-full">
-            <Boundary what="The inspector" of={route.session}>
+            <ErrorBoundary name="The inspector" resetKey={route.session}>
               <Inspector id={route.session} />
-            </Boundary>
+            </ErrorBoundary>
           </aside>
         )}
       </div>
-      {/* Whoever presses its key types on at once: it is there from the beginning. */}
-      <Boundary what="This dialog" of={opened}>
+      {/* The palette is not lazy: the user types into it immediately. */}
+      <ErrorBoundary name="This dialog" resetKey={opened}>
         {opened === 'palette' && <Palette onClose={closeDialog} />}
         {opened && opened !== 'palette' && (
           <Suspense>
             <Dialogs opened={opened} />
           </Suspense>
         )}
-      </Boundary>
+      </ErrorBoundary>
     </div>
   );
 }

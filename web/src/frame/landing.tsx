@@ -1,4 +1,4 @@
-/** No session is open: what this is, what can be asked, where it would work, and the place to write. */
+/** The start page, shown when no session is open. */
 
 import { useEffect, useMemo, useState } from 'react';
 import { Composer } from '../composer/composer';
@@ -7,15 +7,15 @@ import { Notice } from '../conversation/notice';
 import { useHost } from '../state/host';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
-import { Unbegun } from '../state/unbegun';
+import { DraftSession } from '../state/draft_session';
 import { ConversationContext } from '../state/use_conversation';
 import { toggleList, view } from '../state/view';
 import { Button, IconButton } from '../ui/button';
-import { Place } from './place';
+import { SessionOptions } from './session_options';
 
 export function Landing() {
   const host = useHost();
-  const conversation = useMemo(() => new Unbegun(host), [host]);
+  const conversation = useMemo(() => new DraftSession(host), [host]);
   const listed = useStore(host.store, (state) => state.listed);
   const empty = useStore(host.store, (state) => state.sessions.length === 0);
   const chosen = useStore(host.store, (state) => state.models.find((model) => model.default)?.id);
@@ -24,7 +24,7 @@ export function Landing() {
 
   useEffect(() => {
     const [provider, ...name] = (chosen ?? '').split('/');
-    if (chosen) conversation.expect({ provider_id: provider!, model_id: name.join('/') });
+    if (chosen) conversation.setModel({ provider_id: provider!, model_id: name.join('/') });
   }, [conversation, chosen]);
 
   const examples = async () => {
@@ -47,14 +47,14 @@ export function Landing() {
               <h1 className="text-2xl font-semibold">{empty ? 'A thread through the labyrinth' : 'What next?'}</h1>
               {empty && (
                 <p className="text-quiet">
-                  clew keeps every word an agent writes. Rewind, branch, summarise and search; close this page whenever you like. What runs goes on,
-                  and nothing is ever lost.
+                  clew stores everything an agent writes. Rewind, branch, summarise and search; close this page whenever you like: running turns
+                  continue, and nothing is lost.
                 </p>
               )}
               {chosen?.startsWith('demo/') && (
                 <p className="text-sm text-quiet">
                   The demo model answers without a key. For a real one, set <code className="font-mono text-ink">ANTHROPIC_API_KEY</code> or{' '}
-                  <code className="font-mono text-ink">OPENAI_API_KEY</code> and start the server again.
+                  <code className="font-mono text-ink">OPENAI_API_KEY</code> and restart the server.
                 </p>
               )}
               {(empty || loading) && (
@@ -69,7 +69,7 @@ export function Landing() {
           <Empty first />
         </div>
         <Notice />
-        <Place conversation={conversation} />
+        <SessionOptions conversation={conversation} />
         <Composer main />
       </ConversationContext>
     </main>

@@ -1,4 +1,4 @@
-/** One conversation with its gauge and its composer. */
+/** One conversation: top bar, thread and composer. */
 
 import { useEffect } from 'react';
 import { CompareDialog } from '../compare/compare_dialog';
@@ -9,26 +9,26 @@ import { useStore } from '../state/store';
 import type { Conversation } from '../state/conversation';
 import { ConversationContext, useConversation } from '../state/use_conversation';
 import { TopBar } from '../top/top_bar';
-import { Boundary } from '../ui/boundary';
+import { ErrorBoundary } from '../ui/error_boundary';
 import { Button } from '../ui/button';
 
 interface Props {
   id: string;
-  /** A message to land on. */
+  /** A message to scroll to. */
   message: string | null;
-  /** The pane of the page's own session, which owns the keys that act on all of it. */
+  /** The main pane, which handles the page's shortcuts. */
   main?: boolean;
   onClose?: () => void;
 }
 
 export function Pane({ id, message, main = false, onClose }: Props) {
   const conversation = useConversation(id);
-  // A page has one main part.
-  const Place = main ? 'main' : 'section';
+  // A page has one main landmark.
+  const Tag = main ? 'main' : 'section';
   return (
-    <Place aria-label={main ? 'Conversation' : 'Conversation beside'} className={`flex min-w-0 flex-1 flex-col ${main ? '' : 'border-l border-line max-lg:absolute max-lg:inset-0 max-lg:z-10 max-lg:bg-paper'}`}>
+    <Tag aria-label={main ? 'Conversation' : 'Side conversation'} className={`flex min-w-0 flex-1 flex-col ${main ? '' : 'border-l border-line max-lg:absolute max-lg:inset-0 max-lg:z-10 max-lg:bg-paper'}`}>
       {conversation && <Opened conversation={conversation} message={message} main={main} onClose={onClose} />}
-    </Place>
+    </Tag>
   );
 }
 
@@ -41,7 +41,7 @@ function Opened({ conversation, message, main, onClose }: { conversation: Conver
     return (
       <div className="grid flex-1 place-items-center p-6 text-center">
         <div className="grid gap-3">
-          <p>This session is gone.</p>
+          <p>This session does not exist or was deleted.</p>
           <Button onClick={() => (onClose ? onClose() : goTo({ session: null }))}>{onClose ? 'Close' : 'Back to the list'}</Button>
         </div>
       </div>
@@ -49,16 +49,16 @@ function Opened({ conversation, message, main, onClose }: { conversation: Conver
   }
   return (
     <ConversationContext value={conversation}>
-      <Boundary what="The line above the conversation" of={conversation}>
+      <ErrorBoundary name="The top bar" resetKey={conversation}>
         <TopBar main={main} onClose={onClose} />
-      </Boundary>
-      <Boundary what="The conversation" of={conversation}>
+      </ErrorBoundary>
+      <ErrorBoundary name="The conversation" resetKey={conversation}>
         <Thread />
-      </Boundary>
-      <Boundary what="The place to write" of={conversation}>
+      </ErrorBoundary>
+      <ErrorBoundary name="The composer" resetKey={conversation}>
         <Composer main={main} />
-      </Boundary>
-      <Boundary what="The comparison" of={conversation}>{main && <CompareDialog />}</Boundary>
+      </ErrorBoundary>
+      <ErrorBoundary name="The comparison" resetKey={conversation}>{main && <CompareDialog />}</ErrorBoundary>
     </ConversationContext>
   );
 }

@@ -1,4 +1,4 @@
-/** The edge of the list of sessions: dragged, or moved by arrows; a double click gives it its usual width. */
+/** The edge of the session list: drag it or use the arrow keys; a double click resets the width. */
 
 import type { KeyboardEvent, PointerEvent } from 'react';
 import { useStore } from '../state/store';
@@ -10,7 +10,7 @@ export function Resizer() {
   const width = useStore(view, (state) => fittingWidth(state.width));
   const set = (wanted: number) => view.set({ width: fittingWidth(wanted) });
   const onKeyDown = (event: KeyboardEvent) => {
-    const wanted = { ArrowLeft: width - STEP, ArrowRight: width + STEP, Home: WIDTH.least, End: WIDTH.most, Enter: WIDTH.usual }[event.key];
+    const wanted = { ArrowLeft: width - STEP, ArrowRight: width + STEP, Home: WIDTH.min, End: WIDTH.max, Enter: WIDTH.default }[event.key];
     if (wanted === undefined) return;
     event.preventDefault();
     set(wanted);
@@ -29,14 +29,14 @@ export function Resizer() {
     <div
       role="separator"
       aria-orientation="vertical"
-      aria-label="Width of the list"
+      aria-label="Width of the session list"
       aria-valuenow={width}
-      aria-valuemin={WIDTH.least}
-      aria-valuemax={WIDTH.most}
+      aria-valuemin={WIDTH.min}
+      aria-valuemax={WIDTH.max}
       tabIndex={0}
       onKeyDown={onKeyDown}
       onPointerDown={onPointerDown}
-      onDoubleClick={() => set(WIDTH.usual)}
+      onDoubleClick={() => set(WIDTH.default)}
       className="absolute inset-y-0 right-0 z-30 w-1.5 cursor-col-resize touch-none hover:bg-thread-soft focus-visible:bg-thread-soft max-lg:hidden"
     />
   );

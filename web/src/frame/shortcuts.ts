@@ -1,4 +1,4 @@
-/** Keys that work everywhere: Ctrl or Cmd with K is the palette, with B the list, with J a new session, with I the inspector. */
+/** Global shortcuts, with Ctrl or Cmd: K palette, B session list, J new session, I inspector. */
 
 import { useEffect } from 'react';
 import { flushSync } from 'react-dom';
@@ -9,25 +9,25 @@ import { focusNext } from '../ui/focus_next';
 
 export const SEARCH_FIELD = 'clew-search';
 
-/** To where a session is begun by writing: none is made before. */
-export function beginNew(): void {
+/** Go to the start page; the session is created with its first message. */
+export function startNewSession(): void {
   goTo({ session: null });
   view.set({ sidebar: false });
   focusNext(() => composerField());
 }
 
-/** To the field that searches all sessions, wherever the list is. */
-export function beginSearch(): void {
-  // Drawn at once: what is pressed next is meant for the field, and who goes on from it is not brought back.
+/** Show the session list and focus its search field. */
+export function openSearch(): void {
+  // Render synchronously, so that the next key goes to the field.
   flushSync(() => view.set({ sidebar: true, collapsed: false }));
   document.getElementById(SEARCH_FIELD)?.focus();
 }
 
 const KEYS: Record<string, () => void> = {
   k: () => view.set(({ opened }) => ({ opened: opened === 'palette' ? null : 'palette' })),
-  'shift f': beginSearch,
+  'shift f': openSearch,
   b: toggleList,
-  j: beginNew,
+  j: startNewSession,
   i: () => view.set(({ inspector }) => ({ inspector: !inspector })),
 };
 

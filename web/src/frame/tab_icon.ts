@@ -1,4 +1,4 @@
-/** The icon of the tab: the ball of thread with a dot that says what the session does, drawn here as everything is. */
+/** The icon of the tab: the logo with a dot for the state of the session. */
 
 import type { StateName } from '../sidebar/session_state';
 

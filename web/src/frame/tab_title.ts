@@ -1,4 +1,4 @@
-/** What the tab says: which session, and what it is doing, for whoever looks at something else meanwhile. */
+/** The title of the tab: the session and its state. */
 
 import { useEffect, useRef, useState } from 'react';
 import type { Session } from '../api/types';
@@ -6,7 +6,7 @@ import { type StateName, stateOf } from '../sidebar/session_state';
 import { tabIcon } from './tab_icon';
 
 const MARKS: Record<StateName, string> = { idle: '', busy: '… ', retrying: '… ', waiting: '❗ ', error: '✗ ' };
-/** Of a session that ended while nobody looked. */
+/** The mark of a session that finished while the tab was hidden. */
 const DONE = '✓ ';
 
 export function tabTitle(title: string | null, state: StateName, unseen: boolean): string {
@@ -22,9 +22,9 @@ export function useTabTitle(session: Session | undefined): void {
     before.current = state;
   }, [state]);
   useEffect(() => {
-    const look = () => !document.hidden && setUnseen(false);
-    document.addEventListener('visibilitychange', look);
-    return () => document.removeEventListener('visibilitychange', look);
+    const onVisible = () => !document.hidden && setUnseen(false);
+    document.addEventListener('visibilitychange', onVisible);
+    return () => document.removeEventListener('visibilitychange', onVisible);
   }, []);
   useEffect(() => {
     document.title = tabTitle(session?.title ?? null, state, unseen);

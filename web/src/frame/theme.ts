@@ -1,4 +1,4 @@
-/** Light or dark: what the system says, unless the reader says otherwise. */
+/** Light or dark theme: the system's, unless the user chose one. */
 
 import { useEffect, useSyncExternalStore } from 'react';
 import { useStore } from '../state/store';
@@ -19,7 +19,7 @@ export function useTheme(): void {
   }, [theme]);
 }
 
-/** How close everything stands together. */
+/** Apply the chosen density. */
 export function useDensity(): void {
   const density = useStore(view, (state) => state.density);
   useEffect(() => {
@@ -27,7 +27,7 @@ export function useDensity(): void {
   }, [density]);
 }
 
-/** Whether the page is dark now, for what brings colours of its own. */
+/** Whether the page is dark, for components with their own highlighter. */
 export function useDark(): boolean {
   const theme = useStore(view, (state) => state.theme);
   const system = useSyncExternalStore(onSystem, () => window.matchMedia(DARK).matches);

@@ -1,15 +1,15 @@
-/** What two turns' last requests differ in, section by section. */
+/** The differences between the last requests of two turns, section by section. */
 
 import { useMemo } from 'react';
-import { useAnswer } from '../state/use_answer';
+import { useQuery } from '../state/use_answer';
 import { Dialog } from '../ui/dialog';
 import { DiffLines } from '../ui/diff_lines';
 import { lineDiff, withContext } from '../ui/line_diff';
 import { requestSections } from './request_text';
 
 export function DiffDialog({ left, right, onClose }: { left: string; right: string; onClose: () => void }) {
-  const one = useAnswer('GET /api/turns/{id}/request', { path: { id: left } });
-  const other = useAnswer('GET /api/turns/{id}/request', { path: { id: right } });
+  const one = useQuery('GET /api/turns/{id}/request', { path: { id: left } });
+  const other = useQuery('GET /api/turns/{id}/request', { path: { id: right } });
   const error = one.error ?? other.error;
   const sections = useMemo(() => {
     if (!one.answer || !other.answer) return null;
@@ -20,12 +20,12 @@ export function DiffDialog({ left, right, onClose }: { left: string; right: stri
   }, [one.answer, other.answer]);
 
   return (
-    <Dialog title="What the model saw in the two turns" onClose={onClose} wide>
+    <Dialog title="Compare requests" onClose={onClose} wide>
       {error && <p className="text-sm text-bad">{error}</p>}
       {sections?.map(({ name, lines }) => (
         <section key={name} className="mb-4">
           <h3 className="mb-1 text-sm font-semibold">
-            {name} {lines.length === 0 && <span className="font-normal text-quiet">— the same</span>}
+            {name} {lines.length === 0 && <span className="font-normal text-quiet">— identical</span>}
           </h3>
           {lines.length > 0 && <DiffLines lines={lines} />}
         </section>

@@ -1,4 +1,4 @@
-/** The inspector: one turn in full, the tree, the reflog, the files, the rules. */
+/** The inspector: a turn in detail, the tree, the reflog, files and rules. */
 
 import { lazy, Suspense, useRef } from 'react';
 import type { Conversation } from '../state/conversation';
@@ -11,7 +11,7 @@ import { ReflogTab } from './reflog_tab';
 import { RulesTab } from './rules_tab';
 import { TurnTab } from './turn_tab';
 
-// The graph brings a library of its own, which the conversation does not wait for.
+// The graph library is loaded on first use.
 const TreeTab = lazy(() => import('./tree_tab').then((module) => ({ default: module.TreeTab })));
 
 const TABS: { tab: Tab; name: string }[] = [
@@ -73,7 +73,7 @@ function Opened({ conversation }: { conversation: Conversation }) {
         <div id="inspector-panel" role="tabpanel" aria-labelledby={`tab-${tab}`} tabIndex={0} className="min-h-0 flex-1 overflow-auto">
           {tab === 'turn' && <TurnTab />}
           {tab === 'tree' && (
-            <Suspense fallback={<p className="p-4 text-sm text-quiet">Drawing the tree…</p>}>
+            <Suspense fallback={<p className="p-4 text-sm text-quiet">Loading the tree…</p>}>
               <TreeTab />
             </Suspense>
           )}

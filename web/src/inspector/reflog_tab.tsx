@@ -1,21 +1,21 @@
-/** The reflog: every move of the head, each one a place to go back to. */
+/** The reflog: every move of the head, each of which can be restored. */
 
 import { useEffect, useState } from 'react';
 import type { ReflogEntry } from '../api/types';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
-import { useAnswer } from '../state/use_answer';
+import { useQuery } from '../state/use_answer';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
-import { age, moment } from '../ui/words';
+import { age, moment } from '../ui/format';
 
 const WHY: Record<ReflogEntry['why'], string> = {
   branch: 'Branched',
   compaction: 'Summarised',
-  goto: 'Went to',
+  goto: 'Jumped to',
   rewind: 'Rewound to',
-  turn: 'Said',
-  unrewind: 'Un-rewound to',
+  turn: 'Turn',
+  unrewind: 'Restored',
 };
 
 const PAGE = 100;
@@ -25,8 +25,8 @@ export function ReflogTab() {
   const head = useStore(conversation.store, (state) => state.session?.head_turn_id ?? null);
   const version = useStore(conversation.store, (state) => state.tree);
   const { client } = useHost();
-  const { answer, error } = useAnswer('GET /api/sessions/{id}/reflog', { path: { id: conversation.id }, query: { limit: PAGE } }, version);
-  // A move never changes: what was read stays, and pages are joined by their numbers.
+  const { answer, error } = useQuery('GET /api/sessions/{id}/reflog', { path: { id: conversation.id }, query: { limit: PAGE } }, version);
+  // Moves never change, so pages are merged by their numbers.
   const [read, setRead] = useState<ReadonlyMap<number, ReflogEntry>>(new Map());
   const add = (moves: ReflogEntry[]) => setRead((before) => new Map([...before, ...moves.map((move) => [move.seq, move] as const)]));
   useEffect(() => {
@@ -34,7 +34,7 @@ export function ReflogTab() {
   }, [answer]);
   if (error) return <p className="p-4 text-sm text-bad">{error}</p>;
   if (!answer) return null;
-  if (answer.moves.length === 0) return <p className="p-4 text-sm text-quiet">Nothing moved yet. Every turn, rewind and jump is kept here.</p>;
+  if (answer.moves.length === 0) return <p className="p-4 text-sm text-quiet">No moves yet. Every turn, rewind and jump is listed here.</p>;
   const moves = [...new Map([...read, ...answer.moves.map((move) => [move.seq, move] as const)]).values()].sort((one, other) => other.seq - one.seq);
   const first = moves.at(-1)!.seq;
   const earlier = async () => add((await client.call('GET /api/sessions/{id}/reflog', { path: { id: conversation.id }, query: { limit: PAGE, before: first } })).moves);
@@ -47,15 +47,15 @@ export function ReflogTab() {
               {move.seq} · {WHY[move.why]} · {age(move.at)}
             </p>
             <p dir="auto" className="line-clamp-2 text-sm [overflow-wrap:anywhere]">
-              {move.text || (move.to_turn_id === null ? 'the beginning' : move.to_turn_id)}
+              {move.text || (move.to_turn_id === null ? 'Start of the session' : move.to_turn_id)}
             </p>
           </div>
           {move.to_turn_id === head ? (
-            <span className="rounded-full bg-thread-soft px-2 py-0.5 text-xs text-thread">here</span>
+            <span className="rounded-full bg-thread-soft px-2 py-0.5 text-xs text-thread">current</span>
           ) : (
             move.to_turn_id !== null && (
-              <Button aria-label={`Go there, move ${move.seq}`} onClick={() => void conversation.goTo(move.to_turn_id!).catch(() => undefined)}>
-                Go there
+              <Button aria-label={`Go to move ${move.seq}`} onClick={() => void conversation.goTo(move.to_turn_id!).catch(() => undefined)}>
+                Go to
               </Button>
             )
           )}

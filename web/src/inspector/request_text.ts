@@ -1,4 +1,4 @@
-/** A request as lines of text, so that it can be read, and compared line by line. */
+/** Formats a request as text, to be read and compared line by line. */
 
 import type { Message as StoredMessage, RequestReport } from '@clew/client';
 import { outputText, type ToolPart } from '../conversation/tool_part';
@@ -24,7 +24,7 @@ export function messageText(message: StoredMessage): string {
     .join('\n\n');
 }
 
-/** Sections in their order; each has a name by which the same ones of two requests are compared. */
+/** Return the sections in order; sections of two requests are matched by name. */
 export function requestSections(request: RequestReport): { name: string; text: string }[] {
   return [
     ...request.prompt.map((section) => ({ name: `Prompt: ${section.name}`, text: section.text })),

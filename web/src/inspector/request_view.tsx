@@ -1,16 +1,16 @@
-/** Exactly what the model saw at a step: put together again, and proven by the digest that was stored. */
+/** The exact request of a step, rebuilt and verified against its stored digest. */
 
 import { useState } from 'react';
-import { useAnswer } from '../state/use_answer';
-import { count } from '../ui/words';
+import { useQuery } from '../state/use_answer';
+import { count } from '../ui/format';
 import { Icon } from '../ui/icon';
-import { Fold, Plain } from './fold';
+import { Disclosure, PlainText } from './disclosure';
 import { messageText } from './request_text';
 
 export function RequestView({ turnId, steps }: { turnId: string; steps: number }) {
   const [step, setStep] = useState<number | null>(null);
   const shown = step === null || step >= steps ? steps - 1 : step;
-  const { answer: request, error } = useAnswer('GET /api/turns/{id}/request', { path: { id: turnId }, query: { step: shown } });
+  const { answer: request, error } = useQuery('GET /api/turns/{id}/request', { path: { id: turnId }, query: { step: shown } });
   return (
     <section aria-label="What the model saw">
       <div className="flex flex-wrap items-center gap-2 px-4 pb-2">
@@ -35,7 +35,7 @@ export function RequestView({ turnId, steps }: { turnId: string; steps: number }
             className={`inline-flex items-center gap-1 rounded-full px-2 py-0.5 text-xs ${request.proven ? 'bg-good-soft text-good' : 'bg-warn-soft text-warn'}`}
           >
             <Icon name={request.proven ? 'check' : 'warning'} className="size-3.5" />
-            {request.proven ? 'Proven by its digest' : 'Not the same as what was sent'}
+            {request.proven ? 'Verified' : 'Differs from what was sent'}
           </span>
         )}
       </div>
@@ -43,12 +43,12 @@ export function RequestView({ turnId, steps }: { turnId: string; steps: number }
       {request && (
         <>
           {request.prompt.map((section) => (
-            <Fold key={section.name} title={`Prompt: ${section.name}`} note={`${section.text.length.toLocaleString('en')} characters`}>
-              <Plain>{section.text}</Plain>
-            </Fold>
+            <Disclosure key={section.name} title={`Prompt: ${section.name}`} note={`${section.text.length.toLocaleString('en')} characters`}>
+              <PlainText>{section.text}</PlainText>
+            </Disclosure>
           ))}
-          <Fold title="Tools" note={request.tools.length || 'none'}>
-            {request.tools.length === 0 && <p className="text-sm text-quiet">This model was given no tools.</p>}
+          <Disclosure title="Tools" note={request.tools.length || 'none'}>
+            {request.tools.length === 0 && <p className="text-sm text-quiet">No tools were sent.</p>}
             <ul className="grid gap-2">
               {request.tools.map((tool) => (
                 <li key={tool.name} className="text-sm">
@@ -57,17 +57,17 @@ export function RequestView({ turnId, steps }: { turnId: string; steps: number }
                 </li>
               ))}
             </ul>
-          </Fold>
-          <Fold title="Messages" note={count(request.messages.length, 'message')}>
+          </Disclosure>
+          <Disclosure title="Messages" note={count(request.messages.length, 'message')}>
             <ol className="grid gap-2">
               {request.messages.map((message, index) => (
                 <li key={`${message.id} ${index}`}>
                   <p className="text-xs text-quiet">{message.role}</p>
-                  <Plain>{messageText(message)}</Plain>
+                  <PlainText>{messageText(message)}</PlainText>
                 </li>
               ))}
             </ol>
-          </Fold>
+          </Disclosure>
         </>
       )}
     </section>

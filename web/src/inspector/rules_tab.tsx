@@ -1,18 +1,18 @@
-/** What is allowed here and by whom: the rules of the session, the project and the agent; revoked, added, explained. */
+/** The permission rules of the session, the project and the agent: list, revoke, add, explain. */
 
 import { type FormEvent, useRef, useState } from 'react';
 import type { KeptRule } from '@clew/client';
-import { inWords } from '../api/problem';
+import { errorText } from '../api/problem';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
-import { useAnswer } from '../state/use_answer';
+import { useQuery } from '../state/use_answer';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 
 const SCOPES: { scope: KeptRule['scope']; title: string; none: string }[] = [
-  { scope: 'session', title: 'This session', none: 'None of its own.' },
-  { scope: 'project', title: 'This project', none: 'None.' },
-  { scope: 'agent', title: 'The agent', none: 'None.' },
+  { scope: 'session', title: 'This session', none: 'No session rules.' },
+  { scope: 'project', title: 'This project', none: 'No project rules.' },
+  { scope: 'agent', title: 'The agent', none: 'No agent rules.' },
 ];
 const TONES = { allow: 'text-good', deny: 'text-bad', ask: 'text-warn' };
 const FIELD = 'min-w-0 rounded-md border border-line bg-paper px-2 py-1 text-sm text-ink';
@@ -24,18 +24,18 @@ export function RulesTab() {
   const waiting = useStore(conversation.store, (state) => state.status.waiting?.length ?? 0);
   const [changes, setChanges] = useState(0);
   const [failed, setFailed] = useState<string | null>(null);
-  const { answer, error } = useAnswer('GET /api/rules', { query: { session: conversation.id } }, `${updated} ${waiting} ${changes}`);
+  const { answer, error } = useQuery('GET /api/rules', { query: { session: conversation.id } }, `${updated} ${waiting} ${changes}`);
   const acting = (work: Promise<unknown>) =>
     work.then(
       () => {
         setFailed(null);
         setChanges((count) => count + 1);
       },
-      (problem: unknown) => setFailed(inWords(problem)),
+      (problem: unknown) => setFailed(errorText(problem)),
     );
   const heading = useRef<HTMLDivElement>(null);
   const revoke = (rule: KeptRule) => {
-    // The button goes with its rule: the focus stays among the rules.
+    // The button is removed with its rule; keep the focus in the list.
     heading.current?.focus({ preventScroll: true });
     void acting(host.client.call('DELETE /api/rules', { query: { id: rule.id, session: conversation.id } }));
   };
@@ -70,7 +70,7 @@ export function RulesTab() {
       })}
       <AddRule onAdd={(body) => acting(host.client.call('POST /api/rules', { body: { ...body, session: conversation.id } }))} />
       <Explain version={`${updated} ${changes}`} />
-      <p className="text-quiet">The nearest rule decides: the session’s, then the project’s, then the agent’s. What no rule speaks of is asked about.</p>
+      <p className="text-quiet">Session rules win over project rules, and project rules over agent rules. Calls that no rule covers need your approval.</p>
     </div>
   );
 }
@@ -116,7 +116,7 @@ function Explain({ version }: { version: string }) {
   const conversation = useThis();
   const [call, setCall] = useState({ tool: 'bash', target: '' });
   const [asked, setAsked] = useState<typeof call | null>(null);
-  const { answer, error } = useAnswer(
+  const { answer, error } = useQuery(
     'GET /api/sessions/{id}/permissions/explain',
     asked && { path: { id: conversation.id }, query: asked },
     version,
@@ -130,10 +130,10 @@ function Explain({ version }: { version: string }) {
         setAsked({ ...call });
       }}
     >
-      <h3 className="font-medium">What would be decided</h3>
+      <h3 className="font-medium">Test a call</h3>
       <div className="flex flex-wrap gap-1.5">
-        <input aria-label="Tool of the call" dir="ltr" value={call.tool} onChange={(event) => setCall({ ...call, tool: event.target.value })} className={`${FIELD} w-24 font-mono`} />
-        <input aria-label="Its target" dir="ltr" placeholder="git push" value={call.target} onChange={(event) => setCall({ ...call, target: event.target.value })} className={`${FIELD} flex-1 font-mono`} />
+        <input aria-label="Tool to test" dir="ltr" value={call.tool} onChange={(event) => setCall({ ...call, tool: event.target.value })} className={`${FIELD} w-24 font-mono`} />
+        <input aria-label="Target to test" dir="ltr" placeholder="git push" value={call.target} onChange={(event) => setCall({ ...call, target: event.target.value })} className={`${FIELD} flex-1 font-mono`} />
         <Button type="submit" disabled={!call.tool.trim()}>
           Explain
         </Button>
@@ -152,7 +152,7 @@ function Explain({ version }: { version: string }) {
         ))}
         {answer?.considered.map((other, index) => (
           <p key={index} className="text-quiet">
-            Not by {other.rule.action} <code className="font-mono text-xs">{other.rule.permission} {other.rule.pattern}</code> of the {other.scope}: {other.why}
+            Not applied: {other.rule.action} <code className="font-mono text-xs">{other.rule.permission} {other.rule.pattern}</code> ({other.scope}): {other.why}
           </p>
         ))}
       </div>

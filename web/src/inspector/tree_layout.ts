@@ -1,6 +1,6 @@
 /**
- * Where each turn stands, for a tall and narrow place: one to a row. The line runs straight down; what left it, and the
- * branches, stand indented right below the turn they left, before the line goes on.
+ * Lays out the tree for a tall, narrow panel, one turn per row. The current path runs straight down; rewound turns and
+ * branches are indented right below the turn they left.
  */
 
 import type { TreeTurn, TreeView } from '../api/types';
@@ -26,8 +26,8 @@ export interface PlacedEdge {
   from: string;
   to: string;
   onLine: boolean;
-  /** The two stand in different columns. */
-  parts: boolean;
+  /** The two turns are in different columns. */
+  changesColumn: boolean;
 }
 
 export interface TreeLayout {
@@ -55,18 +55,18 @@ export function treeLayout(tree: TreeView): TreeLayout {
 
   const column = new Map<string, number>();
   const layout: TreeLayout = { turns: [], branches: [], edges: [] };
-  // What is still to be placed, the next one last: sessions of thousands of turns are too deep for recursion.
+  // A stack instead of recursion, which thousands of turns would overflow.
   const rest: Row[] = [];
   const follow = (id: string | null, lane: number) => {
     const next = [...(children.get(id) ?? [])];
-    // One goes on in the same column: the line, or, off it, the first.
-    const on = next.find((turn) => turn.on_line) ?? (id === null ? undefined : next[0]);
-    const beside: Row[] = [
+    // One child continues in the same column: the one on the current path, or else the first.
+    const straight = next.find((turn) => turn.on_line) ?? (id === null ? undefined : next[0]);
+    const indented: Row[] = [
       ...(leaving.get(id) ?? []).map((branch) => ({ branch, lane: lane + 1 })),
-      ...next.filter((turn) => turn !== on).map((turn) => ({ turn, lane: lane + 1 })),
+      ...next.filter((turn) => turn !== straight).map((turn) => ({ turn, lane: lane + 1 })),
     ];
-    if (on) rest.push({ turn: on, lane });
-    rest.push(...beside.reverse());
+    if (straight) rest.push({ turn: straight, lane });
+    rest.push(...indented.reverse());
   };
   follow(null, 0);
   for (let row = 0, item = rest.pop(); item; row += 1, item = rest.pop()) {
@@ -75,7 +75,7 @@ export function treeLayout(tree: TreeView): TreeLayout {
     if ('branch' in item) {
       const { branch } = item;
       const turnId = branch.turn_id !== null && byId.has(branch.turn_id) ? branch.turn_id : null;
-      layout.branches.push({ sessionId: branch.session_id, title: branch.title || branch.label || 'A branch', turnId, x, y });
+      layout.branches.push({ sessionId: branch.session_id, title: branch.title || branch.label || 'Branch', turnId, x, y });
       continue;
     }
     const { turn, lane } = item;
@@ -83,7 +83,7 @@ export function treeLayout(tree: TreeView): TreeLayout {
     column.set(turn.id, x);
     const parent = turn.parent_turn_id === null ? undefined : byId.get(turn.parent_turn_id);
     if (parent) {
-      layout.edges.push({ from: parent.id, to: turn.id, onLine: turn.on_line, parts: column.get(parent.id) !== x });
+      layout.edges.push({ from: parent.id, to: turn.id, onLine: turn.on_line, changesColumn: column.get(parent.id) !== x });
     }
     follow(turn.id, lane);
   }

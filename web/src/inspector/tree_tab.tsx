@@ -1,4 +1,4 @@
-/** The tree: turns as a graph, with the head, what left the line, summaries and branches. */
+/** The tree: turns as a graph, with the head, rewound turns, summaries and branches. */
 
 import { Background, type BuiltInEdge, Controls, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow, useStore as useFlow } from '@xyflow/react';
 import '@xyflow/react/dist/style.css';
@@ -11,39 +11,39 @@ import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { inspectTurn, view } from '../state/view';
 import { Button } from '../ui/button';
-import { count } from '../ui/words';
+import { count } from '../ui/format';
 import { ROW, treeLayout } from './tree_layout';
 
 type TurnNode = Node<{ turn: TreeTurn }, 'turn'>;
 type BranchNode = Node<{ sessionId: string; title: string }, 'branch'>;
 
-/** So many turns are drawn at first, and with each step back. */
-const DRAWN = 500;
-/** Up to so many turns a tree can be read as a whole. */
-const WHOLE = 12;
-/** Kept free around it. */
+/** Turns rendered at first, and added with each page. */
+const PAGE = 500;
+/** Trees up to this size are shown whole. */
+const MAX_WHOLE_TURNS = 12;
+/** Margin around the graph, in pixels. */
 const MARGIN = 16;
-/** As wide as the boxes below. */
+/** Width of the boxes below. */
 const BOX_WIDTH = 288;
 
-/** What leaves the line turns off on the side where it stands, within what it is indented by. */
-const TURN = { offset: 7, borderRadius: 4 };
+/** Edges bend within the indentation. */
+const EDGE_PATH = { offset: 7, borderRadius: 4 };
 
 const TYPES = { turn: TurnBox, branch: BranchBox };
 
 export function TreeTab() {
   const conversation = useThis();
   const read = useStore(conversation.store, (state) => state.tree);
-  const [most, setMost] = useState(DRAWN);
-  // The thread may have read all of a long session's tree; so much at once nobody can draw.
+  const [limit, setLimit] = useState(PAGE);
+  // The thread may have loaded the whole tree of a long session, which is too much to render at once.
   const tree = useMemo(() => {
-    if (!read || read.turns.length <= most) return read;
-    const from = read.turns.map((turn) => turn.id).sort().at(-most)!;
+    if (!read || read.turns.length <= limit) return read;
+    const from = read.turns.map((turn) => turn.id).sort().at(-limit)!;
     return { ...read, turns: read.turns.filter((turn) => turn.id >= from), next_cursor: from };
-  }, [read, most]);
+  }, [read, limit]);
   const earlier = () => {
-    setMost(most + DRAWN);
-    if (read && read.turns.length < most + DRAWN) void conversation.loadOlderTree().catch(() => undefined);
+    setLimit(limit + PAGE);
+    if (read && read.turns.length < limit + PAGE) void conversation.loadOlderTree().catch(() => undefined);
   };
   useEffect(() => {
     void conversation.refreshTree();
@@ -56,17 +56,17 @@ export function TreeTab() {
       ...laid.branches.map(({ sessionId, title, x, y }): BranchNode => ({ id: sessionId, type: 'branch', position: { x, y }, data: { sessionId, title }, ariaLabel: `Branch ${title}` })),
     ];
     const lines: BuiltInEdge[] = [
-      ...laid.edges.map(({ from, to, onLine, parts }) => ({
+      ...laid.edges.map(({ from, to, onLine, changesColumn }) => ({
         id: `${from} ${to}`,
         type: 'smoothstep' as const,
-        pathOptions: TURN,
+        pathOptions: EDGE_PATH,
         source: from,
         target: to,
-        targetHandle: parts ? 'side' : 'top',
+        targetHandle: changesColumn ? 'side' : 'top',
         style: { stroke: onLine ? 'var(--thread)' : 'var(--quiet)', strokeWidth: onLine ? 2 : 1.2 },
       })),
       ...laid.branches.flatMap(({ sessionId, turnId }) =>
-        turnId === null ? [] : [{ id: `${turnId} ${sessionId}`, type: 'smoothstep' as const, pathOptions: TURN, source: turnId, target: sessionId, targetHandle: 'side', style: { stroke: 'var(--info)', strokeDasharray: '4 3' } }],
+        turnId === null ? [] : [{ id: `${turnId} ${sessionId}`, type: 'smoothstep' as const, pathOptions: EDGE_PATH, source: turnId, target: sessionId, targetHandle: 'side', style: { stroke: 'var(--info)', strokeDasharray: '4 3' } }],
       ),
     ];
     return { nodes: shown, edges: lines };
@@ -74,13 +74,13 @@ export function TreeTab() {
 
   const dark = useDark();
   if (!tree) return null;
-  if (tree.turns.length === 0) return <p className="p-4 text-sm text-quiet">No turn yet. Each one becomes a node here, and each rewind a way that parts.</p>;
+  if (tree.turns.length === 0) return <p className="p-4 text-sm text-quiet">No turns yet. Turns appear here as a graph, with rewound turns and branches.</p>;
   const hidden = tree.turns.filter((turn) => !turn.on_line).length;
   return (
     <div className="flex h-full flex-col">
       <p className="border-b border-line px-4 py-1.5 text-xs text-quiet">
         {tree.next_cursor ? 'The newest ' : ''}
-        {count(tree.turns.length, 'turn')}, {hidden} off the line, {count(tree.branches.length, 'branch', 'branches')}. Pick a turn to inspect it.
+        {count(tree.turns.length, 'turn')}, {hidden} rewound, {count(tree.branches.length, 'branch', 'branches')}. Select a turn to inspect it.
         {tree.next_cursor && (
           <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={earlier}>
             Earlier turns
@@ -115,7 +115,7 @@ function pick(node: TurnNode | BranchNode): void {
   if (node.type === 'turn') inspectTurn(node.data.turn.id);
 }
 
-/** Enter does to the node that has the focus what a click does; the graph's own keys only select it. */
+/** Enter opens the focused node like a click; the graph's own keys only select it. */
 function pickFocused(event: KeyboardEvent, nodes: (TurnNode | BranchNode)[]): void {
   if (event.key !== 'Enter' && event.key !== ' ') return;
   const focused = event.target as HTMLElement;
@@ -123,11 +123,11 @@ function pickFocused(event: KeyboardEvent, nodes: (TurnNode | BranchNode)[]): vo
   if (node?.type !== 'turn') return;
   event.preventDefault();
   pick(node);
-  // The node goes with its tab; the focus stays in the inspector.
+  // The tab of the node is replaced; keep the focus in the inspector.
   document.getElementById('inspector-panel')?.focus();
 }
 
-/** A small tree is shown whole, from the top; a large one where the head is, since its beginning says little. */
+/** Show a small tree whole, from the top, and a large one at its head. */
 function AtHead({ id, turns }: { id: string | null; turns: number }) {
   const flow = useReactFlow();
   const drawn = useNodesInitialized();
@@ -135,9 +135,9 @@ function AtHead({ id, turns }: { id: string | null; turns: number }) {
   const height = useFlow((state) => state.height);
   useEffect(() => {
     const node = id === null ? undefined : flow.getNode(id);
-    if (node && turns > WHOLE) void flow.setCenter(node.position.x + 150, node.position.y - 120, { zoom: 1 });
+    if (node && turns > MAX_WHOLE_TURNS) void flow.setCenter(node.position.x + 150, node.position.y - 120, { zoom: 1 });
     else {
-      // What each takes is known; what is out of sight is never measured.
+      // Computed from known sizes: nodes out of view are never measured.
       const wide = Math.max(...flow.getNodes().map(({ position }) => position.x)) + BOX_WIDTH;
       const high = Math.max(...flow.getNodes().map(({ position }) => position.y)) + ROW;
       const zoom = Math.max(0.3, Math.min(1, (width - 2 * MARGIN) / wide, (height - 2 * MARGIN) / high));
@@ -149,7 +149,7 @@ function AtHead({ id, turns }: { id: string | null; turns: number }) {
 
 function describe(turn: TreeTurn): string {
   const kind = turn.kind === 'compaction' ? 'Summary' : 'Turn';
-  return `${kind} ${turn.text || turn.id}${turn.is_head ? ', the head' : ''}${turn.on_line ? '' : ', off the line'}, ${turn.status}`;
+  return `${kind} ${turn.text || turn.id}${turn.is_head ? ', head' : ''}${turn.on_line ? '' : ', rewound'}, ${turn.status}`;
 }
 
 function TurnBox({ data: { turn } }: NodeProps<TurnNode>) {
@@ -157,7 +157,7 @@ function TurnBox({ data: { turn } }: NodeProps<TurnNode>) {
   const look = turn.is_head ? 'border-thread bg-thread-soft' : turn.on_line ? 'border-thread bg-raised' : 'border-line bg-panel text-quiet';
   return (
     <div className={`h-10 w-72 rounded-lg border px-2 py-0.5 text-xs ${look} ${turn.kind === 'compaction' ? 'border-dashed' : ''} ${picked ? 'ring-2 ring-thread' : ''}`}>
-      <Ends />
+      <EdgeHandles />
       <p dir="auto" className="truncate">
         {turn.kind === 'compaction' ? 'Summary' : turn.text || turn.id}
       </p>
@@ -169,9 +169,9 @@ function TurnBox({ data: { turn } }: NodeProps<TurnNode>) {
   );
 }
 
-/** Where the lines end: at the top for the next of a column, at the side for what stands indented. */
-function Ends() {
-  // Without a size: lines would end as far from the boxes as these are large.
+/** Handles of the edges: at the top for the next turn of a column, at the side for indented ones. */
+function EdgeHandles() {
+  // Without a size, so that edges end at the boxes.
   const hidden = 'size-0! min-h-0! min-w-0! border-0! opacity-0! pointer-events-none!';
   return (
     <>
@@ -186,7 +186,7 @@ function BranchBox({ data: { sessionId, title } }: NodeProps<BranchNode>) {
   const conversation = useThis();
   return (
     <div className="flex h-9 w-72 items-center gap-1 rounded-lg border border-dashed border-info bg-info-soft px-2 text-xs text-ink">
-      <Ends />
+      <EdgeHandles />
       <p dir="auto" className="min-w-0 flex-1 truncate" title={title}>
         {title}
       </p>

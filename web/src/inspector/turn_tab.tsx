@@ -1,24 +1,24 @@
-/** One turn: what it cost, how long it took, and exactly what the model saw. */
+/** One turn: cost, duration, and exactly what the model saw. */
 
 import { useState } from 'react';
 import { modelName, type TreeTurn } from '../api/types';
 import { useStore } from '../state/store';
-import { useAnswer } from '../state/use_answer';
+import { useQuery } from '../state/use_answer';
 import { useThis } from '../state/use_conversation';
 import { view } from '../state/view';
 import { Button } from '../ui/button';
-import { cost, duration, moment } from '../ui/words';
+import { cost, duration, moment } from '../ui/format';
 import { DiffDialog } from './diff_dialog';
 import { RequestView } from './request_view';
 import { UsageTable } from './usage_table';
 
 const ENDED: Record<TreeTurn['status'], string> = {
   aborted: 'Stopped',
-  compacting: 'Making room',
+  compacting: 'Compacting',
   completed: 'Completed',
   failed: 'Failed',
   refused: 'Refused',
-  retrying: 'Trying again',
+  retrying: 'Retrying',
   running: 'Running',
   unanswered: 'Not answered yet',
   waiting: 'Waiting for you',
@@ -31,9 +31,9 @@ export function TurnTab() {
   const [against, setAgainst] = useState<string | null>(null);
   const id = picked ?? tree?.open_turn_id ?? tree?.head_turn_id ?? null;
   const known = tree?.turns.find((turn) => turn.id === id);
-  const { answer: turn, error } = useAnswer('GET /api/turns/{id}', id ? { path: { id } } : null, `${known?.status} ${known?.settled_at}`);
+  const { answer: turn, error } = useQuery('GET /api/turns/{id}', id ? { path: { id } } : null, `${known?.status} ${known?.settled_at}`);
 
-  if (!id) return <p className="p-4 text-sm text-quiet">No turn yet. Say something, and it shows here what was sent and what it took.</p>;
+  if (!id) return <p className="p-4 text-sm text-quiet">No turns yet. Send a message to see what the model received and used.</p>;
   if (error) return <p className="p-4 text-sm text-bad">{error}</p>;
   if (!turn) return null;
   const problem = turn.data.error as { code: string; message: string } | undefined;
@@ -56,7 +56,7 @@ export function TurnTab() {
         )}
         {picked && (
           <div className="flex flex-wrap gap-2 pt-1">
-            {known && !known.on_line && known.status !== 'refused' && <Button onClick={() => void conversation.goTo(known.id).catch(() => undefined)}>Go there</Button>}
+            {known && !known.on_line && known.status !== 'refused' && <Button onClick={() => void conversation.goTo(known.id).catch(() => undefined)}>Go to this turn</Button>}
             <Button look="quiet" className="px-0 underline" onClick={() => view.set({ turn: null })}>
               Show the newest turn
             </Button>
@@ -76,7 +76,7 @@ export function TurnTab() {
               </li>
             ))}
           </ol>
-          <p className="text-sm text-quiet">Cost: {spent > 0 ? cost(spent) : 'not known, or free'}</p>
+          <p className="text-sm text-quiet">Cost: {spent > 0 ? cost(spent) : 'unknown, or free'}</p>
           <label className="grid gap-1 text-sm">
             <span className="text-quiet">Compare what the model saw with another turn</span>
             <select
@@ -87,7 +87,7 @@ export function TurnTab() {
               <option value="">Choose a turn…</option>
               {others.slice(-200).reverse().map((other) => (
                 <option key={other.id} value={other.id}>
-                  {other.on_line ? '' : '(hidden) '}
+                  {other.on_line ? '' : '(rewound) '}
                   {other.text.slice(0, 60) || other.id}
                 </option>
               ))}

@@ -1,11 +1,11 @@
-/** Tokens in their five kinds, which add up. */
+/** Tokens by kind. The kinds add up to the total. */
 
 import type { StepReport } from '@clew/client';
 
 const KINDS = [
   ['input', 'Input'],
-  ['cache_read', 'Read from cache'],
-  ['cache_write', 'Written to cache'],
+  ['cache_read', 'Cache read'],
+  ['cache_write', 'Cache write'],
   ['output', 'Output'],
   ['reasoning', 'Reasoning'],
 ] as const;
@@ -27,7 +27,7 @@ export function UsageTable({ steps }: { steps: StepReport[] }) {
         ))}
         <tr>
           <th scope="row" className="py-1 text-left font-medium">
-            All tokens
+            Total tokens
           </th>
           <td className="py-1 text-right font-medium tabular-nums">{all.toLocaleString('en')}</td>
         </tr>

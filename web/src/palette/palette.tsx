@@ -1,4 +1,4 @@
-/** The palette: everything in one list, found by a few letters. Arrows move, Enter does it, Esc closes. */
+/** The palette: everything in one searchable list. Arrows move, Enter runs, Esc closes. */
 
 import { type KeyboardEvent, useEffect, useId, useMemo, useRef, useState } from 'react';
 import { flushSync } from 'react-dom';
@@ -7,6 +7,7 @@ import { useStore } from '../state/store';
 import { useSearch } from '../sidebar/use_search';
 import { Dialog } from '../ui/dialog';
 import { Icon } from '../ui/icon';
+import { count } from '../ui/format';
 import { type Entry, groupsFor } from './entries';
 
 export function Palette({ onClose }: { onClose: () => void }) {
@@ -17,7 +18,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
   const groups = useMemo(() => groupsFor(typed, state, found), [typed, state, found]);
   const entries = groups.flatMap((group) => group.entries);
   const [chosen, setChosen] = useState<{ typed: string; key: string } | null>(null);
-  // What was chosen stays so while more is found; with other letters the best comes first again.
+  // The selection stays while more results arrive; new text selects the best match.
   const at = Math.max(0, chosen?.typed === typed ? entries.findIndex((entry) => entry.key === chosen.key) : 0);
   const current = entries[at];
   const id = useId();
@@ -26,7 +27,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
     list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest' });
   }, [current?.key]);
   const pick = (entry: Entry) => {
-    // The focus goes back to where it was first: what is picked may want it, and what is typed next is meant for that.
+    // Close first, which restores the focus: the entry may move it.
     flushSync(onClose);
     entry.act();
   };
@@ -43,7 +44,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
   const nothing = entries.length === 0;
   return (
     <Dialog
-      title="Go to, or do"
+      title="Search or run a command"
       onClose={onClose}
       head={
         <input
@@ -52,8 +53,8 @@ export function Palette({ onClose }: { onClose: () => void }) {
           aria-expanded="true"
           aria-controls={`${id}-list`}
           aria-activedescendant={current ? `${id}-${at}` : undefined}
-          aria-label="Find a session, a command, a model, a message"
-          placeholder="A session, a command, a model, words of a message"
+          aria-label="Search sessions, commands, models and messages"
+          placeholder="Search sessions, commands, models, messages"
           autoComplete="off"
           spellCheck={false}
           dir="auto"
@@ -65,9 +66,9 @@ export function Palette({ onClose }: { onClose: () => void }) {
       }
     >
       <p role="status" className={nothing ? 'px-2 py-3 text-sm text-quiet' : 'sr-only'}>
-        {nothing ? (searching ? 'Searching…' : 'Nothing fits.') : `${entries.length} found`}
+        {nothing ? (searching ? 'Searching…' : 'No results') : count(entries.length, 'result')}
       </p>
-      <div ref={list} id={`${id}-list`} role="listbox" aria-label="Found" tabIndex={-1} className="-m-2 grid grid-cols-1 h-[min(28rem,60dvh)] content-start gap-2 overflow-auto">
+      <div ref={list} id={`${id}-list`} role="listbox" aria-label="Results" tabIndex={-1} className="-m-2 grid grid-cols-1 h-[min(28rem,60dvh)] content-start gap-2 overflow-auto">
         {groups.map((group) => (
           <div key={group.name} role="group" aria-labelledby={`${id}-${group.name}`}>
             <div id={`${id}-${group.name}`} role="presentation" className="px-2 pb-0.5 text-xs font-medium text-quiet">
@@ -90,7 +91,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
                 >
                   <Icon name={entry.icon} className="size-4 text-quiet" />
                   <bdi dir="auto" className="min-w-0 flex-1 truncate">
-                    {entry.words}
+                    {entry.label}
                   </bdi>
                   <span className="max-w-40 shrink-0 truncate text-xs text-quiet max-sm:max-w-24 pointer-coarse:hidden">{entry.note}</span>
                 </div>

@@ -1,13 +1,13 @@
-/** Which providers can be used, and what the others lack. */
+/** Lists providers: whether they are available, and what is missing. */
 
 import type { ModelListing } from '../api/types';
-import { count } from '../ui/words';
+import { count } from '../ui/format';
 
 export interface ProviderKey {
   provider: string;
   usable: boolean;
   count: string;
-  /** In the server's own words: which variable or library is not there. */
+  /** The server's message: which variable or library is missing. */
   missing: string;
 }
 

@@ -1,7 +1,7 @@
-/** Saved prompts: what they are called and say, a way to make one, to change it, and to forget it. */
+/** Saved prompts: list, add, edit, delete. */
 
 import { useRef, useState } from 'react';
-import { inWords } from '../api/problem';
+import { errorText } from '../api/problem';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
 import { Button } from '../ui/button';
@@ -12,7 +12,7 @@ const NEW = { name: '', text: '' };
 export function PromptList() {
   const host = useHost();
   const prompts = useStore(host.store, (state) => state.prompts);
-  const [given, setGiven] = useState(NEW);
+  const [form, setForm] = useState(NEW);
   const [failed, setFailed] = useState<string | null>(null);
   const name = useRef<HTMLInputElement>(null);
   const acting = async (act: () => Promise<unknown>) => {
@@ -22,12 +22,12 @@ export function PromptList() {
       await host.loadPrompts();
       return true;
     } catch (error) {
-      setFailed(`${inWords(error)}.`);
+      setFailed(`${errorText(error)}.`);
       return false;
     }
   };
   return (
-    <Section title="Saved prompts" note="Kept by the server. / and a name puts one where you write; so does the palette, and /prompts in the chat of a terminal." error={failed}>
+    <Section title="Saved prompts" note="Stored by the server. Type / and a name to insert one, or use the palette, or /prompts in the terminal chat." error={failed}>
       {prompts.length > 0 && (
         <ul className="divide-y divide-line rounded-md border border-line">
           {prompts.map((prompt) => (
@@ -38,24 +38,24 @@ export function PromptList() {
               </span>
               <Button
                 look="quiet"
-                aria-label={`Change /${prompt.name}`}
+                aria-label={`Edit /${prompt.name}`}
                 onClick={() => {
-                  setGiven(prompt);
+                  setForm(prompt);
                   name.current?.focus();
                 }}
               >
-                Change
+                Edit
               </Button>
               <Button
                 look="quiet"
-                aria-label={`Forget /${prompt.name}`}
+                aria-label={`Delete /${prompt.name}`}
                 onClick={() => {
-                  // The button goes with its row.
+                  // The button is removed with its row.
                   name.current?.focus();
                   void acting(() => host.client.call('DELETE /api/prompts/{name}', { path: { name: prompt.name } }));
                 }}
               >
-                Forget
+                Delete
               </Button>
             </li>
           ))}
@@ -66,29 +66,29 @@ export function PromptList() {
         className="grid gap-2"
         onSubmit={(event) => {
           event.preventDefault();
-          void acting(() => host.client.call('POST /api/prompts', { body: { name: given.name.trim(), text: given.text } })).then((saved) => saved && setGiven(NEW));
+          void acting(() => host.client.call('POST /api/prompts', { body: { name: form.name.trim(), text: form.text } })).then((saved) => saved && setForm(NEW));
         }}
       >
         <input
           ref={name}
-          aria-label="Name of the prompt"
+          aria-label="Prompt name"
           placeholder="name, such as review"
           spellCheck={false}
-          value={given.name}
-          onChange={(event) => setGiven({ ...given, name: event.target.value.toLowerCase().replace(/\s+/g, '-') })}
+          value={form.name}
+          onChange={(event) => setForm({ ...form, name: event.target.value.toLowerCase().replace(/\s+/g, '-') })}
           className="w-56 max-w-full rounded-md border border-line bg-paper px-2 py-1 font-mono text-sm placeholder:text-quiet"
         />
         <textarea
-          aria-label="Text of the prompt"
-          placeholder="What to say"
+          aria-label="Prompt text"
+          placeholder="Text of the prompt"
           dir="auto"
           rows={2}
-          value={given.text}
-          onChange={(event) => setGiven({ ...given, text: event.target.value })}
+          value={form.text}
+          onChange={(event) => setForm({ ...form, text: event.target.value })}
           className="rounded-md border border-line bg-paper px-2 py-1 placeholder:text-quiet"
         />
-        <Button type="submit" className="justify-self-start" disabled={!given.name.trim() || !given.text.trim()}>
-          Save the prompt
+        <Button type="submit" className="justify-self-start" disabled={!form.name.trim() || !form.text.trim()}>
+          Save prompt
         </Button>
       </form>
     </Section>

@@ -1,4 +1,4 @@
-/** The rows that settings are made of. */
+/** Sections and rows of the settings. */
 
 import { type ReactNode, useId } from 'react';
 

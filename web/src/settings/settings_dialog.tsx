@@ -1,12 +1,12 @@
-/** What can be set: by the server for all of its pages, and by this browser for itself. */
+/** The settings: those of the server, and those of this browser. */
 
 import { useState } from 'react';
-import { inWords } from '../api/problem';
+import { errorText } from '../api/problem';
 import type { AgentShape, SettingsShape } from '@clew/client';
-import { allowNotices } from '../frame/notices';
+import { requestNotifications } from '../frame/notifications';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
-import { useAnswer } from '../state/use_answer';
+import { useQuery } from '../state/use_answer';
 import { type Density, type Theme, view } from '../state/view';
 import { Button } from '../ui/button';
 import { Dialog } from '../ui/dialog';
@@ -22,7 +22,7 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
         <Defaults />
         <Keys />
         <McpServers />
-        <Look />
+        <Appearance />
         <PromptList />
       </div>
     </Dialog>
@@ -34,8 +34,8 @@ function Defaults() {
   const models = useStore(host.store, (state) => state.models);
   const [version, setVersion] = useState(0);
   const [failed, setFailed] = useState<string | null>(null);
-  const { answer, error } = useAnswer('GET /api/settings', {}, version);
-  const { answer: agents } = useAnswer('GET /api/agents', {});
+  const { answer, error } = useQuery('GET /api/settings', {}, version);
+  const { answer: agents } = useQuery('GET /api/agents', {});
   const change = (body: Partial<SettingsShape>) => {
     host.client.call('PATCH /api/settings', { body }).then(
       () => {
@@ -43,14 +43,14 @@ function Defaults() {
         setVersion((count) => count + 1);
         void host.loadModels().catch(() => undefined);
       },
-      (problem: unknown) => setFailed(`${inWords(problem)}.`),
+      (problem: unknown) => setFailed(`${errorText(problem)}.`),
     );
   };
   const usable = models.filter((model) => model.usable).map((model) => model.id);
   const chosen = answer?.default_model ?? '';
   return (
-    <Section title="For new sessions" note={answer?.file ? `The server keeps these in ${answer.file}. An agent or a project that says otherwise goes before them.` : 'The server keeps these as long as it runs.'} error={failed ?? error}>
-      <Choice label="Model" value={chosen} onChange={(name) => change({ default_model: name || null })} options={[['', 'The first that can be used'], ...[...new Set([...usable, ...(chosen ? [chosen] : [])])].map((name): [string, string] => [name, name])]} />
+    <Section title="For new sessions" note={answer?.file ? `Stored by the server in ${answer.file}. Agents and projects can override them.` : 'Kept by the server until it restarts.'} error={failed ?? error}>
+      <Choice label="Model" value={chosen} onChange={(name) => change({ default_model: name || null })} options={[['', 'First available'], ...[...new Set([...usable, ...(chosen ? [chosen] : [])])].map((name): [string, string] => [name, name])]} />
       <Choice
         label="Agent"
         value={answer?.default_agent ?? 'assistant'}
@@ -75,10 +75,10 @@ function StepLimit({ limit, onChange }: { limit: number | null; onChange: (limit
       }}
     >
       <label className="flex flex-1 flex-wrap items-center gap-x-3">
-        <span className="w-32 shrink-0">Steps of a turn</span>
+        <span className="w-32 shrink-0">Max steps per turn</span>
         <input
           inputMode="numeric"
-          placeholder="as the agent says"
+          placeholder="Agent default"
           value={typed}
           onChange={(event) => setTyped(event.target.value)}
           className="w-44 rounded-md border border-line bg-paper px-2 py-1 placeholder:text-quiet"
@@ -86,10 +86,10 @@ function StepLimit({ limit, onChange }: { limit: number | null; onChange: (limit
       </label>
       {changed && (
         <Button type="submit" disabled={typed !== '' && !whole}>
-          Keep
+          Save
         </Button>
       )}
-      <span className="basis-full text-xs text-quiet">So many calls of the model a turn may take before it stops and offers to go on.</span>
+      <span className="basis-full text-xs text-quiet">Model calls a turn may make before it stops and offers to continue.</span>
     </form>
   );
 }
@@ -98,12 +98,12 @@ function Keys() {
   const host = useHost();
   const models = useStore(host.store, (state) => state.models);
   return (
-    <Section title="Models and keys" note="A key is never shown, and never asked for here: it is given to the server, by its environment or its settings, and read when it starts.">
+    <Section title="Models and keys" note="Keys are never shown or entered here. Set them in the server's environment or settings; they are read at startup.">
       <ul className="divide-y divide-line rounded-md border border-line">
         {keysOf(models).map(({ provider, usable, count, missing }) => (
           <li key={provider} className="flex flex-wrap items-baseline gap-x-3 px-3 py-1.5">
             <span className="w-28 shrink-0 font-mono text-sm">{provider}</span>
-            <span className={`min-w-0 flex-1 basis-56 ${usable ? 'text-good' : 'text-quiet'}`}>{usable ? `can be used: ${count}` : missing}</span>
+            <span className={`min-w-0 flex-1 basis-56 ${usable ? 'text-good' : 'text-quiet'}`}>{usable ? `${count} available` : missing}</span>
           </li>
         ))}
       </ul>
@@ -111,22 +111,22 @@ function Keys() {
   );
 }
 
-function Look() {
+function Appearance() {
   const host = useHost();
   const theme = useStore(view, (state) => state.theme);
   const density = useStore(view, (state) => state.density);
   const notices = useStore(view, (state) => state.notices);
   const [refused, setRefused] = useState<string | null>(null);
-  const tell = async (wanted: boolean) => {
-    const allowed = !wanted || (await allowNotices());
+  const toggleNotices = async (wanted: boolean) => {
+    const allowed = !wanted || (await requestNotifications());
     view.set({ notices: wanted && allowed });
-    setRefused(allowed ? null : 'The browser does not let this page send notifications. Allow them in its settings for this address, then press again.');
+    setRefused(allowed ? null : 'The browser blocks notifications from this page. Allow them in its settings for this site, then try again.');
   };
   return (
-    <Section title="This page" note="Kept in this browser; the server knows nothing of it." error={refused}>
-      <Choice label="Theme" value={theme} onChange={(name) => view.set({ theme: name as Theme })} options={[['system', 'As the system says'], ['light', 'Light'], ['dark', 'Dark']]} />
+    <Section title="This page" note="Stored in this browser only." error={refused}>
+      <Choice label="Theme" value={theme} onChange={(name) => view.set({ theme: name as Theme })} options={[['system', 'System'], ['light', 'Light'], ['dark', 'Dark']]} />
       <Choice label="Density" value={density} onChange={(name) => view.set({ density: name as Density })} options={[['comfortable', 'Comfortable'], ['compact', 'Compact']]} />
-      <Toggle label="Tell me when a session waits or is done" on={notices} onChange={(on) => void tell(on).catch(() => host.store.set({ notice: null }))} />
+      <Toggle label="Notify me when a session is waiting or done" on={notices} onChange={(on) => void toggleNotices(on).catch(() => host.store.set({ notice: null }))} />
     </Section>
   );
 }

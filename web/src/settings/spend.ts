@@ -1,7 +1,7 @@
-/** What was spent, as rows one can read: what is a guess is marked, and what has no price is said. */
+/** Usage as table rows. Estimates are marked, and missing prices are stated. */
 
 import type { UsageReport } from '@clew/client';
-import { cost, count, tokens } from '../ui/words';
+import { cost, count, tokens } from '../ui/format';
 
 export type By = 'day' | 'model' | 'session' | 'workspace';
 type Group = UsageReport['groups'][number];
@@ -9,16 +9,16 @@ type Group = UsageReport['groups'][number];
 export interface SpendRow {
   key: string;
   name: string;
-  /** Where it leads; null where there is nothing to open. */
+  /** The session to open, or null. */
   session: string | null;
   calls: string;
   tokens: string;
   cost: string;
-  /** Of the largest row, in percent. */
+  /** Percentage of the largest row. */
   share: number;
 }
 
-/** Days by their time, newest first; everything else by what it cost, and then by its size. */
+/** Return days newest first, everything else by cost and then by tokens. */
 export function rowsOf(report: UsageReport, by: By, titleOf: (session: string) => string | null): SpendRow[] {
   const groups = [...report.groups].sort((a, b) => (by === 'day' ? (b.key ?? '').localeCompare(a.key ?? '') : b.cost_usd - a.cost_usd || sizeOf(b) - sizeOf(a)));
   const priced = groups.some((group) => group.cost_usd > 0);
@@ -26,7 +26,7 @@ export function rowsOf(report: UsageReport, by: By, titleOf: (session: string) =
   const most = Math.max(...groups.map(measure), 0);
   return groups.map((group) => ({
     key: group.key ?? '',
-    name: group.key === null ? { session: 'Sessions that are gone', workspace: 'No folder', day: 'No day', model: 'No model' }[by] : by === 'session' ? (titleOf(group.key) ?? group.key) : group.key,
+    name: group.key === null ? { session: 'Deleted sessions', workspace: 'No folder', day: 'No day', model: 'No model' }[by] : by === 'session' ? (titleOf(group.key) ?? group.key) : group.key,
     session: by === 'session' ? group.key : null,
     calls: group.calls.toLocaleString('en'),
     tokens: tokens(sizeOf(group)),
@@ -39,15 +39,15 @@ function sizeOf(group: Pick<Group, 'input' | 'output'>): number {
   return group.input + group.output;
 }
 
-/** What is partly a guess has a tilde; what nobody knows the price of is not called free. */
+/** Format the cost; a tilde marks estimates, and an unknown price is not shown as $0. */
 export function costOf(sums: Pick<Group, 'cost_usd' | 'estimated' | 'unpriced' | 'calls'>): string {
-  if (sums.cost_usd === 0 && sums.unpriced > 0) return sums.unpriced === sums.calls ? 'no price known' : '$0';
+  if (sums.cost_usd === 0 && sums.unpriced > 0) return sums.unpriced === sums.calls ? 'price unknown' : '$0';
   return `${sums.estimated > 0 ? '~' : ''}${cost(sums.cost_usd)}`;
 }
 
 export function remarksOf(total: UsageReport['total']): string[] {
   return [
-    total.estimated > 0 ? `~ is partly a guess: of ${count(total.estimated, 'call')} the provider did not say all counts.` : '',
-    total.unpriced > 0 ? `${count(total.unpriced, 'call')} count as nothing: the model is free, or nobody knows its price.` : '',
+    total.estimated > 0 ? `~ includes estimates: usage not reported for ${count(total.estimated, 'call')}.` : '',
+    total.unpriced > 0 ? `${count(total.unpriced, 'call')} not counted: the model is free, or its price is unknown.` : '',
   ].filter(Boolean);
 }

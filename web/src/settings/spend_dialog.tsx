@@ -1,17 +1,17 @@
-/** What was spent: by day, model, session and folder, over a span of time. */
+/** Usage by day, model, session and folder, over a period. */
 
 import { useState } from 'react';
 import { useHost } from '../state/host';
 import { formatRoute } from '../state/route';
 import { useStore } from '../state/store';
-import { useAnswer } from '../state/use_answer';
+import { useQuery } from '../state/use_answer';
 import { Dialog } from '../ui/dialog';
-import { count } from '../ui/words';
+import { count } from '../ui/format';
 import { Choice } from './rows';
 import { type By, costOf, remarksOf, rowsOf } from './spend';
 
 const DAY_MS = 86_400_000;
-const SPANS = [['1', 'The last 24 hours'], ['7', 'The last 7 days'], ['30', 'The last 30 days'], ['', 'All the time']] as const;
+const SPANS = [['1', 'The last 24 hours'], ['7', 'The last 7 days'], ['30', 'The last 30 days'], ['', 'All time']] as const;
 const BY = [['day', 'Day (UTC)'], ['model', 'Model'], ['session', 'Session'], ['workspace', 'Folder']] as const;
 
 export function SpendDialog({ onClose }: { onClose: () => void }) {
@@ -20,24 +20,24 @@ export function SpendDialog({ onClose }: { onClose: () => void }) {
   const [by, setBy] = useState<By>('day');
   const [span, setSpan] = useState('30');
   const [now] = useState(() => Date.now());
-  const { answer, error } = useAnswer('GET /api/usage', { query: { by, ...(span ? { from: String(now - Number(span) * DAY_MS) } : {}) } });
+  const { answer, error } = useQuery('GET /api/usage', { query: { by, ...(span ? { from: String(now - Number(span) * DAY_MS) } : {}) } });
   const titles = new Map(sessions.map((session) => [session.id, session.title]));
   const rows = answer ? rowsOf(answer, by, (id) => titles.get(id) ?? null) : [];
   return (
-    <Dialog title="What was spent" onClose={onClose} wide>
+    <Dialog title="Usage" onClose={onClose} wide>
       <div className="grid grid-cols-1 gap-4">
         <div className="flex flex-wrap gap-x-8 gap-y-2">
-          <Choice label="By" value={by} onChange={(name) => setBy(name as By)} options={BY} />
-          <Choice label="Over" value={span} onChange={setSpan} options={SPANS} />
+          <Choice label="Group by" value={by} onChange={(name) => setBy(name as By)} options={BY} />
+          <Choice label="Period" value={span} onChange={setSpan} options={SPANS} />
         </div>
         {error && <p role="alert" className="text-sm text-bad">{error}</p>}
         {answer && (
           <>
             <p role="status" className="text-lg">
-              <strong>{costOf(answer.total)}</strong> <span className="text-sm text-quiet">for {count(answer.total.calls, 'call')} of a model</span>
+              <strong>{costOf(answer.total)}</strong> <span className="text-sm text-quiet">for {count(answer.total.calls, 'model call')}</span>
             </p>
             {rows.length === 0 ? (
-              <p className="text-sm text-quiet">Nothing was asked of a model in this time.</p>
+              <p className="text-sm text-quiet">No model calls in this period.</p>
             ) : (
               <table className="w-full table-fixed text-sm">
                 <thead>

@@ -1,13 +1,13 @@
-/** What was just put away, or brought back, and the way to have it as it was. */
+/** Shown after archiving or unarchiving, with an undo button. */
 
 import { useEffect, useRef } from 'react';
 import { Button, IconButton } from '../ui/button';
 import { focusNext } from '../ui/focus_next';
-import { count } from '../ui/words';
+import { count } from '../ui/format';
 
 interface Props {
   what: { ids: string[]; archived: boolean };
-  /** Whether what had the focus is gone with them, and the focus comes here. */
+  /** Whether to take the focus, because the focused element was removed. */
   focused: boolean;
   onUndo: () => void;
   onDone: () => void;
@@ -16,7 +16,7 @@ interface Props {
 export function ArchivedLine({ what, focused, onUndo, onDone }: Props) {
   const undo = useRef<HTMLButtonElement>(null);
   useEffect(() => {
-    // The bar that had the focus is gone; what one may want next is here.
+    // The selection bar had the focus and is gone.
     if (!focused) return undefined;
     const frame = focusNext(() => undo.current);
     return () => cancelAnimationFrame(frame);
@@ -24,7 +24,7 @@ export function ArchivedLine({ what, focused, onUndo, onDone }: Props) {
   return (
     <div className="flex items-center gap-1 border-b border-line bg-info-soft px-3 py-1 text-sm">
       <span role="status" className="me-auto">
-        {count(what.ids.length, 'session')} {what.archived ? 'archived' : 'back in the list'}
+        {count(what.ids.length, 'session')} {what.archived ? 'archived' : 'unarchived'}
       </span>
       <Button ref={undo} look="quiet" onClick={onUndo}>
         Undo

@@ -1,4 +1,4 @@
-/** Asked before a session goes for good. */
+/** Asks for confirmation before a session is deleted. */
 
 import { useEffect, useRef, useState } from 'react';
 import type { Session } from '../api/types';
@@ -16,9 +16,9 @@ interface Props {
 export function DeleteDialog({ session, branches, onClose }: Props) {
   const host = useHost();
   const [deleting, setDeleting] = useState(false);
-  const keep = useRef<HTMLButtonElement>(null);
-  // After the dialog has opened and taken the focus itself.
-  useEffect(() => keep.current?.focus(), []);
+  const cancel = useRef<HTMLButtonElement>(null);
+  // After the dialog has opened and moved the focus.
+  useEffect(() => cancel.current?.focus(), []);
   const live = ['busy', 'retrying'].includes(stateOf(session.status));
 
   const remove = async () => {
@@ -27,7 +27,7 @@ export function DeleteDialog({ session, branches, onClose }: Props) {
       await host.remove(session.id);
       onClose(true);
     } catch {
-      // The banner says why; the dialog stays, so that it can be tried again.
+      // The banner shows the error; stay open for another try.
       setDeleting(false);
     }
   };
@@ -39,16 +39,16 @@ export function DeleteDialog({ session, branches, onClose }: Props) {
           {session.title || 'Untitled'}
         </p>
         <p className="text-quiet">
-          All its messages go, the rewound and summarised ones too, with its queue, its files and its subagents. This cannot be undone.
+          This deletes all its messages, including rewound and summarised ones, its queue, files and subagents. It cannot be undone.
         </p>
-        {live && <p className="text-warn">It is working right now. Deleting it stops that first.</p>}
-        <p className="text-quiet">{branches > 0 ? 'Branches made from it stay.' : 'Archive it instead to keep it out of sight.'}</p>
+        {live && <p className="text-warn">The session is running; it is stopped first.</p>}
+        <p className="text-quiet">{branches > 0 ? 'Its branches are not deleted.' : 'To only hide it, archive it instead.'}</p>
         <div className="flex flex-wrap justify-end gap-2">
-          <Button ref={keep} onClick={() => onClose(false)}>
-            Keep it
+          <Button ref={cancel} onClick={() => onClose(false)}>
+            Cancel
           </Button>
           <Button look="danger" icon="trash" disabled={deleting} onClick={() => void remove()}>
-            {deleting ? 'Deleting…' : 'Delete for good'}
+            {deleting ? 'Deleting…' : 'Delete permanently'}
           </Button>
         </div>
       </div>

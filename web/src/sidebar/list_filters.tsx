@@ -1,4 +1,4 @@
-/** Archived sessions and sidecars are out of sight until asked for. */
+/** Filters and grouping of the session list. Archived sessions and sidecars are hidden by default. */
 
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
@@ -15,7 +15,7 @@ export function ListFilters() {
       <Toggle label="Show archived" on={archived} onChange={(on) => void host.show({ archived: on }).catch(() => undefined)} />
       <Toggle label="Show sidecars" on={ephemeral} onChange={(on) => void host.show({ ephemeral: on }).catch(() => undefined)} />
       <select
-        aria-label="Group the list"
+        aria-label="Group sessions"
         value={by}
         onChange={(event) => view.set({ group: event.target.value as GroupBy })}
         className="field-sizing-content rounded bg-transparent py-1 hover:text-ink"

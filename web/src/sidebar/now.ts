@@ -1,4 +1,4 @@
-/** The time, as often as somebody wants to see it move. */
+/** The current time, updated at an interval. */
 
 import { useEffect, useState } from 'react';
 

@@ -1,4 +1,4 @@
-/** A title being typed where it stands: Enter keeps it, Esc does not, and leaving the field keeps it as well. */
+/** An inline title editor: Enter or leaving the field saves, Esc cancels. */
 
 import { useRef } from 'react';
 
@@ -9,16 +9,16 @@ interface Props {
 }
 
 export function RenameField({ title, onDone, className = '' }: Props) {
-  const over = useRef(false);
+  const finished = useRef(false);
   const finish = (value: string | null) => {
-    if (over.current) return;
-    over.current = true;
+    if (finished.current) return;
+    finished.current = true;
     onDone(value === null || value.trim() === (title ?? '') ? null : value.trim());
   };
   return (
     <input
       autoFocus
-      aria-label="Title of the session"
+      aria-label="Session title"
       dir="auto"
       maxLength={200}
       defaultValue={title ?? ''}

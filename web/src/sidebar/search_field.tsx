@@ -1,4 +1,4 @@
-/** The field that searches all sessions. Esc clears it, Down goes to what was found. */
+/** The search field for all sessions. Esc clears it, Down moves to the results. */
 
 import type { RefObject } from 'react';
 import { SEARCH_FIELD } from '../frame/shortcuts';
@@ -9,7 +9,7 @@ interface Props {
   ref: RefObject<HTMLInputElement | null>;
   text: string;
   onText: (text: string) => void;
-  /** Down, or Enter: to the first thing below. */
+  /** Down or Enter: focus or open the first item below. */
   onDown: (open: boolean) => void;
 }
 

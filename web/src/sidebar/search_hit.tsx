@@ -1,10 +1,10 @@
-/** One place where the words were found. */
+/** One search result. */
 
 import { flushSync } from 'react-dom';
 import type { SearchHit as Hit } from '../api/types';
 import { formatRoute, goTo } from '../state/route';
 import { view } from '../state/view';
-import { age } from '../ui/words';
+import { age } from '../ui/format';
 import { pieces } from './snippet';
 
 const WHO: Record<string, string> = { user: 'You', assistant: 'Answer', system: 'System' };
@@ -19,7 +19,7 @@ export function SearchHit({ hit, query, now }: { hit: Hit; query: string; now: n
         onClick={(event) => {
           if (event.ctrlKey || event.metaKey || event.shiftKey) return;
           event.preventDefault();
-          // The same hit again must lead there again, wherever the reader scrolled meanwhile: it is left first, and drawn so.
+          // Clicking the same result again must scroll to it again, so leave the message route first.
           if (window.location.hash === formatRoute(route)) flushSync(() => goTo({ session: hit.session_id }, true));
           goTo(route);
           view.set({ sidebar: false });

@@ -1,9 +1,9 @@
-/** What a search found: sessions by their title, then places in their texts. Arrows move, Enter goes there. */
+/** Search results: sessions by title, then messages. Arrows move, Enter opens. */
 
 import type { KeyboardEvent, RefObject } from 'react';
 import { formatRoute } from '../state/route';
 import { Button } from '../ui/button';
-import { age, count } from '../ui/words';
+import { age, count } from '../ui/format';
 import { useNow } from './now';
 import { SearchHit } from './search_hit';
 import type { Found } from './use_search';
@@ -34,17 +34,17 @@ export function SearchResults({ found, searching, more, field, onClear }: Props)
   const summary = !found
     ? 'Searching…'
     : !found.complete
-      ? `${nothing ? 'Nothing yet' : count(found.hits.length, 'place')}. Still reading older messages: there may be more.`
+      ? `${nothing ? 'No results yet' : count(found.hits.length, 'result')}. Older messages are still being indexed.`
       : nothing
-        ? 'Nothing found. Words must all be in one message.'
-        : `${count(found.hits.length, 'place')}${found.next ? ' and more' : ''}`;
+        ? 'No results. All words must be in one message.'
+        : `${count(found.hits.length, 'result')}${found.next ? ' and more' : ''}`;
   return (
     <div id={RESULTS_ID} role="region" aria-label="Search results" className={`grid grid-cols-1 content-start gap-1 px-2 pb-3 ${searching && found ? 'opacity-70' : ''}`} onKeyDown={onKeyDown}>
       <p role="status" className="px-2 text-xs text-quiet">
         {found?.problem ?? summary}
       </p>
       {found && found.titles.length > 0 && (
-        <ul aria-label="Sessions with this title" className="grid grid-cols-1 gap-0.5">
+        <ul aria-label="Sessions with matching titles" className="grid grid-cols-1 gap-0.5">
           {found.titles.map((session) => (
             <li key={session.id}>
               <a href={formatRoute({ session: session.id })} data-hit className="flex items-baseline gap-1.5 rounded-md px-2 py-1.5 hover:bg-raised">
@@ -60,7 +60,7 @@ export function SearchResults({ found, searching, more, field, onClear }: Props)
         </ul>
       )}
       {found && found.hits.length > 0 && (
-        <ul aria-label="Places in the text" className="grid grid-cols-1 gap-0.5">
+        <ul aria-label="Matching messages" className="grid grid-cols-1 gap-0.5">
           {found.hits.map((hit) => (
             <SearchHit key={hit.part_id} hit={hit} query={found.query} now={now} />
           ))}

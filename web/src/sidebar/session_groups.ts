@@ -1,4 +1,4 @@
-/** The list in groups: by when something last happened in a tree of sessions, or by the folder it works in. */
+/** Groups the session list by the last activity of a tree of sessions, or by folder. */
 
 import type { Session } from '../api/types';
 import type { SessionLine } from './session_tree';
@@ -7,14 +7,14 @@ export type GroupBy = 'date' | 'folder';
 
 export interface SessionGroup {
   name: string;
-  /** The whole of a name that is shortened. */
+  /** The full path of a shortened name. */
   title?: string;
   lines: SessionLine[];
 }
 
 const DAY_MS = 86_400_000;
 
-/** Trees stay whole: where their root belongs, all of them do. The order of the lines decides that of the groups. */
+/** Group the lines. A tree stays in the group of its root; groups are in the order of the lines. */
 export function groupsOf(lines: readonly SessionLine[], by: GroupBy, now: number): SessionGroup[] {
   const groups = new Map<string, SessionGroup>();
   let current: SessionGroup | undefined;

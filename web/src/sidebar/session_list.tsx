@@ -1,4 +1,4 @@
-/** All sessions, branches under their parents. Arrows move, Enter opens, Space chooses, P pins, F2 renames, Delete asks. */
+/** All sessions, branches below their parents. Arrows move, Enter opens, Space selects, P pins, F2 renames, Delete asks. */
 
 import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from 'react';
 import { forgetDraft } from '../composer/draft';
@@ -9,9 +9,9 @@ import { useStore } from '../state/store';
 import { view } from '../state/view';
 import { Button } from '../ui/button';
 import { focusNext } from '../ui/focus_next';
-import { type Standing, standing } from '../ui/standing';
+import { type ActivityMark, markActivity } from '../ui/user_activity';
 import { ArchivedLine } from './archived_line';
-import { ChosenBar } from './chosen_bar';
+import { SelectionBar } from './selection_bar';
 import { DeleteDialog } from './delete_dialog';
 import { useNow } from './now';
 import { type RowActions, SessionRow } from './session_row';
@@ -39,20 +39,20 @@ export function SessionList() {
   const [archived, setArchived] = useState<{ ids: string[]; archived: boolean } | null>(null);
 
   const rows = () => [...(list.current?.querySelectorAll<HTMLAnchorElement>('a[data-session]') ?? [])];
-  const focusRow = (id: string, from?: Standing) => focusNext(() => rows().find((row) => row.dataset.session === id), from);
-  const putAway = async (ids: string[], away: boolean) => {
+  const focusRow = (id: string, from?: ActivityMark) => focusNext(() => rows().find((row) => row.dataset.session === id), from);
+  const setArchivedFor = async (ids: string[], away: boolean) => {
     setChosen(NONE);
     const done = await host.archiveAll(ids, away).catch(() => []);
     if (done.length) setArchived({ ids: done, archived: away });
   };
 
   const undoArchive = async ({ ids, archived: away }: { ids: string[]; archived: boolean }) => {
-    const from = standing();
+    const from = markActivity();
     await host.archiveAll(ids, !away).catch(() => undefined);
     setArchived(null);
     focusRow(ids[0]!, from);
   };
-  // Whoever goes on to something else has seen it.
+  // Hide the notice when another session is opened.
   useEffect(() => setArchived(null), [route.session]);
 
   const actions = useMemo<RowActions>(
@@ -63,7 +63,7 @@ export function SessionList() {
         focusRow(id);
         if (title !== null) void host.rename(id, title).catch(() => undefined);
       },
-      archive: (session) => void putAway([session.id], session.archived_at === null),
+      archive: (session) => void setArchivedFor([session.id], session.archived_at === null),
       pin: (session) => {
         focusRow(session.id);
         void host.pin(session.id, !session.pinned).catch(() => undefined);
@@ -72,16 +72,16 @@ export function SessionList() {
       askDelete: setDeleting,
       setActive,
     }),
-    // What it closes over stays: the host for the page's life, the list by reference.
+    // The captured values are stable.
     [host],
   );
 
   const known = useStore(host.store, (state) => route.session === null || state.sessions.some((session) => session.id === route.session));
-  const met = useRef<string | null>(null);
+  const checked = useRef<string | null>(null);
   useEffect(() => {
-    // One that is open is in the list, also where the list has not come so far yet. One that was in it and is not is gone.
-    if (!listed || met.current === route.session) return;
-    met.current = route.session;
+    // Add the open session to the list if its page is not loaded yet; once per session, so that a deleted one does not return.
+    if (!listed || checked.current === route.session) return;
+    checked.current = route.session;
     if (!known && route.session) host.refetch(route.session);
   }, [host, listed, known, route.session]);
 
@@ -117,16 +117,16 @@ export function SessionList() {
     const next = lines[at + 1] ?? lines[at - 1];
     if (next) focusRow(next.session.id);
     if (route.session === session.id) goTo({ session: null });
-    else if (route.beside === session.id) goTo({ session: route.session });
+    else if (route.side === session.id) goTo({ session: route.session });
   };
 
-  const underWay = useRef(false);
+  const inFlight = useRef(false);
   const loadMore = async () => {
-    if (underWay.current) return;
-    underWay.current = true;
+    if (inFlight.current) return;
+    inFlight.current = true;
     setLoading(true);
     await host.loadSessions(true).catch(() => undefined);
-    underWay.current = false;
+    inFlight.current = false;
     setLoading(false);
   };
 
@@ -137,23 +137,23 @@ export function SessionList() {
     return (
       <>
         {undo}
-        <p className="px-4 py-6 text-sm text-quiet">No sessions yet. Begin one, and it is kept here.</p>
+        <p className="px-4 py-6 text-sm text-quiet">No sessions yet. Send a message to start one.</p>
       </>
     );
   return (
     <>
       {undo}
       {chosen.size > 0 && (
-        <ChosenBar
+        <SelectionBar
           sessions={sessions.filter((session) => chosen.has(session.id))}
-          onArchive={(ids, away) => void putAway(ids, away)}
+          onArchive={(ids, away) => void setArchivedFor(ids, away)}
           onCancel={() => {
             setChosen(NONE);
             rows().find((row) => row.tabIndex === 0)?.focus();
           }}
         />
       )}
-      <ul id={LIST_ID} ref={list} aria-label="List of sessions" className="grid grid-cols-1 content-start gap-0.5 px-2 pb-2" onKeyDown={onKeyDown}>
+      <ul id={LIST_ID} ref={list} aria-label="Session list" className="grid grid-cols-1 content-start gap-0.5 px-2 pb-2" onKeyDown={onKeyDown}>
         {groups.map(({ name, title, lines: some }) => (
           <li key={title ?? name}>
             <h3 title={title} className="truncate px-2 pt-2.5 pb-1 text-xs font-medium text-quiet">
@@ -178,7 +178,7 @@ export function SessionList() {
         ))}
       </ul>
       {more && (
-        <div ref={(end) => whenSeen(end, () => void loadMore())} className="px-3 pb-3">
+        <div ref={(end) => whenVisible(end, () => void loadMore())} className="px-3 pb-3">
           <Button look="quiet" className="w-full" disabled={loading} onClick={() => void loadMore()}>
             {loading ? 'Loading…' : 'Show more'}
           </Button>
@@ -197,8 +197,8 @@ export function SessionList() {
 
 const NONE: ReadonlySet<string> = new Set();
 
-/** Once, when the end of the list comes into sight: the rest is there before it is looked for. */
-function whenSeen(end: HTMLElement | null, then: () => void): (() => void) | undefined {
+/** Call `then` when the end of the list is nearly visible, to load the next page early. */
+function whenVisible(end: HTMLElement | null, then: () => void): (() => void) | undefined {
   if (!end || !('IntersectionObserver' in window)) return undefined;
   const watch = new IntersectionObserver(([seen]) => seen?.isIntersecting && then(), { root: end.parentElement, rootMargin: '600px' });
   watch.observe(end);

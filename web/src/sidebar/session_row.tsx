@@ -6,7 +6,7 @@ import { formatRoute } from '../state/route';
 import { composerField, focusQuietly } from '../ui/composer_field';
 import { Icon } from '../ui/icon';
 import { Menu } from '../ui/menu';
-import { age, cost, count, moment, tokens } from '../ui/words';
+import { age, cost, count, moment, tokens } from '../ui/format';
 import { RenameField } from './rename_field';
 import { StateDot } from './state_dot';
 
@@ -15,7 +15,7 @@ export interface RowActions {
   rename: (id: string, title: string | null) => void;
   archive: (session: Session) => void;
   pin: (session: Session) => void;
-  /** Taken among those that something is done with at once, or left out again. */
+  /** Select or deselect for actions on several sessions. */
   choose: (id: string) => void;
   askDelete: (session: Session) => void;
   /** The row that Tab reaches. */
@@ -29,16 +29,16 @@ interface Props {
   current: boolean;
   active: boolean;
   renaming: boolean;
-  /** Null while nothing is being chosen. */
+  /** Null while nothing is selected. */
   chosen: boolean | null;
   actions: RowActions;
 }
 
-/** Where nothing hovers, a menu that waits for it would never be seen. */
+/** Without hover the menu is always visible. */
 const TOUCH = typeof window !== 'undefined' && window.matchMedia?.('(hover: none)').matches;
 
 export const SessionRow = memo(function SessionRow({ session, depth, now, current, active, renaming, chosen, actions }: Props) {
-  const [hot, setHot] = useState(false);
+  const [hovered, setHovered] = useState(false);
   const archived = session.archived_at !== null;
   const title = session.title || 'Untitled';
   return (
@@ -46,8 +46,8 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
       data-row
       className={`group relative rounded-md ${current || chosen ? 'bg-thread-soft' : 'hover:bg-raised'} ${chosen === null ? '' : 'ps-7'}`}
       style={{ marginInlineStart: `${Math.min(depth, 4) * 0.875}rem` }}
-      onPointerEnter={() => setHot(true)}
-      onPointerLeave={() => setHot(false)}
+      onPointerEnter={() => setHovered(true)}
+      onPointerLeave={() => setHovered(false)}
       onFocus={() => actions.setActive(session.id)}
     >
       {depth > 0 && <span aria-hidden="true" className="absolute -left-2 top-0 h-4 w-1.5 rounded-bl border-b border-l border-line" />}
@@ -55,7 +55,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
         <input
           type="checkbox"
           tabIndex={-1}
-          aria-label={`Choose ${title}`}
+          aria-label={`Select ${title}`}
           checked={chosen}
           onChange={() => actions.choose(session.id)}
           className="absolute top-2 left-2 size-3.5 accent-thread"
@@ -75,10 +75,10 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
           className={`block rounded-md px-2 py-1.5 pointer-coarse:pe-12 ${archived ? 'italic' : ''}`}
           title={session.title ?? undefined}
           onClick={(event) => {
-            // The session is open already: continue in its composer.
+            // The session is already open: focus its composer.
             if (current && chosen === null && !(event.shiftKey || event.ctrlKey || event.metaKey)) focusQuietly(composerField());
             if (chosen === null && !event.shiftKey) return;
-            // While one chooses, a press chooses; Shift begins it.
+            // During a selection a click selects; Shift starts one.
             event.preventDefault();
             actions.choose(session.id);
           }}
@@ -116,7 +116,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
           </span>
         </a>
       )}
-      {!renaming && (hot || active || current || TOUCH) && (
+      {!renaming && (hovered || active || current || TOUCH) && (
         <div className={`absolute right-1 bottom-1 pointer-coarse:right-0 pointer-coarse:bottom-0.5 opacity-0 group-focus-within:opacity-100 group-hover:opacity-100 has-aria-expanded:opacity-100 pointer-coarse:opacity-100 [@media(hover:none)]:opacity-100`}>
           <Menu
             label={`Actions for ${title}`}
@@ -125,7 +125,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
               { label: 'Rename', icon: 'edit', pick: () => actions.startRename(session.id) },
               { label: archived ? 'Unarchive' : 'Archive', icon: 'archive', pick: () => actions.archive(session) },
               { label: session.pinned ? 'Unpin' : 'Pin', icon: 'pin', pick: () => actions.pin(session) },
-              { label: 'Choose', icon: 'check', pick: () => actions.choose(session.id) },
+              { label: 'Select', icon: 'check', pick: () => actions.choose(session.id) },
               { label: 'Delete…', icon: 'trash', danger: true, pick: () => actions.askDelete(session) },
             ]}
           >

@@ -1,4 +1,4 @@
-/** What a session is doing, in one word and one colour. */
+/** The state of a session, as shown in the list. */
 
 import type { Status } from '../api/types';
 
@@ -9,7 +9,7 @@ export function stateOf(status: Status): StateName {
   return status.state;
 }
 
-export const STATE_WORDS: Record<StateName, string> = {
+export const STATE_LABELS: Record<StateName, string> = {
   idle: 'Idle',
   busy: 'Working',
   retrying: 'Retrying',

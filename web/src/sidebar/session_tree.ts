@@ -1,23 +1,23 @@
-/** The list of sessions as a tree: branches under the session they left, the liveliest tree first. */
+/** Arranges sessions as trees: branches below their parents, the most recently used tree first. */
 
 import type { Session } from '../api/types';
 
 export interface SessionLine {
   session: Session;
-  /** How many of its ancestors are listed. */
+  /** Number of listed ancestors. */
   depth: number;
 }
 
 type Known = Pick<Session, 'id' | 'parent_id' | 'updated_at'> & { pinned?: boolean };
 
-/** A branch whose parent is not listed stands by itself, and so does one that is pinned, above all others. A tree is as new as the newest session in it. */
+/** Arrange the sessions. A branch whose parent is not listed is a root, as is a pinned one, at the top. A tree is as recent as its newest session. */
 export function arrange<S extends Known>(sessions: readonly S[]): { session: S; depth: number }[] {
   const byId = new Map(sessions.map((session) => [session.id, session]));
   const children = new Map<string, S[]>();
   const roots: S[] = [];
   for (const session of byId.values()) {
     const parent = session.parent_id;
-    if (parent === null || session.pinned || !byId.has(parent) || leadsBack(session, byId)) roots.push(session);
+    if (parent === null || session.pinned || !byId.has(parent) || isCyclic(session, byId)) roots.push(session);
     else children.set(parent, [...(children.get(parent) ?? []), session]);
   }
   const newest = new Map<string, number>();
@@ -40,8 +40,8 @@ export function arrange<S extends Known>(sessions: readonly S[]): { session: S; 
   return lines;
 }
 
-/** Whether its ancestors come back to it. The server makes no such thing, but a list must never lose a session. */
-function leadsBack<S extends Known>(session: S, byId: Map<string, S>): boolean {
+/** Whether the ancestors form a cycle. The server never creates one, but the list must not lose a session. */
+function isCyclic<S extends Known>(session: S, byId: Map<string, S>): boolean {
   const seen = new Set<string>();
   let at: S | undefined = session;
   while (at?.parent_id && !seen.has(at.id)) {

@@ -1,15 +1,15 @@
-/** The left side: a new session, the search, all sessions. */
+/** The sidebar: new session, search, session list. */
 
 import { useEffect, useRef, useState } from 'react';
-import { beginNew } from '../frame/shortcuts';
+import { startNewSession } from '../frame/shortcuts';
 import { toggleList, view } from '../state/view';
 import { Button, IconButton } from '../ui/button';
-import { type Standing, standing } from '../ui/standing';
+import { type ActivityMark, markActivity } from '../ui/user_activity';
 import { ListFilters } from './list_filters';
 import { SearchField } from './search_field';
 import { RESULTS_ID, SearchResults } from './search_results';
 import { LIST_ID, SessionList } from './session_list';
-import { SidebarFoot } from './sidebar_foot';
+import { SidebarFooter } from './sidebar_footer';
 import { useSearch } from './use_search';
 import mark from '../clew.svg';
 
@@ -18,18 +18,18 @@ export function Sidebar() {
   const field = useRef<HTMLInputElement>(null);
   const { found, searching, more } = useSearch(text);
   const asking = text.trim() !== '';
-  // Enter came before the answer: the first hit is opened when it is there.
-  const hurried = useRef<Standing | null>(null);
+  // Enter was pressed before the results arrived: open the first one then.
+  const openWhenFound = useRef<ActivityMark | null>(null);
   useEffect(() => {
-    const from = hurried.current;
+    const from = openWhenFound.current;
     if (!from || found?.query !== text.trim()) return;
-    hurried.current = null;
+    openWhenFound.current = null;
     if (from.stayed()) down(true);
   }, [found]);
 
   const down = (open: boolean) => {
     if (open && found?.query !== text.trim()) {
-      hurried.current = standing();
+      openWhenFound.current = markActivity();
       return;
     }
     const first = asking
@@ -39,7 +39,7 @@ export function Sidebar() {
     else first?.focus();
   };
   const type = (given: string) => {
-    hurried.current = null;
+    openWhenFound.current = null;
     setText(given);
   };
   const clear = () => {
@@ -51,7 +51,7 @@ export function Sidebar() {
     <div
       className="flex h-full flex-col"
       onKeyDown={(event) => {
-        // The drawer of a narrow screen closes as one expects; a dialog over it closes by itself, and alone.
+        // Close the drawer of narrow screens; a dialog above it handles Escape itself.
         if (event.key === 'Escape' && !event.defaultPrevented && !document.querySelector('dialog[open]')) view.set({ sidebar: false });
       }}
     >
@@ -60,7 +60,7 @@ export function Sidebar() {
           <img src={mark} alt="" className="size-5" />
           clew
         </a>
-        <Button data-home icon="plus" title="New session (Ctrl J)" aria-keyshortcuts="Control+J Meta+J" onClick={beginNew}>
+        <Button data-home icon="plus" title="New session (Ctrl J)" aria-keyshortcuts="Control+J Meta+J" onClick={startNewSession}>
           New session
         </Button>
         <IconButton label="Close the list" title="Close the list (Ctrl B)" icon="back" onClick={toggleList} />
@@ -74,7 +74,7 @@ export function Sidebar() {
           <SessionList />
         )}
       </div>
-      <SidebarFoot />
+      <SidebarFooter />
     </div>
   );
 }

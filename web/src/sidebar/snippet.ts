@@ -1,29 +1,29 @@
-/** The snippet of a search hit, cut into what was found and what stands around it. */
+/** Splits the snippet of a search result into matches and the text around them. */
 
 export interface Piece {
   text: string;
   found: boolean;
 }
 
-const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]+/g;
+const CONTROL_CHARS = /[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]+/g;
 
 /**
- * The server puts two asterisks around what matched; the text may have asterisks of its own. So a piece counts as
- * found when it is one of the words that were asked for, and the asterisks are left out in any case. Only when no
- * piece is such a word (the index folds letters in its own way) are the asterisks believed.
+ * The server marks matches with two asterisks, but the text may contain asterisks itself. A marked piece counts as a match
+ * only if it is one of the searched words; asterisks are removed in any case. If no piece is such a word (the index
+ * normalizes letters differently), the marks are trusted.
  */
 export function pieces(snippet: string, query: string): Piece[] {
-  const asked = words(query);
-  const last = asked.at(-1) ?? '';
-  const cut = snippet.replace(UNSEEN, ' ').split('**');
-  const isAsked = (text: string) => {
-    const plain = fold(text);
-    return plain !== '' && (asked.includes(plain) || (last !== '' && plain.startsWith(last) && !/\s/.test(plain)));
+  const queried = words(query);
+  const last = queried.at(-1) ?? '';
+  const cut = snippet.replace(CONTROL_CHARS, ' ').split('**');
+  const isQueried = (text: string) => {
+    const plain = normalize(text);
+    return plain !== '' && (queried.includes(plain) || (last !== '' && plain.startsWith(last) && !/\s/.test(plain)));
   };
-  const known = cut.some((text, index) => index > 0 && index < cut.length - 1 && isAsked(text));
+  const known = cut.some((text, index) => index > 0 && index < cut.length - 1 && isQueried(text));
   const marked = cut.map((text, index) => {
     const inside = index > 0 && index < cut.length - 1;
-    return { text, found: inside && (known ? isAsked(text) : index % 2 === 1) };
+    return { text, found: inside && (known ? isQueried(text) : index % 2 === 1) };
   });
   return joined(marked.filter((piece) => piece.text !== ''));
 }
@@ -38,12 +38,12 @@ function joined(marked: Piece[]): Piece[] {
   return whole;
 }
 
-/** Words, and phrases in double quotes, as the server reads a query. */
+/** Return the words and quoted phrases of a query, as the server parses it. */
 function words(query: string): string[] {
-  return [...query.matchAll(/"([^"]*)"|([^\s"]+)/g)].map(([, phrase, word]) => fold(phrase ?? word ?? '')).filter(Boolean);
+  return [...query.matchAll(/"([^"]*)"|([^\s"]+)/g)].map(([, phrase, word]) => normalize(phrase ?? word ?? '')).filter(Boolean);
 }
 
-function fold(text: string): string {
+function normalize(text: string): string {
   return text
     .normalize('NFKD')
     .replace(/\p{M}+/gu, '')

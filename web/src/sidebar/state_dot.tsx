@@ -1,7 +1,7 @@
-/** A dot for what a session is doing; nothing while it rests. */
+/** A dot for the state of a session; none while it is idle. */
 
 import type { Status } from '../api/types';
-import { STATE_WORDS, type StateName, stateOf } from './session_state';
+import { STATE_LABELS, type StateName, stateOf } from './session_state';
 
 const LOOKS: Record<Exclude<StateName, 'idle'>, string> = {
   busy: 'bg-info animate-pulse',
@@ -13,5 +13,5 @@ const LOOKS: Record<Exclude<StateName, 'idle'>, string> = {
 export function StateDot({ status }: { status: Status }) {
   const state = stateOf(status);
   if (state === 'idle') return null;
-  return <span role="img" aria-label={STATE_WORDS[state]} title={STATE_WORDS[state]} className={`inline-block size-2 shrink-0 rounded-full ${LOOKS[state]}`} />;
+  return <span role="img" aria-label={STATE_LABELS[state]} title={STATE_LABELS[state]} className={`inline-block size-2 shrink-0 rounded-full ${LOOKS[state]}`} />;
 }

@@ -1,20 +1,20 @@
-/** Light, dark, or as the system says. */
+/** Switches between the light, dark and system theme. */
 
 import { useStore } from '../state/store';
 import { type Theme, view } from '../state/view';
 import { Icon, type IconName } from '../ui/icon';
 
 const CHOICES: { theme: Theme; icon: IconName; label: string }[] = [
-  { theme: 'system', icon: 'auto', label: 'As the system' },
+  { theme: 'system', icon: 'auto', label: 'System' },
   { theme: 'light', icon: 'sun', label: 'Light' },
   { theme: 'dark', icon: 'moon', label: 'Dark' },
 ];
 
 export function ThemeSwitch() {
   const theme = useStore(view, (state) => state.theme);
-  // There is no room for it beside keys as large as a finger; the settings have it, too.
+  // Hidden on touch screens, where the buttons are larger; the settings have it too.
   return (
-    <div role="group" aria-label="Look" className="flex rounded-md border border-line pointer-coarse:hidden">
+    <div role="group" aria-label="Theme" className="flex rounded-md border border-line pointer-coarse:hidden">
       {CHOICES.map((choice) => (
         <button
           key={choice.theme}

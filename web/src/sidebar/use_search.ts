@@ -1,23 +1,23 @@
-/** Searching while somebody types: texts of all sessions, and their titles. */
+/** Searches messages and titles of all sessions while typing. */
 
 import { useCallback, useEffect, useRef, useState } from 'react';
-import { inWords, Problem, Unreachable } from '../api/problem';
+import { errorText, Problem, Unreachable } from '../api/problem';
 import type { SearchHit, Session } from '../api/types';
 import { useHost } from '../state/host';
 
-const PAUSE_MS = 200;
-/** How long until a search whose index is still being made is asked again. */
-const AGAIN_MS = 1000;
+const DEBOUNCE_MS = 200;
+/** Interval for repeating a search while the index is being built. */
+const REPEAT_MS = 1000;
 const PAGE = 20;
-const TITLES = 5;
+const MAX_TITLES = 5;
 
 export interface Found {
-  /** What it was found for; the field may already say more. */
+  /** The query of these results; the field may have changed since. */
   query: string;
   titles: Session[];
   hits: SearchHit[];
   next: string | null;
-  /** Whether there may be more that is not indexed yet. */
+  /** False while some messages are not indexed yet. */
   complete: boolean;
   problem: string | null;
 }
@@ -43,7 +43,7 @@ export function useSearch(text: string): { found: Found | null; searching: boole
     let timer: ReturnType<typeof setTimeout>;
     const ask = async () => {
       const [titles, page] = await Promise.allSettled([
-        host.client.call('GET /api/sessions', { query: { q: query, limit: TITLES, kind: 'chat', archived: true, ephemeral: true }, signal }),
+        host.client.call('GET /api/sessions', { query: { q: query, limit: MAX_TITLES, kind: 'chat', archived: true, ephemeral: true }, signal }),
         host.client.call('GET /api/search', { query: { q: query, limit: PAGE }, signal }),
       ]);
       if (signal.aborted) return;
@@ -56,9 +56,9 @@ export function useSearch(text: string): { found: Found | null; searching: boole
         complete: page.status === 'rejected' || page.value.complete !== false,
         problem: page.status === 'rejected' ? sentence(page.reason) : null,
       });
-      if (page.status === 'fulfilled' && page.value.complete === false) timer = setTimeout(ask, AGAIN_MS);
+      if (page.status === 'fulfilled' && page.value.complete === false) timer = setTimeout(ask, REPEAT_MS);
     };
-    timer = setTimeout(ask, PAUSE_MS);
+    timer = setTimeout(ask, DEBOUNCE_MS);
     return () => {
       clearTimeout(timer);
       controller.abort();
@@ -82,8 +82,8 @@ export function useSearch(text: string): { found: Found | null; searching: boole
 }
 
 function sentence(error: unknown): string {
-  if (error instanceof Unreachable) return 'The server is away. Search again when it is back.';
-  // Typing has only begun: a sign alone is no word yet.
-  if (error instanceof Problem && error.code === 'invalid_input') return 'Type a word with a letter or a digit in it.';
-  return `${inWords(error)}.`;
+  if (error instanceof Unreachable) return 'The server cannot be reached. Search again when it is back.';
+  // The query has no word yet.
+  if (error instanceof Problem && error.code === 'invalid_input') return 'Type a word with at least one letter or digit.';
+  return `${errorText(error)}.`;
 }

@@ -1,24 +1,24 @@
-/** How a chat is streamed to the page: as the AI SDK reads it, but not all that has come in one breath. */
+/** The AI SDK's chat transport, with pauses so that a large backlog does not block the page. */
 
 import '../no_eval';
 import { DefaultChatTransport, type UIMessageChunk } from 'ai';
 import type { Message } from '../api/types';
 
-/** So long is read at a time. Then keys are taken and what there is is painted. */
-const BREATH_MS = 8;
+/** How long chunks are processed before yielding to input and painting. */
+const SLICE_MS = 8;
 
 export class ChatTransport extends DefaultChatTransport<Message> {
   protected override processResponseStream(stream: ReadableStream<Uint8Array<ArrayBufferLike>>): ReadableStream<UIMessageChunk> {
-    return super.processResponseStream(stream).pipeThrough(breathing());
+    return super.processResponseStream(stream).pipeThrough(yielding());
   }
 }
 
-/** Whatever is there already goes through promises alone, which nothing comes between: a page that fell behind would not answer until it has caught up. */
-export function breathing<T>(): TransformStream<T, T> {
+/** Yield to the event loop regularly. Buffered chunks are processed in microtasks alone, so a page that fell behind would freeze until it has caught up. */
+export function yielding<T>(): TransformStream<T, T> {
   let since = performance.now();
   return new TransformStream({
     async transform(chunk, controller) {
-      if (performance.now() - since >= BREATH_MS) {
+      if (performance.now() - since >= SLICE_MS) {
         await nextTask();
         since = performance.now();
       }
@@ -27,7 +27,7 @@ export function breathing<T>(): TransformStream<T, T> {
   });
 }
 
-/** A timer would wait 4 ms each time, and a second in a tab that is not seen. */
+/** Unlike a timer, not delayed by 4 ms, or by a second in a hidden tab. */
 function nextTask(): Promise<void> {
   return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();

@@ -1,4 +1,4 @@
-/** A conversation: an open session, and what may be done with it. */
+/** A conversation: an open session and its operations. */
 
 import { type FileUIPart, generateId } from 'ai';
 import { isProblem } from '../api/client';
@@ -12,23 +12,23 @@ export type Decision = 'once' | 'session' | 'project' | 'deny';
 export interface Outgoing {
   text: string;
   files?: FileUIPart[];
-  /** `provider/model`, when it is not the session's. */
+  /** `provider/model`, if it differs from the session's. */
   model?: string;
-  /** Told of the conversation that was made for it, before the page goes there. */
-  onBegun?: (conversation: Conversation) => void;
+  /** Called with the conversation that was created for the message, before the page opens it. */
+  onCreated?: (conversation: Conversation) => void;
 }
 
 export class Conversation extends OpenSession {
-  /** A change of the mode that is on its way: nothing is begun before it, in a freer one. */
-  private changing: Promise<void> | null = null;
+  /** A pending change of the mode. Nothing is started before it is applied, under a more permissive mode. */
+  private modeChange: Promise<void> | null = null;
 
-  /** Send it, or queue it behind what runs. Resolves when the server has it; a refusal hands the text back. */
+  /** Send a message, or queue it behind the running turn. Resolves when the server has accepted it; if refused, the text returns to the composer. */
   async send({ text, files = [], model }: Outgoing): Promise<void> {
     const parts: Message['parts'] = [...files, ...(text ? [{ type: 'text' as const, text }] : [])];
     this.store.set({ notice: null });
     const messageId = generateId();
     try {
-      await this.changing;
+      await this.modeChange;
       const { status } = this.store.get();
       if (this.streaming || isLive(status) || status.waiting?.length) {
         await this.enqueue(messageId, parts, model);
@@ -38,12 +38,12 @@ export class Conversation extends OpenSession {
         await this.stream(() => this.chat.sendMessage({ parts }, { body: bodyOf(model) }));
       } catch (error) {
         if (!isProblem(error, 'run_in_flight') && !isProblem(error, 'waiting_for_human')) throw error;
-        // Another window was first.
+        // Another window sent a message first.
         await this.enqueue(messageId, parts, model);
         await this.refresh();
       }
     } catch (error) {
-      this.handBack(text, error);
+      this.returnText(text, error);
       throw error;
     }
   }
@@ -56,17 +56,17 @@ export class Conversation extends OpenSession {
     void this.refreshQueue();
   }
 
-  /** Say something else in the place of a user message. */
+  /** Replace a user message. */
   async edit(messageId: string, text: string, model?: string): Promise<void> {
-    // Its files go along: only the words are said anew.
+    // Only the text is replaced; the files are kept.
     await this.acting(async () => {
-      // Whether something runs is the server's to say: word of it may lag behind. An answer that is over and still being read is waited for.
+      // Ask the server whether a turn is running, since events may lag; if it has ended, wait until its stream is read.
       if (this.streaming) await this.askStatus();
-      await this.changing;
-      await this.whenRead();
-      if (this.streaming) throw new Problem(409, 'run_in_flight', 'something is running');
+      await this.modeChange;
+      await this.whenStreamEnds();
+      if (this.streaming) throw new Problem(409, 'run_in_flight', 'a turn is running');
       await this.stream(async () => {
-        // A message that was just sent gets the server's id while its change is being typed.
+        // The message may have received its server id while the edit was typed.
         const old = this.chat.messages.findLast((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
         if (!old) throw new Error('the message that you are editing is no longer in this conversation');
         const parts: Message['parts'] = [...old.parts.filter((part) => part.type === 'file'), { type: 'text', text }];
@@ -75,10 +75,10 @@ export class Conversation extends OpenSession {
     });
   }
 
-  /** Have a user message answered once more; `messageId` is the answer's. */
+  /** Regenerate an answer; `messageId` is that of the answer. */
   async regenerate(messageId: string, model?: string): Promise<void> {
     await this.acting(async () => {
-      await this.changing;
+      await this.modeChange;
       await this.stream(() => this.chat.regenerate({ messageId, body: bodyOf(model) }));
     });
   }
@@ -87,20 +87,20 @@ export class Conversation extends OpenSession {
     await this.acting(() => this.client.call('POST /api/sessions/{id}/abort', { path: { id: this.id } }));
   }
 
-  /** Go on with the newest turn where it stopped, or have its prompt answered anew. */
-  async goOn(mode: 'on' | 'again' = 'on'): Promise<void> {
+  /** Continue the newest turn where it stopped, or run its prompt again. */
+  async continueTurn(mode: 'on' | 'again' = 'on'): Promise<void> {
     await this.acting(async () => {
-      await this.changing;
+      await this.modeChange;
       await this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id }, body: { mode } });
     });
   }
 
-  /** Hold back what waits, or go on with it. */
+  /** Pause or resume the queue. */
   async pauseQueue(paused: boolean): Promise<void> {
     await this.acting(() => this.client.call('POST /api/sessions/{id}/queue/pause', { path: { id: this.id }, body: { paused } }));
   }
 
-  /** `pattern` is one of those the request offers: how far the rule goes that the answer stores. */
+  /** Answer an approval request. `pattern` is one of the offered patterns: what the stored rule covers. */
   async decide(approvalId: string, decision: Decision, { reason, pattern }: { reason?: string; pattern?: string } = {}): Promise<void> {
     await this.acting(() =>
       this.client.call('POST /api/sessions/{id}/approvals/{approval_id}', {
@@ -111,23 +111,23 @@ export class Conversation extends OpenSession {
     void this.settle();
   }
 
-  /** One word for those of the requests that wait still which were `seen`. */
+  /** Give the same answer to those of the `seen` requests that are still pending. */
   async decideAll(decision: Decision, seen: readonly string[]): Promise<void> {
     const approval_ids = (this.store.get().status.waiting ?? []).flatMap((wait) => wait.approval_id ?? []).filter((id) => seen.includes(id));
     await this.acting(() => this.client.call('POST /api/sessions/{id}/approvals', { path: { id: this.id }, body: { decision, approval_ids } }));
     void this.settle();
   }
 
-  /** How freely the session works from now on. */
+  /** Set the permission mode. */
   async setMode(mode: Mode): Promise<void> {
-    // It stands there from now on; where it is refused, what is read next takes it back.
+    // Update optimistically; if the server refuses, the next refresh reverts it.
     this.store.set(({ session }) => ({ session: session && { ...session, mode } }));
     const change = this.acting(async () => void (await this.client.call('PATCH /api/sessions/{id}', { path: { id: this.id }, body: { mode } })));
-    this.changing = change;
+    this.modeChange = change;
     try {
       await change;
     } finally {
-      if (this.changing === change) this.changing = null;
+      if (this.modeChange === change) this.modeChange = null;
       void this.settle();
     }
   }
@@ -142,21 +142,21 @@ export class Conversation extends OpenSession {
     void this.settle();
   }
 
-  /** Go back to a user message; its text comes back to the composer. */
+  /** Rewind to before a user message and return its text to the composer. */
   async rewind(messageId: string): Promise<void> {
     await this.acting(async () => {
       const moved = await this.client.call('POST /api/sessions/{id}/rewind', {
         path: { id: this.id },
         body: { message_id: messageId, mode: 'edit' },
       });
-      if (moved.draft) this.offer(moved.draft);
+      if (moved.draft) this.fillComposer(moved.draft);
     });
     await this.settle();
   }
 
-  /** Undo the newest rewind; where the conversation went on since, go to the end of what was rewound. */
+  /** Undo the last rewind, or move the head to `tip`, the end of the undone turns. */
   async unrewind(tip?: string): Promise<void> {
-    const shown = new Set(this.ownTexts());
+    const shown = new Set(this.userTexts());
     await this.acting(async () => {
       const path = { id: this.id };
       if (tip === undefined) {
@@ -166,16 +166,16 @@ export class Conversation extends OpenSession {
       }
     });
     await this.settle();
-    // The rewind left a text in the composer to be said anew; now it stands in its place again.
-    const back = this.ownTexts().filter((text) => !shown.has(text));
-    if (back.length > 0) this.offer('', back);
+    // The rewind put a text into the composer; remove it, since its message is restored.
+    const restored = this.userTexts().filter((text) => !shown.has(text));
+    if (restored.length > 0) this.fillComposer('', restored);
   }
 
   async goTo(turnId: string): Promise<void> {
     await this.unrewind(turnId);
   }
 
-  /** A session that begins as a copy up to this message. */
+  /** Create a session that is a copy up to this message. */
   async branch(fromMessageId: string, options: { title?: string; ephemeral?: boolean } = {}): Promise<Session> {
     const metadata: Record<string, unknown> = {};
     if (options.title) metadata.title = options.title;
@@ -198,7 +198,7 @@ export class Conversation extends OpenSession {
         path: { id: this.id },
         body: (focus ? { focus } : {}),
       });
-      if (!done.compacted) this.say('There is nothing to summarise yet.');
+      if (!done.compacted) this.notify('Nothing to compact yet.');
     });
     await this.settle();
   }
@@ -206,7 +206,7 @@ export class Conversation extends OpenSession {
   async prune(): Promise<void> {
     await this.acting(async () => {
       const done = await this.client.call('POST /api/sessions/{id}/prune', { path: { id: this.id } });
-      if (!done.compacted) this.say('There are no older tool outputs to prune.');
+      if (!done.compacted) this.notify('No older tool outputs to prune.');
     });
     await this.settle();
   }
@@ -218,19 +218,19 @@ export class Conversation extends OpenSession {
     void this.refreshQueue();
   }
 
-  /** Its files stay with it, and it keeps its place. */
+  /** Change the text of a queued message; its files and position are kept. */
   async editQueued(messageId: string, text: string): Promise<void> {
     await this.acting(() => this.client.call('PATCH /api/sessions/{id}/queue/{message_id}', { path: { id: this.id, message_id: messageId }, body: { text } }));
     void this.refreshQueue();
   }
 
-  /** Before another one, or last. */
+  /** Move a queued message before another one, or to the end. */
   async moveQueued(messageId: string, before: string | null): Promise<void> {
     await this.acting(() => this.client.call('POST /api/sessions/{id}/queue/{message_id}/move', { path: { id: this.id, message_id: messageId }, body: { before } }));
     void this.refreshQueue();
   }
 
-  /** Now: what runs makes way for it. */
+  /** Send a queued message now, interrupting the running turn. */
   async sendQueued(messageId: string): Promise<void> {
     await this.acting(() => this.client.call('POST /api/sessions/{id}/queue/{message_id}/send', { path: { id: this.id, message_id: messageId } }));
     void this.refreshQueue();
@@ -244,41 +244,41 @@ export class Conversation extends OpenSession {
   }
 
   /** Put a text into the composer. */
-  offer(text: string, instead?: string[]): void {
+  fillComposer(text: string, instead?: string[]): void {
     this.counter += 1;
     this.store.set({ draft: { text, asked: this.counter, instead } });
   }
 
-  private ownTexts(): string[] {
+  private userTexts(): string[] {
     return this.chat.messages.filter((message) => message.role === 'user').map(textOf);
   }
 
-  /** Tell something that is no failure; null takes back what was told. */
-  say(text: string | null): void {
+  /** Show a notice; null removes it. */
+  notify(text: string | null): void {
     this.store.set({ notice: text === null ? null : { text, bad: false } });
   }
 
-  /** Tell why something was not even tried. */
-  refuse(text: string): void {
+  /** Show an error. */
+  notifyError(text: string): void {
     this.store.set({ notice: { text, bad: true } });
   }
 
-  /** The text of the newest user message, for Up in an empty composer. */
-  lastOwn(): { id: string; text: string } | null {
+  /** Return the newest user message, for Up in an empty composer. */
+  lastUserMessage(): { id: string; text: string } | null {
     const message = this.chat.messages.findLast((candidate) => candidate.role === 'user' && !candidate.metadata?.synthetic);
     return message ? { id: message.id, text: textOf(message) } : null;
   }
 
-  /** Starts a stream; resolves when the server has taken it. What it reads goes on by itself, to its end. */
+  /** Start a stream. Resolves when the server has accepted the request; reading continues in the background. */
   private async stream(begin: () => Promise<void>): Promise<void> {
-    await this.leaveOther();
+    await this.cancelJoining();
     return new Promise((resolve, reject) => {
-      this.answered = { taken: resolve, refused: reject };
+      this.pendingSend = { accepted: resolve, refused: reject };
       void begin()
-        .then(() => this.answered?.refused(this.chat.error ?? new Unreachable()))
+        .then(() => this.pendingSend?.refused(this.chat.error ?? new Unreachable()))
         .catch(reject)
         .finally(() => {
-          this.answered = null;
+          this.pendingSend = null;
           if (!this.closed) void this.settle();
         });
     });
@@ -294,8 +294,8 @@ export class Conversation extends OpenSession {
     }
   }
 
-  private handBack(text: string, error: unknown): void {
-    if (text) this.offer(text);
+  private returnText(text: string, error: unknown): void {
+    if (text) this.fillComposer(text);
     this.fail(error);
     void this.settle();
   }

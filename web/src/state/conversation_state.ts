@@ -1,18 +1,18 @@
-/** What the page knows of an open session, besides its messages. */
+/** The state of an open session, without its messages. */
 
-import type { FailureWords } from '../api/failure';
+import type { FailureText } from '../api/failure';
 import type { ContextReport, Message, Session, Status, TreeView } from '../api/types';
-import type { Standing } from '../ui/standing';
+import type { ActivityMark } from '../ui/user_activity';
 
 export interface Focus {
   messageId: string;
-  /** A new number each time, so that the same message can be gone to twice. */
+  /** Increases with each request, so that the same message can be requested twice. */
   asked: number;
-  /** Where the reader was when it was asked for. */
-  from: Standing;
+  /** The reader's activity at the time of the request. */
+  from: ActivityMark;
 }
 
-/** A text for the composer. With `instead` it replaces what is there, if that is one of these; else it is put before it. */
+/** A text for the composer. With `instead` it replaces the current text if that is one of these; otherwise it is put before it. */
 export interface Offer {
   text: string;
   asked: number;
@@ -21,25 +21,25 @@ export interface Offer {
 
 export interface ConversationState {
   session: Session | null;
-  /** Deleted, or never there. */
+  /** The session does not exist. */
   missing: boolean;
-  /** Whether the end of the session has been read. */
+  /** Whether the newest messages have been loaded. */
   loaded: boolean;
-  /** Why the end could not be read. */
-  failed: FailureWords | null;
-  /** Whether there is more before the first message that was read. */
+  /** Why they could not be loaded. */
+  failed: FailureText | null;
+  /** Whether there are messages before the first loaded one. */
   older: boolean;
   loadingOlder: boolean;
   status: Status;
   queue: Message[];
   context: ContextReport | null;
   tree: TreeView | null;
-  /** The model that is picked for the next message, where it is not the session's own. */
+  /** The model chosen for the next message, if it is not the session's own. */
   picked: string | null;
-  /** The newest refusal, for people; or what was found not to be needed. */
-  notice: { text: string; bad: boolean; said?: string } | null;
+  /** The newest error or notice. */
+  notice: { text: string; bad: boolean; details?: string } | null;
   focus: Focus | null;
-  /** A text for the composer: what a rewind handed back, or what could not be sent. */
+  /** A text for the composer: returned by a rewind, or not sent. */
   draft: Offer | null;
 }
 

@@ -1,9 +1,9 @@
-/** The host: the connection, the sessions and models it has, and the conversations that are open. */
+/** The host: the connection, the lists of sessions and models, and the open conversations. */
 
 import { createContext, useContext } from 'react';
 import { Client } from '../api/client';
 import type { HostEvent } from '../api/events';
-import { inWords, Unreachable } from '../api/problem';
+import { errorText, Unreachable } from '../api/problem';
 import type { SavedPrompt, ServerShape } from '@clew/client';
 import { SharedFeed } from '../api/shared_feed';
 import type { ModelListing, Session, Status } from '../api/types';
@@ -11,12 +11,12 @@ import { Conversation, type Mode } from './conversation';
 import { Store } from './store';
 
 export interface HostState {
-  /** Null until the first answer. */
+  /** Null until the first response. */
   online: boolean | null;
-  /** The server does not know the token. */
+  /** The server rejected the token. */
   unauthorized: boolean;
   sessions: Session[];
-  /** Whether the list has been read once. */
+  /** Whether the list has been loaded. */
   listed: boolean;
   nextCursor: string | null;
   archived: boolean;
@@ -46,9 +46,9 @@ export class Host {
   private readonly feed: SharedFeed;
   private connections = 0;
   private readonly open = new Map<string, { conversation: Conversation; users: number }>();
-  /** Lists that are on their way, each with what happened to sessions since it was asked for. */
+  /** List requests in flight, each with the session changes since it was sent. */
   private readonly lists = new Set<(() => void)[]>();
-  private readonly asked = new Map<string, ReturnType<typeof setTimeout>>();
+  private readonly refetchTimers = new Map<string, ReturnType<typeof setTimeout>>();
 
   constructor(readonly client: Client) {
     client.onUnauthorized = () => this.store.set({ unauthorized: true });
@@ -61,13 +61,13 @@ export class Host {
 
   stop(): void {
     this.feed.stop();
-    for (const timer of this.asked.values()) clearTimeout(timer);
+    for (const timer of this.refetchTimers.values()) clearTimeout(timer);
     for (const { conversation } of this.open.values()) conversation.close();
     this.open.clear();
   }
 
-  hurry(): void {
-    this.feed.hurry();
+  retryNow(): void {
+    this.feed.retryNow();
   }
 
   // ----------------------------------------------------------------- sessions
@@ -76,15 +76,15 @@ export class Host {
     const { archived, ephemeral, nextCursor } = this.store.get();
     const missed: (() => void)[] = [];
     this.lists.add(missed);
-    await this.trying(async () => {
+    await this.reportingErrors(async () => {
       const shown = { kind: 'chat', archived, ephemeral } as const;
-      // What is pinned stands on top, however long ago it was last used.
+      // Pinned sessions are at the top, however old they are.
       const [page, pinned] = await Promise.all([
         this.client.call('GET /api/sessions', { query: { ...shown, limit: PAGE, ...(more && nextCursor ? { cursor: nextCursor } : {}) } }),
         more ? null : this.client.call('GET /api/sessions', { query: { ...shown, limit: PAGE, pinned: true } }),
       ]);
       const now = this.store.get();
-      // Another list has been asked for since.
+      // The filter has changed since.
       if (now.archived !== archived || now.ephemeral !== ephemeral) return;
       this.store.set({
         sessions: more ? merge(now.sessions, page.sessions) : merge(page.sessions, pinned?.sessions ?? []),
@@ -101,8 +101,8 @@ export class Host {
   }
 
   async create(options: { folder?: string | null; agent?: string | null; mode?: Mode } = {}): Promise<Session> {
-    return this.trying(async () => {
-      // What the server is says where sessions work; whoever is quicker than its answer waits for it.
+    return this.reportingErrors(async () => {
+      // The default folder comes from the server; wait for it if it is not loaded yet.
       const server = this.store.get().server ?? (await this.client.call('GET /api/server', {}));
       const folder = options.folder || server.workspace_root;
       const session = await this.client.call('POST /api/sessions', {
@@ -110,7 +110,7 @@ export class Host {
           ...(options.agent ? { agent: options.agent } : {}),
           ...(options.mode && options.mode !== 'ask' ? { mode: options.mode } : {}),
           ...(folder ? { workspace_root: folder } : {}),
-          // Such a store wants to know who works where; nobody at a page is asked for it.
+          // The JSON store requires these fields; the page does not ask for them.
           ...(server?.store === 'json' ? { metadata: { workerId: 'local', workspaceId: folder ?? 'local' } } : {}),
         },
       });
@@ -120,18 +120,18 @@ export class Host {
   }
 
   async rename(id: string, title: string): Promise<void> {
-    await this.trying(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { title } })));
+    await this.reportingErrors(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { title } })));
   }
 
   async archive(id: string, archived: boolean): Promise<void> {
-    await this.trying(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { archived } })));
+    await this.reportingErrors(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { archived } })));
   }
 
   async pin(id: string, pinned: boolean): Promise<void> {
-    await this.trying(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { pinned } })));
+    await this.reportingErrors(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { pinned } })));
   }
 
-  /** Each by itself: those that could not be changed stay as they are, and why is said. */
+  /** Archive or unarchive sessions one by one. Throws at the first failure, which the notice shows. */
   async archiveAll(ids: readonly string[], archived: boolean): Promise<string[]> {
     const done: string[] = [];
     for (const id of ids) {
@@ -142,22 +142,22 @@ export class Host {
   }
 
   async loadPrompts(): Promise<void> {
-    await this.trying(async () => this.store.set({ prompts: (await this.client.call('GET /api/prompts', {})).prompts }));
+    await this.reportingErrors(async () => this.store.set({ prompts: (await this.client.call('GET /api/prompts', {})).prompts }));
   }
 
   async loadModels(): Promise<void> {
-    await this.trying(async () => this.store.set({ models: [...(await this.client.call('GET /api/models', {})).models] }));
+    await this.reportingErrors(async () => this.store.set({ models: [...(await this.client.call('GET /api/models', {})).models] }));
   }
 
   async remove(id: string): Promise<void> {
-    await this.trying(async () => {
+    await this.reportingErrors(async () => {
       await this.client.call('DELETE /api/sessions/{id}', { path: { id }, query: { force: true } });
       this.drop(id);
     });
   }
 
   async loadExamples(): Promise<Session[]> {
-    return this.trying(async () => {
+    return this.reportingErrors(async () => {
       const { sessions } = await this.client.call('POST /api/examples', {});
       await this.loadSessions();
       return [...sessions];
@@ -170,13 +170,13 @@ export class Host {
 
   // ------------------------------------------------------------ conversations
 
-  /** The conversation, if somebody holds it already. */
-  held(id: string): Conversation | null {
+  /** Return the conversation if it is open. */
+  opened(id: string): Conversation | null {
     return this.open.get(id)?.conversation ?? null;
   }
 
-  /** The conversation, shared by all that show it. Each `hold` needs its `release`. */
-  hold(id: string): Conversation {
+  /** Open a conversation, which is shared by all panes. Each `acquire` needs a `release`. */
+  acquire(id: string): Conversation {
     const known = this.open.get(id);
     if (known) {
       known.users += 1;
@@ -205,14 +205,14 @@ export class Host {
     this.connections += 1;
     void this.loadSessions().catch(() => undefined);
     void this.loadAbout();
-    // After the first connection only those that failed to open are read again; after later ones events may be missing.
+    // After the first connection reload only what failed to open; after a reconnect events may be missing, so reload all.
     for (const { conversation } of this.open.values()) if (this.connections > 1 || conversation.store.get().failed) void conversation.onBack();
   }
 
   private async loadAbout(): Promise<void> {
-    // Each by itself: a page without the one can still show the other.
+    // Independently: one may fail without the others.
     await Promise.allSettled([
-      this.trying(async () => this.store.set({ server: await this.client.call('GET /api/server', {}) })),
+      this.reportingErrors(async () => this.store.set({ server: await this.client.call('GET /api/server', {}) })),
       this.loadModels(),
       this.loadPrompts(),
     ]);
@@ -227,17 +227,17 @@ export class Host {
     else if (event.type === 'session_created' || event.type === 'session_updated' || event.type === 'turn_finished') this.refetch(id);
   }
 
-  /** Ask for a session once for a burst of events. */
+  /** Refetch a session, once per burst of events. */
   refetch(id: string): void {
-    if (this.asked.has(id)) return;
+    if (this.refetchTimers.has(id)) return;
     const timer = setTimeout(() => {
-      this.asked.delete(id);
+      this.refetchTimers.delete(id);
       this.client.call('GET /api/sessions/{id}', { path: { id } }).then(
         (session) => this.put(session),
-        () => undefined, // It is gone again, or the server is; the next event or the next connection tells.
+        () => undefined, // Deleted, or the server is unreachable; a later event or connection updates it.
       );
     }, 80);
-    this.asked.set(id, timer);
+    this.refetchTimers.set(id, timer);
   }
 
   private put(session: Session): void {
@@ -263,24 +263,24 @@ export class Host {
     this.change(() => this.store.set(({ sessions }) => ({ sessions: sessions.filter((session) => session.id !== id) })));
   }
 
-  /** A list that was asked for before may come without it. */
+  /** Apply a change, and apply it again to lists that were requested before it. */
   private change(make: () => void): void {
     make();
     for (const missed of this.lists) missed.push(make);
   }
 
-  private async trying<T>(act: () => Promise<T>): Promise<T> {
+  private async reportingErrors<T>(act: () => Promise<T>): Promise<T> {
     this.store.set({ notice: null });
     try {
       return await act();
     } catch (error) {
-      if (!(error instanceof Unreachable)) this.store.set({ notice: inWords(error) });
+      if (!(error instanceof Unreachable)) this.store.set({ notice: errorText(error) });
       throw error;
     }
   }
 }
 
-/** Newest first, each once. */
+/** Merge two lists, newest first, without duplicates. */
 export function merge(sessions: readonly Session[], changed: readonly Session[]): Session[] {
   const byId = new Map(sessions.map((session) => [session.id, session]));
   for (const session of changed) byId.set(session.id, session);
@@ -291,6 +291,6 @@ export const HostContext = createContext<Host | null>(null);
 
 export function useHost(): Host {
   const host = useContext(HostContext);
-  if (!host) throw new Error('no host around this component');
+  if (!host) throw new Error('this component must be rendered inside a host');
   return host;
 }

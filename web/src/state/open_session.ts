@@ -1,56 +1,56 @@
-/** One open session as the server has it: its messages in the AI SDK's own chat, read, and kept live. */
+/** One open session: loads its messages into an AI SDK chat and keeps them up to date. */
 
 import { Chat } from '@ai-sdk/react';
 import { generateId } from 'ai';
 import type { Client } from '../api/client';
 import type { HostEvent } from '../api/events';
-import { failureIn, Problem, Unreachable } from '../api/problem';
+import { describeError, Problem, Unreachable } from '../api/problem';
 import type { Message, Status, StoredMessage, TreeView } from '../api/types';
 import { ChatTransport } from './chat_transport';
 import { Backoff } from './backoff';
 import { type ConversationState, INITIAL_STATE } from './conversation_state';
-import { Rereading } from './rereading';
+import { Refetcher } from './refetch';
 import { Store } from './store';
 import { joinTail } from './tail';
 import { joinTree } from './tree_pages';
-import { standing } from '../ui/standing';
+import { markActivity } from '../ui/user_activity';
 
-/** How much is read when a session is opened, and with each step back. */
+/** Messages loaded when a session is opened, and with each older page. */
 export const FIRST_PAGE = 40;
 export const OLDER_PAGE = 200;
-/** The largest page there is, for a long way back. */
-const MOST = 500;
-/** How often a page that did not join is read again. */
-const TRIES = 5;
-/** Turns of the tree that are read with every change: more than a page of messages has. */
+/** The largest page the server allows, for loading far back. */
+const MAX_PAGE = 500;
+/** Attempts for a page that does not connect to the loaded messages. */
+const MAX_TRIES = 5;
+/** Turns of the tree loaded with every change: more than a page of messages has. */
 const TREE_PAGE = 100;
 
 export class OpenSession {
   readonly store = new Store<ConversationState>(INITIAL_STATE);
   readonly chat: Chat<Message>;
-  /** The message as it was read before its stream was joined. */
+  /** The message as loaded before its stream was joined. */
   joined: Message | null = null;
   protected closed = false;
   protected counter = 0;
-  /** A turn started while another stream was being read: look again when that one is over. */
-  private lookAgain = false;
-  /** Whoever waits to hear that the server took what is being sent. */
-  protected answered: { taken: () => void; refused: (error: unknown) => void } | null = null;
-  private goingBack: Promise<void> | null = null;
-  /** The live stream is being asked for; the SDK does not count that as streaming yet. */
+  /** A turn started while another stream was being read: refresh when that one ends. */
+  private refreshPending = false;
+  /** Callbacks of the message that is being sent. */
+  protected pendingSend: { accepted: () => void; refused: (error: unknown) => void } | null = null;
+  private loadingPage: Promise<void> | null = null;
+  /** The live stream has been requested; the SDK does not report that as streaming yet. */
   private joining = false;
-  private readonly tail = new Rereading(() => this.readTail());
-  private readonly queued = new Rereading(() => this.readQueue());
+  private readonly tailReads = new Refetcher(() => this.readTail());
+  private readonly queueReads = new Refetcher(() => this.readQueue());
   private nextModel: string | null = null;
-  private readonly room = new Rereading(() => this.readContext());
-  /** How often the host has told the status: what was asked for before that is older. */
-  private told = 0;
-  /** How often a stream began to be read: it says more than what was asked for before. */
+  private readonly contextReads = new Refetcher(() => this.readContext());
+  /** Number of status events: a response requested before the last one is older. */
+  private statusEvents = 0;
+  /** Number of streams started: a stream is newer than responses requested before it. */
   private streams = 0;
-  /** Trees that were asked for, and which of them is shown: one that comes late does not replace a newer one. */
-  private treesAsked = 0;
+  /** Number of tree requests, and the request that is shown: a late response does not replace a newer one. */
+  private treeRequests = 0;
   private treeShown = 0;
-  private treeGoingBack: Promise<void> | null = null;
+  private loadingTreePage: Promise<void> | null = null;
   private readonly retry = new Backoff();
 
   constructor(
@@ -63,7 +63,7 @@ export class OpenSession {
       transport: new ChatTransport({
         api: '/api/chat',
         fetch: this.fetch,
-        // The store knows the history; the server takes nothing but the newest message from the body.
+        // The server has the history; it reads only the newest message from the body.
         prepareSendMessagesRequest: ({ messages, trigger, messageId, body }) => ({
           body: { ...body, id, trigger, messageId, messages: messages.slice(-1) },
         }),
@@ -80,12 +80,12 @@ export class OpenSession {
         this.client.call('GET /api/sessions/{id}', { path }),
         this.client.call('GET /api/sessions/{id}/messages', { path, query: { limit: FIRST_PAGE } }),
       ]);
-      // What happened meanwhile may have had it read already, and anew.
+      // An event may have caused a newer refresh meanwhile.
       if (this.closed || this.store.get().loaded) return;
       const messages = page.messages.map(asMessage);
-      // Whoever was quick has said something before the rest was there; it stays the newest.
-      const said = new Set(this.chat.messages.map((message) => message.id));
-      const own = messages.findIndex((message) => said.has(message.id) || said.has(message.metadata?.client_message_id ?? ''));
+      // A message sent before the history was loaded stays the newest.
+      const sent = new Set(this.chat.messages.map((message) => message.id));
+      const own = messages.findIndex((message) => sent.has(message.id) || sent.has(message.metadata?.client_message_id ?? ''));
       this.chat.messages = [...(own < 0 ? messages : messages.slice(0, own)), ...this.chat.messages];
       this.store.set({ session, status: session.status, loaded: true, failed: null, missing: false, older: messages.length === FIRST_PAGE });
       void this.refreshTree();
@@ -96,42 +96,42 @@ export class OpenSession {
     }
   }
 
-  /** Show the error, and retry where it may be temporary: later each time, or when the connection is back. */
+  /** Show the error. Retry a temporary one with backoff, or when the connection is back. */
   private failToOpen(error: unknown): void {
     if (this.closed || this.store.get().loaded) return;
     if (error instanceof Problem && error.code === 'session_not_found') return this.fail(error);
-    this.store.set({ failed: failureIn(error) });
+    this.store.set({ failed: describeError(error) });
     if (error instanceof Problem && error.status < 500) return;
     this.retry.schedule(() => void this.open());
   }
 
-  /** Resolves when its end has been read, or it is known that there is none. */
+  /** Resolve when the newest messages are loaded, or the session does not exist. */
   whenLoaded(): Promise<void> {
     return new Promise((resolve) => {
-      const look = () => {
+      const check = () => {
         const { loaded, missing } = this.store.get();
         if (!loaded && !missing) return;
-        leave();
+        unsubscribe();
         resolve();
       };
-      const leave = this.store.subscribe(look);
-      look();
+      const unsubscribe = this.store.subscribe(check);
+      check();
     });
   }
 
   close(): void {
     this.closed = true;
     this.retry.cancel();
-    // Ends the reading, not the run: only `abort` stops that.
+    // Stops reading the stream, not the turn; only `abort` does that.
     void this.chat.stop();
   }
 
-  /** One page further back. Whoever asks while it is on its way waits for the same one. */
+  /** Load an older page; concurrent calls share one request. */
   loadOlder(limit = OLDER_PAGE): Promise<void> {
-    this.goingBack ??= this.readOlder(limit).finally(() => {
-      this.goingBack = null;
+    this.loadingPage ??= this.readOlder(limit).finally(() => {
+      this.loadingPage = null;
     });
-    return this.goingBack;
+    return this.loadingPage;
   }
 
   private async readOlder(limit: number): Promise<void> {
@@ -144,9 +144,9 @@ export class OpenSession {
         query: { limit, before: first.id },
       });
       const messages = page.messages.map(asMessage);
-      // First, so that no banner comes between messages that are read already.
-      await this.quietly(() => this.coverTree(messages));
-      // A refresh may have moved the beginning meanwhile; then this page joins nothing.
+      // Load the tree first, so that no banner is inserted between visible messages later.
+      await this.ignoringErrors(() => this.coverTree(messages));
+      // A refresh may have changed the first message; then this page does not connect.
       if (this.chat.messages[0]?.id === first.id) {
         this.chat.messages = [...messages, ...this.chat.messages];
         this.store.set({ older: messages.length === limit });
@@ -158,35 +158,35 @@ export class OpenSession {
     }
   }
 
-  /** All the way back to the first message there is. */
+  /** Load all messages back to the first one. */
   async loadAll(): Promise<void> {
     while (this.store.get().older && !this.closed) {
       const before = this.chat.messages.length;
-      await this.loadOlder(MOST);
+      await this.loadOlder(MAX_PAGE);
       if (this.chat.messages.length === before) break;
     }
   }
 
-  /** Read back until the message is there, or all is read. Then the page shows it wherever it is. */
+  /** Load older pages until the message is found, then scroll to it. */
   async reveal(messageId: string): Promise<void> {
-    const from = standing();
+    const from = markActivity();
     const here = () =>
       this.chat.messages.some((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
     if (!this.store.get().tree) await this.refreshTree();
-    const seen = here() || (await this.isSeen(messageId));
+    const exists = here() || (await this.isOnPath(messageId));
     await this.whenLoaded();
-    // A refresh meanwhile may have kept a page from joining; then it is read again.
-    for (let tries = 0; seen && !here() && this.store.get().older && !this.closed && tries < TRIES; tries += 1) {
+    // Retry a page that did not connect because of a refresh.
+    for (let tries = 0; exists && !here() && this.store.get().older && !this.closed && tries < MAX_TRIES; tries += 1) {
       const before = this.chat.messages.length;
-      await this.loadOlder(MOST);
+      await this.loadOlder(MAX_PAGE);
       if (this.chat.messages.length !== before) tries = -1;
     }
     this.counter += 1;
     this.store.set({ focus: { messageId, asked: this.counter, from } });
   }
 
-  /** Whether a message is in the conversation as it stands, however far back. Where the tree was read it says so. */
-  private async isSeen(messageId: string): Promise<boolean> {
+  /** Whether a message is on the current path, however far back. Uses the tree as far as it is loaded. */
+  private async isOnPath(messageId: string): Promise<boolean> {
     const { tree } = this.store.get();
     const holder = tree?.turns.find((turn) => turn.messages.includes(messageId));
     if (holder) return holder.on_line;
@@ -200,24 +200,24 @@ export class OpenSession {
     }
   }
 
-  /** Bring the end of the conversation to what the server says. Not while a stream is being read: it says more. */
+  /** Reload the newest messages. Deferred while a stream is being read, which is newer. */
   refresh(): Promise<void> {
     if (this.streaming) {
-      this.lookAgain = true;
+      this.refreshPending = true;
       return Promise.resolve();
     }
-    return this.tail.again().catch((error) => this.fail(error));
+    return this.tailReads.run().catch((error) => this.fail(error));
   }
 
   private async readTail(): Promise<void> {
     const path = { id: this.id };
     const limit = Math.min(500, Math.max(FIRST_PAGE, 60));
-    const { told, streams } = this;
-    // Shown together: a line without its rewound turns, or with those of the line before, would be acted on.
+    const { statusEvents, streams } = this;
+    // Applied together, so that messages and rewound turns always match.
     const [session, page, tree] = await Promise.all([
       this.client.call('GET /api/sessions/{id}', { path }),
       this.client.call('GET /api/sessions/{id}/messages', { path, query: { limit } }),
-      // The messages are shown also where the tree cannot be read.
+      // Show the messages even if the tree cannot be loaded.
       this.readTree().catch(() => null),
     ]);
     if (this.closed || this.streaming || streams !== this.streams) return;
@@ -227,36 +227,36 @@ export class OpenSession {
     this.store.set((state) => ({
       session,
       ...(tree && this.newest(tree)),
-      status: told === this.told ? session.status : state.status,
+      status: statusEvents === this.statusEvents ? session.status : state.status,
       loaded: true,
       failed: null,
       missing: false,
-      older: whole ? false : joined.kept ? state.older : true,
+      older: whole ? false : joined.connected ? state.older : true,
     }));
-    void this.quietly(() => this.coverTree());
+    void this.ignoringErrors(() => this.coverTree());
   }
 
-  /** Everything that stands around the messages, but the tree: that is read with them. */
+  /** Refresh the queue and the context; the tree is loaded with the messages. */
   async refreshAround(): Promise<void> {
     await Promise.all([this.refreshQueue(), this.refreshContext()]);
   }
 
   refreshQueue(): Promise<void> {
-    return this.queued.again();
+    return this.queueReads.run();
   }
 
   refreshContext(): Promise<void> {
-    return this.room.again();
+    return this.contextReads.run();
   }
 
   async refreshTree(): Promise<void> {
-    await this.quietly(async () => {
+    await this.ignoringErrors(async () => {
       this.store.set(this.newest(await this.readTree()));
       await this.coverTree();
     });
   }
 
-  /** The model that the next message goes to, where that is not the session's own: its window counts. */
+  /** Measure the context for another model than the session's, whose window may differ. */
   measureFor(model: string | null): void {
     if (model === this.nextModel) return;
     this.nextModel = model;
@@ -264,14 +264,14 @@ export class OpenSession {
   }
 
   private async readQueue(): Promise<void> {
-    await this.quietly(async () => {
+    await this.ignoringErrors(async () => {
       const { messages } = await this.client.call('GET /api/sessions/{id}/queue', { path: { id: this.id } });
       this.store.set({ queue: messages.map(asMessage) });
     });
   }
 
   private async readContext(): Promise<void> {
-    await this.quietly(async () => {
+    await this.ignoringErrors(async () => {
       const model = this.nextModel;
       const context = await this.client.call('GET /api/sessions/{id}/context', { path: { id: this.id }, query: model ? { model } : {} });
       this.store.set({ context });
@@ -279,7 +279,7 @@ export class OpenSession {
   }
 
   private async readTree(): Promise<{ tree: TreeView; asked: number }> {
-    const asked = (this.treesAsked += 1);
+    const asked = (this.treeRequests += 1);
     const tree = await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id }, query: { limit: TREE_PAGE } });
     return { tree, asked };
   }
@@ -290,24 +290,24 @@ export class OpenSession {
     return { tree: joinTree(this.store.get().tree, tree) };
   }
 
-  /** One page of the tree further back. Whoever asks while it is on its way waits for the same one. */
+  /** Load an older page of the tree; concurrent calls share one request. */
   loadOlderTree(): Promise<void> {
-    this.treeGoingBack ??= this.readOlderTree().finally(() => {
-      this.treeGoingBack = null;
+    this.loadingTreePage ??= this.readOlderTree().finally(() => {
+      this.loadingTreePage = null;
     });
-    return this.treeGoingBack;
+    return this.loadingTreePage;
   }
 
   private async readOlderTree(): Promise<void> {
     const cursor = this.store.get().tree?.next_cursor;
     if (cursor == null) return;
-    const page = await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id }, query: { limit: MOST, cursor } });
+    const page = await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id }, query: { limit: MAX_PAGE, cursor } });
     const { tree } = this.store.get();
-    // What was known may have been let go meanwhile; then this page joins nothing.
+    // The known tree may have been replaced meanwhile; then this page does not connect.
     if (tree?.next_cursor === cursor) this.store.set({ tree: joinTree(tree, page, true) });
   }
 
-  /** Read the tree as far back as the messages: what left the line there is newer than the turn that it left. */
+  /** Load the tree as far back as the messages. Rewound turns are newer than the turn they left. */
   private async coverTree(messages = this.chat.messages): Promise<void> {
     const behind = () => {
       const turns = messages.slice(0, 4).flatMap((message) => message.metadata?.turn_id ?? []);
@@ -321,11 +321,11 @@ export class OpenSession {
     }
   }
 
-  /** What the host says happened to this session. */
+  /** Handle an event of this session. */
   onEvent(event: HostEvent): void {
     switch (event.type) {
       case 'status':
-        this.told += 1;
+        this.statusEvents += 1;
         this.store.set({ status: event.status as Status });
         break;
       case 'turn_started':
@@ -347,7 +347,7 @@ export class OpenSession {
     }
   }
 
-  /** The connection is back: whatever happened meanwhile is read now. */
+  /** Reload after a reconnect. */
   async onBack(): Promise<void> {
     if (!this.store.get().loaded) return this.open();
     this.chat.clearError();
@@ -357,23 +357,23 @@ export class OpenSession {
   }
 
   protected async askStatus(): Promise<void> {
-    const { told } = this;
+    const { statusEvents } = this;
     const status = await this.client.call('GET /api/sessions/{id}/status', { path: { id: this.id } });
-    if (told === this.told) this.store.set({ status });
+    if (statusEvents === this.statusEvents) this.store.set({ status });
   }
 
-  /** Resolves when no stream is being read any more, or when it turns out that something runs. */
-  protected whenRead(): Promise<void> {
+  /** Resolve when no stream is being read, or a turn is running. */
+  protected whenStreamEnds(): Promise<void> {
     return new Promise((resolve) => {
-      const look = () => {
+      const check = () => {
         if (this.streaming && !isLive(this.store.get().status)) return;
-        leaveStatus();
-        leaveStore();
+        removeStatusCallback();
+        unsubscribe();
         resolve();
       };
-      const leaveStatus = this.chat['~registerStatusCallback'](look);
-      const leaveStore = this.store.subscribe(look);
-      look();
+      const removeStatusCallback = this.chat['~registerStatusCallback'](check);
+      const unsubscribe = this.store.subscribe(check);
+      check();
     });
   }
 
@@ -381,12 +381,12 @@ export class OpenSession {
     return this.chat.status === 'submitted' || this.chat.status === 'streaming';
   }
 
-  /** Read the live message from its beginning and on. The SDK replaces what is there of it, so nothing doubles. */
+  /** Join the stream of the running turn. The SDK replaces the message, so nothing is duplicated. */
   private async attach(): Promise<void> {
     await this.refresh();
-    // What is being joined may be the turn before this one.
-    if (this.streaming || this.joining) this.lookAgain = true;
-    // Word of a turn may come when it is over, and something else be sent already.
+    // The stream being joined may be that of the previous turn.
+    if (this.streaming || this.joining) this.refreshPending = true;
+    // The event may arrive after the turn has ended and another message was sent.
     if (this.closed || this.streaming || this.joining || !isLive(this.store.get().status)) return;
     this.chat.clearError();
     this.joined = this.chat.messages.findLast((message) => message.role === 'assistant') ?? null;
@@ -399,34 +399,34 @@ export class OpenSession {
     await this.settle();
   }
 
-  /** Before something is sent: a stream that is still being asked for would say `ready` in the middle of the answer. */
-  protected async leaveOther(): Promise<void> {
+  /** Before sending: cancel a pending join, which would set the status to `ready` in the middle of the answer. */
+  protected async cancelJoining(): Promise<void> {
     if (this.joining && !this.streaming) await this.chat.stop();
   }
 
-  /** After a stream or a change: what the server says now; and on, when something runs again. */
+  /** After a stream or a change: refresh, and join the next stream if a turn is running. */
   protected async settle(): Promise<void> {
     if (this.streaming) {
-      this.lookAgain = true;
+      this.refreshPending = true;
       return;
     }
-    const again = this.lookAgain;
-    this.lookAgain = false;
+    const again = this.refreshPending;
+    this.refreshPending = false;
     await this.refresh();
     void this.refreshAround();
     if (again && !this.streaming && isLive(this.store.get().status)) await this.attach();
   }
 
   private readonly fetch: typeof globalThis.fetch = async (input, init) => {
-    const posting = init?.method === 'POST' ? this.answered : null;
+    const posting = init?.method === 'POST' ? this.pendingSend : null;
     try {
       const response = await this.client.fetch(input, init);
-      posting?.taken();
-      if (posting) this.answered = null;
+      posting?.accepted();
+      if (posting) this.pendingSend = null;
       return response;
     } catch (error) {
       posting?.refused(error);
-      if (posting) this.answered = null;
+      if (posting) this.pendingSend = null;
       throw error;
     }
   };
@@ -437,13 +437,13 @@ export class OpenSession {
       this.store.set({ missing: true });
       return;
     }
-    // The banner of the connection says that the server is away; one sentence is enough.
+    // The connection banner already reports this.
     if (error instanceof Unreachable) return;
-    const { words, then, said } = failureIn(error);
-    this.store.set({ notice: { text: [words, then].filter(Boolean).join(' '), bad: true, said } });
+    const { summary, hint, details } = describeError(error);
+    this.store.set({ notice: { text: [summary, hint].filter(Boolean).join(' '), bad: true, details } });
   }
 
-  private async quietly(read: () => Promise<void>): Promise<void> {
+  private async ignoringErrors(read: () => Promise<void>): Promise<void> {
     try {
       await read();
     } catch (error) {

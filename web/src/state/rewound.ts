@@ -1,21 +1,19 @@
-/** Rewound turns: what hangs off the line, gathered at the places where it left; and the versions of a turn there are. */
+/** Rewound turns, grouped by the turn after which they left the current path, and the versions of a turn. */
 
 import type { TreeTurn, TreeView } from '../api/types';
 
 export interface RewoundGroup {
-  /** The first turn off the line; names the group. */
+  /** The first rewound turn; identifies the group. */
   root: string;
-  /** How many ways left here. */
-  ways: number;
-  /** The turn of the line after which it left; null is the beginning. */
+  /** The turn of the current path after which it left; null is the beginning. */
   after: string | null;
   /** All its turns, parents before children. */
   turns: TreeTurn[];
-  /** How many messages are hidden with it. */
+  /** Number of hidden messages. */
   hidden: number;
-  /** The newest end of it: where an un-rewind leads. */
+  /** Its newest last turn, which becomes the head when restored. */
   tip: string;
-  /** The switch of versions beside it leads to all of it: it is shown only when something in it is looked for. */
+  /** All of it can be reached with the version switch, so it is shown only to reveal a message in it. */
   covered: boolean;
 }
 
@@ -30,13 +28,13 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
     for (const message of turn.messages) shown.add(message);
   }
   const groups = new Map<string | null, RewoundGroup>();
-  const placeOf = new Map<string, string | null>();
+  const leftAfter = new Map<string, string | null>();
   const rootOf = new Map<string, string>();
   for (const turn of tree.turns) {
-    // A refused prompt was handed back to whoever typed it; a turn that is open is on its way onto the line.
+    // The text of a refused prompt was returned to the user; an open turn will be on the current path.
     if (turn.on_line || turn.status === 'refused' || turn.id === tree.open_turn_id) continue;
     const parent = turn.parent_turn_id ?? null;
-    // Where it left was not read yet, so it is not told of yet; nor is what hangs below it.
+    // The turn it left is not loaded yet; skip it and its descendants.
     if (parent !== null && !read.has(parent)) {
       read.delete(turn.id);
       continue;
@@ -44,12 +42,11 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
     const root = parent !== null && !onLine.has(parent) ? (rootOf.get(parent) ?? turn.id) : turn.id;
     rootOf.set(turn.id, root);
     const after = parent !== null && onLine.has(parent) ? parent : null;
-    const place = root === turn.id ? after : placeOf.get(root)!;
-    placeOf.set(root, place);
-    const group = groups.get(place);
+    const left = root === turn.id ? after : leftAfter.get(root)!;
+    leftAfter.set(root, left);
+    const group = groups.get(left);
     if (group) group.turns.push(turn);
-    else groups.set(place, { root, ways: 0, after: place, turns: [turn], hidden: 0, tip: turn.id, covered: false });
-    if (root === turn.id) groups.get(place)!.ways += 1;
+    else groups.set(left, { root, after: left, turns: [turn], hidden: 0, tip: turn.id, covered: false });
   }
   for (const group of groups.values()) {
     const hidden = new Set<string>();
@@ -70,49 +67,49 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
 }
 
 export interface Versions {
-  /** Where each of them begins. */
+  /** The first turn of each. */
   roots: string[];
-  /** Where each of them ends, oldest first: where the head goes to have it on the line. */
+  /** The last turn of each, oldest first; moving the head there selects the version. */
   tips: string[];
-  /** Which of them is on the line. */
+  /** Index of the version on the current path. */
   at: number;
 }
 
 const known = new WeakMap<TreeView, Map<string, Versions>>();
 
-/** Turns of the line that were said or answered in more than one way, by their first message. */
+/** Return the turns of the current path that have several versions, by their first message. */
 export function versionsIn(tree: TreeView | null): Map<string, Versions> {
   if (!tree) return new Map();
   const found = known.get(tree);
   if (found) return found;
   const turns = new Map(tree.turns.map((turn) => [turn.id, turn]));
-  // A summary may stand between a turn and the one it follows.
+  // Skip summaries between a turn and the one it follows.
   const follows = (turn: TreeTurn): string | null | undefined => {
     if (turn.parent_turn_id === null) return null;
     const parent = turns.get(turn.parent_turn_id);
     return parent?.kind === 'compaction' ? follows(parent) : parent?.id;
   };
-  const ways = new Map<string | null, TreeTurn[]>();
+  const siblingsOf = new Map<string | null, TreeTurn[]>();
   const tips = new Map<string, TreeTurn>();
   const counted = tree.turns.filter((turn) => turn.status !== 'refused');
   for (const turn of counted) {
-    // One that was begun anew and left before it was answered says nothing else.
+    // An unanswered attempt that was replaced is not a version.
     if (turn.kind === 'compaction' || (turn.status === 'unanswered' && !turn.on_line)) continue;
     const parent = follows(turn);
-    // Not read yet: what else follows it is not known.
+    // Not loaded yet, so its other children are unknown.
     if (parent === undefined) continue;
-    const siblings = ways.get(parent);
+    const siblings = siblingsOf.get(parent);
     if (siblings) siblings.push(turn);
-    else ways.set(parent, [turn]);
+    else siblingsOf.set(parent, [turn]);
   }
-  // Children come after their parents, so backwards the newest end of each is known before it is handed up.
+  // Children come after their parents, so iterate backwards to pass the newest tips up.
   for (const turn of counted.toReversed()) {
     const tip = tips.get(turn.id) ?? turn;
     tips.set(turn.id, tip);
     if (turn.parent_turn_id !== null && tip.created_at >= (tips.get(turn.parent_turn_id)?.created_at ?? 0)) tips.set(turn.parent_turn_id, tip);
   }
   const versions = new Map<string, Versions>();
-  for (const siblings of ways.values()) {
+  for (const siblings of siblingsOf.values()) {
     siblings.sort((one, other) => one.created_at - other.created_at);
     const at = siblings.findIndex((turn) => turn.on_line);
     const first = siblings[at]?.messages[0];

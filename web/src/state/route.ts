@@ -1,13 +1,13 @@
-/** Where the page is: kept in the fragment, so that Back works and a link can be kept. */
+/** The route, stored in the URL fragment, so that Back and links work. */
 
 import { useSyncExternalStore } from 'react';
 
 export interface Route {
   session: string | null;
-  /** A message to land on. */
+  /** A message to scroll to. */
   message: string | null;
-  /** A session shown beside it. */
-  beside: string | null;
+  /** A session shown in the side pane. */
+  side: string | null;
 }
 
 export function parseRoute(hash: string): Route {
@@ -15,11 +15,11 @@ export function parseRoute(hash: string): Route {
   return {
     session: found?.[1] ?? null,
     message: decoded(found?.[2]),
-    beside: found?.[3] ?? null,
+    side: found?.[3] ?? null,
   };
 }
 
-/** What somebody wrote by hand may be no such thing; then it names nothing. */
+/** Decode a part of the fragment; ignore malformed encoding. */
 function decoded(text: string | undefined): string | null {
   try {
     return text ? decodeURIComponent(text) : null;
@@ -31,7 +31,7 @@ function decoded(text: string | undefined): string | null {
 export function formatRoute(route: Partial<Route>): string {
   if (!route.session) return '#/';
   const message = route.message ? `/m/${encodeURIComponent(route.message)}` : '';
-  return `#/s/${route.session}${message}${route.beside ? `?beside=${route.beside}` : ''}`;
+  return `#/s/${route.session}${message}${route.side ? `?beside=${route.side}` : ''}`;
 }
 
 export function goTo(route: Partial<Route>, replace = false): void {

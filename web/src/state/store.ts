@@ -1,4 +1,4 @@
-/** A value that components can watch. */
+/** A value that components can subscribe to. */
 
 import { useSyncExternalStore } from 'react';
 
@@ -23,7 +23,7 @@ export class Store<T extends object> {
   };
 }
 
-/** What `select` finds in the store; it must give the same thing again as long as nothing changed. */
+/** Return the selected part of the store. `select` must return the same value as long as nothing changed. */
 export function useStore<T extends object, S>(store: Store<T>, select: (value: T) => S): S {
   return useSyncExternalStore(store.subscribe, () => select(store.get()));
 }

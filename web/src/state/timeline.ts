@@ -1,11 +1,11 @@
-/** The timeline: messages and the banners between them, in the order they are read. */
+/** The timeline: messages and the banners between them, in order. */
 
 import { keyOf, type Message } from '../api/types';
 import type { RewoundGroup } from './rewound';
 
-/** `parted`: a line stands between it and the turn before. */
+/** `divided`: separated from the previous turn by a line. */
 export type TimelineItem =
-  | { kind: 'message'; key: string; message: Message; startsTurn: boolean; endsTurn: boolean; parted: boolean }
+  | { kind: 'message'; key: string; message: Message; startsTurn: boolean; endsTurn: boolean; divided: boolean }
   | { kind: 'summary'; key: string; message: Message }
   | { kind: 'rewound'; key: string; group: RewoundGroup };
 
@@ -13,9 +13,7 @@ export function isSummary(message: Message): boolean {
   return message.metadata?.summary === true || message.parts.some((part) => part.type === 'data-compaction');
 }
 
-/**
- * `whole` says that the first message is the first there is: only then is the time before it shown.
- */
+/** Build the timeline. `whole`: the first message is the first of the session, so turns rewound before it are shown. */
 export function timeline(messages: Message[], groups: RewoundGroup[], whole: boolean): TimelineItem[] {
   const leaving = new Map<string | null, RewoundGroup[]>();
   for (const group of groups) leaving.set(group.after, [...(leaving.get(group.after) ?? []), group]);
@@ -36,9 +34,9 @@ export function timeline(messages: Message[], groups: RewoundGroup[], whole: boo
     const after = messages[index + 1]?.metadata?.turn_id;
     const startsTurn = turn === undefined || before !== turn;
     const endsTurn = turn === undefined ? index === messages.length - 1 : after !== turn;
-    // A banner that a switch of versions stands for is not drawn.
+    // Groups covered by a version switch have no banner.
     const above = items.findLast((item) => item.kind !== 'rewound' || !item.group.covered);
-    items.push({ kind: 'message', key: keyOf(message), message, startsTurn, endsTurn, parted: startsTurn && message.role === 'user' && above?.kind === 'message' });
+    items.push({ kind: 'message', key: keyOf(message), message, startsTurn, endsTurn, divided: startsTurn && message.role === 'user' && above?.kind === 'message' });
     if (turn && endsTurn) banners(turn);
   });
   return items;

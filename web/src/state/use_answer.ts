@@ -1,8 +1,8 @@
-/** What the server answers to a question, asked again when the question or the time changes. */
+/** A query to the server, repeated when its parameters or version change. */
 
 import { useEffect, useState } from 'react';
 import type { Answer, Asked, Operation } from '../api/client';
-import { inWords } from '../api/problem';
+import { errorText } from '../api/problem';
 import { useHost } from './host';
 
 export interface Answered<T> {
@@ -11,10 +11,10 @@ export interface Answered<T> {
 }
 
 /**
- * `asked` null asks nothing. `version` is anything that changes when the answer may have: it is asked again then, and the
- * old answer stays until the new one is there.
+ * Query the server. Nothing is sent while `asked` is null. A new `version` repeats the query; the old response stays until the
+ * new one arrives.
  */
-export function useAnswer<K extends Operation>(operation: K, asked: Asked<K> | null, version: unknown = null): Answered<Answer<K>> {
+export function useQuery<K extends Operation>(operation: K, asked: Asked<K> | null, version: unknown = null): Answered<Answer<K>> {
   const host = useHost();
   const question = asked === null ? null : JSON.stringify([operation, asked.path, asked.query]);
   const [state, setState] = useState<Answered<Answer<K>> & { question: string | null }>({ question: null, answer: null, error: null });
@@ -24,11 +24,11 @@ export function useAnswer<K extends Operation>(operation: K, asked: Asked<K> | n
     host.client.call(operation, { ...asked, signal: controller.signal }).then(
       (answer) => setState({ question, answer, error: null }),
       (error: unknown) => {
-        if (!controller.signal.aborted) setState({ question, answer: null, error: inWords(error) });
+        if (!controller.signal.aborted) setState({ question, answer: null, error: errorText(error) });
       },
     );
     return () => controller.abort();
-    // The question says all that matters of `asked`.
+    // `question` covers all of `asked`.
   }, [host, operation, question, version]);
   return state.question === question && question !== null ? state : { answer: null, error: null };
 }

@@ -1,21 +1,21 @@
-/** A conversation for as long as a component shows it. */
+/** Hooks for conversations. */
 
 import { useChat } from '@ai-sdk/react';
 import { createContext, useContext, useEffect, useMemo, useState } from 'react';
-import { caughtUp } from './caught_up';
+import { catchUp } from './catch_up';
 import type { Conversation } from './conversation';
 import { useHost } from './host';
 
-/** How often a stream is drawn, at most. */
-const DRAW_MS = 40;
+/** Minimum interval between renders of a stream. */
+const RENDER_INTERVAL_MS = 40;
 
 export function useConversation(id: string): Conversation | null {
   const host = useHost();
-  // One that is open already is drawn at once: between two composers a key would be lost.
-  const [conversation, setConversation] = useState<Conversation | null>(() => host.held(id));
+  // Show an open conversation immediately: keys typed between two composers would be lost.
+  const [conversation, setConversation] = useState<Conversation | null>(() => host.opened(id));
   useEffect(() => {
-    const held = host.hold(id);
-    setConversation(held);
+    const acquired = host.acquire(id);
+    setConversation(acquired);
     return () => {
       setConversation(null);
       host.release(id);
@@ -24,20 +24,20 @@ export function useConversation(id: string): Conversation | null {
   return conversation?.id === id ? conversation : null;
 }
 
-/** Its messages and whether they are being written right now. */
+/** Return the messages and whether they are streaming. */
 export function useMessages(conversation: Conversation) {
-  const { messages, status } = useChat({ chat: conversation.chat, experimental_throttle: DRAW_MS });
+  const { messages, status } = useChat({ chat: conversation.chat, experimental_throttle: RENDER_INTERVAL_MS });
   const streaming = status === 'streaming' || status === 'submitted';
   const known = streaming ? conversation.joined : null;
-  const shown = useMemo(() => caughtUp(messages, known), [messages, known]);
+  const shown = useMemo(() => catchUp(messages, known), [messages, known]);
   return { messages: shown, streaming, submitted: status === 'submitted' };
 }
 
 export const ConversationContext = createContext<Conversation | null>(null);
 
-/** The conversation that the components around this one show. */
+/** Return the conversation of the surrounding pane. */
 export function useThis(): Conversation {
   const conversation = useContext(ConversationContext);
-  if (!conversation) throw new Error('no conversation around this component');
+  if (!conversation) throw new Error('this component must be rendered inside a conversation');
   return conversation;
 }

@@ -1,4 +1,4 @@
-/** A session as a file on this machine. */
+/** Downloads a session as a file. */
 
 import type { Client } from '../api/client';
 import { giveUp } from '../ui/object_url';
@@ -6,7 +6,7 @@ import { giveUp } from '../ui/object_url';
 export const FORMATS = { json: 'JSON', md: 'Markdown', html: 'HTML', 'claude-code': 'Claude Code', pi: 'pi' } as const;
 export type Format = keyof typeof FORMATS;
 
-/** A name that every file system takes. */
+/** Return a file name that every file system accepts. */
 export function fileName(title: string | null, format: Format): string {
   const plain = (title ?? '')
     .normalize('NFKC')
@@ -20,11 +20,11 @@ export function fileName(title: string | null, format: Format): string {
 
 export async function download(client: Client, id: string, title: () => string | null, format: Format): Promise<void> {
   const file = await client.call('GET /api/sessions/{id}/export', { path: { id }, query: { format } });
-  // Typed as bytes: a saved page must not be opened with this page's rights.
+  // As binary: an exported HTML page must not open with this page's origin.
   const url = URL.createObjectURL(new Blob([file], { type: 'application/octet-stream' }));
   const link = document.createElement('a');
   link.href = url;
-  // Read now: the session may have been loading when this began.
+  // Read now: the session may have been loading when the download started.
   link.download = fileName(title(), format);
   link.click();
   giveUp(url);

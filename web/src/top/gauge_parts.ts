@@ -1,11 +1,11 @@
-/** The context gauge: its parts as shares of a bar, and the whole in words. */
+/** Computes the context gauge: the parts of its bar and its labels. */
 
 import type { ContextReport } from '../api/types';
-import { tokens } from '../ui/words';
+import { tokens } from '../ui/format';
 
 export type PartName = 'system' | 'tools' | 'summary' | 'history';
 
-export const PART_WORDS: Record<PartName, string> = {
+export const PART_LABELS: Record<PartName, string> = {
   system: 'System prompt',
   tools: 'Tools',
   summary: 'Summary',
@@ -15,24 +15,24 @@ export const PART_WORDS: Record<PartName, string> = {
 export interface GaugePart {
   name: PartName;
   tokens: number;
-  /** Of the whole bar, in percent. */
+  /** Percentage of the bar. */
   share: number;
 }
 
 export interface Gauge {
   parts: GaugePart[];
-  /** Where the older turns are summarised by themselves, in percent of the bar. */
+  /** Where older turns are compacted automatically, in percent of the bar. */
   threshold: number;
-  /** How full it is, in percent of the limit; more than 100 when it does not fit. */
+  /** Percentage of the limit; over 100 if it does not fit. */
   percent: number;
   state: 'room' | 'near' | 'over';
 }
 
-/** The bar is as long as the window, or as what is used when that is more. Parts are brought to the sum that is used. */
+/** Compute the gauge. The bar covers the window, or the usage if that is larger; parts are scaled to the usage. */
 export function gaugeOf(report: ContextReport): Gauge {
   const { limit, used, threshold } = report;
   const length = Math.max(limit, used, 1);
-  const names = Object.keys(PART_WORDS) as PartName[];
+  const names = Object.keys(PART_LABELS) as PartName[];
   const sum = names.reduce((total, name) => total + report.parts[name], 0);
   const parts = names
     .filter((name) => report.parts[name] > 0)
@@ -42,13 +42,13 @@ export function gaugeOf(report: ContextReport): Gauge {
   return { parts, threshold: Math.min(100, (threshold / length) * 100), percent, state };
 }
 
-/** “12k of 200k”, and “about” when it is an estimate. */
-export function shortWords(report: ContextReport): string {
+/** Return “12k of 200k”, or “about 12k of 200k” for an estimate. */
+export function shortGaugeText(report: ContextReport): string {
   return `${report.measured ? '' : 'about '}${tokens(report.used)} of ${tokens(report.limit)}`;
 }
 
-export function gaugeWords(report: ContextReport): string {
+export function gaugeText(report: ContextReport): string {
   const { percent } = gaugeOf(report);
   const saved = report.parts.pruned > 0 ? ` Pruning saves ${tokens(report.parts.pruned)}.` : '';
-  return `${report.measured ? 'The' : 'By estimate, the'} next request takes ${tokens(report.used)} of ${tokens(report.limit)} tokens (${percent}%). Older turns are summarised at ${tokens(report.threshold)}.${saved}`;
+  return `${report.measured ? 'The' : 'Estimate: the'} next request uses ${tokens(report.used)} of ${tokens(report.limit)} tokens (${percent}%). Auto-compacts at ${tokens(report.threshold)}.${saved}`;
 }

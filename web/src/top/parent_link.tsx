@@ -1,4 +1,4 @@
-/** Where a branch comes from. */
+/** A link to the session that a branch was made from. */
 
 import { useEffect, useState } from 'react';
 import { useHost } from '../state/host';
@@ -12,7 +12,7 @@ export function ParentLink() {
   const parent = useStore(conversation.store, (state) => state.session?.parent_id ?? null);
   const from = useStore(conversation.store, (state) => state.session?.parent_message_id ?? null);
   const listed = useStore(host.store, (state) => state.sessions.find((session) => session.id === parent));
-  // Null while it is not known, false when it is gone.
+  // Null while loading, false if it does not exist.
   const [read, setRead] = useState<string | false | null>(null);
   const known = listed !== undefined;
 
@@ -27,7 +27,7 @@ export function ParentLink() {
   }, [host, parent, known]);
 
   if (parent === null) return null;
-  if (!known && read === false) return <span className="truncate">branched from a session that is gone</span>;
+  if (!known && read === false) return <span className="truncate">branched from a deleted session</span>;
   const title = listed?.title ?? (read || 'Untitled');
   return (
     <a href={formatRoute({ session: parent, message: from })} title={`Branched from ${title}`} className="min-w-0 truncate rounded underline decoration-line underline-offset-2 hover:text-ink">

@@ -1,4 +1,4 @@
-/** The title of the session; a click or F2 renames it where it stands. */
+/** The title of the session; a click or F2 edits it in place. */
 
 import { useRef, useState } from 'react';
 import { RenameField } from '../sidebar/rename_field';
@@ -7,7 +7,7 @@ import { useThis } from '../state/use_conversation';
 import { useSession } from './use_session';
 
 interface Props {
-  /** Shown when there is no title. */
+  /** Shown without a title. */
   fallback?: string;
 }
 
@@ -34,7 +34,7 @@ export function SessionTitle({ fallback = 'Untitled' }: Props) {
     <h1 className="flex min-w-0">
       <button
         ref={(button) => {
-          // Back from the field, unless the reader has gone elsewhere.
+          // Restore the focus after editing, unless the user has moved on.
           if (!button || !renamed.current) return;
           renamed.current = false;
           if (document.activeElement === document.body) button.focus();

@@ -1,10 +1,10 @@
-/** What the session is doing now, with the seconds until the next attempt. */
+/** The state of the session, with a countdown to the next retry. */
 
 import { useNow } from '../sidebar/now';
 import { StateDot } from '../sidebar/state_dot';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
-import { retryAt, statusWords } from './status_words';
+import { retryAt, statusLabels } from './status_labels';
 
 const LOOKS = { idle: '', busy: 'text-info', retrying: 'text-warn', waiting: 'text-thread', error: 'text-bad' } as const;
 
@@ -12,7 +12,7 @@ export function StatusLine() {
   const conversation = useThis();
   const status = useStore(conversation.store, (state) => state.status);
   const now = useNow(retryAt(status) === null ? null : 500);
-  const { state, words, detail } = statusWords(status, now);
+  const { state, label, detail } = statusLabels(status, now);
   return (
     <span className={`flex shrink-0 items-center gap-1.5 ${state === 'idle' ? '' : 'me-2'} ${LOOKS[state]}`}>
       {state !== 'idle' && (
@@ -20,9 +20,9 @@ export function StatusLine() {
           <StateDot status={status} />
         </span>
       )}
-      {/* The words alone are announced; the seconds would never let a listener go. */}
+      {/* Announce the label only: the countdown would be announced every second. */}
       <span role="status" className="shrink-0 whitespace-nowrap">
-        {state === 'idle' ? '' : words}
+        {state === 'idle' ? '' : label}
       </span>
       {detail && (
         <span dir="auto" className="max-w-32 truncate @2xl:max-w-64" title={detail}>

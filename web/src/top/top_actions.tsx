@@ -1,4 +1,4 @@
-/** The buttons of the top bar. Where they do not fit, all of them are in one menu. */
+/** The buttons of the top bar, or one menu where they do not fit. */
 
 import { useStore } from '../state/store';
 import { view } from '../state/view';
@@ -28,15 +28,15 @@ export function TopActions() {
   return (
     <>
       <div className="hidden items-center gap-0.5 @3xl:flex">
-        <Button look="quiet" icon="compact" title="Compact now: summarise the older turns" disabled={doing !== null} onClick={compact}>
+        <Button look="quiet" icon="compact" title="Compact now: summarise older turns" disabled={doing !== null} onClick={compact}>
           {doing === 'compact' ? 'Compacting…' : 'Compact'}
           <span className="sr-only"> now</span>
         </Button>
-        <Button look="quiet" icon="prune" title="Prune now: show the model stubs in place of older tool outputs" disabled={doing !== null} onClick={prune}>
+        <Button look="quiet" icon="prune" title="Prune now: replace older tool outputs with stubs for the model" disabled={doing !== null} onClick={prune}>
           {doing === 'prune' ? 'Pruning…' : 'Prune'}
           <span className="sr-only"> now</span>
         </Button>
-        <Button look="quiet" icon="sidecar" title="Open sidecar: ask beside the conversation" disabled={doing !== null} onClick={sidecar}>
+        <Button look="quiet" icon="sidecar" title="Open sidecar: ask in a side chat" disabled={doing !== null} onClick={sidecar}>
           <span className="sr-only">Open </span>Sidecar
         </Button>
         <Menu label="Export" items={exports}>

@@ -1,7 +1,7 @@
-/** What the top bar can do with the session, and which of it is under way. */
+/** The actions of the top bar, and the one in progress. */
 
 import { useCallback, useMemo, useState } from 'react';
-import { inWords } from '../api/problem';
+import { errorText } from '../api/problem';
 import { useHost } from '../state/host';
 import { useThis } from '../state/use_conversation';
 import { download, type Format } from './export';
@@ -16,7 +16,7 @@ export function useActions() {
   const during = useCallback(
     async (what: Doing, act: () => Promise<void>) => {
       setDoing(what);
-      // Whoever was asked has said why it could not be done.
+      // Errors are shown by the conversation.
       await act().catch(() => undefined);
       setDoing(null);
     },
@@ -30,7 +30,7 @@ export function useActions() {
       sidecar: () => void during('sidecar', () => openSidecar(conversation)),
       save: (format: Format) =>
         void during('export', () =>
-          download(client, conversation.id, () => conversation.store.get().session?.title ?? null, format).catch((error: unknown) => conversation.say(`${inWords(error)}.`)),
+          download(client, conversation.id, () => conversation.store.get().session?.title ?? null, format).catch((error: unknown) => conversation.notify(`${errorText(error)}.`)),
         ),
     }),
     [conversation, client, doing, during],

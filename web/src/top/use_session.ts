@@ -1,4 +1,4 @@
-/** The session as it is known best: its own page waits with reading while it streams, the list does not. */
+/** Returns the newer copy of the session: the conversation does not refresh while streaming, the list does. */
 
 import type { Session } from '../api/types';
 import { useHost } from '../state/host';

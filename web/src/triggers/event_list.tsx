@@ -1,17 +1,17 @@
-/** The events ledger: what came in, and what came of it, newest first. */
+/** The event ledger: incoming events and their results, newest first. */
 
 import { formatRoute } from '../state/route';
-import { useAnswer } from '../state/use_answer';
-import { age, moment } from '../ui/words';
+import { useQuery } from '../state/use_answer';
+import { age, moment } from '../ui/format';
 import { Section } from './section';
 
-const SHOWN = 50;
+const LIMIT = 50;
 
 export function EventList({ onOpen }: { onOpen: () => void }) {
-  const { answer, error } = useAnswer('GET /api/events/ledger', { query: { limit: SHOWN } });
+  const { answer, error } = useQuery('GET /api/events/ledger', { query: { limit: LIMIT } });
   return (
     <Section title="Events" error={error}>
-      {answer?.events.length === 0 && <p className="text-sm text-quiet">Nothing came in yet.</p>}
+      {answer?.events.length === 0 && <p className="text-sm text-quiet">No events</p>}
       <ol className="divide-y divide-line text-sm">
         {answer?.events.map((event) => (
           <li key={event.id} className="flex flex-wrap items-baseline gap-x-3 py-1">

@@ -1,4 +1,4 @@
-/** A labelled line of a form. */
+/** Form fields with labels. */
 
 import type { InputHTMLAttributes } from 'react';
 

@@ -1,28 +1,28 @@
-/** Schedules: when they fire, what they say, and the way to make one. */
+/** Schedules: list and add. */
 
 import { useState } from 'react';
 import type { Schedule } from '@clew/client';
 import { useHost } from '../state/host';
-import { useAnswer } from '../state/use_answer';
+import { useQuery } from '../state/use_answer';
 import { Button } from '../ui/button';
-import { moment } from '../ui/words';
+import { moment } from '../ui/format';
 import { Field, Select } from './field';
 import { Section } from './section';
-import { cronOf, cronWords, EVERY, OFTEN, USUAL, WEEKDAYS, type When } from './times';
-import { useActing } from './use_acting';
-import { nextFire, whereTo } from './words';
+import { cronOf, describeCron, EVERY, OFTEN, DEFAULT_WHEN, WEEKDAYS, type When } from './times';
+import { useAction } from './use_action';
+import { nextFire, whereTo } from './labels';
 
 export function Schedules() {
   const host = useHost();
-  const { version, error, act } = useActing();
-  const { answer, error: unread } = useAnswer('GET /api/schedules', {}, version);
+  const { version, error, act } = useAction();
+  const { answer, error: unread } = useQuery('GET /api/schedules', {}, version);
   return (
     <Section title="Schedules" error={error ?? unread}>
-      {answer?.schedules.length === 0 && <p className="text-sm text-quiet">None yet.</p>}
+      {answer?.schedules.length === 0 && <p className="text-sm text-quiet">No schedules</p>}
       <ul className="divide-y divide-line">
         {answer?.schedules.map((schedule) => (
           <li key={schedule.id} className="flex flex-wrap items-center gap-x-4 gap-y-1 py-2">
-            <Told schedule={schedule} />
+            <Details schedule={schedule} />
             <div className="flex gap-1">
               <Button onClick={() => void act(() => host.client.call('POST /api/schedules/{id}/run', { path: { id: schedule.id } }))}>Run now</Button>
               <Button
@@ -55,7 +55,7 @@ export function Schedules() {
   );
 }
 
-function Told({ schedule }: { schedule: Schedule }) {
+function Details({ schedule }: { schedule: Schedule }) {
   return (
     <div className="min-w-0 flex-1 basis-64">
       <p dir="auto" className="truncate text-sm" title={schedule.prompt}>
@@ -66,11 +66,11 @@ function Told({ schedule }: { schedule: Schedule }) {
           `when ${schedule.watches.uri} of ${schedule.watches.server} changes`
         ) : (
           <>
-            <span title={schedule.cron || undefined}>{schedule.cron ? cronWords(schedule.cron) : 'once'}</span> in {schedule.timezone} · {nextFire(schedule)}
+            <span title={schedule.cron || undefined}>{schedule.cron ? describeCron(schedule.cron) : 'once'}</span> in {schedule.timezone} · {nextFire(schedule)}
           </>
         )}{' '}
         · {whereTo(schedule.routing)}
-        {schedule.by === 'agent' ? ' · by the agent' : ''}
+        {schedule.by === 'agent' ? ' · created by the agent' : ''}
         {schedule.skipped ? ` · ${schedule.skipped} skipped` : ''}
       </p>
       {schedule.last_error && <p className="text-xs break-words text-bad">{schedule.last_error}</p>}
@@ -79,7 +79,7 @@ function Told({ schedule }: { schedule: Schedule }) {
 }
 
 function NewSchedule({ onAdd }: { onAdd: (cron: string, prompt: string, timezone: string) => Promise<boolean> }) {
-  const [when, setWhen] = useState(USUAL);
+  const [when, setWhen] = useState(DEFAULT_WHEN);
   const [prompt, setPrompt] = useState('');
   const [timezone, setTimezone] = useState(() => Intl.DateTimeFormat().resolvedOptions().timeZone || 'UTC');
   const put = (change: Partial<When>) => setWhen((before) => ({ ...before, ...change }));
@@ -110,7 +110,7 @@ function NewSchedule({ onAdd }: { onAdd: (cron: string, prompt: string, timezone
       </div>
       <NextTimes cron={cron} timezone={timezone.trim()} />
       <div className="flex flex-wrap items-end gap-2">
-        <Field label="What to say" value={prompt} dir="auto" onChange={(event) => setPrompt(event.target.value)} />
+        <Field label="Message" value={prompt} dir="auto" onChange={(event) => setPrompt(event.target.value)} />
         <Button type="submit" icon="plus" disabled={!cron || !prompt.trim()}>
           Add a schedule
         </Button>
@@ -119,13 +119,13 @@ function NewSchedule({ onAdd }: { onAdd: (cron: string, prompt: string, timezone
   );
 }
 
-/** As the server reckons them, on this browser's clock: what was chosen can be seen before it is kept. */
+/** A preview of the next times, computed by the server and shown in this browser's time zone. */
 function NextTimes({ cron, timezone }: { cron: string; timezone: string }) {
-  const { answer } = useAnswer('GET /api/schedules/preview', cron && timezone ? { query: { cron, timezone } } : null);
+  const { answer } = useQuery('GET /api/schedules/preview', cron && timezone ? { query: { cron, timezone } } : null);
   const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
   return (
     <p role="status" className="text-xs text-quiet">
-      {answer?.problem ?? (answer && (answer.times.length ? `Next: ${answer.times.map(moment).join('; ')}${own ? ` (as it is in ${own})` : ''}` : 'It would never fire.'))}
+      {answer?.problem ?? (answer && (answer.times.length ? `Next: ${answer.times.map(moment).join('; ')}${own ? ` (${own} time)` : ''}` : 'This schedule never fires.'))}
     </p>
   );
 }

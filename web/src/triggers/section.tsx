@@ -1,4 +1,4 @@
-/** A part of the dialog, with what went wrong in it. */
+/** A section of the dialog, with its error. */
 
 import type { ReactNode } from 'react';
 

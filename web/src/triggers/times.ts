@@ -1,29 +1,29 @@
-/** Simple choices of when, as the cron line that the server keeps, and back into words. */
+/** Converts simple schedules to cron expressions and describes them. */
 
 export type Often = 'minutes' | 'hourly' | 'daily' | 'weekdays' | 'weekly' | 'cron';
 
 export interface When {
   often: Often;
-  /** Every so many minutes. */
+  /** Interval in minutes. */
   minutes: number;
-  /** At this time of the day, as 09:30; of an hour its minute counts. */
+  /** The time of day, such as 09:30; hourly schedules use its minute. */
   at: string;
   /** 0 is Sunday. */
   weekday: number;
   cron: string;
 }
 
-export const USUAL: When = { often: 'daily', minutes: 15, at: '09:00', weekday: 1, cron: '' };
+export const DEFAULT_WHEN: When = { often: 'daily', minutes: 15, at: '09:00', weekday: 1, cron: '' };
 export const OFTEN: [Often, string][] = [
-  ['minutes', 'Every so many minutes'],
+  ['minutes', 'Every few minutes'],
   ['hourly', 'Every hour'],
   ['daily', 'Every day'],
   ['weekdays', 'Monday to Friday'],
   ['weekly', 'Every week'],
-  ['cron', 'By a cron line'],
+  ['cron', 'Cron expression'],
 ];
 export const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'] as const;
-/** Others do not divide an hour, and would not be so far apart at its end. */
+/** Only divisors of an hour: cron restarts the interval every hour. */
 export const EVERY = [1, 2, 3, 5, 10, 15, 20, 30] as const;
 
 export function cronOf(when: When): string {
@@ -35,8 +35,8 @@ export function cronOf(when: When): string {
   return `${minute} ${hour} * * ${when.often === 'weekdays' ? '1-5' : when.often === 'weekly' ? when.weekday : '*'}`;
 }
 
-/** A cron line in words, where it is one of the simple ones; else as it stands. */
-export function cronWords(cron: string): string {
+/** Describe a simple cron expression; return any other unchanged. */
+export function describeCron(cron: string): string {
   const every = /^\*(?:\/(\d+))? \* \* \* \*$/.exec(cron);
   if (every) return every[1] ? `every ${every[1]} minutes` : 'every minute';
   const found = /^(\d+) (\d+|\*) \* \* (\*|1-5|[0-6])$/.exec(cron);

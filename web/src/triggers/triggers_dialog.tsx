@@ -1,4 +1,4 @@
-/** What starts turns that nobody typed: schedules, webhooks, and the ledger of what came in and what came of it. */
+/** Triggers: schedules, webhooks and the event ledger. */
 
 import { Dialog } from '../ui/dialog';
 import { EventList } from './event_list';
@@ -10,8 +10,8 @@ export function TriggersDialog({ onClose }: { onClose: () => void }) {
     <Dialog title="Triggers" onClose={onClose} wide>
       <div className="grid grid-cols-1 gap-6">
         <p className="text-sm text-quiet">
-          A trigger starts a turn that nobody typed: at set times, or when another program calls. Each turn runs with the default model in
-          the folder of this server. Nobody is asked meanwhile: what would need your word is denied.
+          A trigger starts a turn automatically: at set times, or when another program calls. Each turn runs with the default model in
+          the server’s folder. Calls that need approval are denied.
         </p>
         <Schedules />
         <Webhooks />

@@ -1,19 +1,19 @@
-/** Webhooks: doors for other programs. A secret is shown once, when it is made. */
+/** Webhooks: list and add. A secret is shown once, when it is created. */
 
 import { useState } from 'react';
 import type { WebhookShape } from '@clew/client';
 import { useHost } from '../state/host';
-import { useAnswer } from '../state/use_answer';
+import { useQuery } from '../state/use_answer';
 import { Button } from '../ui/button';
 import { Field } from './field';
 import { Section } from './section';
-import { useActing } from './use_acting';
-import { whereTo } from './words';
+import { useAction } from './use_action';
+import { whereTo } from './labels';
 
 export function Webhooks() {
   const host = useHost();
-  const { version, error, act } = useActing();
-  const { answer, error: unread } = useAnswer('GET /api/hooks', {}, version);
+  const { version, error, act } = useAction();
+  const { answer, error: unread } = useQuery('GET /api/hooks', {}, version);
   const [secret, setSecret] = useState<{ name: string; key: string; secret: string } | null>(null);
   const [name, setName] = useState('');
   const show = (made: WebhookShape) => setSecret(made.secret ? { name: made.name, key: made.key, secret: made.secret } : null);
@@ -21,14 +21,14 @@ export function Webhooks() {
     <Section title="Webhooks" error={error ?? unread}>
       {secret && (
         <div role="status" className="grid grid-cols-1 gap-1 rounded-md bg-warn-soft p-3 text-sm text-warn">
-          <p>The secret of {secret.name}, shown this once. Deliveries to /api/hooks/{secret.key} are signed with it.</p>
+          <p>Secret of {secret.name}, shown only once. Deliveries to /api/hooks/{secret.key} are signed with it.</p>
           <code className="font-mono text-xs [overflow-wrap:anywhere] text-ink select-all">{secret.secret}</code>
           <Button className="justify-self-start" onClick={() => setSecret(null)}>
-            I have kept it
+            I have saved it
           </Button>
         </div>
       )}
-      {answer?.webhooks.length === 0 && <p className="text-sm text-quiet">None yet.</p>}
+      {answer?.webhooks.length === 0 && <p className="text-sm text-quiet">No webhooks</p>}
       <ul className="divide-y divide-line">
         {answer?.webhooks.map((hook) => (
           <li key={hook.name} className="flex flex-wrap items-center gap-x-4 gap-y-1 py-2">
@@ -36,7 +36,7 @@ export function Webhooks() {
               <p className="truncate font-mono text-sm">{hook.name}</p>
               <p className="text-xs text-quiet">
                 {hook.paused ? 'paused · ' : ''}
-                {hook.scheme === 'standard' ? '' : `signed as ${hook.scheme} does · `}
+                {hook.scheme === 'standard' ? '' : `${hook.scheme} signatures · `}
                 {whereTo(hook.routing)}
               </p>
             </div>

@@ -14,9 +14,9 @@ interface Props extends ButtonHTMLAttributes<HTMLButtonElement> {
   look?: Look;
   icon?: IconName;
   ref?: Ref<HTMLButtonElement>;
-  /** The focus comes here when what had it nearby is gone. */
+  /** Takes the focus when the focused element nearby is removed. */
   'data-home'?: boolean;
-  /** A key that does the same, shown beside it. */
+  /** Its keyboard shortcut, shown next to the label. */
   'data-key'?: string;
 }
 
@@ -33,7 +33,7 @@ export function Button({ look = 'plain', icon, className = '', children, type = 
   );
 }
 
-/** A button that is only an icon; `label` is its name for screen readers and its hint. */
+/** A button with only an icon; `label` is its accessible name and tooltip. */
 export function IconButton({ label, icon, look = 'quiet', className = '', type = 'button', ...rest }: Props & { label: string; icon: IconName }) {
   return (
     <button

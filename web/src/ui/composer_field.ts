@@ -1,18 +1,18 @@
-/** The field of a composer, as other parts of the page find it, focus it and write into it. */
+/** Finds, focuses and writes into the composer's text field. */
 
-/** Return the composer of a pane, without one that of the main conversation. */
+/** Return the composer of a pane, or of the main conversation without one. */
 export function composerField(pane?: Element | null): HTMLTextAreaElement | null {
   return (pane ?? document).querySelector(pane ? 'textarea[data-home]' : 'main textarea[data-home]');
 }
 
-/** Nothing scrolls, and a touch screen keeps its keyboard closed until the field itself is touched: see `openKeyboard`. */
+/** Focus without scrolling, and without opening the on-screen keyboard until the field is touched (see `openKeyboard`). */
 export function focusQuietly(element: HTMLElement | null | undefined): void {
   if (!element || document.activeElement === element) return;
   if (element instanceof HTMLTextAreaElement && window.matchMedia('(pointer: coarse)').matches) element.inputMode = 'none';
   element.focus({ preventScroll: true });
 }
 
-/** The field is touched: the focus that follows opens the keyboard of the screen. */
+/** Let the focus that follows a touch open the on-screen keyboard. */
 export function openKeyboard(field: HTMLTextAreaElement): void {
   if (field.inputMode !== 'none') return;
   field.inputMode = '';

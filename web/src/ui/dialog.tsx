@@ -1,4 +1,4 @@
-/** A dialog of the browser's own: it keeps the focus in, Esc closes it, and focus goes back where it was. */
+/** A native modal dialog: it traps the focus, Esc closes it, and the focus is restored. */
 
 import { type ReactNode, useEffect, useId, useRef, useState } from 'react';
 import { IconButton } from './button';
@@ -8,7 +8,7 @@ interface Props {
   onClose: () => void;
   children: ReactNode;
   wide?: boolean;
-  /** Stands where the title would; the title is then said and not shown. */
+  /** Replaces the visible title, which stays available to screen readers. */
   head?: ReactNode;
 }
 
@@ -19,14 +19,14 @@ export function Dialog({ title, onClose, children, wide = false, head }: Props) 
   useEffect(() => {
     const dialog = ref.current;
     if (!dialog || dialog.open) return;
-    // React has focused what asked for it; opening would take that away.
+    // `showModal` moves the focus; restore the element that React focused.
     const wanted = dialog.contains(document.activeElement) ? (document.activeElement as HTMLElement) : null;
     dialog.showModal();
     wanted?.focus();
   }, []);
   useEffect(
     () => () => {
-      // It is taken away rather than closed, so the browser does not do this.
+      // The dialog is unmounted, not closed, so the browser does not restore the focus.
       if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true });
     },
     [before],

@@ -1,9 +1,9 @@
-/** A difference as it is read: what went in red, what came in green, and a line for all that stayed. */
+/** A diff with removed lines in red, added ones in green, and unchanged ones collapsed. */
 
 import type { DiffLine } from './line_diff';
-import { count } from './words';
+import { count } from './format';
 
-/** A line of it, the place of lines that stayed, or what a program says of the place. */
+/** A line of the diff, a gap for unchanged lines, or a marker such as a hunk header. */
 export type ShownLine = DiffLine | { kind: 'gap'; count: number } | { kind: 'mark'; text: string };
 
 const MARKS = { same: ' ', removed: '−', added: '+' } as const;
@@ -13,7 +13,7 @@ function isBetween(line: ShownLine | undefined): line is Exclude<ShownLine, Diff
   return line?.kind === 'gap' || line?.kind === 'mark';
 }
 
-/** `framed`: it stands in a frame of somebody else's. */
+/** `framed`: the parent draws the frame. */
 export function DiffLines({ lines, label, framed = false }: { lines: ShownLine[]; label?: string; framed?: boolean }) {
   return (
     <pre
@@ -25,7 +25,7 @@ export function DiffLines({ lines, label, framed = false }: { lines: ShownLine[]
       {lines.map((line, index) =>
         isBetween(line) ? (
           <div key={index} className={`border-line px-2 py-0.5 text-quiet not-last:border-b ${isBetween(lines[index - 1]) ? '' : 'not-first:border-t'}`}>
-            {line.kind === 'mark' ? line.text : `${count(line.count, 'line')} the same`}
+            {line.kind === 'mark' ? line.text : `${count(line.count, 'unchanged line')}`}
           </div>
         ) : (
           <div key={index} dir="auto" className={`px-2 ${LOOKS[line.kind]}`}>

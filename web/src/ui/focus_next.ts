@@ -1,10 +1,10 @@
-/** Gives the focus to what is only drawn with the next frame. */
+/** Focuses an element that is rendered with the next frame. */
 
 import { focusQuietly } from './composer_field';
-import { standing } from './standing';
+import { markActivity } from './user_activity';
 
-/** Whoever has gone elsewhere `from` there by then stays where they are. */
-export function focusNext(find: () => HTMLElement | null | undefined, from = standing()): number {
+/** Focus the element in the next frame, unless the user has moved on since `from`. */
+export function focusNext(find: () => HTMLElement | null | undefined, from = markActivity()): number {
   return requestAnimationFrame(() => {
     const at = document.activeElement;
     if (!(from.stayed() || at === null || at === from.at || at === document.body)) return;

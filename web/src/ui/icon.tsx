@@ -1,4 +1,4 @@
-/** The few icons of the page, drawn here: nothing is loaded for them. */
+/** The icons of the page, inline. */
 
 const PATHS = {
   plus: 'M12 5v14M5 12h14',

@@ -1,4 +1,4 @@
-/** A picture that opens large: press it, or the key for it, and press again to go back. */
+/** An image that opens in a dialog. */
 
 import { useState } from 'react';
 import { Dialog } from './dialog';

@@ -1,14 +1,14 @@
-/** What two texts differ in, line by line: the shortest way from one to the other. */
+/** A line diff of two texts, with the fewest changes. */
 
 export interface DiffLine {
   kind: 'same' | 'removed' | 'added';
   text: string;
 }
 
-/** Beyond so many steps the texts have little in common, and the whole of both says more. */
-const MOST_STEPS = 2000;
+/** Limit of the search; beyond it the texts have little in common and are shown whole. */
+const MAX_STEPS = 2000;
 
-export function lineDiff(left: string, right: string, most = MOST_STEPS): DiffLine[] {
+export function lineDiff(left: string, right: string, maxSteps = MAX_STEPS): DiffLine[] {
   const a = left === '' ? [] : left.split('\n');
   const b = right === '' ? [] : right.split('\n');
   let head = 0;
@@ -18,17 +18,17 @@ export function lineDiff(left: string, right: string, most = MOST_STEPS): DiffLi
   const same = (lines: string[]): DiffLine[] => lines.map((text) => ({ kind: 'same', text }));
   return [
     ...same(a.slice(0, head)),
-    ...middle(a.slice(head, a.length - tail), b.slice(head, b.length - tail), most),
+    ...middle(a.slice(head, a.length - tail), b.slice(head, b.length - tail), maxSteps),
     ...same(a.slice(a.length - tail)),
   ];
 }
 
-/** Myers' greedy walk; `trace` remembers how far each diagonal was reached at each step. */
-function middle(a: string[], b: string[], mostSteps: number): DiffLine[] {
-  const most = Math.min(a.length + b.length, mostSteps);
+/** Myers' greedy algorithm; `trace` records how far each diagonal was reached at each step. */
+function middle(a: string[], b: string[], maxSteps: number): DiffLine[] {
+  const limit = Math.min(a.length + b.length, maxSteps);
   let reached = new Map<number, number>([[1, 0]]);
   const trace: Map<number, number>[] = [];
-  for (let steps = 0; steps <= most; steps += 1) {
+  for (let steps = 0; steps <= limit; steps += 1) {
     trace.push(new Map(reached));
     for (let k = -steps; k <= steps; k += 2) {
       const down = k === -steps || (k !== steps && (reached.get(k - 1) ?? -1) < (reached.get(k + 1) ?? -1));
@@ -74,7 +74,7 @@ function walkBack(a: string[], b: string[], trace: Map<number, number>[], steps:
   return lines.reverse();
 }
 
-/** Only what differs, with a few lines around it; a gap stands for the rest. */
+/** Return the changes with a few lines of context, and gaps for the rest. */
 export function withContext(lines: DiffLine[], around = 3): (DiffLine | { kind: 'gap'; count: number })[] {
   const near = lines.map((_, index) =>
     lines.slice(Math.max(0, index - around), index + around + 1).some((line) => line.kind !== 'same'),

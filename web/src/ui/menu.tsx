@@ -1,4 +1,4 @@
-/** A menu behind a button, in a layer above the page: arrows move, Enter picks, Esc closes and gives the focus back. */
+/** A menu button. The menu is in the top layer: arrows move, Enter selects, Esc closes and restores the focus. */
 
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from 'react';
 import { Icon, type IconName } from './icon';
@@ -11,7 +11,7 @@ export interface MenuItem {
   pick: () => void;
 }
 
-/** Between the menu, its button and the edge of the window. */
+/** Distance to the button and the window edge, in pixels. */
 const GAP = 4;
 
 interface Props {
@@ -20,7 +20,7 @@ interface Props {
   children: ReactNode;
   className?: string;
   disabled?: boolean;
-  /** Which side of the button the menu is flush with. */
+  /** The side of the button that the menu is aligned with. */
   side?: 'left' | 'right';
 }
 
@@ -39,7 +39,7 @@ export function Menu({ label, items, children, className = '', disabled = false,
     const menu = list.current;
     const from = button.current;
     if (!open || !menu || !from) return;
-    // In the top layer nothing around the button can clip it.
+    // In the top layer no ancestor can clip it.
     menu.showPopover?.();
     const place = () => Object.assign(menu.style, placeMenu(from.getBoundingClientRect(), menu, side));
     place();
@@ -129,12 +129,12 @@ export function Menu({ label, items, children, className = '', disabled = false,
   );
 }
 
-/** Below the button, or above it where there is more room; never out of the window. */
+/** Place the menu below the button, or above it if there is more space, within the window. */
 function placeMenu(from: DOMRect, menu: HTMLElement, side: 'left' | 'right'): { left: string; top: string } {
   const { offsetWidth: width, offsetHeight: height } = menu;
   const above = from.bottom + GAP + height > window.innerHeight && from.top > window.innerHeight - from.bottom;
   const left = side === 'right' ? from.right - width : from.left;
   const top = above ? from.top - GAP - height : from.bottom + GAP;
-  const within = (at: number, most: number) => `${Math.round(Math.max(GAP, Math.min(at, most - GAP)))}px`;
+  const within = (at: number, max: number) => `${Math.round(Math.max(GAP, Math.min(at, max - GAP)))}px`;
   return { left: within(left, window.innerWidth - width), top: within(top, window.innerHeight - height) };
 }

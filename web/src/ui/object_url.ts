@@ -1,8 +1,8 @@
-/** Addresses of bytes that this page holds. */
+/** Object URLs. */
 
-const SHOWN_MS = 10_000;
+const REVOKE_DELAY_MS = 10_000;
 
-/** Give an address up, a while after nobody shows it any more: what still loads from it would fail. */
+/** Revoke an object URL, delayed, since something may still load from it. */
 export function giveUp(url: string): void {
-  setTimeout(() => URL.revokeObjectURL(url), SHOWN_MS);
+  setTimeout(() => URL.revokeObjectURL(url), REVOKE_DELAY_MS);
 }
