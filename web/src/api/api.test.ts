@@ -1,8 +1,8 @@
 import { BadAnswer, readEvents } from '@clew/client';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { Client, mountPath } from './client';
-import { inWords, Problem, Unreachable } from './problem';
-import { takeToken } from './token';
+import { errorText, Problem, Unreachable } from './problem';
+import { loadToken } from './token';
 import { modelName } from './types';
 
 async function read(...pieces: string[]): Promise<string[]> {
@@ -19,14 +19,14 @@ async function read(...pieces: string[]): Promise<string[]> {
 }
 
 describe('readEvents', () => {
-  it('reads frames however they are cut', async () => {
+  it('parses frames across chunk boundaries', async () => {
     const text = ': hello\n\ndata: {"a":"ü"}\n\ndata: 1\ndata: 2\n\n';
     for (let cut = 0; cut < text.length; cut += 1) {
       expect(await read(text.slice(0, cut), text.slice(cut))).toEqual(['{"a":"ü"}', '1\n2']);
     }
   });
 
-  it('gives up on an event that does not end, in one line or in many', async () => {
+  it('rejects an endless event, in one line or in many', async () => {
     for (const piece of ['x'.repeat(1000), 'data: x\n'.repeat(125)]) {
       let sent = 0;
       const body = new ReadableStream<Uint8Array>({
@@ -38,11 +38,11 @@ describe('readEvents', () => {
       await expect(readEvents(body, undefined, 10_000).next()).rejects.toBeInstanceOf(BadAnswer);
       expect(sent).toBeLessThan(20);
     }
-    // Many that end are no large one.
+    // Many small events are fine.
     expect(await read(...Array.from({ length: 9 }, () => 'data: 1\r\n\r\n'))).toHaveLength(9);
   });
 
-  it('drops a frame that was cut off', async () => {
+  it('drops an incomplete frame', async () => {
     expect(await read('data: 1\n\ndata: 2')).toEqual(['1']);
   });
 });
@@ -50,7 +50,7 @@ describe('readEvents', () => {
 describe('Client', () => {
   const answering = (status: number, body: unknown) => vi.fn(async () => new Response(status === 204 ? null : JSON.stringify(body), { status }));
 
-  it('puts ids and queries where they belong, with the token', async () => {
+  it('sends ids, queries and the token', async () => {
     const reach = answering(200, { messages: [] });
     await new Client('secret', '', reach as never).call('GET /api/sessions/{id}/messages', { path: { id: 'a/b' }, query: { limit: 5 } });
     const [url, init] = reach.mock.calls[0] as unknown as [string, RequestInit];
@@ -58,26 +58,26 @@ describe('Client', () => {
     expect(new Headers(init.headers).get('authorization')).toBe('Bearer secret');
   });
 
-  it('throws what the server refused, with its code', async () => {
+  it('throws error responses with their code', async () => {
     const client = new Client('t', '', answering(409, { code: 'run_in_flight', detail: 'a run is live' }) as never);
     await expect(client.call('GET /api/health', {})).rejects.toMatchObject({ status: 409, code: 'run_in_flight', message: 'a run is live' });
   });
 
-  it('says when the token is not known', async () => {
+  it('reports an invalid token', async () => {
     const client = new Client('t', '', answering(401, {}) as never);
     client.onUnauthorized = vi.fn();
     await expect(client.call('GET /api/models', {})).rejects.toBeInstanceOf(Problem);
     expect(client.onUnauthorized).toHaveBeenCalledOnce();
   });
 
-  it('tells a server that is away from one that refuses', async () => {
+  it('distinguishes an unreachable server from an error response', async () => {
     const client = new Client('t', '', vi.fn(async () => Promise.reject(new TypeError('failed'))) as never);
     await expect(client.call('GET /api/health', {})).rejects.toBeInstanceOf(Unreachable);
   });
 
   const never = (signal?: AbortSignal | null) => new Promise<Response>((_, reject) => signal?.addEventListener('abort', () => reject(new DOMException('aborted', 'AbortError'))));
 
-  it('waits for what takes long while the server is there, and no longer', async () => {
+  it('waits for a slow call only while the server is reachable', async () => {
     let health = 3;
     const reach = vi.fn(async (input: string, init: RequestInit) => {
       if (input !== '/api/health' || health === 0) return never(init.signal);
@@ -88,7 +88,7 @@ describe('Client', () => {
     expect(health).toBe(0);
   });
 
-  it('takes no longer than it is told, its body included', async () => {
+  it('applies the timeout to the body as well', async () => {
     const dripping = (signal?: AbortSignal | null) => {
       const body = new ReadableStream({ start: (sink) => signal?.addEventListener('abort', () => sink.error(new DOMException('aborted', 'AbortError'))) });
       return Promise.resolve(new Response(body, { headers: { 'content-type': 'application/json' } }));
@@ -103,13 +103,13 @@ describe('Client', () => {
     await expect(new Client('t', '', reach as never).call('GET /api/models', { signal: own.signal })).rejects.toMatchObject({ name: 'AbortError' });
   });
 
-  it('survives an answer that is no JSON', async () => {
+  it('handles a response that is not JSON', async () => {
     const client = new Client('t', '', vi.fn(async () => new Response('<html>', { status: 502 })) as never);
     await expect(client.call('GET /api/health', {})).rejects.toMatchObject({ status: 502, code: 'http_502' });
   });
 });
 
-describe('whoever answers in the server\'s place', () => {
+describe('a proxy that answers instead of the server', () => {
   it.each([
     ['a page', new Response('<html>', { status: 200, headers: { 'content-type': 'text/html; charset=utf-8' } })],
     ['a text', new Response('ok', { status: 200, headers: { 'content-type': 'text/plain' } })],
@@ -121,18 +121,18 @@ describe('whoever answers in the server\'s place', () => {
     await expect(failed).rejects.toBeInstanceOf(BadAnswer);
   });
 
-  it('is sent nothing by way of a redirect', async () => {
+  it('receives nothing through a redirect', async () => {
     const reach = vi.fn(async () => new Response('{}', { status: 200 }));
     await new Client('t', '', reach as never).call('GET /api/health', {});
     expect((reach.mock.calls[0] as unknown as [string, RequestInit])[1].redirect).toBe('manual');
   });
 
-  it.each(['', '.', '..'])('an id of %j leads nowhere else', async (id) => {
-    await expect(new Client('t').ask('GET /api/sessions/{id}', { path: { id } })).rejects.toThrow('cannot be an id');
+  it.each(['', '.', '..'])('an id of %j is rejected', async (id) => {
+    await expect(new Client('t').ask('GET /api/sessions/{id}', { path: { id } })).rejects.toThrow('invalid id');
   });
 
-  it('is told in words', () => {
-    expect(inWords(new BadAnswer('x'))).toMatch(/^The server did not answer as it should\. .*log in again$/);
+  it('is reported with a message', () => {
+    expect(errorText(new BadAnswer('x'))).toMatch(/^The server sent an unexpected response\. .*log in again$/);
   });
 });
 
@@ -148,16 +148,16 @@ describe('mountPath', () => {
 describe('the token', () => {
   beforeEach(() => window.localStorage.clear());
 
-  it('is taken from the fragment once and leaves the address', () => {
+  it('moves from the fragment to the storage', () => {
     window.history.replaceState(null, '', '/#token=se%20cret');
-    expect(takeToken()).toBe('se cret');
+    expect(loadToken()).toBe('se cret');
     expect(window.location.hash).toBe('');
-    expect(takeToken()).toBe('se cret');
+    expect(loadToken()).toBe('se cret');
   });
 
-  it('is not there without one', () => {
+  it('is null without a fragment', () => {
     window.history.replaceState(null, '', '/');
-    expect(takeToken()).toBeNull();
+    expect(loadToken()).toBeNull();
   });
 });
 
@@ -168,8 +168,8 @@ describe('models', () => {
   });
 });
 
-describe('inWords', () => {
-  it('is a sentence whatever was thrown', () => {
-    expect([inWords(new Error('no room')), inWords(new TypeError('x is not a function'))]).toEqual(['No room', 'Something went wrong in this page. Reload it; nothing that was sent is lost']);
+describe('errorText', () => {
+  it('returns a sentence for anything thrown', () => {
+    expect([errorText(new Error('no room')), errorText(new TypeError('x is not a function'))]).toEqual(['No room', 'Something went wrong in this page. Reload the page; nothing you sent is lost']);
   });
 });

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { readDiff } from './unified_diff';
 
-it('reads what came, what went and what only marks the place', () => {
+it('parses added, removed and header lines', () => {
   expect(readDiff('--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n')).toEqual({
     lines: [
       { kind: 'mark', text: '--- a/x' },
@@ -17,6 +17,6 @@ it('reads what came, what went and what only marks the place', () => {
   });
 });
 
-it('is no difference where nothing came or went', () => {
+it('returns null without changes', () => {
   expect(readDiff('just\ntext')).toBeNull();
 });

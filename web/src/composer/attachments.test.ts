@@ -4,29 +4,29 @@ import { admit, asPart, mediaType } from './attachments';
 const MB = 1024 * 1024;
 const file = (name: string, size: number) => ({ name, size });
 
-test('files that fit are taken', () => {
-  expect(admit([], [file('a', 1), file('b', 10 * MB)])).toEqual({ taken: [file('a', 1), file('b', 10 * MB)], refused: null });
+test('files that fit are accepted', () => {
+  expect(admit([], [file('a', 1), file('b', 10 * MB)])).toEqual({ accepted: [file('a', 1), file('b', 10 * MB)], refused: null });
 });
 
 test('a file that is too large is named', () => {
   expect(admit([], [file('big.bin', 11 * MB), file('a', 1)])).toEqual({
-    taken: [file('a', 1)],
-    refused: '“big.bin” has 11.0 MB; a file may have at most 10 MB.',
+    accepted: [file('a', 1)],
+    refused: '“big.bin” is 11.0 MB; the limit is 10 MB per file.',
   });
 });
 
-test('an eleventh file is left out', () => {
+test('an eleventh file is rejected', () => {
   const held = Array.from({ length: 9 }, (_, index) => file(String(index), 1));
   expect(admit(held, [file('a', 1), file('b', 1), file('c', 1)])).toEqual({
-    taken: [file('a', 1)],
-    refused: 'A message takes at most 10 files; 2 files left out.',
+    accepted: [file('a', 1)],
+    refused: 'At most 10 files per message; 2 files not attached.',
   });
 });
 
-test('files count together with those that are there', () => {
+test('files count together with those already attached', () => {
   expect(admit([file('a', 10 * MB), file('b', 6 * MB)], [file('c', 5 * MB), file('d', 4 * MB)])).toEqual({
-    taken: [file('d', 4 * MB)],
-    refused: 'The files of a message may have 20 MB together; 1 file left out.',
+    accepted: [file('d', 4 * MB)],
+    refused: 'At most 20 MB of files per message; 1 file not attached.',
   });
 });
 

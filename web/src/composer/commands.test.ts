@@ -6,13 +6,13 @@ test('a text without a slash is a text', () => {
   expect(readLine('')).toEqual({ kind: 'text', text: '' });
 });
 
-test('a command is read with what stands behind it, over several lines too', () => {
+test('a command is parsed with its arguments, also over several lines', () => {
   expect(readLine('/compact the door\nand the key ')).toEqual({ kind: 'command', name: 'compact', rest: 'the door\nand the key' });
   expect(readLine('/PRUNE')).toEqual({ kind: 'command', name: 'prune', rest: '' });
   expect(readLine('/title\nA title')).toEqual({ kind: 'command', name: 'title', rest: 'A title' });
 });
 
-test('an unknown command is said to be one, by the name it was given', () => {
+test('an unknown command is reported with its name', () => {
   expect(readLine('/home/me is a path')).toEqual({ kind: 'unknown', name: 'home/me' });
   expect(readLine('/')).toEqual({ kind: 'unknown', name: '' });
   expect(readLine('/rewinds')).toEqual({ kind: 'unknown', name: 'rewinds' });
@@ -22,7 +22,7 @@ test('two slashes send a text that begins with one', () => {
   expect(readLine('//etc/hosts')).toEqual({ kind: 'text', text: '/etc/hosts' });
 });
 
-test('a beginning is completed while the name is typed, and not after', () => {
+test('a prefix is completed while the name is typed, not after', () => {
   expect(completions('/').length).toBe(COMMANDS.length);
   expect(completions('/re').map((one) => one.key)).toEqual(['rewind', 'reflog']);
   expect(completions('/Con').map((one) => one.key)).toEqual(['continue', 'context']);
@@ -31,19 +31,19 @@ test('a beginning is completed while the name is typed, and not after', () => {
   expect(completions('/zzz')).toEqual([]);
 });
 
-test('a picked command that takes words leaves room for them', () => {
+test('completing a command with arguments appends a space', () => {
   expect([completions('/title')[0]?.text, completions('/tree')[0]?.text]).toEqual(['/title ', '/tree']);
   expect([completions('/title')[0]?.ready, completions('/tree')[0]?.ready, completions('/compact')[0]?.ready]).toEqual([false, true, true]);
 });
 
-test('saved prompts are offered behind the commands, under names that no command has', () => {
+test('saved prompts are listed after the commands, unless a command has the name', () => {
   const saved = [
     { name: 'review', text: 'Look at\nthe diff.' },
     { name: 'reflog', text: 'never shown' },
   ];
   expect(completions('/re', saved).map((one) => [one.key, one.text, one.help])).toEqual([
-    ['rewind', '/rewind ', 'Take back your last message, or your Nth last one'],
-    ['reflog', '/reflog', 'Every move of the conversation, newest first'],
+    ['rewind', '/rewind ', 'Rewind to before your last message, or your Nth last one'],
+    ['reflog', '/reflog', 'Show every turn, rewind and jump, newest first'],
     ['prompt review', 'Look at\nthe diff.', 'Look at the diff.'],
   ]);
 });

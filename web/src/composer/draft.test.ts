@@ -1,9 +1,9 @@
 import { beforeEach, expect, test } from 'vitest';
-import { forgetDraft, joinDrafts, loadDraft, saveDraft } from './draft';
+import { forgetDraft, mergeDrafts, loadDraft, saveDraft } from './draft';
 
 beforeEach(() => window.localStorage.clear());
 
-test('a draft is kept for each session by itself', () => {
+test('each session has its own draft', () => {
   saveDraft('a', { text: 'one', editing: null });
   saveDraft('b', { text: 'two', editing: 'msg_1' });
   expect([loadDraft('a'), loadDraft('b'), loadDraft('c')]).toEqual([
@@ -19,22 +19,22 @@ test('an empty draft is forgotten', () => {
   expect([loadDraft('a'), window.localStorage.length]).toEqual([{ text: '', editing: null }, 0]);
 });
 
-test('what cannot be read is no draft', () => {
+test('an unreadable draft is ignored', () => {
   window.localStorage.setItem('clew.draft.a', '{broken');
   window.localStorage.setItem('clew.draft.b', '"text"');
   window.localStorage.setItem('clew.draft.c', '{"text":7}');
   expect([loadDraft('a'), loadDraft('b'), loadDraft('c')]).toEqual(Array(3).fill({ text: '', editing: null }));
 });
 
-test('a full storage costs nothing but the keeping', () => {
+test('a full storage does not throw', () => {
   const full = { setItem: () => { throw new DOMException('full', 'QuotaExceededError'); } } as unknown as Storage;
   expect(() => saveDraft('a', { text: 'one', editing: null }, full)).not.toThrow();
 });
 
-test('a text that came back stands before what was typed since', () => {
-  expect(joinDrafts('sent', 'typed')).toBe('sent\n\ntyped');
-  expect(joinDrafts('sent', '')).toBe('sent');
-  expect(joinDrafts('sent', '  ')).toBe('sent');
-  expect(joinDrafts('same', 'same')).toBe('same');
-  expect(joinDrafts('', 'typed')).toBe('typed');
+test('a returned text is put before what was typed since', () => {
+  expect(mergeDrafts('sent', 'typed')).toBe('sent\n\ntyped');
+  expect(mergeDrafts('sent', '')).toBe('sent');
+  expect(mergeDrafts('sent', '  ')).toBe('sent');
+  expect(mergeDrafts('same', 'same')).toBe('same');
+  expect(mergeDrafts('', 'typed')).toBe('typed');
 });

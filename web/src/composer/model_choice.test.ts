@@ -1,10 +1,10 @@
 import { beforeEach, expect, test } from 'vitest';
-import { afterSend, isName, loadChoice, matching, ownName, saveChoice, splitName, standing, variantsOf } from './model_choice';
+import { afterSend, isName, loadChoice, matching, ownName, saveChoice, splitName, effectiveChoice, variantsOf } from './model_choice';
 
 beforeEach(() => window.localStorage.clear());
 const model = (id: string, usable: boolean, variants: string[] = []) => ({ id, usable, window: 1, max_output: 1, variants });
 
-test('only a variant that exists is taken for one', () => {
+test('only known variants are split off', () => {
   expect(splitName('demo/long:slow')).toEqual({ base: 'demo/long', variant: 'slow' });
   expect(splitName('ollama/llama3:8b')).toEqual({ base: 'ollama/llama3:8b', variant: null });
   expect(splitName('ollama/llama3:8b:high')).toEqual({ base: 'ollama/llama3:8b', variant: 'high' });
@@ -18,11 +18,11 @@ test('the session’s model is named without the variant it had for one turn', (
   expect(ownName(undefined)).toBe('');
 });
 
-test('a choice counts until the session says the same', () => {
-  expect(standing('demo/echo', 'demo/tour')).toBe('demo/echo');
-  expect(standing('demo/echo', 'demo/echo')).toBe(null);
-  expect(standing('demo/echo:slow', 'demo/echo')).toBe('demo/echo:slow');
-  expect(standing(null, 'demo/echo')).toBe(null);
+test('a choice is in effect until the session has the same model', () => {
+  expect(effectiveChoice('demo/echo', 'demo/tour')).toBe('demo/echo');
+  expect(effectiveChoice('demo/echo', 'demo/echo')).toBe(null);
+  expect(effectiveChoice('demo/echo:slow', 'demo/echo')).toBe('demo/echo:slow');
+  expect(effectiveChoice(null, 'demo/echo')).toBe(null);
 });
 
 test('a variant is sent once', () => {
@@ -36,7 +36,7 @@ test('models are filtered by words, the usable ones first', () => {
   expect(matching(models, '').map(({ id }) => id)).toEqual(['demo/echo', 'openai/sonar', 'anthropic/sonnet']);
 });
 
-test('a choice is kept for its session', () => {
+test('a choice is stored per session', () => {
   saveChoice('a', 'demo/echo:slow');
   expect([loadChoice('a'), loadChoice('b')]).toEqual(['demo/echo:slow', null]);
   saveChoice('a', null);

@@ -20,7 +20,7 @@ function handOver(hook: ReturnType<typeof opened>['hook']) {
   return handed!;
 }
 
-test('every keystroke is kept, and there again on the next opening', () => {
+test('every keystroke is stored, and restored when the session is opened again', () => {
   const { hook } = opened();
   act(() => hook.result.current.put({ text: 'half a thou', editing: null }));
   expect(loadDraft('ses_1')).toEqual({ text: 'half a thou', editing: null });
@@ -28,7 +28,7 @@ test('every keystroke is kept, and there again on the next opening', () => {
   expect(opened().hook.result.current.text).toBe('half a thou');
 });
 
-test('what is being sent leaves the field at once and the storage only when the server has it', () => {
+test('text being sent leaves the field immediately, and the storage only when the server has it', () => {
   const { hook } = opened();
   act(() => hook.result.current.put({ text: 'sent', editing: null }));
   const handed = handOver(hook);
@@ -39,19 +39,19 @@ test('what is being sent leaves the field at once and the storage only when the 
   expect([hook.result.current.text, loadDraft('ses_1').text]).toEqual(['typed since', 'typed since']);
 });
 
-test('a refused text comes back before what was typed since, once', () => {
+test('a refused text returns once, before what was typed since', () => {
   const { conversation, hook } = opened();
   act(() => hook.result.current.put({ text: 'sent', editing: null }));
   const handed = handOver(hook);
   act(() => hook.result.current.put({ text: 'typed since', editing: null }));
-  act(() => conversation.offer('sent'));
+  act(() => conversation.fillComposer('sent'));
   act(() => handed.settled());
   expect([hook.result.current.text, loadDraft('ses_1').text]).toEqual(['sent\n\ntyped since', 'sent\n\ntyped since']);
 });
 
-test('an offered text is not taken again by a composer that is drawn anew', () => {
+test('an offered text is not inserted again by a new composer', () => {
   const { conversation, hook } = opened();
-  act(() => conversation.offer('from a rewind'));
+  act(() => conversation.fillComposer('from a rewind'));
   expect(hook.result.current.text).toBe('from a rewind');
   act(() => hook.result.current.put({ text: '', editing: null }));
   hook.unmount();

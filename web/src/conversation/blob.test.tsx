@@ -14,7 +14,7 @@ function Shown({ url }: { url: string }) {
   return src ? <img src={src} alt="it" /> : null;
 }
 
-test('a picture that was just sent is shown from an address that is good until the stored one is there, and for a while after', async () => {
+test('a new image is shown from its old object URL until the stored one has loaded', async () => {
   vi.useFakeTimers();
   let made = 0;
   const revoked: string[] = [];

@@ -5,16 +5,16 @@ import { piecesOf } from './long_block';
 import { Markdown } from './markdown';
 
 (globalThis as { IS_REACT_ACT_ENVIRONMENT?: boolean }).IS_REACT_ACT_ENVIRONMENT = true;
-// Colours come later, or never: the text is the same.
+// Highlighting is asynchronous; the text is the same.
 globalThis.Worker = class {
   postMessage(): void {}
   terminate(): void {}
 } as unknown as typeof Worker;
 
-/** Pieces of what models write, each of which means something else beside another. */
+/** Markdown pieces whose meaning depends on their neighbours. */
 const PIECES = ['H~2~O', '~~gone~~', '~', '**bold**', '**', '*', '_a_', '_', '`code`', '`', '```js\n', '\n```\n', '$5', '$$x^2$$', '$$', '[a](https://e.org)', '[', '](', '![p](x.png)', '<b>', '</b>', '&amp;', '\\', '\n', '\n\n', '- ', '1. ', '# ', '> ', '| a | b |\n|--|:-:|\n| 1 | 2 |\n', '---\n', 'word ', 'a*b*c', 'x_y_z', '^1^', ':::', 'https://e.org ', '[^1]', '[^1]: note\n', '    four', '\t'];
 
-/** Numbers that are the same each time. */
+/** Deterministic random numbers. */
 function drawn(seed: number): () => number {
   let state = seed;
   return () => (state = (state * 1103515245 + 12345) % 2147483648) / 2147483648;
@@ -29,7 +29,7 @@ function shown(steps: { text: string; streaming: boolean }[]): string {
   return html;
 }
 
-test('a text that came in pieces reads as it does when it is read again', () => {
+test('a streamed text renders like a reloaded one', () => {
   const random = drawn(7);
   const texts = ['H~2~O', 'a ~b~ c ~~d~~', ...Array.from({ length: 24 }, () => Array.from({ length: 1 + Math.floor(random() * 9) }, () => PIECES[Math.floor(random() * PIECES.length)]!).join(''))];
   for (const text of texts) {
@@ -38,12 +38,12 @@ test('a text that came in pieces reads as it does when it is read again', () => 
   }
 }, 30_000);
 
-test('a paragraph that does not end is read in pieces and shown as it is when it is read at once', () => {
+test('a very long paragraph renders the same in pieces', () => {
   const random = drawn(11);
   const marked = ['**so it is**', '`a * b`', 'snake_case_name', '[there](https://e.org/x_y)', 'https://e.org', '&amp;', 'it’s', '5 > 3', 'a*b', '~~gone~~', '*so*', '$$x$$', '\\*', '<b>', '[^1]', '__x__', 'H~2~O', '1.', '- a', '|'];
   const words = (count: number, often: number) => Array.from({ length: count }, () => (random() < often ? marked[Math.floor(random() * marked.length)]! : 'word')).join(' ');
   const texts = [`Begin ${words(3000, 0)}`, ...Array.from({ length: 12 }, (_, n) => `Begin ${words(2500, n < 6 ? 0.003 : 0.05)}`), `Begin ${words(1000, 0)}\nsecond ${words(1000, 0)}`, `1. ${words(1000, 0)}`];
-  // What begins with no letter is not cut, and this is one when it is shown.
+  // Only text that begins with a letter is split.
   const atOnce = (text: string) => shown([{ text: text.replace(/^B/, '&#66;'), streaming: false }]);
   for (const text of texts) expect(shown([{ text, streaming: false }]), JSON.stringify(text)).toBe(atOnce(text));
   expect(piecesOf(texts[0]!).length).toBeGreaterThan(5);

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { safeUrl } from './safe_url';
 
-test('pages and letters may be followed', () => {
+test('web and mail links are allowed', () => {
   expect(safeUrl('https://example.org/a?b#c')).toBe('https://example.org/a?b#c');
   expect(safeUrl('http://example.org')).toBe('http://example.org/');
   expect(safeUrl('mailto:a@example.org')).toBe('mailto:a@example.org');

@@ -1,17 +1,17 @@
 import { render } from '@testing-library/react';
 import { expect, test } from 'vitest';
-import { shownOf } from './looks';
-import { Memory, MemoryContext } from './memory';
+import { visibleItems } from './collapsed_reads';
+import { ThreadState, ThreadStateContext } from './thread_state';
 import { ToolInput } from './tool_input';
 
-test.each(['constructor', '__proto__', 'toString'])('a tool that is called %s is shown like any other that is not known', (name) => {
+test.each(['constructor', '__proto__', 'toString'])('a tool that is called %s is shown like any unknown tool', (name) => {
   const part = { type: 'dynamic-tool', toolName: name, toolCallId: 'c1', state: 'output-available', input: { path: 'a' }, output: '' };
   const { container } = render(
-    <MemoryContext value={new Memory()}>
+    <ThreadStateContext value={new ThreadState()}>
       <ToolInput id="x" part={part} />
-    </MemoryContext>,
+    </ThreadStateContext>,
   );
   expect(container.textContent).toContain('"path": "a"');
   const parts = [part, part, part];
-  expect(shownOf([{ number: 1, parts }] as never).map(({ kind }) => kind)).toEqual(['part', 'part', 'part']);
+  expect(visibleItems([{ number: 1, parts }] as never).map(({ kind }) => kind)).toEqual(['part', 'part', 'part']);
 });

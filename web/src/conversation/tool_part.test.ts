@@ -3,7 +3,7 @@ import { asText, editOf, exitCode, gist, outputText, soFar, subagentOf, subagent
 
 const part = (state: string, more: Partial<ToolPart> = {}): ToolPart => ({ type: 'tool-bash', toolCallId: 'c', state, ...more });
 
-test('the gist is the field that says most, on one line', () => {
+test('the gist is the most informative field, in one line', () => {
   expect(gist('bash', { command: 'ls -l\n  | wc', timeout_ms: 5 })).toBe('ls -l | wc');
   expect(gist('write', { content: 'long', path: 'a.txt' })).toBe('a.txt');
   expect(gist('grep', { path: 'src', pattern: 'x+' })).toBe('x+');
@@ -25,7 +25,7 @@ test('an edit is counted by its lines, once for the same input', () => {
   expect(editOf('write', { input })).toBeNull();
 });
 
-test('what the engine says a call changed goes before the words of the call', () => {
+test('the engine’s change takes precedence over the input', () => {
   const change = { diff: '@@ -1,2 +1,2 @@\n one\n--- two\n+++ 2', added: 1, removed: 1, note: 'a new file' };
   const edit = editOf('write', { input: { path: 'a', content: 'x' }, approval: { id: 'a', descriptor: { change } } });
   expect(edit).toEqual({
@@ -44,7 +44,7 @@ test('what the engine says a call changed goes before the words of the call', ()
   expect(editOf('write', { input: { path: 'a', content: 'x' }, resultProviderMetadata: { clew: { change: { diff: 1 } } } })).toBe(null);
 });
 
-test('a subagent tells how far it is while it works, and what it took when it is done', () => {
+test('a subagent reports its progress, and its usage at the end', () => {
   const part = { type: 'tool-task', toolCallId: 'c', state: 'output-available' };
   const running = { ...part, preliminary: true, output: { session_id: 's1', steps: 2, tool: 'read', doing: 'a.txt', text: 'so far', tokens: 1200, cost_usd: 0.5 } };
   expect(subagentProgress(running)).toEqual({ steps: 2, tokens: 1200, cost: 0.5, doing: 'read a.txt', words: 'so far' });
@@ -57,7 +57,7 @@ test('a name comes from the part or from its type', () => {
   expect(toolName(part('done', { type: 'dynamic-tool', toolName: 'mine' }))).toBe('mine');
 });
 
-test('states in words know whether anything runs', () => {
+test('states depend on whether the turn is running', () => {
   expect(toolState(part('input-streaming'), true, false)).toBe('preparing');
   expect(toolState(part('input-available'), true, false)).toBe('running');
   expect(toolState(part('input-available'), false, false)).toBe('unfinished');
@@ -65,7 +65,7 @@ test('states in words know whether anything runs', () => {
   expect(toolState(part('approval-requested'), false, true)).toBe('waiting');
   expect(toolState(part('approval-responded', { approval: { id: 'a', approved: true } }), true, false)).toBe('running');
   expect(toolState(part('approval-responded', { approval: { id: 'a', approved: false } }), true, false)).toBe('denied');
-  // Another call of the step still waits, so nothing runs yet.
+  // Another call of the step is pending, so nothing is running yet.
   expect(toolState(part('approval-responded', { approval: { id: 'a', approved: true } }), false, false)).toBe('allowed');
   expect(toolState(part('approval-responded', { approval: { id: 'a', approved: true } }), false, false, true)).toBe('unfinished');
   expect(toolState(part('output-error', { errorText: 'denied: this session only reads' }), true, false)).toBe('denied');
@@ -81,17 +81,17 @@ test('text stays as it is, the rest is JSON', () => {
   expect(asText(undefined)).toBe('');
 });
 
-test('a command says how it ended, and its text is what is read', () => {
+test('a command has an exit code, and its output is its text', () => {
   const told = part('output-available', { output: { text: 'no\n[exit code 7]', exit_code: 7 } });
   expect([exitCode(told), outputText(told)]).toEqual([7, 'no\n[exit code 7]']);
-  // As it was stored before, and what other tools say under the same names.
+  // The format of older versions, and other tools with the same fields.
   const old = part('output-available', { output: 'no\n[exit code 7]' });
   expect([exitCode(old), outputText(old)]).toEqual([null, 'no\n[exit code 7]']);
   expect(exitCode(part('output-available', { type: 'tool-mine', output: { text: 'x', exit_code: 7 } }))).toBe(null);
   expect(exitCode(part('output-available', { output: { exit_code: 7 } }))).toBe(null);
 });
 
-test('a subagent is known by the session its output names', () => {
+test('a subagent is identified by the session in its output', () => {
   expect(subagentOf(part('output-available', { output: { session_id: 'ses_1' } }))).toBe('ses_1');
   expect(subagentOf(part('output-available', { output: { session_id: '../x' } }))).toBe(null);
   expect(subagentOf(part('output-available', { output: 'text' }))).toBe(null);

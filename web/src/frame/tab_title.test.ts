@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { tabTitle } from './tab_title';
 
-test('the tab says what the session does, and that it ended while nobody looked', () => {
+test('the tab shows the state, and that a turn ended while it was hidden', () => {
   expect(tabTitle('Menu', 'idle', false)).toBe('Menu · clew');
   expect(tabTitle('Menu', 'busy', false)).toBe('… Menu · clew');
   expect(tabTitle('Menu', 'waiting', false)).toBe('❗ Menu · clew');

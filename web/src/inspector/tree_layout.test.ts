@@ -26,21 +26,21 @@ function tree(turns: TreeTurn[], branches: TreeView['branches'] = []): TreeView 
 const places = (view: TreeView) => Object.fromEntries(treeLayout(view).turns.map(({ turn: { id }, x, y }) => [id, [x / INDENT, y / ROW]]));
 
 describe('treeLayout', () => {
-  it('draws the line straight down', () => {
+  it('puts the current path in one column', () => {
     expect(places(tree([turn('a', null, 0, true), turn('b', 'a', 1, true), turn('c', 'b', 2, true)]))).toEqual({ a: [0, 0], b: [0, 1], c: [0, 2] });
   });
 
-  it('puts what left the line indented below the turn it left, before the line goes on', () => {
+  it('indents rewound turns below the turn they left', () => {
     const view = tree([turn('a', null, 0, true), turn('x', 'a', 1, false), turn('y', 'x', 2, false), turn('b', 'a', 1, true)]);
     expect(places(view)).toEqual({ a: [0, 0], x: [1, 1], y: [1, 2], b: [0, 3] });
     expect(treeLayout(view).edges).toEqual([
-      { from: 'a', to: 'x', onLine: false, parts: true },
-      { from: 'x', to: 'y', onLine: false, parts: false },
-      { from: 'a', to: 'b', onLine: true, parts: false },
+      { from: 'a', to: 'x', onLine: false, changesColumn: true },
+      { from: 'x', to: 'y', onLine: false, changesColumn: false },
+      { from: 'a', to: 'b', onLine: true, changesColumn: false },
     ]);
   });
 
-  it('never puts two turns in one row, and leaves none out', () => {
+  it('puts every turn in a row of its own', () => {
     const turns = [turn('a', null, 0, true)];
     for (let index = 0; index < 40; index += 1) {
       const parent = turns[(index * 7) % turns.length]!;
@@ -57,7 +57,7 @@ describe('treeLayout', () => {
     expect(laid.turns.map(({ y }) => y)).toEqual([0, 2 * ROW]);
   });
 
-  it('takes a session of many turns', () => {
+  it('handles a session of many turns', () => {
     const turns = Array.from({ length: 5000 }, (_, index) => turn(`t${index}`, index ? `t${index - 1}` : null, index, true));
     expect(treeLayout(tree(turns)).turns.at(-1)).toMatchObject({ x: 0, y: 4999 * ROW });
   });

@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest';
 import { best, fit } from './fuzzy';
 
-test('letters fit in their order, and nothing else does', () => {
+test('letters match in order only', () => {
   expect(fit('nws', 'New session')).not.toBeNull();
   expect(fit('swn', 'New session')).toBeNull();
   expect(fit('', 'anything')).toBe(0);
 });
 
-test('what stands there as typed comes first, then beginnings of words, then the rest', () => {
+test('exact substrings come first, then word starts, then the rest', () => {
   const found = (typed: string, all: string[]) => best(typed, all, (one) => one, 3).map(({ one }) => one);
   const all = ['spread settings', 'reset things', 'Settings'];
   expect(found('sett', all)).toEqual(['Settings', 'spread settings', 'reset things']);

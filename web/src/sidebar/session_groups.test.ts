@@ -7,7 +7,7 @@ const DAY = 86_400_000;
 const line = (id: string, ago: number, depth = 0, workspace_root: string | null = null) => ({ session: { id, updated_at: NOW - ago, workspace_root } as Session, depth });
 const brief = (groups: ReturnType<typeof groupsOf>) => groups.map(({ name, lines }) => [name, ...lines.map(({ session }) => session.id)]);
 
-test('by date, a tree stands where the newest of it belongs', () => {
+test('by date, a tree is grouped by its newest session', () => {
   const lines = [line('a', 0), line('b', 3 * DAY), line('b1', 3600_000, 1), line('c', 13 * 3600_000), line('d', 5 * DAY), line('e', 20 * DAY), line('f', 60 * DAY), line('g', 400 * DAY)];
   expect(brief(groupsOf(lines, 'date', NOW))).toEqual([
     ['Today', 'a', 'b', 'b1'],

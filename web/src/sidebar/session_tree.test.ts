@@ -4,15 +4,15 @@ import { arrange } from './session_tree';
 const session = (id: string, parent_id: string | null, updated_at: number) => ({ id, parent_id, updated_at });
 const drawn = (sessions: ReturnType<typeof session>[]) => arrange(sessions).map((line) => `${'-'.repeat(line.depth)}${line.session.id}`);
 
-test('branches stand indented under the session they left', () => {
+test('branches are indented below their parent', () => {
   expect(drawn([session('c', 'b', 1), session('a', null, 3), session('b', 'a', 2)])).toEqual(['a', '-b', '--c']);
 });
 
-test('a tree is as new as the newest session in it', () => {
+test('a tree is as recent as its newest session', () => {
   expect(drawn([session('fresh', 'old', 9), session('middle', null, 5), session('old', null, 1)])).toEqual(['old', '-fresh', 'middle']);
 });
 
-test('a branch whose parent is not listed stands by itself', () => {
+test('a branch whose parent is not listed is a root', () => {
   expect(drawn([session('b', 'gone', 2), session('a', null, 1)])).toEqual(['b', 'a']);
 });
 
@@ -24,6 +24,6 @@ test('sessions that are each other’s parents are all listed', () => {
   expect(drawn([session('a', 'b', 2), session('b', 'a', 1), session('c', 'a', 3)])).toEqual(['a', '-c', 'b']);
 });
 
-test('nothing gives nothing', () => {
+test('an empty list stays empty', () => {
   expect(arrange([])).toEqual([]);
 });

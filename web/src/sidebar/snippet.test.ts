@@ -6,15 +6,15 @@ const drawn = (snippet: string, query: string) =>
     .map((piece) => (piece.found ? `[${piece.text}]` : piece.text))
     .join('');
 
-test('what was found is told from what stands around it', () => {
+test('matches are separated from the text around them', () => {
   expect(drawn('…a ball of **thread** at the door…', 'thread')).toBe('…a ball of [thread] at the door…');
 });
 
-test('the last word counts as the beginning of a word', () => {
+test('the last word matches as a prefix', () => {
   expect(drawn('**the** way to **Theseus**', 'the')).toBe('[the] way to [Theseus]');
 });
 
-test('asterisks of the text itself are left out and mark nothing', () => {
+test('asterisks of the text are removed and mark nothing', () => {
   expect(drawn('**Bold** words and **thread** and **more**', 'thread')).toBe('Bold words and [thread] and more');
   expect(drawn('****thread**** runs', 'thread')).toBe('[thread] runs');
 });
@@ -24,7 +24,7 @@ test('a phrase and letters with marks are found', () => {
   expect(drawn('a **café** here', 'cafe')).toBe('a [café] here');
 });
 
-test('where no piece is a word that was asked for, the asterisks are believed', () => {
+test('the marks are trusted if no piece is a searched word', () => {
   expect(drawn('one **zwei** three', 'two')).toBe('one [zwei] three');
 });
 

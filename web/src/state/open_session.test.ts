@@ -2,7 +2,7 @@ import { expect, test, vi } from 'vitest';
 import { Client } from '../api/client';
 import { Conversation } from './conversation';
 
-/** A conversation with a server that answers what it is asked when `answer` is called. */
+/** A conversation with a server that responds when `answer` is called. */
 function held(bodies: (pathname: string) => unknown) {
   const waiting: (() => void)[] = [];
   const reach = (input: RequestInfo | URL) => {
@@ -17,7 +17,7 @@ function held(bodies: (pathname: string) => unknown) {
 const asRead = (pathname: string, state: string): unknown =>
   pathname.endsWith('/messages') ? { messages: [] } : pathname.endsWith('/tree') ? { turns: [], branches: [] } : { id: 'ses_1', status: { state } };
 
-test('a status that was asked for before the host told a newer one does not replace it', async () => {
+test('an older status response does not replace a newer event', async () => {
   const { conversation, answer } = held((pathname) => asRead(pathname, 'busy'));
   const asked = conversation.refresh();
   conversation.onEvent({ type: 'status', status: { state: 'idle' } });
@@ -25,14 +25,14 @@ test('a status that was asked for before the host told a newer one does not repl
   await asked;
   expect(conversation.store.get().session?.id).toBe('ses_1');
   expect(conversation.store.get().status).toEqual({ state: 'idle' });
-  // What is asked for after it counts.
+  // A later request counts.
   const later = conversation.refresh();
   answer();
   await later;
   expect(conversation.store.get().status).toEqual({ state: 'busy' });
 });
 
-test('what was read before a stream does not replace what the stream said', async () => {
+test('messages requested before a stream do not replace the streamed ones', async () => {
   const chunks = [{ type: 'start', messageId: 'msg_2' }, { type: 'text-start', id: 't' }, { type: 'text-delta', id: 't', delta: 'said' }, { type: 'text-end', id: 't' }, { type: 'finish' }];
   const stream = [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('');
   const { conversation, waiting, answer } = held((pathname) => (pathname.endsWith('/api/chat') ? new Response(stream, { headers: { 'content-type': 'text/event-stream' } }) : asRead(pathname, 'idle')));

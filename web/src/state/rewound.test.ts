@@ -11,51 +11,50 @@ const tree = (turns: TreeTurn[], open: string | null = null): TreeView => ({ ses
 const short = (view: TreeView) => rewoundGroups(view).map(({ root, after, hidden, tip, turns }) => ({ root, after, hidden, tip, turns: turns.length }));
 
 describe('rewoundGroups', () => {
-  it('finds nothing where nothing was rewound', () => {
+  it('finds nothing without a rewind', () => {
     expect(rewoundGroups(null)).toEqual([]);
     expect(short(tree([turn('a', null, true, ['1', '2'])]))).toEqual([]);
   });
 
-  it('gathers what left after a turn, with the newest end as its tip', () => {
+  it('groups rewound turns, with the newest end as the tip', () => {
     const view = tree([turn('a', null, true, ['1', '2']), turn('b', 'a', false, ['3', '4']), turn('c', 'b', false, ['5', '6', '7'])]);
     expect(short(view)).toEqual([{ root: 'b', after: 'a', hidden: 5, tip: 'c', turns: 2 }]);
   });
 
-  it('gathers the ways that left at one place, and counts them', () => {
+  it('groups turns that left after the same turn', () => {
     const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2']), turn('c', 'a', false, ['3']), turn('d', 'b', false, ['4'])]);
     expect(short(view)).toEqual([{ root: 'b', after: 'a', hidden: 3, tip: 'd', turns: 3 }]);
-    expect(rewoundGroups(view)[0]?.ways).toBe(2);
   });
 
-  it('puts what was there before the first turn at the beginning', () => {
+  it('puts turns without a parent at the beginning', () => {
     expect(short(tree([turn('a', null, false, ['1', '2'])]))).toEqual([{ root: 'a', after: null, hidden: 2, tip: 'a', turns: 1 }]);
   });
 
-  it('does not count a message that is still on the line', () => {
+  it('does not count a message on the current path', () => {
     const view = tree([turn('a', null, false, ['1', '2']), turn('b', null, true, ['1', '3'])]);
     expect(short(view)).toEqual([{ root: 'a', after: null, hidden: 1, tip: 'a', turns: 1 }]);
   });
 
-  it('leaves out what was refused, and what runs now', () => {
+  it('omits refused and running turns', () => {
     const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2'], 'refused'), turn('c', 'a', false, ['3'], 'running')], 'c');
     expect(short(view)).toEqual([]);
   });
 });
 
 describe('versionsIn', () => {
-  it('knows the ways in which a turn of the line was said, oldest first, and where each ends', () => {
+  it('finds the versions of a turn, oldest first, with their ends', () => {
     const view = tree([turn('a', null, true, ['1', '2']), turn('b', 'a', false, ['3', '4']), turn('c', 'a', true, ['5', '6']), turn('d', 'a', false, ['7']), turn('e', 'b', false, ['8'])]);
     expect([...versionsIn(view)]).toEqual([['5', { roots: ['b', 'c', 'd'], tips: ['e', 'c', 'd'], at: 1 }]]);
     expect(versionsIn(view)).toBe(versionsIn(view));
   });
 
-  it('looks past a summary between a turn and the one it follows, and leaves out what was refused or never answered', () => {
+  it('skips summaries, and omits refused and unanswered turns', () => {
     const carried: TreeTurn = { ...turn('s', 'a', true, ['m']), kind: 'compaction' };
     const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2']), carried, turn('c', 's', true, ['2', '3']), turn('d', 'a', false, ['4'], 'refused'), turn('e', 'a', false, ['2'], 'unanswered')]);
     expect([...versionsIn(view)]).toEqual([['2', { roots: ['b', 'c'], tips: ['b', 'c'], at: 1 }]]);
   });
 
-  it('finds none where there is one way', () => {
+  it('finds none for a single version', () => {
     expect(versionsIn(null).size).toBe(0);
     expect(versionsIn(tree([turn('a', null, true, ['1']), turn('b', 'a', true, ['2'])])).size).toBe(0);
   });

@@ -4,7 +4,7 @@ import type { RewoundGroup } from './rewound';
 import { timeline } from './timeline';
 
 const said = (id: string, turn: string | undefined, role: Message['role'] = 'user'): Message => ({ id, role, parts: [{ type: 'text', text: id }], metadata: turn ? { turn_id: turn } : {} });
-const group = (root: string, after: string | null): RewoundGroup => ({ root, after, turns: [], ways: 1, hidden: 2, covered: false, tip: root });
+const group = (root: string, after: string | null): RewoundGroup => ({ root, after, turns: [], hidden: 2, covered: false, tip: root });
 const keys = (...args: Parameters<typeof timeline>) => timeline(...args).map((item) => item.key);
 
 describe('timeline', () => {
@@ -17,9 +17,9 @@ describe('timeline', () => {
     ]);
   });
 
-  it('parts a turn from the one above it, not from a banner that is seen', () => {
+  it('divides a turn from the one above it, but not from a visible banner', () => {
     const parted = (...groups: RewoundGroup[]) =>
-      timeline([said('1', 'a'), said('2', 'a', 'assistant'), said('3', 'b')], groups, true).flatMap((item) => (item.kind === 'message' ? [item.parted] : []));
+      timeline([said('1', 'a'), said('2', 'a', 'assistant'), said('3', 'b')], groups, true).flatMap((item) => (item.kind === 'message' ? [item.divided] : []));
     expect(parted()).toEqual([false, false, true]);
     expect(parted(group('x', 'a'))).toEqual([false, false, false]);
     expect(parted({ ...group('x', 'a'), covered: true })).toEqual([false, false, true]);
@@ -30,7 +30,7 @@ describe('timeline', () => {
     expect(keys([said('1', 'a'), said('2', 'a'), said('3', 'b')], [group('x', 'a')], true)).toEqual(['1', '2', 'rewound x', '3']);
   });
 
-  it('shows what was before the first message only when that is the first', () => {
+  it('shows turns before the first message only if all messages are loaded', () => {
     expect(keys([said('1', 'a')], [group('x', null)], true)).toEqual(['rewound x', '1']);
     expect(keys([said('1', 'a')], [group('x', null)], false)).toEqual(['1']);
   });
@@ -44,7 +44,7 @@ describe('timeline', () => {
     expect(keys([said('typed', undefined)], [], true)).toEqual(keys([stored], [], true));
   });
 
-  it('makes a line of a summary', () => {
+  it('adds a summary as one item', () => {
     const marker: Message = { id: 'm', role: 'assistant', parts: [{ type: 'data-compaction', data: {} }] as Message['parts'], metadata: { summary: true, turn_id: 'k' } };
     expect(timeline([marker, said('1', 'a')], [], true).map((item) => item.kind)).toEqual(['summary', 'message']);
   });

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { fileName } from './export';
 
-test('a title becomes a name that every file system takes', () => {
+test('a title becomes a name that every file system accepts', () => {
   expect(fileName('Sample: ways / that part?', 'md')).toBe('Sample ways that part.md');
   expect(fileName('../../etc/passwd', 'json')).toBe('etc passwd.json');
   expect(fileName('שלום עולם', 'html')).toBe('שלום עולם.html');

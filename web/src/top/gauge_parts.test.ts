@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { gaugeOf, gaugeWords, shortWords } from './gauge_parts';
+import { gaugeOf, gaugeText, shortGaugeText } from './gauge_parts';
 
 const report = (change: object = {}) => ({
   limit: 200_000,
@@ -11,7 +11,7 @@ const report = (change: object = {}) => ({
   ...change,
 });
 
-test('parts are shares of the window, brought to the sum that is used, and empty ones are left out', () => {
+test('parts are scaled to the usage, and empty parts are omitted', () => {
   expect(gaugeOf(report())).toEqual({
     parts: [
       { name: 'system', tokens: 1000, share: 1 },
@@ -24,7 +24,7 @@ test('parts are shares of the window, brought to the sum that is used, and empty
   });
 });
 
-test('what does not fit makes the bar as long as itself', () => {
+test('usage beyond the window extends the bar', () => {
   const parts = { system: 0, tools: 0, summary: 0, history: 16_000, pruned: 0 };
   expect(gaugeOf(report({ limit: 8000, threshold: 7600, used: 16_000, parts }))).toEqual({
     parts: [{ name: 'history', tokens: 16_000, share: 100 }],
@@ -39,7 +39,7 @@ test('an empty session has an empty bar', () => {
   expect(gaugeOf(report({ used: 0, parts }))).toEqual({ parts: [], threshold: 80, percent: 0, state: 'room' });
 });
 
-test('it says when the threshold is near', () => {
+test('the state shows when the threshold is near', () => {
   expect([gaugeOf(report({ used: 136_000 })).state, gaugeOf(report({ used: 137_000 })).state, gaugeOf(report({ used: 161_000 })).state]).toEqual([
     'room',
     'near',
@@ -47,9 +47,9 @@ test('it says when the threshold is near', () => {
   ]);
 });
 
-test('an estimate is said to be one', () => {
-  expect([shortWords(report()), shortWords(report({ measured: false }))]).toEqual(['12k of 200k', 'about 12k of 200k']);
-  expect(gaugeWords(report({ measured: false }))).toBe(
-    'By estimate, the next request takes 12k of 200k tokens (6%). Older turns are summarised at 160k. Pruning saves 500.',
+test('an estimate is labelled as one', () => {
+  expect([shortGaugeText(report()), shortGaugeText(report({ measured: false }))]).toEqual(['12k of 200k', 'about 12k of 200k']);
+  expect(gaugeText(report({ measured: false }))).toBe(
+    'Estimate: the next request uses 12k of 200k tokens (6%). Auto-compacts at 160k. Pruning saves 500.',
   );
 });

@@ -1,17 +1,17 @@
 import { expect, test } from 'vitest';
-import { cronOf, cronWords, EVERY, USUAL } from './times';
+import { cronOf, describeCron, EVERY, DEFAULT_WHEN } from './times';
 
-test('a simple choice is a cron line, and comes back in words', () => {
+test('a simple schedule becomes a cron expression and is described again', () => {
   const told = [
-    { ...USUAL },
-    { ...USUAL, often: 'minutes' as const },
-    { ...USUAL, often: 'minutes' as const, minutes: 1 },
-    { ...USUAL, often: 'hourly' as const, at: '00:05' },
-    { ...USUAL, often: 'weekdays' as const, at: '18:30' },
-    { ...USUAL, often: 'weekly' as const, weekday: 0 },
-    { ...USUAL, often: 'cron' as const, cron: ' 1 2 3 4 5 ' },
-    { ...USUAL, at: '' },
-  ].map((when) => [cronOf(when), cronWords(cronOf(when))]);
+    { ...DEFAULT_WHEN },
+    { ...DEFAULT_WHEN, often: 'minutes' as const },
+    { ...DEFAULT_WHEN, often: 'minutes' as const, minutes: 1 },
+    { ...DEFAULT_WHEN, often: 'hourly' as const, at: '00:05' },
+    { ...DEFAULT_WHEN, often: 'weekdays' as const, at: '18:30' },
+    { ...DEFAULT_WHEN, often: 'weekly' as const, weekday: 0 },
+    { ...DEFAULT_WHEN, often: 'cron' as const, cron: ' 1 2 3 4 5 ' },
+    { ...DEFAULT_WHEN, at: '' },
+  ].map((when) => [cronOf(when), describeCron(cronOf(when))]);
   expect(told).toEqual([
     ['0 9 * * *', 'every day at 09:00'],
     ['*/15 * * * *', 'every 15 minutes'],

@@ -16,7 +16,7 @@ describe('lineDiff', () => {
     ]);
   });
 
-  it('leads from any text to any other, and is no longer than both', () => {
+  it('transforms any text into any other, with no more lines than both', () => {
     let seed = 7;
     const random = (below: number) => {
       seed = (seed * 1103515245 + 12345) % 2147483648;
@@ -30,14 +30,14 @@ describe('lineDiff', () => {
     }
   });
 
-  it('takes the shortest way', () => {
+  it('finds the shortest diff', () => {
     const changed = lineDiff('a\nb\nc\na\nb\nb\na', 'c\nb\na\nb\na\nc').filter((line) => line.kind !== 'same');
     expect(changed).toHaveLength(5);
   });
 });
 
 describe('withContext', () => {
-  it('shows nothing of what is the same', () => {
+  it('shows no unchanged text', () => {
     expect(withContext(lineDiff('a\nb', 'a\nb'))).toEqual([]);
   });
 

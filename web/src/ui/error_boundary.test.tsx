@@ -2,14 +2,14 @@
 import { act } from 'react';
 import { createRoot } from 'react-dom/client';
 import { expect, test, vi } from 'vitest';
-import { Boundary } from './boundary';
+import { ErrorBoundary } from './error_boundary';
 
 function Broken({ with: value }: { with: string }) {
   if (value === 'bad') throw new TypeError('cannot be drawn');
   return <p>{value}</p>;
 }
 
-test('what cannot be drawn is said in its place, the rest stays, and something else is tried anew', () => {
+test('a component that fails shows a message, its siblings stay, and a new value is rendered again', () => {
   vi.spyOn(console, 'error').mockImplementation(() => {});
   const place = document.createElement('div');
   const root = createRoot(place);
@@ -17,15 +17,15 @@ test('what cannot be drawn is said in its place, the rest stays, and something e
     act(() =>
       root.render(
         <>
-          <Boundary what="This message" of={value}>
+          <ErrorBoundary name="This message" resetKey={value}>
             <Broken with={value} />
-          </Boundary>
+          </ErrorBoundary>
           <p>the rest</p>
         </>,
       ),
     );
   draw('bad');
-  expect(place.textContent).toContain('This message cannot be shown. Nothing of it is lost');
+  expect(place.textContent).toContain('This message could not be displayed. Nothing is lost');
   expect(place.textContent).toContain('the rest');
   draw('good');
   expect(place.textContent).toBe('goodthe rest');

@@ -1,20 +1,20 @@
 import { describe, expect, it } from 'vitest';
-import { nextFire, whereTo } from './words';
+import { nextFire, whereTo } from './labels';
 
-describe('triggers in words', () => {
-  it('say where their turns go', () => {
+describe('trigger labels', () => {
+  it('describe the target session', () => {
     expect([undefined, {}, { session_id: 's' }, { label: 'news' }, { key: 'k' }].map(whereTo)).toEqual([
       'into a new session each time',
       'into a new session each time',
       'into one session',
       'into the session labelled news',
-      'into the session of the key k',
+      'into the session with key k',
     ]);
   });
 
-  it('say when they fire, or why not', () => {
+  it('describe the next time, or why there is none', () => {
     expect(nextFire({ paused: true, next_fire_at: 5 })).toBe('paused');
-    expect(nextFire({ paused: false, next_fire_at: null })).toBe('never fires again');
+    expect(nextFire({ paused: false, next_fire_at: null })).toBe('will not fire again');
     expect(nextFire({ paused: false, next_fire_at: 1_800_000_000_000 })).toMatch(/^next .*2027/);
   });
 });
