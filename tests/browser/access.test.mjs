@@ -84,7 +84,7 @@ test("the welcome of an empty store", async () => {
 test("a session in which nothing was said", async () => {
   const server = await sharedServer();
   const page = await openSession(server, await newSession(server, "Empty"));
-  await page.getByRole("heading", { name: "Nothing said yet" }).waitFor();
+  await page.getByRole("heading", { name: "No messages yet" }).waitFor();
   await sound(page);
 });
 
@@ -143,7 +143,7 @@ test("a summary that is opened", async () => {
   await atRest(page);
   await page.getByRole("button", { name: /^Summarised/ }).click();
   await atRest(page);
-  await page.getByRole("button", { name: "Show what was summarised" }).click();
+  await page.getByRole("button", { name: "Show original messages" }).click();
   await page.getByRole("group", { name: "Summary of earlier turns" }).getByRole("article").first().waitFor();
   await sound(page);
 });
@@ -153,7 +153,7 @@ test("a rewound banner that is opened", async () => {
   const id = await told(server, "Rewound", ["one", "two"]);
   await server.call("POST", `/api/sessions/${id}/rewind`, { message_id: (await messagesOf(server, id)).at(-2).id, mode: "edit" });
   const page = await openSession(server, id);
-  const banner = page.getByRole("group", { name: "Hidden by a rewind" });
+  const banner = page.getByRole("group", { name: "Undone messages" });
   await atRest(page);
   await banner.getByRole("button", { name: "Show" }).click();
   await banner.getByRole("article").first().waitFor();
@@ -172,7 +172,7 @@ test("a tool's output that is opened", async () => {
 
 test("a turn in the inspector", async () => {
   const page = await inspecting("Turn", "What the model saw");
-  await page.getByText("Proven by its digest").waitFor();
+  await page.getByText("Verified").waitFor();
   await page.getByRole("button", { name: /^Messages/ }).click();
   await sound(page);
 });
@@ -183,7 +183,7 @@ test("the tree", async () => {
 });
 
 test("the reflog", async () => {
-  const page = await inspecting("Reflog", "here");
+  const page = await inspecting("Reflog", "current");
   await sound(page);
 });
 
@@ -195,7 +195,7 @@ test("the files", async () => {
 test("the prompts of two turns, compared", async () => {
   const page = await inspecting("Turn", "Compare what the model saw with another turn");
   await page.getByLabel("Compare what the model saw with another turn").selectOption({ index: 1 });
-  await page.getByRole("dialog").getByText("the same").first().waitFor();
+  await page.getByRole("dialog").getByText("identical").first().waitFor();
   await sound(page);
 });
 
@@ -242,7 +242,7 @@ test("two branches side by side", async () => {
   const page = await openSession(server, id);
   await answer(page).last().waitFor();
   await goTo(page, `#/s/${id}?beside=${branch}`);
-  await page.getByRole("region", { name: "Conversation beside" }).getByRole("article").last().waitFor();
+  await page.getByRole("region", { name: "Side conversation" }).getByRole("article").last().waitFor();
   await sound(page);
 });
 
@@ -263,7 +263,7 @@ test("the context's figures and a menu", async () => {
   const page = await openSession(server, id);
   await answer(page).last().waitFor();
   await page.getByRole("button", { name: /^Context\./ }).click();
-  await page.getByRole("region", { name: "What the context is made of" }).waitFor();
+  await page.getByRole("region", { name: "Context breakdown" }).waitFor();
   await sound(page);
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Session actions" }).click();
@@ -279,7 +279,7 @@ test("the server is away", async () => {
   await answer(page).waitFor();
   page.allow(/ERR_CONNECTION_REFUSED|net::ERR/);
   await server.kill9();
-  await page.getByText("The server is away").waitFor();
+  await page.getByText("Reconnecting…").waitFor();
   await sound(page);
   await until(async () => (await composer(page).isEnabled()), "the composer is shut");
 });

@@ -87,7 +87,7 @@ test("an afternoon of work by keyboard alone", async () => {
   const queue = page.getByRole("list", { name: "Queued messages" }).getByRole("listitem");
   await becomes(() => queue.allInnerTexts(), ["first in line", "second in line"]);
   await keys.press("Escape");
-  await page.getByText("paused since it was stopped").waitFor();
+  await page.getByText("paused after a stop").waitFor();
   assert.equal(await queue.count(), 2);
   await write("/queue go on");
   await message(thread(page), "Assistant", "second in line").waitFor();
@@ -104,7 +104,7 @@ test("an afternoon of work by keyboard alone", async () => {
   await thread(page).getByRole("group", { name: "Versions" }).getByText("2/2").waitFor();
   await rests();
   await write("/compare");
-  const dialog = page.getByRole("dialog", { name: "Two ways it went" });
+  const dialog = page.getByRole("dialog", { name: "Compare versions" });
   await dialog.getByRole("region", { name: "Version 1" }).getByText("second in line").first().waitFor();
   await dialog.getByRole("region", { name: "Version 2" }).getByText("second, in other words").first().waitFor();
   await keys.press("Escape");
@@ -125,7 +125,7 @@ test("an afternoon of work by keyboard alone", async () => {
   await write("/compact");
   await page.getByRole("button", { name: /^Summarised \d+ earlier turns?/ }).first().waitFor();
   await keys.press("ControlOrMeta+k");
-  const palette = page.getByRole("dialog", { name: "Go to, or do" });
+  const palette = page.getByRole("dialog", { name: "Search or run a command" });
   await palette.getByRole("combobox").waitFor();
   await keys.type("unwanted");
   await palette.getByRole("option", { name: /unwanted/ }).first().waitFor();

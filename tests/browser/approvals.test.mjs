@@ -21,7 +21,7 @@ test("a call that waits shows exactly what it would do and which rule asked", as
   const page = await openSession(server, id);
   await say(page, `!bash ${command}`);
   assert.equal(await asking(page).getByRole("group", { name: "Command" }).innerText(), command);
-  await asking(page).getByText("Asked by the rule “bash echo *: ask” of this session.").waitFor();
+  await asking(page).getByText("Required by the rule “bash echo *: ask” of this session.").waitFor();
   await page.getByRole("main").getByRole("status").getByText("Waiting for you").waitFor();
   await page.getByText("waiting for you", { exact: true }).waitFor();
   await button(asking(page), "Allow once").click();
@@ -37,7 +37,7 @@ test("a call that no rule covers says so", async () => {
   assert.equal(await group.getByRole("group", { name: "Path" }).innerText(), "notes.txt");
   assert.equal(await group.getByRole("group", { name: "Change" }).innerText(), '@@ -0,0 +1 @@\n+ {"a": 1}');
   await group.getByText(": a new file").waitFor();
-  assert.equal(await group.getByRole("list", { name: "What it would touch" }).innerText().then((text) => text.replace(/\s+/g, " ")), "write · path notes.txt in the workspace");
+  assert.equal(await group.getByRole("list", { name: "Affected" }).innerText().then((text) => text.replace(/\s+/g, " ")), "write · path notes.txt in the workspace");
   assert.deepEqual(await group.getByLabel("“Always allow” would cover").locator("option").allTextContents(), ["write notes.txt, and nothing else", "write anything in this workspace"]);
 });
 
@@ -388,7 +388,7 @@ test("a rule given by mistake is found, explained and revoked in the inspector",
   await page.getByRole("tab", { name: "Rules" }).click();
   const panel = page.getByRole("tabpanel", { name: "Rules" });
   await panel.getByRole("region", { name: "This project" }).getByText("bash echo mistake").waitFor();
-  await panel.getByLabel("Its target").fill("echo mistake");
+  await panel.getByLabel("Target to test").fill("echo mistake");
   await button(panel, "Explain").click();
   await panel.getByText("the project rule `bash echo mistake` allows it").waitFor();
   await panel.getByRole("button", { name: "Revoke allow bash echo mistake" }).click();
@@ -408,11 +408,11 @@ test("a command shows what it prints while it runs", async () => {
   await server.call("POST", "/api/rules", { scope: "session", session: id, permission: "bash", pattern: "*", action: "allow" });
   const [page, other] = [await openSession(server, id), await openSession(server, id)];
   await say(page, "!bash echo '<b>begun</b>'; until [ -e go ]; do sleep 0.1; done; echo ended");
-  for (const viewer of [page, other]) await viewer.getByRole("log", { name: "What bash gives so far" }).getByText("<b>begun</b>").waitFor();
+  for (const viewer of [page, other]) await viewer.getByRole("log", { name: "Output of bash so far" }).getByText("<b>begun</b>").waitFor();
   await other.reload();
-  await other.getByRole("log", { name: "What bash gives so far" }).getByText("<b>begun</b>").waitFor();
+  await other.getByRole("log", { name: "Output of bash so far" }).getByText("<b>begun</b>").waitFor();
   await writeFile(join(folder, "go"), "");
-  await page.getByRole("log", { name: "What bash gives so far" }).waitFor({ state: "detached" });
+  await page.getByRole("log", { name: "Output of bash so far" }).waitFor({ state: "detached" });
   await answers(page).getByText(/ended \[exit code 0\]/).waitFor();
 });
 
@@ -429,7 +429,7 @@ test("the plan of an answer is a checklist", async () => {
   await list.waitFor();
   assert.deepEqual(await list.getByRole("listitem").allInnerTexts().then((texts) => texts.map((text) => text.replace(/\s+/g, " ").trim())), [
     "✓ read <b>it</b> (done)",
-    "▸ write it (being done)",
+    "▸ write it (in progress)",
     "○ test it (to do)",
   ]);
 });

@@ -75,7 +75,7 @@ test("a tool card tells its input, its state and its output, long output folded;
   const answer = thread(page).getByRole("article", { name: "Assistant" });
   await answer.getByRole("separator", { name: "Step 2" }).waitFor();
   // All of it is there: nothing moves any more.
-  await answer.getByRole("button", { name: "Answer again" }).waitFor();
+  await answer.getByRole("button", { name: "Regenerate" }).waitFor();
   await rests(server, id);
   await becomes(() => answer.getAttribute("data-message"), (await stored(server, id)).at(-1).id);
   const card = answer.getByRole("button", { name: "read long.txt done" });
@@ -108,7 +108,7 @@ test("what a turn used is told on hover and on focus", async () => {
   const tip = thread(page).getByRole("tooltip");
   await number.hover();
   const words = await tip.innerText();
-  const expected = { Input: usage.input, Output: usage.output, Reasoning: usage.reasoning, "Cache read": usage.cache_read, "Cache written": usage.cache_write };
+  const expected = { Input: usage.input, Output: usage.output, Reasoning: usage.reasoning, "Cache read": usage.cache_read, "Cache write": usage.cache_write };
   for (const [name, value] of Object.entries(expected)) assert.match(words, new RegExp(`${name}\\s+${value.toLocaleString("en")}(\\s|$)`));
   assert.match(words, /demo\/long/);
   assert.ok(usage.reasoning > 0);
@@ -139,7 +139,7 @@ test("compact now puts a line before the first kept message, which opens to the 
   const line = summaryLine(page);
   await line.getByRole("button", { name: `Summarised ${data.turns} earlier turns` }).click();
   await line.getByRole("heading", { name: "Goal" }).waitFor();
-  await line.getByRole("button", { name: "Show what was summarised" }).click();
+  await line.getByRole("button", { name: "Show original messages" }).click();
   await becomes(() => shown(line), told(before.slice(0, data.turns * 2)));
   // It stands there after a reload too, folded.
   await page.reload();
@@ -192,7 +192,7 @@ test("prune now leaves stubs for the model, which open to the stored output", as
   const request = await server.call("GET", `/api/turns/${turn}/request`);
   assert.doesNotMatch(JSON.stringify(request.messages), /row 200 of what was read/);
   await pane(page).getByRole("button", { name: "Prune now" }).click();
-  await page.getByText("There are no older tool outputs to prune.").waitFor();
+  await page.getByText("No older tool outputs to prune.").waitFor();
 });
 
 test("a message, an answer and a block of code are copied as they are stored", async () => {
@@ -206,11 +206,11 @@ test("a message, an answer and a block of code are copied as they are stored", a
   const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
   const articles = thread(page).getByRole("article");
   await articles.nth(0).hover();
-  await articles.nth(0).getByRole("button", { name: "Copy the message" }).click();
+  await articles.nth(0).getByRole("button", { name: "Copy message" }).click();
   await becomes(clipboard, textOf(asked));
-  await articles.nth(1).getByRole("button", { name: "Copy the code" }).click();
+  await articles.nth(1).getByRole("button", { name: "Copy code" }).click();
   await becomes(clipboard, "x = 1\n  y = 2");
-  await articles.nth(1).getByRole("button", { name: "Copy the answer" }).click();
+  await articles.nth(1).getByRole("button", { name: "Copy answer" }).click();
   await becomes(clipboard, textOf(answered));
 });
 
@@ -220,14 +220,14 @@ test("a message is edited and sent again, and what came after it is hidden, not 
   await say(server, id, "one", "two", "three");
   const before = await stored(server, id);
   const page = await openSession(server, id);
-  await act(page, "You", "two", "Edit and send again");
+  await act(page, "You", "two", "Edit and resend");
   const field = page.getByRole("textbox", { name: "The message" });
   await becomes(() => field.inputValue(), "two");
   // Esc leaves it as it was.
   await field.fill("nothing");
   await field.press("Escape");
   await group(page, "You", "two").waitFor();
-  await act(page, "You", "two", "Edit and send again");
+  await act(page, "You", "two", "Edit and resend");
   await field.fill("two, said differently");
   await field.press("Enter");
   await until(async () => told(await stored(server, id)).at(-1)[1] === "two, said differently", "the answer");
@@ -237,7 +237,7 @@ test("a message is edited and sent again, and what came after it is hidden, not 
   assert.equal(await banner(page).count(), 0);
   await showsTheLine(page, server, id);
   assert.deepEqual(told(await stored(server, id)), [["You", "one"], ["Assistant", "one"], ["You", "two, said differently"], ["Assistant", "two, said differently"]]);
-  await versions.getByRole("button", { name: "Version before" }).click();
+  await versions.getByRole("button", { name: "Previous version" }).click();
   await becomes(async () => told(await stored(server, id)), told(before));
   await showsTheLine(page, server, id);
 });
@@ -250,7 +250,7 @@ test("a rewind puts the text into the composer, and the hidden turns can be show
   const page = await openSession(server, id);
   await act(page, "You", "two", "Rewind to here");
   await becomes(() => composer(page).inputValue(), "two");
-  await banner(page).getByText("4 messages hidden by a rewind", { exact: true }).waitFor();
+  await banner(page).getByText("4 messages undone", { exact: true }).waitFor();
   await showsTheLine(page, server, id);
   assert.equal((await stored(server, id)).length, 2);
   await banner(page).getByRole("button", { name: "Show" }).click();
@@ -260,7 +260,7 @@ test("a rewind puts the text into the composer, and the hidden turns can be show
   // Nothing can be done to what is past.
   assert.equal(await banner(page).getByRole("article").getByRole("button", { name: "Rewind to here" }).count(), 0);
   await page.reload();
-  await banner(page).getByRole("button", { name: "Un-rewind" }).click();
+  await banner(page).getByRole("button", { name: "Restore" }).click();
   await banner(page).waitFor({ state: "detached" });
   await showsTheLine(page, server, id);
   assert.deepEqual((await stored(server, id)).map((one) => one.id), before.map((one) => one.id));
@@ -277,20 +277,20 @@ test("an answer asked for again and again leaves a switch between its versions, 
   const answers = [];
   for (const time of [2, 3, 4]) {
     answers.push((await stored(server, id)).at(-1).id);
-    await act(page, "Assistant", "two", "Answer again");
+    await act(page, "Assistant", "two", "Regenerate");
     await becomes(() => versions.innerText().then((text) => text.trim()).catch(() => null), `${time}/${time}`);
     await rests(server, id);
   }
   // The switch leads to all of them: no bar says so once more.
   assert.equal(await banner(page).count(), 0);
   for (const [place, answer] of [[3, answers[2]], [2, answers[1]], [1, answers[0]]]) {
-    await versions.getByRole("button", { name: "Version before" }).click();
+    await versions.getByRole("button", { name: "Previous version" }).click();
     await becomes(() => versions.innerText().then((text) => text.trim()), `${place}/4`);
     await becomes(async () => (await stored(server, id)).at(-1).id, answer);
     await showsTheLine(page, server, id);
   }
-  assert.equal(await versions.getByRole("button", { name: "Version before" }).isDisabled(), true);
-  await versions.getByRole("button", { name: "Version after" }).click();
+  assert.equal(await versions.getByRole("button", { name: "Previous version" }).isDisabled(), true);
+  await versions.getByRole("button", { name: "Next version" }).click();
   await becomes(async () => (await stored(server, id)).at(-1).id, answers[1]);
 });
 
@@ -302,7 +302,7 @@ test("what was typed since stays in the composer when a rewind is undone", async
   await act(page, "You", "two", "Rewind to here");
   await becomes(() => composer(page).inputValue(), "two");
   await composer(page).fill("two, but better");
-  await banner(page).getByRole("button", { name: "Un-rewind" }).click();
+  await banner(page).getByRole("button", { name: "Restore" }).click();
   await banner(page).waitFor({ state: "detached" });
   await showsTheLine(page, server, id);
   assert.equal(await composer(page).inputValue(), "two, but better");
@@ -321,10 +321,10 @@ test("what a rewind hid comes back also after the conversation has gone on", asy
   await rests(server, id);
   const versions = thread(page).getByRole("group", { name: "Versions" });
   await versions.getByText("2/2").waitFor();
-  await versions.getByRole("button", { name: "Version before" }).click();
+  await versions.getByRole("button", { name: "Previous version" }).click();
   await becomes(async () => told(await stored(server, id)), told(before));
   await showsTheLine(page, server, id);
-  await versions.getByRole("button", { name: "Version after" }).click();
+  await versions.getByRole("button", { name: "Next version" }).click();
   await becomes(async () => told(await stored(server, id)).at(-1)[1], "another way");
 });
 
@@ -349,8 +349,8 @@ test("a branch is made from a message, and from what a rewind hid", async () => 
   assert.equal(told(await stored(server, other))[0][1], "one");
   await goTo(page, id);
   await act(page, "You", "two", "Rewind to here");
-  await banner(page).getByText("4 messages hidden by a rewind").waitFor();
-  await banner(page).getByRole("button", { name: "Branch from them" }).click();
+  await banner(page).getByText("4 messages undone").waitFor();
+  await banner(page).getByRole("button", { name: "Branch from these" }).click();
   const forked = await until(() => ![id, branch, other].includes(openId(page)) && openId(page), "the fork to open");
   await becomes(async () => told(await stored(server, forked)), told(before));
   await showsTheLine(page, server, forked);
@@ -369,7 +369,7 @@ test("files are attached, at most ten, and are in the thread again after a reloa
   const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Attach files" }).click()]);
   await chooser.setFiles(files);
   const chips = page.getByRole("list", { name: "Attached files" }).getByRole("listitem");
-  await page.getByText("A message takes at most 10 files; 2 files left out.").waitFor();
+  await page.getByText("At most 10 files per message; 2 files not attached.").waitFor();
   assert.deepEqual(await chips.locator("bdi").allInnerTexts(), files.slice(0, 10).map(({ name }) => name));
   for (let number = 9; number > 1; number -= 1) await page.getByRole("button", { name: `Remove this file: note ${number}.txt` }).click();
   assert.deepEqual(await chips.locator("bdi").allInnerTexts(), ["dot.png", "note 1.txt"]);
@@ -420,7 +420,7 @@ test("a slash offers commands, completes them, and runs what was picked", async 
   await send(page, "/title A better one");
   await row(page, "A better one").waitFor();
   await send(page, "/nonsense");
-  await page.getByText("There is no command /nonsense; /help lists what there is.").waitFor();
+  await page.getByText("Unknown command /nonsense. Type /help for commands.").waitFor();
   assert.equal(await composer(page).inputValue(), "/nonsense");
   await send(page, "/help");
   const help = page.getByRole("dialog", { name: "Commands and keys" });
@@ -440,12 +440,12 @@ test("compact by hand takes a focus and says when there is nothing to do", async
   await say(server, id, "one");
   const page = await openSession(server, id);
   await send(page, "/compact");
-  await page.getByText("There is nothing to summarise yet.").waitFor();
+  await page.getByText("Nothing to compact yet.").waitFor();
   await say(server, id, ...turns(1, 7));
   await send(page, "/compact who holds the thread");
   const line = summaryLine(page);
   await line.getByRole("button", { name: /^Summarised \d+ earlier turns$/ }).click();
-  await line.getByText("Kept in mind: who holds the thread").waitFor();
+  await line.getByText("Focus: who holds the thread").waitFor();
 });
 
 test("Enter sends, Shift Enter breaks the line, and Up edits the last message", async () => {

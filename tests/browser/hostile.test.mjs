@@ -283,7 +283,7 @@ test("as titles it is shown in the list, the bar, the tab, the tree and the dial
   await server.call("POST", `/api/sessions/${id}/branch`, { from_message_id: first.id, metadata: { title: `${worst.slice(0, 100)} branched` } });
   const page = await guarded(await openSession(server, id));
   await page.getByRole("article", { name: "Assistant" }).waitFor();
-  const list = page.getByRole("list", { name: "List of sessions" });
+  const list = page.getByRole("list", { name: "Session list" });
   const { sessions } = await server.call("GET", "/api/sessions?limit=200");
   await until(async () => {
     await list.locator("li[data-row]").last().scrollIntoViewIfNeeded();
@@ -297,7 +297,7 @@ test("as titles it is shown in the list, the bar, the tab, the tree and the dial
   await page.getByRole("tabpanel", { name: "Tree" }).getByText("branched").waitFor();
   await list.getByRole("link", { name: worst }).last().press("Delete");
   await page.getByRole("dialog").getByText(worst).waitFor();
-  await page.getByRole("button", { name: "Keep it" }).click();
+  await page.getByRole("button", { name: "Cancel" }).click();
   await harmless(page, server);
   await page.setViewportSize({ width: 390, height: 800 });
   await page.getByRole("button", { name: "Close the inspector" }).click();
@@ -378,7 +378,7 @@ test("a list that cannot be drawn says so, and everything beside it works", asyn
     await route.fulfill({ json: { ...answer, sessions: answer.sessions.map((one) => ({ ...one, title: { no: "title" } })) } });
   });
   await page.reload();
-  await page.getByRole("complementary", { name: "Sessions" }).getByRole("alert").getByText("The list of sessions cannot be shown").waitFor();
+  await page.getByRole("complementary", { name: "Sessions" }).getByRole("alert").getByText("The list of sessions could not be displayed").waitFor();
   await page.getByRole("main").getByRole("textbox", { name: "Message" }).fill("still here");
   assert.equal(await page.getByRole("main").getByRole("textbox", { name: "Message" }).inputValue(), "still here");
 });

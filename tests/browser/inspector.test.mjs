@@ -34,7 +34,7 @@ test("the gauge tells what the server says of the context, an estimate as such, 
   const id = await begin(server, { title: "Gauged" });
   const page = await openSession(server, id, WIDE);
   const gauge = pane(page).getByRole("button", { name: /^Context\./ });
-  const details = pane(page).getByRole("region", { name: "What the context is made of" });
+  const details = pane(page).getByRole("region", { name: "Context breakdown" });
   await gauge.click();
   for (const turn of [null, "one", "two words and a few more"]) {
     if (turn !== null) {
@@ -48,7 +48,7 @@ test("the gauge tells what the server says of the context, an estimate as such, 
     const percent = Math.round((context.used / context.limit) * 100);
     await becomes(() => details.getByRole("paragraph").first().innerText(), `${about}${grouped(context.used)} of ${grouped(context.limit)} tokens, ${percent}%`);
     assert.match(await gauge.innerText(), context.measured ? /^Context\.\s+[\d.]+k? of 8k/ : /^Context\.\s+about [\d.]+k? of 8k/);
-    assert.match(await details.innerText(), context.measured ? /Counted by the provider\./ : /An estimate, until the provider has counted\./);
+    assert.match(await details.innerText(), context.measured ? /Reported by the provider\./ : /Estimated until the provider reports usage\./);
     const figures = await details.locator("dl > div").evaluateAll((all) => all.map((one) => [one.querySelector("dt").innerText.trim(), one.querySelector("dd").innerText]));
     const { parts, reserve, threshold } = context;
     const expected = {
@@ -57,8 +57,8 @@ test("the gauge tells what the server says of the context, an estimate as such, 
       Summary: parts.summary,
       Conversation: parts.history,
       "Saved by pruning": parts.pruned,
-      "Kept free for the answer": reserve,
-      "Summarised from": threshold,
+      "Reserved for the answer": reserve,
+      "Auto-compacts at": threshold,
     };
     assert.deepEqual(figures, Object.entries(expected).map(([name, value]) => [name, grouped(value)]));
     // The mark stands where summarising begins, and the colours take the share that is used.
@@ -91,7 +91,7 @@ test("the gauge follows a compact and a prune", async () => {
   ];
   for (const [id, button, label, part] of cases) {
     await goTo(page, id);
-    const details = pane(page).getByRole("region", { name: "What the context is made of" });
+    const details = pane(page).getByRole("region", { name: "Context breakdown" });
     const figure = details.locator("dl > div").filter({ hasText: label }).first().locator("dd");
     await pane(page).getByRole("button", { name: /^Context\./ }).click();
     await becomes(() => figure.innerText(), "0");
@@ -116,7 +116,7 @@ test("a sidecar opens beside the thread, is ephemeral, and nothing said in it go
   const beside = pane(page, true);
   const field = beside.getByRole("textbox", { name: "Message", exact: true });
   await until(() => field.evaluate((one) => one === document.activeElement), "the focus");
-  await beside.getByText("Nothing said here goes back to the conversation").waitFor();
+  await beside.getByText("Side chat, not added to the main one").waitFor();
   await page.keyboard.type("only beside");
   await page.keyboard.press("Enter");
   const [, sidecar] = /\?beside=([\w-]+)/.exec(page.url());
@@ -139,20 +139,20 @@ test("the turn tab tells the model, the tokens in five kinds and the time, and w
   const turnId = await turnOf(server, id);
   const turn = await server.call("GET", `/api/turns/${turnId}`);
   const page = await openSession(server, id, WIDE);
-  await thread(page).getByRole("article", { name: "Assistant" }).last().getByRole("button", { name: "Inspect the turn" }).click();
+  await thread(page).getByRole("article", { name: "Assistant" }).last().getByRole("button", { name: "Inspect turn" }).click();
   const tab = inspector(page).getByRole("tabpanel");
   await tab.getByRole("heading", { name: "!ls" }).waitFor();
   const sum = (kind) => turn.steps.reduce((total, step) => total + (step.usage[kind] ?? 0), 0);
-  const kinds = [["Input", "input"], ["Read from cache", "cache_read"], ["Written to cache", "cache_write"], ["Output", "output"], ["Reasoning", "reasoning"]];
+  const kinds = [["Input", "input"], ["Cache read", "cache_read"], ["Cache write", "cache_write"], ["Output", "output"], ["Reasoning", "reasoning"]];
   const table = await tab.getByRole("table", { name: "Tokens of this turn" }).getByRole("row").evaluateAll((all) => all.map((one) => [...one.children].map((cell) => cell.innerText.trim())));
   const all = kinds.reduce((total, [, kind]) => total + sum(kind), 0);
-  assert.deepEqual(table, [...kinds.map(([name, kind]) => [name, grouped(sum(kind))]), ["All tokens", grouped(all)]]);
+  assert.deepEqual(table, [...kinds.map(([name, kind]) => [name, grouped(sum(kind))]), ["Total tokens", grouped(all)]]);
   assert.ok(sum("input") > 0 && sum("output") > 0);
   const steps = await tab.getByRole("list").first().getByRole("listitem").allInnerTexts();
   assert.equal(steps.length, turn.steps.length);
   steps.forEach((step, index) => assert.match(step, new RegExp(`^Step ${index + 1}\\s+demo/tools\\s+[\\d.]+ (ms|s)\\s+${turn.steps[index].finish_reason}$`)));
   assert.match(await tab.innerText(), /Completed · .*\d{4}.* · [\d.]+ (ms|s)/);
-  await tab.getByText("Proven by its digest").waitFor();
+  await tab.getByText("Verified").waitFor();
   // Each section of the prompt, the tools and the messages, word for word.
   for (const step of [0, 1]) {
     await tab.getByRole("combobox", { name: "Step" }).selectOption(String(step));
@@ -189,19 +189,19 @@ test("the tree draws every turn, the head and the branches; a click opens a turn
   const page = await openSession(server, id, WIDE);
   await inspect(page, "Tree");
   const tab = inspector(page).getByRole("tabpanel");
-  await tab.getByText("4 turns, 2 off the line, 1 branch. Pick a turn to inspect it.").waitFor();
+  await tab.getByText("4 turns, 2 rewound, 1 branch. Select a turn to inspect it.").waitFor();
   const node = (name) => tab.locator(".react-flow__node").and(page.getByLabel(name, { exact: true }));
   await node("Turn root, completed").waitFor();
-  await node("Turn left, off the line, completed").waitFor();
-  await node("Turn leaf, off the line, completed").waitFor();
-  await node("Turn right, the head, completed").waitFor();
+  await node("Turn left, rewound, completed").waitFor();
+  await node("Turn leaf, rewound, completed").waitFor();
+  await node("Turn right, head, completed").waitFor();
   await node("Branch A branch of the tree").waitFor();
-  assert.match(await node("Turn right, the head, completed").innerText(), /head/);
+  assert.match(await node("Turn right, head, completed").innerText(), /head/);
   // Edges are drawn when the nodes they join have been measured.
   await tab.locator(".react-flow__edge").nth(3).waitFor({ state: "attached" });
   assert.equal(await tab.locator(".react-flow__edge").count(), 4);
   const { turns } = await tree(server, id);
-  await node("Turn left, off the line, completed").click();
+  await node("Turn left, rewound, completed").click();
   await inspector(page).getByRole("tab", { name: "Turn", selected: true }).waitFor();
   await tab.getByRole("heading", { name: "left" }).waitFor();
   const { digest } = await server.call("GET", `/api/turns/${turns.find((turn) => turn.text === "left").id}/request`);
@@ -239,14 +239,14 @@ test("the reflog tells every move, and each is a place to go to", async () => {
   const { moves: known } = await server.call("GET", `/api/sessions/${id}/reflog`);
   assert.equal(known.length, 4);
   await becomes(async () => (await words()).length, known.length);
-  assert.match((await words())[0], /Rewound to · (now|\d+ min) .*here$/);
-  assert.match((await words())[1], /Said · (now|\d+ min) three Go there$/);
+  assert.match((await words())[0], /Rewound to · (now|\d+ min) .*current$/);
+  assert.match((await words())[1], /Turn · (now|\d+ min) three Go to$/);
   await moves.nth(1).getByRole("button").click();
   await becomes(async () => told(await stored(server, id)), told(before));
   await becomes(() => shown(thread(page)), told(before));
   await banner(page).waitFor({ state: "detached" });
   await becomes(async () => (await words()).length, 5);
-  assert.match((await words())[0], /Went to · (now|\d+ min) three here$/);
+  assert.match((await words())[0], /Jumped to · (now|\d+ min) three current$/);
 });
 
 const times = (what, count) => count > 0 && `${what} ${count} time${count === 1 ? "" : "s"}`;
@@ -258,7 +258,7 @@ test("the files tab lists what tools read and changed, and leads to the turn", a
   const page = await openSession(server, id, WIDE);
   await inspect(page, "Files");
   const tab = inspector(page).getByRole("tabpanel");
-  await tab.getByText("No file was read or written here yet.").waitFor();
+  await tab.getByText("No files read or written yet.").waitFor();
   await say(server, id, '!read {"path": "read me.txt"}', "!write new.txt something");
   const { files } = await server.call("GET", `/api/sessions/${id}/files`);
   assert.deepEqual(files.map(({ modified }) => modified).sort(), [false, true]);
@@ -277,14 +277,14 @@ test("what the model saw in two turns is compared line by line", async () => {
   await inspect(page, "Turn");
   const tab = inspector(page).getByRole("tabpanel");
   await tab.getByRole("combobox", { name: "Compare what the model saw with another turn" }).selectOption({ label: "first words" });
-  const dialog = page.getByRole("dialog", { name: "What the model saw in the two turns" });
+  const dialog = page.getByRole("dialog", { name: "Compare requests" });
   const section = (name) => dialog.locator("section").filter({ has: page.getByRole("heading", { name }) });
   await section("Messages").waitFor();
   const lines = await section("Messages").locator("pre > div").allInnerTexts();
   const of = (mark) => lines.filter((line) => line.startsWith(mark)).map((line) => line.slice(1).trim()).filter(Boolean);
   assert.deepEqual(of("−"), []);
   assert.deepEqual(of("+"), ["— assistant", "first words", "— user", "second words"]);
-  assert.match(await section("Tools").innerText(), /the same/);
+  assert.match(await section("Tools").innerText(), /identical/);
   await page.keyboard.press("Escape");
   await dialog.waitFor({ state: "detached" });
 });
@@ -300,8 +300,8 @@ test("two branches are compared from where they part, on a phone too; side by si
   await inspect(page, "Tree");
   const tab = inspector(page).getByRole("tabpanel");
   await tab.getByRole("button", { name: "Compare" }).click();
-  const dialog = page.getByRole("dialog", { name: "Two ways it went" });
-  await dialog.getByText("2 messages are the same in both.").waitFor();
+  const dialog = page.getByRole("dialog", { name: "Compare versions" });
+  await dialog.getByText("2 messages are identical.").waitFor();
   const sides = () => dialog.getByRole("region").evaluateAll((all) => all.map((one) => [one.ariaLabel, ...[...one.querySelectorAll("article")].map((said) => said.innerText.trim())]));
   await becomes(sides, [["One way", "this way", "this way"], ["Other way", "that way", "that way"]]);
   assert.deepEqual(await audit(page), []);
@@ -313,7 +313,7 @@ test("two branches are compared from where they part, on a phone too; side by si
   await page.setViewportSize(WIDE);
   await dialog.getByRole("button", { name: "Open side by side" }).click();
   const beside = pane(page, true);
-  await beside.getByText("Beside “One way”").waitFor();
+  await beside.getByText("Next to “One way”").waitFor();
   await becomes(async () => shown(thread(page)), told(await stored(server, id)));
   await becomes(async () => shown(beside), told(await stored(server, branch.id)));
   await beside.getByRole("textbox", { name: "Message", exact: true }).fill("further");
@@ -322,8 +322,8 @@ test("two branches are compared from where they part, on a phone too; side by si
   await rests(server, branch.id);
   await becomes(async () => shown(beside), told(await stored(server, branch.id)));
   assert.equal((await stored(server, id)).length, 4);
-  await beside.getByRole("button", { name: "Actions for the conversation beside" }).click();
-  await page.getByRole("menuitem", { name: "Swap the two" }).click();
+  await beside.getByRole("button", { name: "Side conversation actions" }).click();
+  await page.getByRole("menuitem", { name: "Swap panes" }).click();
   await until(() => openId(page) === branch.id, "the other one to be in the middle");
   await becomes(async () => shown(thread(page)), told(await stored(server, branch.id)));
   await becomes(async () => shown(beside), told(await stored(server, id)));

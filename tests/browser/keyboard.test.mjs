@@ -94,7 +94,7 @@ test("a first session is begun, asked and answered without a pointer", async () 
   await page.getByRole("heading", { name: "A thread through the labyrinth" }).waitFor();
   await focusIs(page, "Message");
   await send(page, "/model demo/echo");
-  await page.getByText("The next message goes to demo/echo.").waitFor();
+  await page.getByText("The next message uses demo/echo.").waitFor();
   await send(page, "the thread runs on");
   await page.getByRole("article", { name: "Assistant" }).getByText("the thread runs on").waitFor();
   await focusIs(page, "Message");
@@ -197,7 +197,7 @@ test("Up edits the last message, an edit further up can be left, and a rewind is
   await answered(page, server);
   assert.deepEqual(await textsOf(server, id), ["one", "one", "two and a half", "two and a half"]);
 
-  await tabTo(page, "Edit and send again", back);
+  await tabTo(page, "Edit and resend", back);
   await page.keyboard.press("Enter");
   await focusIs(page, "The message");
   await page.keyboard.press("Escape");
@@ -208,9 +208,9 @@ test("Up edits the last message, an edit further up can be left, and a rewind is
   await until(async () => (await composer(page).inputValue()) === "two and a half", "the text did not come back");
   await focusIs(page, "Message");
   assert.deepEqual(await textsOf(server, id), ["one", "one"]);
-  await until(async () => (await page.getByRole("button", { name: "Un-rewind" }).count()) === 1, "the rewound turns are not offered");
+  await until(async () => (await page.getByRole("button", { name: "Restore" }).count()) === 1, "the rewound turns are not offered");
 
-  await tabTo(page, "Un-rewind", back);
+  await tabTo(page, "Restore", back);
   await page.keyboard.press("Enter");
   await page.getByRole("article", { name: "Assistant" }).getByText("two and a half").waitFor();
   await until(async () => (await focused(page)).seen, "the focus is lost after the un-rewind");
@@ -246,7 +246,7 @@ test("a search is typed, walked through and landed on", async () => {
   await page.keyboard.press("Control+Shift+F");
   await focusIs(page, "Search all sessions");
   await page.keyboard.type("stairs minotaur");
-  await page.getByRole("list", { name: "Places in the text" }).waitFor();
+  await page.getByRole("list", { name: "Matching messages" }).waitFor();
   await page.keyboard.press("ArrowDown");
   await focusIs(page, /under the stairs/);
   await page.keyboard.press("ArrowUp");
@@ -268,7 +268,7 @@ test("the inspector is opened, its tabs walked and closed again", async () => {
   await page.keyboard.press("Control+i");
   await page.getByRole("complementary", { name: "Inspector" }).getByRole("tab", { name: "Turn" }).waitFor();
   await tabTo(page, "Turn");
-  for (const [name, shows] of [["Tree", "1 turn, 0 off the line"], ["Reflog", "here"], ["Files", /./], ["Rules", "This session"], ["Turn", "What the model saw"]]) {
+  for (const [name, shows] of [["Tree", "1 turn, 0 rewound"], ["Reflog", "current"], ["Files", /./], ["Rules", "This session"], ["Turn", "What the model saw"]]) {
     await page.keyboard.press("ArrowRight");
     await focusIs(page, name);
     await page.getByRole("tabpanel", { name }).getByText(shows).first().waitFor();
@@ -319,11 +319,11 @@ test("a slash command summarises, and the line it leaves opens", async () => {
   await focusIs(page, "Message");
   await tabTo(page, /^Summarised/, back);
   await page.keyboard.press("Enter");
-  await page.getByText("Kept in mind: the thread").waitFor();
-  await tabTo(page, "Show what was summarised");
+  await page.getByText("Focus: the thread").waitFor();
+  await tabTo(page, "Show original messages");
   await page.keyboard.press("Enter");
-  await page.getByRole("button", { name: "Hide what was summarised" }).waitFor();
-  await focusIs(page, "Hide what was summarised");
+  await page.getByRole("button", { name: "Hide original messages" }).waitFor();
+  await focusIs(page, "Hide original messages");
 });
 
 test("sessions are renamed, archived and deleted from the list, and the focus stays in it", async () => {
@@ -333,7 +333,7 @@ test("sessions are renamed, archived and deleted from the list, and the focus st
   await page.getByRole("link", { name: /^third/ }).waitFor();
   await tabTo(page, /^third/);
   await page.keyboard.press("F2");
-  await focusIs(page, "Title of the session");
+  await focusIs(page, "Session title");
   await page.keyboard.type("renamed");
   await page.keyboard.press("Enter");
   await focusIs(page, /^renamed/);
@@ -350,17 +350,17 @@ test("sessions are renamed, archived and deleted from the list, and the focus st
   await focusIs(page, /^(first|second)/);
   const left = (await focused(page)).name.startsWith("first") ? "first" : "second";
   await page.keyboard.press("Delete");
-  await focusIs(page, "Keep it");
+  await focusIs(page, "Cancel");
   await page.keyboard.press("Escape");
   await focusIs(page, new RegExp(`^${left}`));
   await page.keyboard.press("Delete");
-  await tabTo(page, "Delete for good");
+  await tabTo(page, "Delete permanently");
   await page.keyboard.press("Enter");
   await page.getByRole("link", { name: new RegExp(`^${left}`) }).waitFor({ state: "detached" });
   await focusIs(page, /^(first|second)/);
   // The last one: there is no row left to stand on.
   await page.keyboard.press("Delete");
-  await tabTo(page, "Delete for good");
+  await tabTo(page, "Delete permanently");
   await page.keyboard.press("Enter");
   await page.getByText("No sessions yet").waitFor();
   await focusIs(page, "New session");
@@ -375,7 +375,7 @@ test("the title is renamed where it stands, and a queued message cancelled: the 
   await focusIs(page, "Message");
   await tabTo(page, "to be named, rename", back);
   await page.keyboard.press("F2");
-  await focusIs(page, "Title of the session");
+  await focusIs(page, "Session title");
   await page.keyboard.type("named");
   await page.keyboard.press("Enter");
   await focusIs(page, "named, rename");
@@ -386,8 +386,8 @@ test("the title is renamed where it stands, and a queued message cancelled: the 
   await page.getByRole("group", { name: "Approve this command?" }).waitFor();
   await send(page, "/model demo/echo");
   await send(page, "queued");
-  await page.getByRole("button", { name: "Cancel this queued message: queued" }).waitFor();
-  await tabTo(page, "Cancel this queued message: queued", back);
+  await page.getByRole("button", { name: "Cancel queued message: queued" }).waitFor();
+  await tabTo(page, "Cancel queued message: queued", back);
   await page.keyboard.press("Enter");
   await page.getByRole("button", { name: /: queued$/ }).first().waitFor({ state: "detached" });
   await focusIs(page, "Message");
@@ -399,7 +399,7 @@ test("a sidecar is opened by its command, and closing it leads back", async () =
   await say(server, id, "hello");
   const page = await openSession(server, id);
   await send(page, "/sidecar");
-  const beside = page.getByRole("region", { name: "Conversation beside" });
+  const beside = page.getByRole("region", { name: "Side conversation" });
   await beside.waitFor();
   await until(() => beside.evaluate((pane) => pane.contains(document.activeElement) && document.activeElement.tagName === "TEXTAREA"), "the sidecar is not ready to be typed in");
   await tabTo(page, "Close this pane", back);

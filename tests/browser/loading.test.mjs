@@ -100,14 +100,14 @@ test("the menu of a queued message is cut off by nothing, and sends it now", asy
     for (const text of ["1", "2", "3"]) await prompt(server, id, text, { on_busy: "queue" });
     const page = await openSession(server, id, options);
     for (const text of ["1", "2", "3"]) {
-      await button(page, `This queued message: ${text}`).click();
-      const menu = page.getByRole("menu", { name: `This queued message: ${text}` });
+      await button(page, `Actions for queued message: ${text}`).click();
+      const menu = page.getByRole("menu", { name: `Actions for queued message: ${text}` });
       await menu.waitFor();
       assert.deepEqual(await reachable(menu), [true, true, true, true], `${text} at ${options.width ?? "full"}`);
       await page.keyboard.press("Escape");
       await menu.waitFor({ state: "detached" });
     }
-    await button(page, "This queued message: 2").click();
+    await button(page, "Actions for queued message: 2").click();
     const entry = page.getByRole("menuitem", { name: "Send now" });
     const { x, y, width, height } = await entry.boundingBox();
     await page.mouse.click(x + width / 2, y + height / 2);
@@ -123,7 +123,7 @@ test("the menu of a session at the end of the list, and of a message, is cut off
   await prompt(server, id, "one");
   await idle(server, id);
   const page = await openSession(server, id, { height: 500 });
-  const rows = page.getByRole("list", { name: "List of sessions" }).locator("li[data-row]");
+  const rows = page.getByRole("list", { name: "Session list" }).locator("li[data-row]");
   await rows.nth(20).waitFor();
   for (const at of [0, 5, 20]) {
     await rows.nth(at).scrollIntoViewIfNeeded();

@@ -32,7 +32,7 @@ test("what a server says its tools are is read and allowed on the page, and the 
   await listed.getByText(/^ready · \d+ tools/).waitFor();
   await listed.getByText("it could not be started: [Errno 2] No such file or directory: '/nowhere/at-all'").waitFor();
   await listed.getByRole("button", { name: "Start rude" }).click();
-  await listed.getByText("What it says its tools are").click();
+  await listed.getByText("Tool definitions").click();
   await listed.getByText("## mcp__rude__echo").waitFor();
   await rm(folder, { recursive: true, force: true });
 });

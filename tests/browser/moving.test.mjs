@@ -12,7 +12,7 @@ async function openImport(page) {
   await page.getByRole("textbox").first().waitFor();
   await page.keyboard.press("Control+k");
   await page.keyboard.type("import");
-  await page.getByRole("dialog", { name: "Go to, or do" }).getByRole("option", { name: /Import sessions/ }).click();
+  await page.getByRole("dialog", { name: "Search or run a command" }).getByRole("option", { name: /Import sessions/ }).click();
   return page.getByRole("dialog", { name: "Import sessions" });
 }
 
@@ -22,9 +22,9 @@ async function comes(options) {
   const dialog = await openImport(page);
   const files = dialog.locator("input[type=file]");
   await files.setInputFiles(FILES);
-  await dialog.getByText("1 file read").waitFor();
-  await dialog.getByText(`${ID}.jsonl: new, 5 turns, 1 subagent`).waitFor();
-  await dialog.getByText(/remarks$/).click();
+  await dialog.getByText("1 file processed").waitFor();
+  await dialog.getByText(`${ID}.jsonl: imported, 5 turns, 1 subagent`).waitFor();
+  await dialog.getByText(/notes$/).click();
   await dialog.getByText(/1 × lines of kind progress/).waitFor();
   assert.deepEqual(await audit(page), []);
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true);
@@ -34,7 +34,7 @@ async function comes(options) {
 test("files of another program come as sessions, and again change nothing", async () => {
   const { page, dialog, files } = await comes({});
   await files.setInputFiles(FILES);
-  await dialog.getByText(`${ID}.jsonl: was here already`).waitFor();
+  await dialog.getByText(`${ID}.jsonl: already imported`).waitFor();
   await dialog.getByRole("link", { name: "The thread" }).click();
   await page.getByRole("main").getByText("Seven doors.").waitFor();
 });
@@ -42,7 +42,7 @@ test("files of another program come as sessions, and again change nothing", asyn
 test("on a phone at night they come too, and what is no session is told by its file", async () => {
   const { page, dialog, files } = await comes({ width: 390, dark: true });
   page.allow(/400|422/);
-  await dialog.getByLabel("From").selectOption("pi");
+  await dialog.getByLabel("From", { exact: true }).selectOption("pi");
   await files.setInputFiles(FILES.slice(0, 1));
   await dialog.getByRole("alert").getByText(/nobody says anything/i).waitFor();
 });

@@ -40,7 +40,7 @@ test("on a phone everything is as large as a finger, and no key is spoken of", a
   const [edge, time, menu] = await Promise.all([list, row.locator("time"), row.getByRole("button", { name: "Actions for In hand" })].map((one) => one.boundingBox()));
   assert.ok(time.x + time.width <= menu.x && menu.x + menu.width <= edge.x + edge.width, JSON.stringify({ edge, time, menu }));
   assert.deepEqual(await list.locator("footer").evaluate((foot) => foot.scrollWidth <= foot.clientWidth), true);
-  await list.getByRole("button", { name: "Everything by name" }).tap();
+  await list.getByRole("button", { name: "Search everything" }).tap();
   await page.getByRole("dialog").getByRole("combobox").fill("In hand");
   await look("palette");
   await page.getByRole("option", { name: /In hand/ }).first().tap();

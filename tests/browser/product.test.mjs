@@ -51,7 +51,7 @@ test("a customer attaches, allows and pays, and another one sees nothing of it",
 
   const stranger = await openPage(server, { path: "/inside/" });
   stranger.allow(/401/);
-  await stranger.getByText("You are not logged in here.").waitFor();
+  await stranger.getByText("You are not logged in.").waitFor();
 
   const ben = await openPage(server, { path: "/" });
   await logIn(ben, "ben", "chair");

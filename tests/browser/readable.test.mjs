@@ -45,7 +45,7 @@ test("code has the colours of its language, as it is told and when it is read ag
 
 test("a difference in an answer is shown as one, with what came and went counted", async () => {
   const { article } = await answered(DIFF);
-  const difference = article.getByRole("group", { name: "Difference" });
+  const difference = article.getByRole("group", { name: "Diff" });
   await difference.waitFor();
   const lines = await difference.locator("div").allTextContents();
   assert.deepEqual(lines, ["--- a/thread.py", "+++ b/thread.py", "@@ -1,3 +1,4 @@", "  spin()", "− cut()", "+ wind()", "+ keep()"]);
@@ -67,9 +67,9 @@ test("a diagram is drawn as a picture that opens large, with its text one press 
   const picture = article.getByRole("img", { name: "Diagram" });
   await picture.waitFor();
   await until(() => picture.evaluate((image) => image.complete && image.naturalWidth > 50), "an empty picture");
-  await article.getByRole("button", { name: "Show its text" }).click();
+  await article.getByRole("button", { name: "Show source" }).click();
   await article.getByRole("group", { name: "Code, mermaid" }).waitFor();
-  await article.getByRole("button", { name: "Show the diagram" }).click();
+  await article.getByRole("button", { name: "Show diagram" }).click();
   await article.getByRole("button", { name: "Open large: Diagram" }).press("Enter");
   await page.getByRole("dialog", { name: "Diagram" }).waitFor();
   await page.keyboard.press("Escape");
@@ -139,12 +139,12 @@ test("who asked for it is told when a session waits and nobody looks, and the ta
     },
   });
   await page.getByRole("button", { name: "Settings" }).click();
-  await page.getByLabel("Tell me when a session waits or is done").check();
+  await page.getByLabel("Notify me when a session is waiting or done").check();
   await page.keyboard.press("Escape");
   const icon = () => page.locator("link[rel=icon]").getAttribute("href");
   const quiet = await icon();
   await say(server, id, "!bash true");
-  await until(async () => (await page.evaluate(() => window.told.join())) === "clew: Told waits for you", "nobody was told");
+  await until(async () => (await page.evaluate(() => window.told.join())) === "clew: Told is waiting for you", "nobody was told");
   assert.notEqual(await icon(), quiet);
 });
 

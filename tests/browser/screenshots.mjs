@@ -103,7 +103,7 @@ for (const [size, options] of SIZES) {
   await page.getByRole("main").getByRole("log").getByText("test_double passed").waitFor();
   await page.getByRole("main").getByRole("button", { name: /^edit calc.py/ }).click();
   await page.getByRole("main").getByRole("group", { name: "Change" }).waitFor();
-  if (options.width === 1440) await page.getByRole("region", { name: "Conversation beside" }).getByRole("button", { name: "Allow once" }).waitFor();
+  if (options.width === 1440) await page.getByRole("region", { name: "Side conversation" }).getByRole("button", { name: "Allow once" }).waitFor();
   await page.getByRole("main").getByRole("region", { name: "Messages" }).press("End");
   await page.getByRole("button", { name: "Jump to the end" }).waitFor({ state: "detached" });
   await page.evaluate(() => document.activeElement.blur());
@@ -116,7 +116,7 @@ for (const [size, options] of SIZES) {
 await writeFile(join(folder, "gate"), "");
 
 page = await openSession(server, empty, DESK);
-await page.getByRole("heading", { name: "Nothing said yet" }).waitFor();
+await page.getByRole("heading", { name: "No messages yet" }).waitFor();
 await shot(page, "empty");
 
 const streaming = await newSession(server, "A long tale", "demo/tour");
@@ -136,11 +136,11 @@ await shot(page, "approval");
 
 await goTo(page, `#/s/${summarised}`);
 await page.getByRole("button", { name: /^Summarised/ }).click();
-await page.getByText("Kept in mind").waitFor();
+await page.getByText("Focus:").waitFor();
 await shot(page, "compaction");
 
 await goTo(page, `#/s/${rewound}`);
-const banner = page.getByRole("group", { name: "Hidden by a rewind" });
+const banner = page.getByRole("group", { name: "Undone messages" });
 await banner.getByRole("button", { name: "Show" }).click();
 await banner.getByRole("article").first().waitFor();
 await shot(page, "rewound");
@@ -151,14 +151,14 @@ await page.getByRole("tab", { name: "Tree" }).click();
 await page.getByRole("tabpanel", { name: "Tree" }).getByText("What if the context is full?").waitFor();
 await shot(page, "tree");
 await page.getByRole("tab", { name: "Turn" }).click();
-await page.getByText("Proven by its digest").waitFor();
+await page.getByText("Verified").waitFor();
 await shot(page, "turn");
 await page.keyboard.press("Control+i");
 
 await goTo(page, `#/s/${planned}`);
 await composer(page).fill("/compare");
 await composer(page).press("Enter");
-await page.getByRole("dialog").getByText("Here they part").waitFor();
+await page.getByRole("dialog").getByText("Differs from here").waitFor();
 await shot(page, "compare");
 await page.keyboard.press("Escape");
 
@@ -170,7 +170,7 @@ page = await openSession(server, written, { ...DESK, dark: true });
 await answers(page).last().getByRole("heading", { name: "Going back" }).waitFor();
 await page.keyboard.press("Control+i");
 await page.getByRole("tab", { name: "Turn" }).click();
-await page.getByText("Proven by its digest").waitFor();
+await page.getByText("Verified").waitFor();
 await shot(page, "dark");
 await goTo(page, `#/s/${planned}`);
 await page.getByRole("tab", { name: "Tree" }).click();
@@ -183,7 +183,7 @@ await shot(page, "narrow");
 await goTo(page, `#/s/${planned}`);
 await composer(page).fill("/compare");
 await composer(page).press("Enter");
-await page.getByRole("dialog").getByText("Here they part").waitFor();
+await page.getByRole("dialog").getByText("Differs from here").waitFor();
 await shot(page, "compare-390");
 
 page = await openPage(await startServer({ shared: true }), DESK);

@@ -55,7 +55,7 @@ export function openId(page) {
 
 /** The conversation in the middle; `beside` is the one on its right. */
 export function pane(page, beside = false) {
-  return beside ? page.getByRole("region", { name: "Conversation beside" }) : page.getByRole("main", { name: "Conversation" });
+  return beside ? page.getByRole("region", { name: "Side conversation" }) : page.getByRole("main", { name: "Conversation" });
 }
 
 export function thread(page) {
@@ -67,13 +67,13 @@ export function composer(page) {
 }
 
 export function banner(page) {
-  return thread(page).getByRole("group", { name: "Hidden by a rewind" });
+  return thread(page).getByRole("group", { name: "Undone messages" });
 }
 
 /** The line of a session in the list. */
 export function row(page, title) {
   const name = page.locator("bdi").getByText(title, { exact: true });
-  return page.getByRole("list", { name: "List of sessions" }).locator("li[data-row]").filter({ has: name });
+  return page.getByRole("list", { name: "Session list" }).locator("li[data-row]").filter({ has: name });
 }
 
 /** A message by its whole text. */

@@ -15,7 +15,7 @@ const filledServer = () =>
     return server;
   }));
 const ALLOW_TASKS = [{ permission: "task", pattern: "*", action: "allow" }];
-const list = (page) => page.getByRole("list", { name: "List of sessions" });
+const list = (page) => page.getByRole("list", { name: "Session list" });
 const searchField = (page) => page.getByRole("textbox", { name: "Search all sessions" });
 const results = (page) => page.getByRole("region", { name: "Search results" });
 const heading = (page, title) => pane(page).getByRole("heading", { level: 1 }).getByRole("button").filter({ hasText: title });
@@ -154,7 +154,7 @@ test("a search across sessions lands on the message", async () => {
   const hit = results(page).getByRole("link").filter({ hasText: "You" });
   await hit.waitFor();
   assert.equal(await hit.locator("mark").innerText(), "pomegranate");
-  assert.equal(await results(page).getByRole("status").innerText(), "2 places");
+  assert.equal(await results(page).getByRole("status").innerText(), "2 results");
   await hit.click();
   await becomes(() => focused(page), asked.id);
   assert.equal(openId(page), there);
@@ -174,7 +174,7 @@ test("a search finds what a rewind hid, says so, and opens it there", async () =
   await hit.getByText("hidden", { exact: true }).waitFor();
   await hit.click();
   await becomes(() => focused(page), asked.id);
-  const hidden = thread(page).getByRole("group", { name: "Hidden by a rewind" });
+  const hidden = thread(page).getByRole("group", { name: "Undone messages" });
   assert.equal(await hidden.getByRole("button", { name: "Hide" }).getAttribute("aria-expanded"), "true");
   await until(() => onScreen(page, asked.id), "the message to be on the screen");
 });
@@ -189,7 +189,7 @@ test("a search finds what was summarised and opens the summary at it", async () 
   await searchField(page).fill("nightshade");
   await results(page).getByRole("link").filter({ hasText: "a nightshade is green" }).filter({ hasText: "You" }).click();
   await becomes(() => focused(page), asked.id);
-  assert.equal(await thread(page).getByRole("button", { name: "Hide what was summarised" }).count(), 1);
+  assert.equal(await thread(page).getByRole("button", { name: "Hide original messages" }).count(), 1);
   await until(() => onScreen(page, asked.id), "the message to be on the screen");
 });
 
@@ -223,7 +223,7 @@ test("a search goes by keyboard alone, finds titles too, and Esc gives the list 
   await page.keyboard.press("Enter");
   await until(() => openId(page) === id, "the session to open");
   await searchField(page).fill("xylophone quartz");
-  await results(page).getByText("Nothing found. Words must all be in one message.").waitFor();
+  await results(page).getByText("No results. All words must be in one message.").waitFor();
   await searchField(page).press("Escape");
   await list(page).waitFor();
 });
@@ -238,7 +238,7 @@ test("a new session is begun by its first message, and is open at once; none is 
   await composer(page).focus();
   await page.keyboard.type("/rewind");
   await page.keyboard.press("Enter");
-  await page.getByText("Nothing was said yet: /rewind works on a session").waitFor();
+  await page.getByText("No session yet: send a message before using /rewind.").waitFor();
   assert.equal(await count(), 0);
   await page.keyboard.type("What is clew?");
   await page.keyboard.press("Enter");
@@ -269,7 +269,7 @@ test("the list goes on by itself, in groups, and marks what is open however far 
     await list(page).locator("li[data-row]").last().scrollIntoViewIfNeeded();
     return (await list(page).locator("li[data-row]").count()) === 121;
   }, "the rest of the list");
-  await page.getByRole("combobox", { name: "Group the list" }).selectOption("By folder");
+  await page.getByRole("combobox", { name: "Group sessions" }).selectOption("By folder");
   await until(async () => (await list(page).getByRole("heading").allTextContents()).includes("labyrinth"), "the folder");
   await page.reload();
   await list(page).getByRole("list", { name: folder }).getByText("The oldest").waitFor();
@@ -319,7 +319,7 @@ test("a session is renamed in the list and above the conversation; Esc keeps the
   const id = await begin(server, { title: "Old name" });
   const title = async () => (await server.call("GET", `/api/sessions/${id}`)).title;
   const page = await openSession(server, id);
-  const field = page.getByRole("textbox", { name: "Title of the session" });
+  const field = page.getByRole("textbox", { name: "Session title" });
   await pick(page, "Old name", "Rename");
   await field.fill("New name");
   await field.press("Enter");
@@ -364,12 +364,12 @@ test("a session is deleted only after a confirmation, and the page leaves it", a
   await pick(page, "Not for long", "Delete…");
   await dialog.getByText("Not for long", { exact: true }).waitFor();
   // Enter, pressed too soon, keeps it.
-  await until(() => dialog.getByRole("button", { name: "Keep it" }).evaluate((one) => one === document.activeElement), "the focus");
+  await until(() => dialog.getByRole("button", { name: "Cancel" }).evaluate((one) => one === document.activeElement), "the focus");
   await page.keyboard.press("Enter");
   await dialog.waitFor({ state: "detached" });
   assert.equal((await stored(server, id)).length, 2);
   await row(page, "Not for long").getByRole("link").press("Delete");
-  await dialog.getByRole("button", { name: "Delete for good" }).click();
+  await dialog.getByRole("button", { name: "Delete permanently" }).click();
   await row(page, "Not for long").waitFor({ state: "detached" });
   await page.getByRole("main", { name: "New conversation" }).waitFor();
   await assert.rejects(server.call("GET", `/api/sessions/${id}`), /session_not_found/);

@@ -55,7 +55,7 @@ test("nothing that can be pressed moves while a session is being read", async ()
   const { moved, names } = await watchPlaces(page);
   assert.ok(names.includes("Send") && names.some((name) => name.startsWith("Model")), names.join());
   await page.evaluate(() => window.letGo());
-  await page.getByRole("combobox", { name: "Mode" }).and(page.locator("[title='Nothing is changed, whatever a rule allows']")).waitFor();
+  await page.getByRole("combobox", { name: "Mode" }).and(page.locator("[title='Nothing is changed, even if a rule allows it']")).waitFor();
   await page.getByRole("button", { name: "Model: demo/echo" }).waitFor();
   await page.getByRole("button", { name: /^Context\./ }).waitFor();
   assert.deepEqual(await moved(), []);
@@ -69,7 +69,7 @@ test("the buttons of an answer stay where they are when the models are known", a
   const page = await openPage(server, { before: `(${holdRequests})(); window.held = /^GET .api.models$/;` });
   await page.waitForURL(`${server.url}/`);
   await page.goto(`${server.url}/#/s/${id}`);
-  await button(page, "Inspect the turn").waitFor();
+  await button(page, "Inspect turn").waitFor();
   const other = button(page, "Ask another model");
   assert.equal(await other.isDisabled(), true);
   const { moved } = await watchPlaces(page);
@@ -83,12 +83,12 @@ test("a press on a button of the newest answer counts also where a turn begins e
   const { id } = await newSession(server, "demo/echo");
   const page = await openSession(server, id, { before: holdRequests });
   await say(page, "one");
-  await button(page, "Inspect the turn").waitFor();
+  await button(page, "Inspect turn").waitFor();
   await idle(server, id);
   await button(page, "Send").waitFor();
   // Word of the turn comes, and its messages do not yet.
   await page.evaluate((held) => (window.held = new RegExp(held)), `^GET /api/sessions/${id}/messages$`);
-  await press(page, button(answers(page), "Inspect the turn"));
+  await press(page, button(answers(page), "Inspect turn"));
   await prompt(server, id, "100000", SLOW);
   await until(() => page.evaluate(() => "asked" in window), "nothing new is read");
   await button(page, "Stop").waitFor();
@@ -108,15 +108,15 @@ test("a press that pauses the queue counts also where a message leaves it meanwh
   const page = await openSession(server, id);
   const waiting = page.getByRole("list", { name: "Queued messages" }).getByRole("listitem");
   await waiting.nth(2).waitFor();
-  await press(page, button(page, "Pause the queue"));
+  await press(page, button(page, "Pause queue"));
   await server.call("DELETE", `/api/sessions/${id}/queue/${queued[0]}`);
   await until(async () => (await waiting.count()) === 2, "it is still there");
   await page.mouse.up();
-  await page.getByText("· paused by you").waitFor();
+  await page.getByText("· paused").waitFor();
   // And the way back is under the pointer.
   await page.mouse.down();
   await page.mouse.up();
-  await page.getByText("· paused by you").waitFor({ state: "detached" });
+  await page.getByText("· paused").waitFor({ state: "detached" });
   await server.call("POST", `/api/sessions/${id}/abort`);
 });
 

@@ -72,13 +72,13 @@ test("a wrong token is refused in words, is not kept, and another can be given",
   const server = await sharedServer();
   const page = await openPage(server, { path: "/#token=this-is-not-the-token" });
   page.allow(/401/);
-  await page.getByText("The server does not know this token").waitFor();
+  await page.getByText("This token is no longer valid").waitFor();
   assert.ok(!page.url().includes("token"), page.url());
   await page.reload();
   await page.getByText("This page needs the server’s token.").waitFor();
   await page.getByLabel("Token or address").fill("wrong again");
   await button(page, "Open").click();
-  await page.getByText("The server does not know this token").waitFor();
+  await page.getByText("This token is no longer valid").waitFor();
   await page.getByLabel("Token or address").fill(server.address);
   await button(page, "Open").click();
   await button(page, "New session").first().waitFor();
@@ -89,12 +89,12 @@ test("on a first visit without a key the demo model answers at once and a line s
   const page = await openPage(server);
   await page.getByText("The demo model answers without a key.").waitFor();
   await page.getByText("ANTHROPIC_API_KEY").waitFor();
-  await page.getByText("demo/tour answers.").waitFor();
+  await page.getByText("Model: demo/tour").waitFor();
   // Another one that is picked is what answers, and is asked what it can do.
   for (const [name, ask] of [["demo/tools", "!ls"], ["demo/tour", "What is clew?"]]) {
     await composer(page).fill(`/model ${name}`);
     await composer(page).press("Enter");
-    await page.getByText(`${name} answers.`).waitFor();
+    await page.getByText(`Model: ${name}`).waitFor();
     await page.getByRole("button", { name: ask }).waitFor();
   }
   await page.getByRole("button", { name: /What is clew\?/ }).click();
@@ -237,7 +237,7 @@ test("a refused key is told in plain words, and Try again tries again", async ()
   await told.getByText("401: the key is not valid").waitFor();
   // What was read is told in the place where it was told at once, and nothing that was opened is closed by it.
   await idle(server, id);
-  await button(page, "Inspect the turn").waitFor();
+  await button(page, "Inspect turn").waitFor();
   await told.getByText("401: the key is not valid").waitFor();
   assert.equal(await page.evaluate(() => window.alerts), 1);
   await page.reload();
@@ -255,7 +255,7 @@ test("a provider that breaks for a while is tried again with a countdown, and th
   const page = await openSession(server, id);
   // The next attempt is so far away that nobody is too slow to see the seconds.
   await say(page, "500 1 100");
-  await page.getByText(/^demo has an outage or an internal error\. Trying again in \d+ s, attempt 2$/).waitFor();
+  await page.getByText(/^demo has an outage or an internal error\. Retrying in \d+ s, attempt 2$/).waitFor();
   await page.getByRole("main").getByRole("status").getByText(/^Retrying, attempt 2/).waitFor();
   await page.getByRole("main").getByText(/^in \d+ s$/).waitFor();
   await button(page, "Stop").click();
@@ -275,10 +275,10 @@ test("a turn that stopped at its step limit offers to continue, and does", async
   const { id } = await newSession(server, "demo/tools", { agent: "brief", workspace_root: server.folder });
   const page = await openSession(server, id);
   await say(page, "!ls .");
-  await page.getByText("Stopped after 1 steps, the limit.").waitFor();
+  await page.getByText("Stopped at the step limit (1).").waitFor();
   await button(page, "Continue").click();
   await answers(page).getByText(/^ls .*: /).waitFor();
-  await page.getByText("Stopped after 1 steps, the limit.").waitFor({ state: "detached" });
+  await page.getByText("Stopped at the step limit (1).").waitFor({ state: "detached" });
   assert.equal(await own(page).count(), 1);
 });
 
@@ -310,6 +310,6 @@ async function stopped(server, page, id) {
 /** The next answer takes its time. */
 async function slowly(page) {
   await page.getByRole("button", { name: /^Model: / }).click();
-  await page.getByRole("dialog", { name: "Model of the next message" }).getByRole("button", { name: "slow", exact: true }).click();
+  await page.getByRole("dialog", { name: "Model for the next message" }).getByRole("button", { name: "slow", exact: true }).click();
   await page.getByRole("button", { name: /^Model: .*:slow$/ }).waitFor();
 }

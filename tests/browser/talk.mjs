@@ -36,7 +36,7 @@ export const answers = (page) => page.getByRole("article", { name: "Assistant" }
 export const newestEnd = (page) => page.getByRole("main").locator("[data-newest-end]");
 export const own = (page) => page.getByRole("article", { name: "You" });
 export const button = (page, name) => page.getByRole("button", { name, exact: true });
-export const banner = (page) => page.getByText("The server is away.");
+export const banner = (page) => page.getByText("Reconnecting…");
 
 /** What was said comes to stand there, all of it and nothing else but its time. A row that was not measured yet has no text. */
 export async function said(page, texts) {
@@ -126,7 +126,7 @@ export async function drawn(page) {
 
 /** Says that the server is back before the page finds out by itself. */
 export async function hurry(page) {
-  await button(page, "Try now").click({ timeout: 1000 }).catch(() => undefined); // it may have been faster
+  await button(page, "Retry now").click({ timeout: 1000 }).catch(() => undefined); // it may have been faster
   await banner(page).waitFor({ state: "detached" });
 }
 

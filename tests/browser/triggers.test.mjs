@@ -19,7 +19,7 @@ test("a schedule is made, run now, paused, resumed and removed, and its turn is 
   await dialog.getByLabel("At", { exact: true }).fill("09:30");
   await dialog.getByLabel("Time zone").fill("Europe/Vienna");
   await dialog.getByText(/^Next: .*; .*; /).waitFor();
-  await dialog.getByLabel("What to say").fill("good morning");
+  await dialog.getByLabel("Message").fill("good morning");
   await dialog.getByRole("button", { name: "Add a schedule" }).click();
   await dialog.getByText("Monday to Friday at 09:30 in Europe/Vienna").waitFor();
   await dialog.getByRole("button", { name: "Run now" }).click();
@@ -34,7 +34,7 @@ test("a schedule is made, run now, paused, resumed and removed, and its turn is 
   await page.getByRole("main").getByText("good morning").first().waitFor();
   await page.getByRole("button", { name: "Triggers" }).click();
   await dialog.getByRole("button", { name: "Remove the schedule good morning" }).click();
-  // "None yet." is there for the webhooks all along: the schedule's own line must go.
+  // Wait for the row itself to go.
   await dialog.getByRole("button", { name: "Remove the schedule good morning" }).waitFor({ state: "detached" });
   assert.deepEqual(await server.call("GET", "/api/schedules"), { schedules: [] });
 });
@@ -45,7 +45,7 @@ test("a schedule that cannot be is refused in words, and what was typed stays", 
   page.allow(/422/);
   await dialog.getByLabel("How often").selectOption("cron");
   await dialog.getByLabel("When").fill("every now and then");
-  await dialog.getByLabel("What to say").fill("hello");
+  await dialog.getByLabel("Message").fill("hello");
   await dialog.getByRole("button", { name: "Add a schedule" }).click();
   await dialog.getByRole("alert").waitFor();
   assert.equal(await dialog.getByLabel("When").inputValue(), "every now and then");
@@ -58,7 +58,7 @@ test("a webhook's secret is shown once, and a delivery signed with it starts a t
   await dialog.getByRole("textbox", { name: "Name" }).fill("deploys");
   await dialog.getByRole("button", { name: "Add a webhook" }).click();
   const secret = (await dialog.getByRole("status").locator("code").textContent()).trim();
-  await dialog.getByRole("button", { name: "I have kept it" }).click();
+  await dialog.getByRole("button", { name: "I have saved it" }).click();
   assert.equal(await dialog.getByText(secret).count(), 0);
   const [id, at, body] = ["msg_1", String(Math.floor(Date.now() / 1000)), '{"text":"version 2 is out"}'];
   const key = Buffer.from(secret.replace(/^whsec_/, ""), "base64");

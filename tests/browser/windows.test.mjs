@@ -73,14 +73,14 @@ test("a rewind in one window shows in the other, and so does the way back", asyn
   await own(page).filter({ hasText: "two" }).hover();
   await button(own(page).filter({ hasText: "two" }), "Rewind to here").click();
   for (const window of windows) {
-    await window.getByText("4 messages hidden by a rewind").waitFor();
+    await window.getByText("4 messages undone").waitFor();
     await said(window, ["one"]);
   }
   await typed(page, "two");
   assert.equal(await composer(other).inputValue(), "", "what was typed here is nobody else's business");
-  await button(other, "Un-rewind").click();
+  await button(other, "Restore").click();
   for (const window of windows) {
-    await window.getByText("hidden by a rewind").waitFor({ state: "detached" });
+    await window.getByText("undone").waitFor({ state: "detached" });
     await said(window, ["one", "two", "three"]);
   }
   await inStep(windows);
@@ -111,7 +111,7 @@ test("what is sent while something runs is queued, one of it can be cancelled, a
   await say(page, "and the last");
   for (const window of windows) await until(async () => (await queued(window).count()) === 3, "three chips");
   assert.equal(await own(page).count(), 1, "a queued message is a chip, not a bubble");
-  await other.getByRole("button", { name: "Cancel this queued message: not this" }).click();
+  await other.getByRole("button", { name: "Cancel queued message: not this" }).click();
   for (const window of windows) await until(async () => (await queued(window).count()) === 2, "the chip is gone");
   await server.call("POST", `/api/sessions/${id}/approvals/${waiting[0].approval_id}`, { decision: "once" });
   await until(async () => (await answers(page).count()) === 3, "the queue did not run");
@@ -134,11 +134,11 @@ test("Esc stops and starts nothing; what waits is moved, reworded, held back, se
   await waits("3 words", "4 words", "5 words");
   await page.keyboard.press("Escape");
   await idle(server, id);
-  await page.getByText("paused since it was stopped").waitFor();
+  await page.getByText("paused after a stop").waitFor();
   assert.equal(await answers(page).count(), 1);
   assert.deepEqual(await audit(page), []);
 
-  await page.getByRole("button", { name: "Edit this queued message: 5 words" }).focus();
+  await page.getByRole("button", { name: "Edit queued message: 5 words" }).focus();
   for (const [key, order] of [
     ["Alt+ArrowUp", ["3 words", "5 words", "4 words"]],
     ["Alt+ArrowUp", ["5 words", "3 words", "4 words"]],
@@ -155,13 +155,13 @@ test("Esc stops and starts nothing; what waits is moved, reworded, held back, se
   await becomes(() => queued(other).allInnerTexts(), ["3 words", "6 words", "4 words"]);
 
   await say(page, "/queue pause");
-  await page.getByText("paused by you").waitFor();
-  await page.getByRole("button", { name: "This queued message: 4 words", exact: true }).press("Enter");
+  await page.getByText("paused").waitFor();
+  await page.getByRole("button", { name: "Actions for queued message: 4 words", exact: true }).press("Enter");
   await page.keyboard.press("Enter");
   await until(async () => (await answers(page).count()) === 2, "it was not sent");
   await idle(server, id);
   await waits("3 words", "6 words");
-  await button(other, "Go on with the queue").click();
+  await button(other, "Resume queue").click();
   await until(async () => (await answers(page).count()) === 4, "the queue did not run");
   for (const window of [page, other]) {
     await until(async () => (await queued(window).count()) === 0, "the queue is empty");
