@@ -103,14 +103,14 @@ for (const [size, options] of SIZES) {
   await page.getByRole("main").getByRole("log").getByText("test_double passed").waitFor();
   await page.getByRole("main").getByRole("button", { name: /^edit calc.py/ }).click();
   await page.getByRole("main").getByRole("group", { name: "Change" }).waitFor();
-  if (options.width === 1440) await page.getByRole("region", { name: "Side conversation" }).getByRole("button", { name: "Allow once" }).waitFor();
+  if (options.width === 1440) await page.getByRole("region", { name: "Side conversation" }).locator("[data-decision=once]:not([aria-disabled])").waitFor();
   await page.getByRole("main").getByRole("region", { name: "Messages" }).press("End");
   await page.getByRole("button", { name: "Jump to the end" }).waitFor({ state: "detached" });
   await page.evaluate(() => document.activeElement.blur());
   await shot(page, `work${size}`);
   if (size === "") continue;
   await goTo(page, `#/s/${beside}`);
-  await page.getByRole("button", { name: "Allow once" }).waitFor();
+  await page.locator("[data-decision=once]:not([aria-disabled])").waitFor();
   await shot(page, `approval${size}`);
 }
 await writeFile(join(folder, "gate"), "");
@@ -131,7 +131,7 @@ await shot(page, "streaming");
 await server.call("POST", `/api/sessions/${streaming}/abort`);
 
 await goTo(page, `#/s/${beside}`);
-await page.getByRole("button", { name: "Allow once" }).waitFor();
+await page.locator("[data-decision=once]:not([aria-disabled])").waitFor();
 await shot(page, "approval");
 
 await goTo(page, `#/s/${summarised}`);
