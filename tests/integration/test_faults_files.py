@@ -301,7 +301,7 @@ async def test_a_library_that_will_not_do_wal_is_refused(path: Path, monkeypatch
         return sqlite3.Connection(f"{database}&vfs=unix-dotfile", **options)
 
     monkeypatch.setattr("clew.store.sql.sqlite.connection.sqlite3.connect", over_lock_files)
-    with pytest.raises(StoreUnavailable, match=r"cannot be kept in WAL mode \(SQLite answered 'delete'\)"):
+    with pytest.raises(StoreUnavailable, match=r"cannot use WAL mode \(SQLite reports 'delete'\)"):
         async with engine_on(path):
             raise AssertionError("it was opened")
 

@@ -133,7 +133,7 @@ class Traced:
                 if statement == "COMMIT":
                     found.append(level)
             elif not inside:
-                assert statement.startswith(("SELECT", "PRAGMA")), statement
+                assert statement.startswith(("SELECT", "WITH", "PRAGMA")), statement
         assert not inside
         return found
 

@@ -21,6 +21,7 @@ BY_SESSION = {
     "load_links_of_session",
     "load_marks_of_session",
     "load_messages",
+    "load_parts_by_session",  # only where another index was found to be damaged
     "load_queue",
     "load_seals",
     "load_session_messages",
@@ -29,6 +30,7 @@ BY_SESSION = {
     "load_spend",
     "load_turns",
     "load_view_of_session",
+    "lost_open_parts",  # once, as a store is opened in which a turn is open
     "loose_messages",
     "message_ids",
     "open_events_of_session",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from clew.store.sql.sqlite.connection import transaction
+from clew.store.sql.sqlite.connection import QUERIES, transaction
 
 __all__ = ["repair_indexes"]
 
@@ -29,35 +29,6 @@ _TABLES: Final = (
 )
 _MISSING: Final = re.compile(r"row \d+ missing from index (\w+)")
 _COUNTED: Final = re.compile(r"wrong # of entries in index (\w+)")
-_STATES: Final = "('input-streaming', 'input-available', 'approval-requested', 'approval-responded')"
-_LOST_OPEN_PARTS: Final = f"""
-WITH held (session_id, id) AS MATERIALIZED (
-    SELECT s.session_id, l.message_id FROM session_state s CROSS JOIN turn_messages l ON l.turn_id = s.open_turn_id
-),
-numbers (n) AS (
-    SELECT p.rowid FROM (SELECT DISTINCT session_id AS id FROM held) s
-    CROSS JOIN chat_parts p INDEXED BY chat_parts_by_session ON p.session_id = s.id
-    UNION
-    SELECT p.rowid FROM held h CROSS JOIN chat_parts p INDEXED BY chat_parts_by_message ON p.message_id = h.id
-),
-parts AS MATERIALIZED (
-    SELECT t.rowid AS n, t.id, t.session_id, t.message_id, t."index", t.tool_state
-    FROM numbers CROSS JOIN chat_parts t NOT INDEXED ON t.rowid = numbers.n
-    WHERE t.message_id IN (SELECT id FROM held)
-)
-SELECT t.message_id FROM parts t WHERE NOT EXISTS (
-    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_by_session WHERE p.session_id = t.session_id AND p.rowid = t.n
-) OR NOT EXISTS (
-    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_by_message
-    WHERE p.message_id = t.message_id AND p."index" = t."index" AND p.rowid = t.n
-) OR NOT EXISTS (
-    SELECT 1 FROM chat_parts p WHERE p.id = t.id AND +p.rowid = t.n
-) OR t.tool_state IN {_STATES} AND NOT EXISTS (
-    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_open_calls
-    WHERE p.session_id = t.session_id AND p.message_id = t.message_id AND p."index" = t."index"
-    AND p.tool_state IN {_STATES} AND p.rowid = t.n
-)
-"""
 
 
 class _StillDamaged(Exception):
@@ -107,7 +78,7 @@ def _problems(connection: sqlite3.Connection, table: str) -> list[str]:
 
 def _lost_open_parts(connection: sqlite3.Connection, table: str) -> list[str]:
     try:
-        found = connection.execute(_LOST_OPEN_PARTS).fetchall()
+        found = connection.execute(QUERIES["lost_open_parts"]).fetchall()
     except sqlite3.Error as error:
         return [str(error)]
     return [f"an index of {table} misses parts of {message_id}" for (message_id,) in found]

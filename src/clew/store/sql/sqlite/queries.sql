@@ -363,6 +363,35 @@ SELECT {part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM
 SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_by_session
 WHERE p.session_id = :id AND +p.message_id = :message_id
 
+-- Messages of open turns whose parts one of the indexes misses: they have no seal yet that would show it.
+-- name: lost_open_parts
+WITH held (session_id, id) AS MATERIALIZED (
+    SELECT s.session_id, l.message_id FROM session_state s CROSS JOIN turn_messages l ON l.turn_id = s.open_turn_id
+),
+numbers (n) AS (
+    SELECT p.rowid FROM (SELECT DISTINCT session_id AS id FROM held) s
+    CROSS JOIN chat_parts p INDEXED BY chat_parts_by_session ON p.session_id = s.id
+    UNION
+    SELECT p.rowid FROM held h CROSS JOIN chat_parts p INDEXED BY chat_parts_by_message ON p.message_id = h.id
+),
+parts AS MATERIALIZED (
+    SELECT t.rowid AS n, t.id, t.session_id, t.message_id, t."index", t.tool_state
+    FROM numbers CROSS JOIN chat_parts t NOT INDEXED ON t.rowid = numbers.n
+    WHERE t.message_id IN (SELECT id FROM held)
+)
+SELECT t.message_id FROM parts t WHERE NOT EXISTS (
+    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_by_session WHERE p.session_id = t.session_id AND p.rowid = t.n
+) OR NOT EXISTS (
+    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_by_message
+    WHERE p.message_id = t.message_id AND p."index" = t."index" AND p.rowid = t.n
+) OR NOT EXISTS (
+    SELECT 1 FROM chat_parts p WHERE p.id = t.id AND +p.rowid = t.n
+) OR t.tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded') AND NOT EXISTS (
+    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_open_calls
+    WHERE p.session_id = t.session_id AND p.message_id = t.message_id AND p."index" = t."index"
+    AND p.tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded') AND p.rowid = t.n
+)
+
 -- name: load_view_of_messages
 SELECT {view_part_columns} FROM json_each(:ids) j CROSS JOIN chat_parts p ON p.message_id = j.value
 
