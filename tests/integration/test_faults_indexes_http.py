@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -114,3 +116,61 @@ async def test_a_page_of_an_index_that_does_not_read_is_built_again(path: Path, 
     damage_page(path, "chat_sessions_by_workspace", byte)
     async with served(store=url(path)) as client:
         assert (await client.get(query)).json() == known
+
+
+PART_INDEXES = ["chat_parts_by_message", "sqlite_autoindex_chat_parts_1"]
+
+
+async def make_harbours(path: Path) -> None:
+    """Store a session of two turns; each part of it says "harbour", and nothing has searched for it yet."""
+    asked = [call("bash", {"command": "echo harbour 港"}, id="call-1")]
+    async with served(asked, say("a harbour 港"), say("the harbour 港"), store=url(path)) as client:
+        session = await client.session(workspace_root=str(path.parent))
+        await client.prompt(session, "which harbour 港?")
+        [wait] = (await client.idle(session))["waiting"]
+        await client.post(f"/api/sessions/{session}/approvals/{wait['approval_id']}", {"decision": "once"})
+        await client.idle(session)
+        await client.prompt(session, "that harbour 港?")
+        await client.idle(session)
+
+
+async def hits(path: Path, query: str = "harbour") -> Any:
+    async with served(store=url(path)) as client:
+        answer = await client.get(f"/api/search?q={quote(query)}&limit=100")
+        assert answer.status == 200, answer
+        return answer.json()
+
+
+@pytest.mark.parametrize("index", PART_INDEXES)
+@pytest.mark.parametrize("place", range(7))
+async def test_the_first_search_finds_what_a_damaged_index_hides(path: Path, index: str, place: int) -> None:
+    """Whichever of its entries is damaged; parts are compared with their seals as they are indexed."""
+    await make_harbours(path)
+    unharmed = path.with_name("unharmed.db")
+    shutil.copy(path, unharmed)
+    known = await hits(unharmed)
+    assert len(known["hits"]) == 5
+    damage_entry(path, index, place)
+    assert await hits(path) == known
+    assert await hits(path) == known
+
+
+@pytest.mark.parametrize("query", ["harbour", "港"])
+@pytest.mark.parametrize("index", PART_INDEXES)
+@pytest.mark.parametrize("place", range(7))
+async def test_a_later_search_finds_what_a_damaged_index_hides(path: Path, index: str, place: int, query: str) -> None:
+    await make_harbours(path)
+    known = await hits(path, query)
+    assert len(known["hits"]) == 5
+    damage_entry(path, index, place)
+    assert await hits(path, query) == known
+
+
+@pytest.mark.parametrize("index", PART_INDEXES)
+@pytest.mark.parametrize("byte", [8, 9])
+async def test_a_search_reads_past_a_page_of_an_index_that_does_not_read(path: Path, index: str, byte: int) -> None:
+    await make_harbours(path)
+    unharmed = path.with_name("unharmed.db")
+    shutil.copy(path, unharmed)
+    damage_page(path, index, byte)
+    assert await hits(path) == await hits(unharmed)

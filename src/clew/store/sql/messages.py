@@ -130,6 +130,28 @@ class MessageReader:
             found[message_id] = placeholder(message_id, session_id, "assistant" if position else "user", at, MISSING)
         return tuple(sorted(found.values(), key=lambda row: (row.created_at, row.id)))
 
+    def mismatched(self, message_ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Return session and id of each message whose parts, read by message, do not match its seal."""
+        ids = {"ids": rows.encode(message_ids)}
+        seals: dict[str, blake2b] = {}
+        for message_id, _, data in self._sql.each("load_view_of_messages", ids):
+            seal = seals.setdefault(message_id, begin_seal())
+            seal.update(data)
+            seal.update(b"\n")
+        empty = begin_seal()
+        differ = [
+            (row[1], row[0], row[rows.MESSAGE_SEAL])
+            for row in self._sql.rows("load_messages_by_id", ids)
+            if row[rows.MESSAGE_SEAL] not in (None, seals.get(row[0], empty).hexdigest())
+        ]
+        # Another program may have written the same values in another way.
+        _, parts = self._by_id([id_ for _, id_, _ in differ])
+        return [
+            (session_id, id_)
+            for session_id, id_, digest in differ
+            if _check_seal(sorted(parts.get(id_, ()), key=_index_of), digest) is not None
+        ]
+
     def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         """Return the queue in firing order."""
         waiting = list(self._sql.rows("load_queue", {"id": session_id}))

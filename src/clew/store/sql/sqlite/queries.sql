@@ -1165,6 +1165,20 @@ WHERE s.message_id IN (SELECT value FROM json_each(:ids)) ORDER BY s.message_id
 SELECT message_id, sum(length(data_json)) FROM chat_parts WHERE message_id IN (SELECT value FROM json_each(:ids))
 GROUP BY message_id
 
+-- name: any_unfindable_part
+-- Found by message and not by its id: one of the two indexes is damaged.
+SELECT 1 FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
+AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.id = p.id AND +q.rowid = p.rowid) LIMIT 1
+
+-- name: any_lost_search_doc
+SELECT 1 FROM search_docs d WHERE NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.id = d.part_id) LIMIT 1
+
+-- name: delete_lost_search_docs
+DELETE FROM search_docs WHERE NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.id = search_docs.part_id)
+
+-- name: rebuild_part_indexes
+REINDEX chat_parts
+
 -- name: last_search_doc
 -- Checks the index too: another program may have deleted parts, and their numbers must not be reused.
 SELECT max(ifnull((SELECT max(id) FROM search_docs), 0), ifnull((SELECT max(id) FROM search_index_docsize), 0))

@@ -3,20 +3,29 @@
 A message is indexed once it is sealed, and again when its seal differs from the index's. The index is created by the
 first search and can be dropped at any time; it is derived from the parts. Everything here runs in the writer's thread,
 inside the open transaction.
+
+Parts are read through SQLite indexes, which may be damaged. They are therefore compared with the seals of their
+messages when they are indexed, and before a process's first search every part the search index names is looked up.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from clew.store.sql import rows
+from clew.store.sql.messages import MessageReader
 from clew.store.sql.sqlite.connection import QUERIES
 from clew.store.sql.statements import Statements
 
 __all__ = ["SearchIndex", "search_schema"]
+
+log = logging.getLogger("clew.store")
+
+T = TypeVar("T")
 
 BATCH: Final = 500
 """Maximum number of messages indexed in one transaction."""
@@ -48,6 +57,7 @@ class SearchIndex:
         # Messages sealed or changed since that scan began. Not tracked before the first search.
         self._stale: dict[str, None] = {}
         self._tracking = False
+        self._docs_checked = False
 
     # While units are applied
 
@@ -81,9 +91,13 @@ class SearchIndex:
         if search_schema(self._sql) != "whole":
             self.make()
         self._tracking = True
+        if not self._docs_checked:
+            self._check_docs()
+            self._docs_checked = True
         batch_ids = self._next_batch()
         if batch_ids:
             ids = {"ids": rows.encode(list(batch_ids))}
+            self._check_parts(list(batch_ids))
             self._used = True
             self._forget([id_ for id_, again in batch_ids.items() if again])
             if search_schema(self._sql) != "whole":
@@ -104,6 +118,7 @@ class SearchIndex:
         """Scan all seals again; required after a search's transaction was rolled back."""
         self._scan = ""
         self._stale.clear()
+        self._docs_checked = False
 
     def _next_batch(self) -> dict[str, bool]:
         """Return messages for one batch, and whether the index has an older state of them."""
@@ -116,7 +131,8 @@ class SearchIndex:
         else:
             return {}
         wanted = [(id_, marked is not None) for id_, digest, marked in seals if marked != digest]
-        sizes = dict(self._sql.rows("sizes_of_messages", {"ids": rows.encode([id_ for id_, _ in wanted[:BATCH]])}))
+        ids = {"ids": rows.encode([id_ for id_, _ in wanted[:BATCH]])}
+        sizes = dict(self._read_parts(lambda: self._sql.rows("sizes_of_messages", ids)))
         batch_ids: dict[str, bool] = {}
         chars = 0
         for id_, again in wanted[:BATCH]:
@@ -134,6 +150,56 @@ class SearchIndex:
         else:
             self._scan = checked[-1] if len(checked) == _SCAN_ROWS else None
         return batch_ids
+
+    # Damaged indexes of parts
+
+    def _check_docs(self) -> None:
+        """Rebuild the indexes of parts if they miss a part that the search index names."""
+        lost = self._read_parts(lambda: self._sql.first("any_lost_search_doc", {}))
+        if lost is not None and self._rebuild_part_indexes():
+            # Parts that are still missing were deleted by another program.
+            self._sql.run("delete_lost_search_docs", {})
+
+    def _check_parts(self, message_ids: list[str]) -> None:
+        """Rebuild the indexes of parts if they miss parts of these messages; log the messages that are damaged.
+
+        A message that matches its seal when it is read by another index is not damaged; the first index is.
+        """
+        reader = MessageReader(self._sql)
+        differ = self._read_parts(lambda: reader.mismatched(message_ids))
+        damaged = [
+            id_
+            for session_id, id_ in differ
+            if any(row.damage for row in reader.load(session_id, {id_}, keep_damaged=True).values())
+        ]
+        ids = {"ids": rows.encode(message_ids)}
+        found = self._read_parts(lambda: self._sql.first("any_unfindable_part", ids))
+        if found is not None or len(damaged) < len(differ):
+            self._rebuild_part_indexes()
+        if damaged:
+            log.warning("searches may miss damaged messages: %s", ", ".join(damaged))
+
+    def _read_parts(self, read: Callable[[], T]) -> T:
+        """Read parts by their indexes; if a page cannot be read, rebuild the indexes and read again."""
+        try:
+            return read()
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+        self._rebuild_part_indexes()
+        return read()
+
+    def _rebuild_part_indexes(self) -> bool:
+        """Rebuild all indexes of parts; return False if the table is damaged too."""
+        try:
+            self._sql.run("rebuild_part_indexes", {})
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error) and not isinstance(error, sqlite3.IntegrityError):
+                raise
+            log.warning("chat_parts is damaged and searches may miss messages: %s", error)
+            return False
+        log.warning("an index of chat_parts did not contain all rows and was rebuilt")
+        return True
 
     # Removing
 
