@@ -17,6 +17,7 @@ import clew
 import clew.server
 from clew.actor import acting, acting_as, local_user
 from clew.fronts.cli.app import run_command
+from clew.fronts.cli.command import moment
 from clew.testing.scripted import Piece, call, say
 from clew.transcript.part import ANSWER_KEYS
 from tests.integration.acp_client import connected
@@ -175,17 +176,17 @@ async def test_the_front_of_an_editor_and_of_a_terminal_is_named(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("decision", "line"), [("once", "(approved by admin, http) → hi"), ("deny", "(denied by admin, http) →")]
+    ("decision", "line"), [("once", "(approved by admin, http, {}) → hi"), ("deny", "(denied by admin, http, {}) →")]
 )
-async def test_the_command_line_shows_who_answered(tmp_path: Path, run: Run, decision: str, line: str) -> None:
+async def test_the_command_line_shows_who_answered_and_when(tmp_path: Path, run: Run, decision: str, line: str) -> None:
     store = f"sqlite:///{tmp_path}/store.db"
     async with served(echo(), say("done"), store=store) as client:
         session, wait = await waiting(client, tmp_path)
         path = f"/api/sessions/{session}/approvals/{wait['approval_id']}"
         assert (await client.post(path, {"decision": decision})).status == 200
-        await client.idle(session)
+        at = (await answered(client, session))["approval"]["answered_at"]
     code, out, _ = await asyncio.to_thread(run, "show", session, "--store", store)
-    assert (code, line in out) == (0, True), out
+    assert (code, line.format(moment(at)) in out) == (0, True), out
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from clew.errors import InvalidInput
-from clew.fronts.cli.command import Json, Store, flag, open_store, option, print_json, session_shapes, show
+from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, print_json, session_shapes, show
 from clew.fronts.cli.commands.run import see_through
 from clew.fronts.cli.render import damage_of, fallback_note, mark_of, queue_pause
 from clew.fronts.cli.safe_text import plain
@@ -89,13 +89,15 @@ async def show_(
 
 
 def _answer_note(part: p.Part) -> str:
-    """Return who answered the request of a call, and through which front; empty where it was not answered."""
+    """Return who answered the request of a call, through which front and when; empty if nobody did."""
     by = p.answer_note_of(part)
     if "answered_by" not in by:
         return ""
     approved = (p.approval_of(part) or {}).get("approved")
     verb = "answered" if approved is None else "approved" if approved else "denied"
-    return f" ({verb} by {by['answered_by']}, {by.get('via')})"
+    at = by["answered_at"]
+    when = f", {moment(at)}" if isinstance(at, int) else ""
+    return f" ({verb} by {by['answered_by']}, {by.get('via')}{when})"
 
 
 def _part_text(part: p.Part) -> str:
