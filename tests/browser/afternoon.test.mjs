@@ -76,7 +76,7 @@ test("an afternoon of work by keyboard alone", async () => {
   await answer("n");
   await keys.type("not in this folder");
   await keys.press("Enter");
-  await page.getByText("Denied: not in this folder", { exact: true }).waitFor();
+  await page.getByText(/^Denied by admin via web · .* · not in this folder$/).waitFor();
   await rests();
 
   // Queue two, stop: nothing of it begins before it is told to.

@@ -104,6 +104,31 @@ test("allowed always, a command is not asked about in another session of the pro
   assert.equal(await asking(other).count(), 0);
 });
 
+test("an answered call says who answered it, through which front and when, at once and after a reload", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  await say(page, '!bash echo signed\n!question {"question": "Which way?", "options": ["left"]}');
+  await button(asking(page), "Allow once").click();
+  await asking(page).waitFor({ state: "detached" });
+  await atRest(page);
+  await button(page.getByRole("group", { name: "Which way?" }), "left").click();
+  await reported(page, "signed");
+  const shown = async (tool, line) => {
+    const card = page.locator(`[data-tool=${tool}]`);
+    await card.getByTitle(line).waitFor();
+    const head = card.getByRole("button", { name: new RegExp(`^${tool}`) });
+    if ((await head.getAttribute("aria-expanded")) !== "true") await head.click();
+    await card.getByText(line).waitFor();
+  };
+  const answered = async () => {
+    await shown("bash", /^Allowed by admin via web · \d\d:\d\d$/);
+    await shown("question", /^Answered by admin via web · \d\d:\d\d$/);
+  };
+  await answered();
+  await page.reload();
+  await answered();
+});
+
 test("a denied call does not run, its reason is shown and told to the model", async () => {
   const server = await sharedServer();
   const id = await toolSession(server);
@@ -112,11 +137,11 @@ test("a denied call does not run, its reason is shown and told to the model", as
   await button(asking(page), "Deny").click();
   await asking(page).getByLabel(/^Reason/).fill("use the <b>other</b> one");
   await page.keyboard.press("Enter");
-  await page.getByText("Denied: use the <b>other</b> one", { exact: true }).waitFor();
+  await page.getByText(denied("use the <b>other</b> one")).waitFor();
   await answers(page).getByText("bash denied: use the <b>other</b> one").waitFor();
   assert.ok(!(await readdir(server.folder)).includes("never"));
   await page.reload();
-  await page.getByText("Denied: use the <b>other</b> one", { exact: true }).waitFor();
+  await page.getByText(denied("use the <b>other</b> one")).waitFor();
 });
 
 test("an approval is still there after a reload and after a restart of the server", async () => {
@@ -174,7 +199,7 @@ test("an approval answered in another window or by a program shows here by itsel
   const waiting = await until(async () => (await status(server, id)).waiting, "the status to name what waits");
   await server.call("POST", `/api/sessions/${id}/approvals/${waiting[0].approval_id}`, { decision: "deny", reason: "not today" });
   for (const window of [page, other]) {
-    await window.getByText("Denied: not today", { exact: true }).waitFor();
+    await window.getByText(denied("not today")).waitFor();
     await answers(window).getByText("bash denied: not today").waitFor();
     assert.equal(await asking(window).count(), 0);
   }
@@ -244,6 +269,9 @@ async function toolSession(server, folder = server.folder) {
   return (await newSession(server, "demo/tools", { workspace_root: folder })).id;
 }
 
+/** The line of a call that was denied here: who, through which front, when, and why. */
+const denied = (reason) => new RegExp(`^Denied by admin via web · \\d\\d:\\d\\d · ${reason}$`);
+
 /** Move the focus to the newest request, and wait until keys answer it. */
 async function aim(page) {
   await button(asking(page), "Allow once").last().focus();
@@ -301,7 +329,7 @@ test("each answer has its key, at a request that was gone to", async () => {
   await word("echo always", "p", "Enter");
   await reported(page, "always");
   await word("echo never", "n", "Enter", "x", "Enter");
-  await page.getByText("Denied: x", { exact: true }).waitFor();
+  await page.getByText(denied("x")).waitFor();
   await say(page, "!bash echo kept");
   await reported(page, "kept", 2);
 });

@@ -132,7 +132,7 @@ test("a call is allowed, and another one denied with a reason", async () => {
   await focusIs(page, /^Reason/);
   await page.keyboard.type("because I say so");
   await page.keyboard.press("Enter");
-  await page.getByText("Denied: because I say so", { exact: true }).waitFor();
+  await page.getByText(/^Denied by admin via web · .* · because I say so$/).waitFor();
   await answered(page, server);
   await focusIs(page, "Message");
   const calls = (await messagesOf(server, await idOf(page))).flatMap((message) => message.parts.filter((part) => part.type === "tool-bash"));

@@ -2,7 +2,7 @@
 
 import type { ReactNode } from 'react';
 import { Icon, type IconName } from '../ui/icon';
-import { moment } from '../ui/format';
+import { moment, timeOfDay } from '../ui/format';
 
 export function Actions({ label, always = false, children, className = '' }: { label: string; always?: boolean; children: ReactNode; className?: string }) {
   return (
@@ -37,7 +37,7 @@ export function Moment({ at }: { at: number | undefined }) {
   const time = new Date(at);
   return (
     <time dateTime={time.toISOString()} title={moment(at)} className="px-1.5 text-xs text-quiet tabular-nums">
-      {time.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })}
+      {timeOfDay(at)}
     </time>
   );
 }

@@ -7,7 +7,7 @@ import { useThis } from '../state/use_conversation';
 import { Pulse } from '../ui/pulse';
 import { duration } from '../ui/format';
 import { Approval } from './approval';
-import { decisionText } from './approval_labels';
+import { answeredAt, answerLine } from './approval_labels';
 import { Counted } from './code_block';
 import { DisclosureButton } from './disclosure_button';
 import { useOpen } from './thread_state';
@@ -56,7 +56,8 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
   const question = name === 'question';
   // Do not repeat a question that is shown below.
   const asking = question && (pending || (state === 'done' && !open));
-  const outcome = state === 'denied' || open ? decisionText(part.approval) : null;
+  const answer = answerLine(part);
+  const outcome = state === 'denied' || open ? answer : null;
   return (
     <div className={`my-2 min-w-0 rounded-lg border bg-raised ${pending ? 'border-warn' : 'border-line'}`} data-tool={name} data-state={state}>
       <DisclosureButton open={open} onChange={setOpen} controls={body} className="w-full px-2.5 py-1.5 hover:bg-panel">
@@ -65,7 +66,7 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
           {asking ? '' : gist(name, part.input)}
         </span>
         {edit && <Counted added={edit.added} removed={edit.removed} />}
-        <span className="shrink-0 text-xs tabular-nums">
+        <span title={answer ?? undefined} className="shrink-0 text-xs tabular-nums">
           {code === null ? (
             <span className={TONES[state]}>
               {(state === 'running' || state === 'preparing') && <Pulse />}
@@ -85,7 +86,7 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
           {!question && pending && part.approval && <Approval part={part} approval={part.approval} />}
           {open && !(pending && !question) && <ToolInput id={`in ${part.toolCallId}`} part={part} />}
           {open && !running && <ToolOutput id={`out ${part.toolCallId}`} part={part} />}
-          {outcome && <p className="text-sm break-words text-quiet">{outcome}</p>}
+          {outcome && <p title={answeredAt(part)} className="text-sm break-words text-quiet">{outcome}</p>}
         </div>
       )}
       {todo && !open && (

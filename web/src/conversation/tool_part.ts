@@ -30,6 +30,9 @@ export interface Approval {
   id: string;
   approved?: boolean;
   reason?: string;
+  answered_by?: string;
+  via?: string;
+  answered_at?: number;
   descriptor?: { targets?: Target[]; rule?: Rule | null; scope?: string | null; reason?: string; since?: number; offers?: Offer[]; change?: unknown };
 }
 

@@ -26,6 +26,10 @@ export function age(at: number, now: number = Date.now()): string {
   return new Date(at).toLocaleDateString('en', { month: 'short', day: 'numeric', year: 'numeric' });
 }
 
+export function timeOfDay(at: number): string {
+  return new Date(at).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' });
+}
+
 export function moment(at: number): string {
   return new Date(at).toLocaleString('en', { dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' });
 }
