@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -174,3 +176,36 @@ async def test_a_search_reads_past_a_page_of_an_index_that_does_not_read(path: P
     shutil.copy(path, unharmed)
     damage_page(path, index, byte)
     assert await hits(path) == await hits(unharmed)
+
+
+async def test_a_search_names_a_message_that_lost_a_part(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its row is gone, so no index can be rebuilt from it: the log names the message, and the rest is found."""
+    await make_harbours(path)
+    unharmed = path.with_name("unharmed.db")
+    shutil.copy(path, unharmed)
+    known = (await hits(unharmed))["hits"]
+    lost = known[-1]
+    delete_part(path, lost["part_id"])
+    caplog.clear()
+    found = (await hits(path))["hits"]
+    assert [one["part_id"] for one in found] == [one["part_id"] for one in known if one != lost]
+    warnings = [record.getMessage() for record in caplog.records if record.name == "clew.store"]
+    assert warnings == [f"searches may miss damaged messages: {lost['message_id']}"]
+
+
+async def test_a_part_that_another_program_deletes_after_a_search_is_not_looked_for_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_harbours(path)
+    known = (await hits(path))["hits"]
+    delete_part(path, known[-1]["part_id"])
+    for _ in range(2):
+        caplog.clear()
+        found = (await hits(path))["hits"]
+        assert {one["part_id"] for one in found} == {one["part_id"] for one in known[:-1]}
+    assert not [record for record in caplog.records if "chat_parts" in record.getMessage()]
+
+
+def delete_part(path: Path, part_id: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM chat_parts WHERE id = ?", (part_id,))
