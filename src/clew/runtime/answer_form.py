@@ -1,10 +1,9 @@
-"""The form of an answer: a turn may be asked to end in a value of a JSON Schema.
+"""Structured output: a turn may have to end in a value that matches a JSON Schema.
 
-The model is given one more tool, whose arguments are that value; a call that fits ends the turn, and the value is
-stored as a ``data-output`` part of the answer. Where a provider has a way of its own to ask for such a value, it is
-asked for that way first, and tells what came as a call of that tool, so that everything after is the same. What does
-not fit is told to the model, which tries again, by the tool, within limits. The schema is stored with the prompt, so
-that whoever goes on with the turn asks for the same.
+The model gets one more tool whose arguments are that value; a valid call ends the turn, and the value is stored as a
+``data-output`` part of the answer. A provider with native structured output is asked that way first and reports the
+value as a call of this tool, so everything after it is the same. Invalid values are reported to the model, which tries
+again with the tool, within limits. The schema is stored with the prompt, so a resumed turn uses the same one.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ OUTPUT_DATA: Final = "output"
 MAX_REMINDERS: Final = 2
 MAX_REFUSED: Final = 4
 _NAME: Final = "final_answer"
-_NAMED: Final = "urn:answer"
-_REFERS_ELSEWHERE: Final = re.compile(rb'"\$ref":"(?!#/\$defs/)')
-NO_ANSWER: Final = "the model gave no answer of the form that was asked for, and was told so"
+_SCHEMA_ID: Final = "urn:answer"
+_EXTERNAL_REF: Final = re.compile(rb'"\$ref":"(?!#/\$defs/)')
+NO_ANSWER: Final = "the model did not return the requested structured output, even after reminders"
 REMINDER: Final = f"Give the answer by calling {_NAME}, whose arguments are the answer. It is not given before that."
 
 
 class AnswerForm:
-    """The tool that takes the answer of one turn; ``schema`` is what was asked for."""
+    """The tool that receives the final answer of one turn. ``schema`` is the requested JSON Schema."""
 
     name = _NAME
     description = (
@@ -47,11 +46,11 @@ class AnswerForm:
     asks_human = False
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        # Arguments are an object; any other value is the one argument of it.
+        # Arguments must be an object; any other value is wrapped as the only property of one.
         self._wrapped = schema.get("type") != "object"
-        if "$id" in schema or _REFERS_ELSEWHERE.search(msgspec.json.encode(schema)):
-            # What its references begin at stays what it was: the schema itself, not what is put around it.
-            inner, defs = {"$id": _NAMED, **schema}, {}
+        if "$id" in schema or _EXTERNAL_REF.search(msgspec.json.encode(schema)):
+            # References must resolve against the schema itself, not against the wrapper.
+            inner, defs = {"$id": _SCHEMA_ID, **schema}, {}
         else:
             defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
             inner = {key: value for key, value in schema.items() if key != "$defs"}
@@ -59,7 +58,7 @@ class AnswerForm:
         self.input_schema: Mapping[str, Any] = around if self._wrapped else dict(schema)
         problem = check_arguments(self.input_schema, {})
         if problem is not None and "its schema is not valid" in problem:
-            raise InvalidInput(f"output is no JSON Schema: {problem.rpartition('not valid: ')[2]}")
+            raise InvalidInput(f"output is not a valid JSON Schema: {problem.rpartition('not valid: ')[2]}")
 
     def value_of(self, args: Mapping[str, Any]) -> Any:
         return args["value"] if self._wrapped else args
@@ -72,5 +71,5 @@ class AnswerForm:
 
 
 def refused_answers(parts: Sequence[Part]) -> int:
-    """How many answers of a message did not fit."""
+    """Return how many answers of a message did not match the schema."""
     return sum(1 for part in parts if kind_of(part) == f"tool-{_NAME}" and state_of(part) == "output-error")

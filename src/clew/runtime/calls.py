@@ -1,4 +1,4 @@
-"""Tool calls of a step: checked, decided, run side by side, and landed as they end."""
+"""Tool calls of a step: validated, judged, run concurrently, and recorded as each one ends."""
 
 from __future__ import annotations
 
@@ -61,23 +61,23 @@ TOO_MANY: Final = (
 )
 
 MAX_ABOUT_BYTES: Final = 64 * 1024
-_LONG_MS: Final = 1_000
-"""From here on people are told that a call runs, and how long it took: what is quicker needs no figure."""
+_REPORT_AFTER_MS: Final = 1_000
+"""Calls that run longer are shown with their start, and later with their duration."""
 
 log = logging.getLogger("clew.tools")
 
 
 SpawnChild = Callable[[str, str | None, Setting, Signal, Callable[[Any], None]], Awaitable[ChildOutcome]]
-"""Runs a prompt as a child of the session of this setting until that ends or the signal says so; reports how
-far it is, its id first."""
+"""Runs a prompt as a child of the session of this turn config until it ends or the signal is aborted; reports its
+progress, its id first."""
 
 
 ScheduleTurn = Callable[[Setting, NextTurn], Awaitable[dict[str, Any]]]
-"""Keeps what the agent of this setting wants to be told later; what it is told of that."""
+"""Schedules the turn that the agent of this turn config asked for; returns the tool's answer about it."""
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call with arguments that fit its tool. ``granted`` is what it was judged on and may touch."""
+    """A call with valid arguments. ``granted`` are the targets it was judged on and may touch."""
 
     id: str
     tool: Tool
@@ -86,7 +86,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class ToolCallValue(msgspec.Struct, frozen=True):
-    """A call as hooks see it; ``before_tool_call`` may give back one with other arguments."""
+    """A call as hooks see it; ``before_tool_call`` may return one with other arguments."""
 
     session_id: str
     tool_call_id: str
@@ -95,7 +95,7 @@ class ToolCallValue(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What becomes of a call: run, ask a human, or not at all, and why."""
+    """The decision about a call, with the reason: run it, ask a human, or deny it."""
 
     call: Call
     action: Literal["run", "ask", "question", "deny"]
@@ -104,7 +104,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """Handles the calls of one run."""
+    """The handler of one run's tool calls."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Caller:
         running: Callable[[tuple[RunningCall, ...]], None],
     ) -> None:
         self._running = running
-        self._long: dict[str, RunningCall] = {}
+        self._long_running: dict[str, RunningCall] = {}
         self._host = host
         self.setting = setting
         self._signal = signal
@@ -125,48 +125,48 @@ class Caller:
         self._schedule_turn = schedule_turn
         self.state: dict[str, Any] = {}
         self._turn_id = turn_id
-        # More than the usual only where an output leaves half of the window to all else, at four characters a token.
+        # Above the default only where one output still leaves half of the window free, at four characters a token.
         preset = session_policy(host.config, setting.session).output_chars
         self._output_chars = max(min(preset, 2 * setting.info.window), MAX_OUTPUT_CHARS)
 
     async def admit(self, chunk: c.ToolInputAvailable) -> tuple[c.Chunk, Call | None]:
-        """What is recorded for a call the model made, and the call itself when it can be carried out."""
-        # What is judged, asked about and run is what is recorded, not what the recorder's gate would make of it.
+        """Return the chunk to record for a call of the model, and the call itself if it is valid."""
+        # What is judged, approved and run must be what is recorded, not what the recorder would sanitize it to.
         cleaned, replaced = clean_value(chunk.input)
         if replaced:
             chunk = msgspec.structs.replace(chunk, input=cleaned)
         tool = self.setting.tools.get(chunk.tool_name)
         if tool is None:
             known = ", ".join(sorted(self.setting.tools)) or "none"
-            return _unfit(chunk, f"there is no tool {chunk.tool_name!r} here; there are: {known}"), None
+            return _rejected(chunk, f"there is no tool {chunk.tool_name!r} here; there are: {known}"), None
         problem = check_arguments(tool.input_schema, chunk.input)
         if problem is not None:
-            return _unfit(chunk, problem), None
+            return _rejected(chunk, problem), None
         value = ToolCallValue(self.setting.session.id, chunk.tool_call_id, tool.name, chunk.input)
         try:
             changed = await self._host.hooks.change("before_tool_call", value, self.setting.session, self._turn_id)
         except HookRefused as error:
-            return _unfit(chunk, str(error)), None
+            return _rejected(chunk, str(error)), None
         if changed is not value:
             problem = check_arguments(tool.input_schema, changed.args)
             if problem is not None:
-                return _unfit(chunk, f"a hook changed the arguments: {problem}"), None
+                return _rejected(chunk, f"a hook changed the arguments: {problem}"), None
             chunk = msgspec.structs.replace(chunk, input=changed.args)
         return chunk, Call(chunk.tool_call_id, tool, changed.args)
 
     async def judge(self, call: Call) -> Verdict:
-        """Whether the call may run, decided on what it would really touch."""
+        """Decide whether the call may run, by what it would really touch."""
         if call.tool is self.setting.form:
             return Verdict(call, "run", "it touches nothing", {})
         if call.tool.asks_human:
             if self.setting.attended:
                 return Verdict(call, "question", "the tool asks a human", {})
-            return Verdict(call, "deny", "nobody is there to answer", {})
+            return Verdict(call, "deny", "no user is available to answer", {})
         try:
             targets = tuple(call.tool.targets(call.args, self.setting.workspace))
         except ClewError as error:
             return Verdict(call, "deny", str(error), {})
-        except Exception as error:  # a host's own code; what it touches nobody knows
+        except Exception as error:  # host code; the call's targets are unknown
             log.exception("tool %s could not say what it would touch", call.tool.name)
             return Verdict(call, "deny", f"{call.tool.name} could not say what it would touch: {error}", {})
         decision = await self.setting.permit.decide(targets, call.tool.name)
@@ -181,19 +181,19 @@ class Caller:
             granted = msgspec.structs.replace(call, granted=tuple(targets))
             return Verdict(granted, "run", "allowed", descriptor)
         if decision.action == "ask":
-            # Off the loop: a shell line is read for it.
+            # In a thread: this parses shell commands.
             root = str(self.setting.workspace) if self.setting.workspace else None
             offers = await asyncio.to_thread(offers_for, targets, root, "session")
-            told = [{"pattern": offer.pattern, "words": offer.words} for offer in offers]
-            shown = {**descriptor, "offers": told}
+            offers_shown = [{"pattern": offer.pattern, "words": offer.words} for offer in offers]
+            shown = {**descriptor, "offers": offers_shown}
             change = await self._preview(call, targets)
             if change is not None:
                 shown["change"] = msgspec.to_builtins(change)
-            return Verdict(call, "ask", "needs a human's word", shown)
+            return Verdict(call, "ask", "needs approval", shown)
         return Verdict(call, "deny", f"denied: {decision.reason}", descriptor)
 
     async def _preview(self, call: Call, targets: Sequence[Target]) -> Change | None:
-        """What the call would change, of files that may be read here: it is kept with the request."""
+        """Return what the call would change, if the files may be read; it is stored with the request."""
         preview: PreviewOf | None = getattr(call.tool, "preview", None)
         if preview is None:
             return None
@@ -202,31 +202,30 @@ class Caller:
             return None
         try:
             return await asyncio.to_thread(preview, call.args, self.setting.workspace)
-        except Exception as error:  # a host's own code; the request is put without it
-            log.warning("what %s would change is not shown: %s", call.tool.name, error)
+        except Exception as error:  # host code; the request is shown without a preview
+            log.warning("no preview of the changes of %s: %s", call.tool.name, error)
             return None
 
     async def run(self, calls: Sequence[Call]) -> AsyncIterator[c.Chunk | PutBlob]:
-        """Run the calls side by side, a limited number at once; what each gives so far, and its result as soon as it is
-        there, after the files that belong to it.
+        """Run the calls concurrently, up to a limit. Yield progress, then each result when it exists, after its files.
 
-        One that waited for a slower call before it would be lost with that, and be done again.
+        A result that waited for a slower call would be lost if that one was lost, and its call repeated.
         """
-        room = asyncio.Semaphore(MAX_CALLS_AT_ONCE)
-        told: asyncio.Queue[c.Chunk | PutBlob | None] = asyncio.Queue()
+        slots = asyncio.Semaphore(MAX_CALLS_AT_ONCE)
+        results: asyncio.Queue[c.Chunk | PutBlob | None] = asyncio.Queue()
 
-        async def in_turn(call: Call) -> None:
+        async def run_one(call: Call) -> None:
             try:
-                async with room:
-                    told.put_nowait(await self._execute(call, told.put_nowait))
+                async with slots:
+                    results.put_nowait(await self._execute(call, results.put_nowait))
             finally:
-                told.put_nowait(None)
+                results.put_nowait(None)
 
-        tasks = [asyncio.get_running_loop().create_task(in_turn(call)) for call in calls]
+        tasks = [asyncio.get_running_loop().create_task(run_one(call)) for call in calls]
         try:
             running = len(tasks)
             while running:
-                chunk = await told.get()
+                chunk = await results.get()
                 if chunk is None:
                     running -= 1
                 else:
@@ -235,7 +234,7 @@ class Caller:
                 task.result()
         finally:
             for task in tasks:
-                # A tool that does not heed this ends by itself; nobody waits for it and its output is dropped.
+                # A tool that ignores cancellation is not awaited, and its output is dropped.
                 task.cancel()
 
     async def _execute(self, call: Call, show: Callable[[c.Chunk | PutBlob], None]) -> c.Chunk:
@@ -243,11 +242,13 @@ class Caller:
         clock = self._host.clock
         live = LiveOutput(clock, call.id, show)
         began, since = clock.monotonic_ms(), clock.now_ms()
-        timer = clock.call_later(_LONG_MS, lambda: self._tell(call, RunningCall(call.id, name, since)))
+        timer = clock.call_later(
+            _REPORT_AFTER_MS, lambda: self._report_running(call, RunningCall(call.id, name, since))
+        )
         about: dict[str, Any] = {}
         try:
             with self._host.telemetry.tool(name, call.id, call.args) as doing:
-                output = await self._watched(call, live)
+                output = await self._execute_with_timeout(call, live)
                 self._host.telemetry.gave(doing, output.value)
             given = await asyncio.to_thread(take_files, output.files, call.id, since) if output.files else ()
         except (ToolFailed, PermissionDenied) as error:
@@ -261,20 +262,20 @@ class Caller:
             )
         else:
             result = c.ToolOutputAvailable(tool_call_id=call.id, output=output.value)
-            about = _plain(output.about)
-            # Before the result: whoever finds that finds its files.
+            about = _as_metadata(output.about)
+            # Before the result, so that the files exist for every reader of it.
             for item in given:
                 show(item)
         finally:
             live.end()
             timer.cancel()
         if isinstance(result, c.ToolOutputError):
-            # However it failed, its subagent's session is there to be looked at.
+            # The session of its subagent can be opened even if the call failed.
             about = child_data(live.child)
         took = round(clock.monotonic_ms() - began)
-        if call.id in self._long:
-            self._tell(call, None)
-        if took >= _LONG_MS:
+        if call.id in self._long_running:
+            self._report_running(call, None)
+        if took >= _REPORT_AFTER_MS:
             about["took_ms"] = took
         if about:
             result = msgspec.structs.replace(result, provider_metadata={OWN: about})
@@ -282,16 +283,16 @@ class Caller:
         self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)), self.setting.session, self._turn_id)
         return result
 
-    def _tell(self, call: Call, running: RunningCall | None) -> None:
-        """Let people see which calls take long, and since when. One that outlives its run is nobody's any more."""
-        self._long.pop(call.id, None)
+    def _report_running(self, call: Call, running: RunningCall | None) -> None:
+        """Publish which calls take long, and since when. A call that outlives its run is no longer published."""
+        self._long_running.pop(call.id, None)
         if running is not None:
-            self._long[call.id] = running
+            self._long_running[call.id] = running
         if not self._signal.aborted:
-            self._running(tuple(self._long.values()))
+            self._running(tuple(self._long_running.values()))
 
-    async def _watched(self, call: Call, live: LiveOutput) -> ToolOutput:
-        """Run the tool under its watchdog."""
+    async def _execute_with_timeout(self, call: Call, live: LiveOutput) -> ToolOutput:
+        """Run the tool with its timeout."""
         context = self._context(call, live)
         work = await race(call.tool.execute(call.args, context), after(self._host.clock, call.tool.timeout_ms))
         if not work.done():
@@ -301,26 +302,26 @@ class Caller:
             )
         if work.cancelled():
             raise ToolFailed(f"{call.tool.name} was cancelled from inside; its effects are unknown")
-        # Whoever wrote the tool may have made its output by hand.
+        # A custom tool may return a hand-made output.
         return await to_output(work.result(), context, call.tool.name)
 
     def _context(self, call: Call, live: LiveOutput) -> ToolContext:
         loaded: list[RulesInForce] = []
 
         async def permit(target: Target) -> None:
-            # A path that was granted is asked about again only where it may have become another file's name.
+            # Other granted targets need no check; a path may have become the name of another file since.
             if target in call.granted and target.kind != "path":
                 return
             if not loaded:
-                # Once per call: a search asks about every file it opens.
+                # Once per call: a search checks every file it opens.
                 loaded.append(await self.setting.permit.load())
             confined = loaded[0].confined
             if target.kind == "command" or (confined is not None and confined.must_look(target)):
                 decision = await asyncio.to_thread(loaded[0].decide, [target])
             else:
                 decision = loaded[0].decide([target])
-            # A human's word on a folder covers what lies below it, but never what a rule denies.
-            # Whatever the capability is called: a search that was granted a folder reads the files in it.
+            # An approval of a folder covers what is below it, but never what a rule denies.
+            # Independent of the permission's name: a search with an approved folder reads the files in it.
             folders = [above.value for above in call.granted if above.kind == "path" == target.kind]
             if decision.action == "ask" and any(Path(target.value).is_relative_to(folder) for folder in folders):
                 return
@@ -358,18 +359,18 @@ class Caller:
         )
 
 
-def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a tool tells people beside its output, as JSON; what is none, or too long, is left out."""
+def _as_metadata(about: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a tool's metadata as JSON, or nothing if it is no JSON object or too large."""
     try:
         encoded = msgspec.json.encode(about or {})
-        told: Any = msgspec.json.decode(encoded) if len(encoded) <= MAX_ABOUT_BYTES else {}
+        value: Any = msgspec.json.decode(encoded) if len(encoded) <= MAX_ABOUT_BYTES else {}
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        told = {}
-    return told if isinstance(told, dict) else {}
+        value = {}
+    return value if isinstance(value, dict) else {}
 
 
-def _unfit(chunk: c.ToolInputAvailable, problem: str) -> c.Chunk:
-    """A call that cannot be carried out, with the reason for the model to read."""
+def _rejected(chunk: c.ToolInputAvailable, problem: str) -> c.Chunk:
+    """Return the chunk of an invalid call, with the reason for the model."""
     return c.ToolInputError(
         tool_call_id=chunk.tool_call_id,
         tool_name=chunk.tool_name,

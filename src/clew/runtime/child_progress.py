@@ -1,4 +1,4 @@
-"""The progress of a subagent, for people who watch the call that started it: what it does now, and what that took."""
+"""Progress of a subagent for viewers of the call that started it: its current activity and what it has used."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from clew.transcript.part import first_words
 
 __all__ = ["ChildProgress"]
 
-_WORDS: Final = 240
-"""How much of the end of what it says is told."""
-_GIST: Final = 120
+_MAX_TEXT_CHARS: Final = 240
+"""Characters shown from the end of its text."""
+_MAX_GIST_CHARS: Final = 120
 
 
 class ChildProgress:
-    """Follows the streams of one child session until it is stopped, and reports each time there is more to tell."""
+    """A follower of one child session's streams that reports every change until it is stopped."""
 
     def __init__(self, host: Host, session_id: str, report: Callable[[Any], None]) -> None:
         self._host = host
         self._session_id = session_id
         self._report = report
-        self._told: dict[str, Any] = {"session_id": session_id}
-        self._said: dict[str, str] = {}
+        self._progress: dict[str, Any] = {"session_id": session_id}
+        self._text: dict[str, str] = {}
 
     @property
     def taken(self) -> dict[str, Any]:
-        """What it took so far."""
-        return {key: self._told[key] for key in ("steps", "tokens", "cost_usd") if key in self._told}
+        """Return what it has used so far."""
+        return {key: self._progress[key] for key in ("steps", "tokens", "cost_usd") if key in self._progress}
 
     async def follow(self) -> None:
-        self._report(dict(self._told))
+        self._report(dict(self._progress))
         last = None
-        # A message that was cut, or a warning, begins another stream in the same run.
+        # A truncated message or a warning starts another stream within the same run.
         while (stream := self._host.live.find_stream(self._session_id)) is not None and stream is not last:
             last = stream
-            # A viewer that was too slow is told no more; the subagent goes on.
+            # A follower that is too slow gets no more progress; the subagent continues.
             with contextlib.suppress(ClewError):
                 async for batch in stream.follow(replay=False):
-                    await self._take(batch)
+                    await self._add(batch)
 
-    async def _take(self, chunks: Sequence[c.Chunk]) -> None:
-        told = self._told
+    async def _add(self, chunks: Sequence[c.Chunk]) -> None:
+        progress = self._progress
         for chunk in chunks:
             if isinstance(chunk, c.StartStep):
-                told["steps"] = told.get("steps", 0) + 1
+                progress["steps"] = progress.get("steps", 0) + 1
             elif isinstance(chunk, c.TextDelta):
-                said = self._said.get(chunk.id, "") + chunk.delta
-                self._said = {chunk.id: said[-4 * _WORDS :]}
-                told["text"] = " ".join(said.split())[-_WORDS:]
+                text = self._text.get(chunk.id, "") + chunk.delta
+                self._text = {chunk.id: text[-4 * _MAX_TEXT_CHARS :]}
+                progress["text"] = " ".join(text.split())[-_MAX_TEXT_CHARS:]
             elif isinstance(chunk, c.ToolInputAvailable):
-                told["tool"], told["doing"] = chunk.tool_name, _gist(chunk.input)
+                progress["tool"], progress["doing"] = chunk.tool_name, _gist(chunk.input)
             elif isinstance(chunk, c.FinishStep):
                 await self.count()
-        self._report(dict(told))
+        self._report(dict(progress))
 
     async def count(self) -> None:
-        """Look up what it has spent."""
+        """Load what it has spent."""
         spend = (await self._host.store.load_spend([self._session_id])).get(self._session_id)
         if spend is not None and spend.tokens:
-            self._told |= {"tokens": spend.tokens, "cost_usd": spend.cost_usd}
+            self._progress |= {"tokens": spend.tokens, "cost_usd": spend.cost_usd}
 
 
 def _gist(given: Any) -> str:
-    """The first text among the arguments: what most tools are about."""
+    """Return the first text among the arguments, which for most tools names their subject."""
     values = given.values() if isinstance(given, dict) else (given,)
-    return first_words(next((value for value in values if isinstance(value, str)), ""), _GIST)
+    return first_words(next((value for value in values if isinstance(value, str)), ""), _MAX_GIST_CHARS)

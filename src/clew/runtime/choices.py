@@ -1,4 +1,4 @@
-"""What a person may choose while the host runs, in the place of what its settings said when it was opened."""
+"""Settings that can be changed while the host runs; they override what its config said at start."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Choices"]
 
 
 class Choices(msgspec.Struct):
-    """Asked wherever the setting of that name counts, so that a change holds from the next turn on.
+    """The current choices, read wherever the setting counts, so that a change applies from the next turn on.
 
-    ``default_model`` None leaves it to the providers, ``max_steps`` None to the preset of the session.
+    ``default_model`` None leaves the choice to the providers, ``max_steps`` None to the preset of the session.
     """
 
     default_model: Model | None = None

@@ -1,8 +1,8 @@
-"""Compaction at work: a plan is carried out, a summary is got for it, and both are written as one unit.
+"""Compaction: carry out a plan, get a summary for it, and write both as one unit.
 
-The plan is pure and the unit is all or nothing, so a compaction that is killed half-way never happened. What was
-summarised stays stored; the unit adds a turn with a marker message and moves the head onto it. For an open turn it
-goes between the head and that turn.
+The plan is pure and the unit is atomic, so a compaction that is killed half-way has no effect. The summarised messages
+stay stored; the unit adds a turn with a marker message and moves the head to it. If a turn is open, the marker's turn
+is inserted between the head and that turn.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger("clew.compaction")
 
 
 class Compacted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of it. ``turns`` is how many earlier turns the summary stands for."""
+    """The result of a compaction. ``turns`` is the number of earlier turns that the summary covers."""
 
     compacted: bool
     message_id: str | None = None
@@ -54,7 +54,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compactor:
-    """Carries plans of a session out. ``waiting`` is told why it takes longer."""
+    """The executor of one session's compaction plans. ``waiting`` is called with the reason for a delay."""
 
     def __init__(self, host: Host, session: Session, waiting: Callable[[str], Awaitable[None]]) -> None:
         self._host = host
@@ -62,13 +62,13 @@ class Compactor:
         self._waiting = waiting
 
     async def compact(self, context: Context, plan: plans.Plan, *, epoch: int, open_turn: Turn | None) -> Compacted:
-        """Raises ``CompactionError`` when there is no summary to be had, ``HookRefused`` when a hook minds."""
+        """Run a plan. Raise ``CompactionError`` if no summary can be had, ``HookRefused`` if a hook refuses it."""
         turn_id = open_turn.id if open_turn else None
         with self._host.telemetry.compaction(self._session.id) as doing:
             plan = await self._host.hooks.change("before_compaction", plan, self._session, turn_id)
             written, warning = await self._summary(context, plan, open_turn)
             failpoint("compact.before_commit")
-            # Not around the summary: as long as a model takes for that, garbage must be collected.
+            # Not around the summary: garbage must be collected while the model writes it.
             with holding(context.messages):
                 done = await self._commit(context, plan, written, warning, epoch, open_turn)
             doing.ended = done.strategy or "none"
@@ -80,30 +80,30 @@ class Compactor:
     async def _summary(
         self, context: Context, plan: plans.Plan, open_turn: Turn | None
     ) -> tuple[plans.WrittenSummary, str | None]:
-        """The summary and, where it is not what was hoped for, why."""
+        """Return the summary and, if it is not the intended one, why."""
 
-        def tell() -> plans.SummaryTask:
+        def report() -> plans.SummaryTask:
             task = plans.plan_summary(context, plan, self._session.workspace_root)
             for message in task.messages:
                 holds_files(message)
             return task
 
-        task = await go_through(plan.cut.summarised, tell)
+        task = await go_through(plan.cut.summarised, report)
         turn_id = open_turn.id if open_turn is not None else None
         model, policy = context.frame.model, context.policy
         summariser = Summariser(self._host, self._session, model, policy, self._waiting, turn_id=turn_id)
         try:
-            # A summary by rule quotes what was asked, and there a file's text is not the user's.
-            told = await with_files(self._host.store, task.messages, None, self._session.owner)
-            text, strategy = await summariser.summarise(msgspec.structs.replace(task, messages=tuple(told)))
+            # A summary by rule quotes the user's requests, and the text of a file is not one.
+            expanded = await with_files(self._host.store, task.messages, None, self._session.owner)
+            text, strategy = await summariser.summarise(msgspec.structs.replace(task, messages=tuple(expanded)))
             by = str(summariser.model)
             return plans.written_by_model(text, task, plan, strategy, summariser.usage, by), plan.cut.warning
         except (SummaryFailed, SummaryRejected) as failure:
             too_large = isinstance(failure, SummaryFailed) and failure.too_large
             if not context.policy.drop_middle or not (too_large or plan.must):
-                # It still fits for now: the turn goes on as it is, and the next one tries again.
+                # It still fits for now: the turn continues as it is, and the next one tries again.
                 raise
-            log.warning("session %s: the middle is left out, for want of a summary: %s", plan.session_id, failure)
+            log.warning("session %s: no summary; the middle is left out instead: %s", plan.session_id, failure)
             return plans.written_by_rule(task, plan, summariser.usage), str(failure)
 
     async def _commit(
@@ -144,7 +144,7 @@ class Compactor:
             open_turn=open_turn,
         )
         if isinstance(await host.store.commit(unit), u.Refused):
-            raise SessionBusy("the session moved on while it was summarised", session_id=session_id)
+            raise SessionBusy("the session changed while it was being summarised; try again", session_id=session_id)
         return Compacted(
             compacted=True,
             message_id=marker_id,
@@ -156,7 +156,10 @@ class Compactor:
 
 
 async def load_covered(store: Moment, session_id: str, open_turn: Turn | None, tail_start_id: str, now: int) -> Reach:
-    """What a summary that keeps all from ``tail_start_id`` on has to do with: ``to`` is the turn its own goes below."""
+    """Load the part of the tree that a summary affects which keeps all from ``tail_start_id`` on.
+
+    Its ``to`` is the parent of the summary's turn.
+    """
 
     async def ask(held: Moment) -> Reach:
         head = (await held.load_state(session_id)).head_turn_id
@@ -181,9 +184,9 @@ def plan_marker(
     epoch: int,
     open_turn: Turn | None,
 ) -> u.Unit:
-    """The unit that adds a compaction's turn with its marker, moves the head there, and writes the projections.
+    """Return the unit that adds a compaction's turn with its marker, moves the head to it and updates projections.
 
-    An open turn is hung below it.
+    An open turn becomes its child.
     """
     session_id, now = turn.session_id, turn.created_at
     grown = moved(with_turn(tree, turn, (marker.id,)), session_id, turn.id, now, "compaction")
@@ -208,30 +211,30 @@ def plan_marker(
     return u.Unit(session_id, tuple(writes), tuple(guards), sync="power")
 
 
-# Sessions that nobody runs on
+# Idle sessions
 
 
 async def needs_compaction(host: Host, session: Session) -> bool:
-    """The settings say that room is made once a turn has ended, and it has become necessary."""
+    """Return whether the settings ask for compaction after a turn and the threshold is reached."""
     policy = session_policy(host.config, session)
     if not policy.enabled or policy.when != "after_turn":
         return False
     try:
         return (await load_idle_context(host, session)).fires
     except ClewError as error:
-        log.warning("session %s was not looked over after its turn: %s", session.id, error)
+        log.warning("session %s: could not check for compaction after its turn: %s", session.id, error)
         return False
 
 
 async def compact_idle(
     host: Host, sessions: LiveSessions, session: Session, occupancy: Occupancy, focus: str | None, *, auto: bool
 ) -> Compacted:
-    """Summarise what lies before the newest turns, until it is done or ``occupancy`` is asked to end.
+    """Summarise what lies before the newest turns, until done or until ``occupancy`` is aborted.
 
-    ``auto``: only if the threshold is reached.
+    With ``auto``, only if the threshold is reached.
     """
 
-    async def tell(message: str) -> None:
+    async def report(message: str) -> None:
         sessions.show(session.id, occupancy.status(message))
 
     async def compact() -> Compacted:
@@ -251,11 +254,11 @@ async def compact_idle(
                 )
         if plan is None:
             return Compacted(compacted=False, tokens_before=context.size.used, tokens_after=context.size.used)
-        await tell(plan.doing)
+        await report(plan.doing)
         epoch = occupancy.epoch
         if epoch is None:
             epoch = (await host.store.load_state(session.id)).epoch
-        done = await Compactor(host, session, tell).compact(context, plan, epoch=epoch, open_turn=None)
+        done = await Compactor(host, session, report).compact(context, plan, epoch=epoch, open_turn=None)
         sessions.show_changed(session.id)
         let_go(context.line, context.messages)
         return done

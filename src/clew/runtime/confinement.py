@@ -47,11 +47,11 @@ class Confinement:
         if outside is None:
             return None
         pattern = "/**" if self._workspace is None else f"!({self._workspace})/**"
-        place = "and this session has none" if self._workspace is None else f"which is {self._workspace}"
+        limit = "and this session has none" if self._workspace is None else f"which is {self._workspace}"
         rule = Rule("*", pattern, "deny", "manifest", pinned=True)
-        # The resolved path would tell the owner where a link that is not theirs leads.
+        # The resolved path would reveal to the owner where another user's link leads.
         outside = msgspec.structs.replace(outside, value=_OUTSIDE)
-        reason = f"an owner's session can use only the files of its workspace, {place}"
+        reason = f"an owner's session can use only the files of its workspace, {limit}"
         judged = (Judgement(outside, "deny", rule, "manifest", reason),)
         return Decision("deny", rule, "manifest", outside, (), reason, judged)
 

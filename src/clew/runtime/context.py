@@ -1,4 +1,4 @@
-"""A session's context, read: the line the next call would send, with the settings in force for it."""
+"""The context of a session: the line that the next model call would send, with the turn config in force."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ __all__ = [
 
 log = logging.getLogger("clew.context")
 
-_RECENT: Final = 8
-"""Turns that are read for the gauge; where they do not say it, all are."""
-_COUNTED: Final = 3
-"""Turns with calls that are looked at for what characters take; and so many above the newest compaction's tail."""
+_REPORT_TURNS: Final = 8
+"""Turns read for a quick report; if they are not enough, all are read."""
+_MEASURED_TURNS: Final = 3
+"""Turns with steps from which the tokens per character are estimated; also how many turns to search above the line."""
 
 
 def session_policy(config: Config, session: Session) -> Policy:
-    """The settings in force for a session: its own, then the user's, then the preset's.
+    """Return the settings in force for a session: its own, then the user's, then the preset's.
 
-    Settings are checked where a session is given them. One that holds bad ones all the same must not be stuck.
+    Settings are checked when they are set. A session with invalid ones must still work.
     """
     if session.compaction is not None:
         try:
             return policy_for(config.compaction, config.pruning, session.compaction)
         except InvalidInput as error:
-            log.warning("the compaction settings of session %s are not used: %s", session.id, error)
-    return _usual_policy(config.compaction, config.pruning)
+            log.warning("ignored the invalid compaction settings of session %s: %s", session.id, error)
+    return _default_policy(config.compaction, config.pruning)
 
 
 @functools.lru_cache(maxsize=8)
-def _usual_policy(compaction: CompactionConfig, pruning: PruningConfig) -> Policy:
-    """The settings of a session that has none of its own, worked out once: every turn asks for them a few times."""
+def _default_policy(compaction: CompactionConfig, pruning: PruningConfig) -> Policy:
+    """Return the policy without session settings; cached, as every turn needs it several times."""
     return policy_for(compaction, pruning, None)
 
 
@@ -80,38 +80,38 @@ def frame_of(setting: Setting) -> RequestFrame:
 
 
 async def load_context(host: Host, setting: Setting) -> Context:
-    """The context of a session as it is stored."""
+    """Return the context of a session as it is stored."""
     counted = await load_counted(host.store, setting.session.id) or CountedLine(LineSlice((), True), ())
     frame, policy = frame_of(setting), session_policy(host.config, setting.session)
     return await looked_over(counted.line, lambda: measured_context(frame, policy, counted))
 
 
 async def load_idle_context(host: Host, session: Session, model: str | Model | dict[str, Any] | None = None) -> Context:
-    """The context of a session that nobody runs on, as its own agent and model would be sent it, or ``model``."""
+    """Return the context of an idle session for its own agent and model, or for ``model``."""
     return await load_context(host, await resolve(host, session, model=model, agent=None, attended=False))
 
 
 async def load_report(host: Host, session_id: str, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
-    """What the next call would send. Reads, and changes nothing."""
+    """Return a report of what the next call would send, without side effects."""
     session = await get_session(host.store, session_id)
     setting = await resolve(host, session, model=model, agent=None, attended=False)
-    told = await _recent_report(host, setting)
-    if told is not None:
-        return told
+    recent = await _recent_report(host, setting)
+    if recent is not None:
+        return recent
     with giving_way():
         return await run_long(report, await load_context(host, setting))
 
 
 async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
-    """The same by the end of the line: what its last step counted, and what came since; None where that does not say.
+    """Return the report from the end of the line: what its last step counted and what was added since.
 
-    It does not where a sum over all messages is asked for, where outputs were pruned, and in a copy of a line before
-    its first own step: where on the copied line that was, only the whole says.
+    None if that is not enough: when a sum over all messages is requested, when outputs were pruned, and in a copied
+    line before its first own step, where only the whole line says which part was copied.
     """
     session_id, policy = setting.session.id, session_policy(host.config, setting.session)
 
     async def ask(moment: Moment) -> CountedLine | None:
-        line = await moment.load_line(session_id, turns=_RECENT, keep_damaged=True)
+        line = await moment.load_line(session_id, turns=_REPORT_TURNS, keep_damaged=True)
         if line.complete or await moment.load_pruned(session_id):
             return None
         compaction_id = line.turns[-1].turn.compaction_turn_id
@@ -120,7 +120,7 @@ async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
             made = await moment.load_line(session_id, through=compaction_id, turns=1, keep_damaged=True)
             turns = (*made.turns, *turns)
         steps = await _newest_steps(moment, line.turns)
-        return CountedLine(LineSlice(turns, complete=False), steps) if len(steps) == _COUNTED else None
+        return CountedLine(LineSlice(turns, complete=False), steps) if len(steps) == _MEASURED_TURNS else None
 
     counted = await host.store.at_once(session_id, ask) if policy.measure != "rollup" else None
     if counted is None:
@@ -135,20 +135,20 @@ async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
 
 
 class CountedLine(msgspec.Struct, frozen=True):
-    """A line with what providers counted of it: the steps of its newest turns that have some, the newest first."""
+    """A line with provider usage: the steps of its newest turns that have any, newest first."""
 
     line: LineSlice
     steps: tuple[tuple[Step, ...], ...]
 
     def begun(self, turn: Turn, prompt: MessageRow) -> CountedLine:
-        """As it is once a turn has begun below its end, with nothing in it but its prompt."""
+        """Return the line with a new turn at its end that contains only its prompt."""
         parent = self.line.turns[-1].turn if self.line.turns else None
         entry = LineTurn(place_below(turn, parent), (prompt,))
         return replace(self, line=replace(self.line, turns=(*self.line.turns, entry)))
 
 
 async def load_counted(store: Store, session_id: str, line: LineSlice | None = None) -> CountedLine | None:
-    """The line, where it is not given, and the steps, as of one moment; None when there is no such session."""
+    """Load the line, unless given, and the steps as of one moment; None if the session does not exist."""
 
     async def ask(moment: Moment) -> CountedLine | None:
         found = line or await moment.find_view(session_id, keep_damaged=True, kept=True)
@@ -158,23 +158,23 @@ async def load_counted(store: Store, session_id: str, line: LineSlice | None = N
 
 
 async def find_near_counted(moment: Moment, session_id: str) -> CountedLine | None:
-    """The same where it costs little; None where much would have to be read, or it does not read."""
+    """Load the line and steps if that is cheap; None if much would have to be read, or if it is damaged."""
     try:
         line = await moment.find_view(session_id, keep_damaged=True, kept=True, near=True)
         return None if line is None else CountedLine(line, await _newest_steps(moment, line.turns))
     except RowUndecodable:
-        # Whoever needs it is told then.
+        # The error is raised when the line is needed.
         return None
 
 
 async def _newest_steps(moment: Moment, line: Sequence[LineTurn]) -> tuple[tuple[Step, ...], ...]:
-    """Of a few turns: most have one call, and some none. Above the line too: what was summarised was counted."""
+    """Return the steps of the newest turns that have any; turns above the line count, as they were measured too."""
     found: list[tuple[Step, ...]] = []
     above: str | None = None
-    for n in range(len(line) + _COUNTED):
+    for n in range(len(line) + _MEASURED_TURNS):
         entry = line[-1 - n] if n < len(line) else None
         turn = entry.turn if entry is not None else await moment.find_turn(above) if above is not None else None
-        if turn is None or len(found) == _COUNTED:
+        if turn is None or len(found) == _MEASURED_TURNS:
             break
         above = turn.parent_turn_id
         steps = await _load_steps(moment, turn, entry)
@@ -184,8 +184,10 @@ async def _newest_steps(moment: Moment, line: Sequence[LineTurn]) -> tuple[tuple
 
 
 async def _load_steps(moment: Moment, turn: Turn, entry: LineTurn | None) -> tuple[Step, ...]:
-    """The steps of a turn, noted with its entry on the line: whatever books one touches a message or the turn, and so
-    makes another entry. Of a turn that is open they are read each time."""
+    """Return the steps of a turn, cached with its entry on the line.
+
+    Recording a step changes a message or the turn, which replaces the entry. Those of an open turn are always read.
+    """
     if turn.kind != "normal":
         return ()
     if entry is None or turn.status in OPEN:
@@ -197,10 +199,10 @@ async def _load_steps(moment: Moment, turn: Turn, entry: LineTurn | None) -> tup
 
 
 async def looked_over(line: LineSlice, make: Callable[[], Context]) -> Context:
-    """Make the context of a line. Of a long one that nobody has looked at yet that is beside the loop, with all that
-    the next request has to know of each message and that is noted there: as long as it takes, others would wait."""
+    """Make the context of a line. For a long line that is not cached yet, do so in a thread and also compute what the
+    next request needs of each message: the event loop would be blocked meanwhile."""
     turns = line.turns
-    # A line is read as a whole, but its ends may say otherwise: a marker is never sent, and the last turn is often new.
+    # A line is cached as a whole, but its ends differ: a marker is never sent, and the last turn is often new.
     if len(turns) <= FEW // 2 or "sent" in turns[len(turns) // 2].memo:
         return make()
 
@@ -218,7 +220,7 @@ async def looked_over(line: LineSlice, make: Callable[[], Context]) -> Context:
 def measured_context(
     frame: RequestFrame, policy: Policy, counted: CountedLine, live: Message | None = None, *, recent: bool = False
 ) -> Context:
-    """The context of a line, measured by the newest turn that has steps."""
+    """Return the context of a line, measured by the newest turns that have steps."""
     line, steps = counted.line, counted.steps
     context = Context(frame, policy, line.turns, line.pruned, live=live, recent=recent)
     if steps:

@@ -1,7 +1,7 @@
-"""Continuation: what "go on" means for a session, by how its newest turn stands.
+"""Continuation: what "continue" does for a session, depending on the state of its newest turn.
 
-A turn goes on after its last complete step, in a message of its own: what its tools have done is sent with their
-results, and nothing is done twice. What a step that was cut had said stays to be seen and is not sent.
+A turn is resumed after its last complete step, in a new message: what its tools did is sent with their results, and
+nothing is done twice. The text of a step that was cut off stays visible but is not sent.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = ["GO_ON", "Continuation", "Mode"]
 
 log = logging.getLogger("clew.run")
 Mode = Literal["on", "again"]
-"""Go on with the newest turn where it stopped, or have its prompt answered anew beside it."""
+"""``on`` resumes the newest turn where it stopped; ``again`` has its prompt answered again in a sibling turn."""
 
 GO_ON: Final = "Your answer was cut off. Go on exactly where it stopped, and repeat nothing."
 
 
 class Continuation:
-    """Goes on with sessions of one engine."""
+    """The service that resumes sessions of one engine."""
 
     def __init__(self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner, outbound: Outbound) -> None:
         self._host = host
@@ -57,9 +57,9 @@ class Continuation:
         self._outbound = outbound
 
     async def go_on(self, session_id: str, mode: Mode = "on", *, queue: bool = False) -> Submission:
-        """Go on with the newest turn, or start the queue; ``again``: ask anew, beside what came of it.
+        """Resume the newest turn or start the queue; with ``again``, answer its prompt again in a sibling turn.
 
-        With ``queue`` the queue is started, and nothing else.
+        With ``queue``, only start the queue.
         """
         if mode not in ("on", "again"):
             raise InvalidInput(f"mode must be on or again, not {mode!r}")
@@ -68,8 +68,8 @@ class Continuation:
             return await self.go_on_locked(session_id, mode, queue=queue)
 
     async def go_on_locked(self, session_id: str, mode: Mode = "on", *, queue: bool = False) -> Submission:
-        """The same, for whoever holds the session's lock already."""
-        # What the newest turn is must be known before it is decided how to go on: one left open has failed.
+        """Resume like :meth:`go_on`, for a caller that already holds the session's lock."""
+        # Settled first: a turn left open has failed, and how to resume depends on the newest turn.
         await settle_startable(self._host, self._sessions, session_id)
         if queue:
             return await self._start_queue(session_id, "on")
@@ -82,26 +82,26 @@ class Continuation:
         if turn is None or last is None or user is None:
             return await self._start_queue(session_id, mode)
         standing = await load_standing(store, session_id)
-        # To ask again goes back before a compaction that told of this turn; where none fires by itself that is no help.
+        # A restart goes back before a compaction that covers this turn; without automatic compaction that is no help.
         reach = await load_reach_above(store, turn, self._host.clock.now_ms())
-        anew = plan_begun_anew(reach, turn, self._host.mint.turn())
-        is_lost = last.turn.id != turn.id and all(one.messages != last.messages for one in anew[1])
-        stays_full = is_lost and not session_policy(self._host.config, session).enabled
+        restarted = plan_begun_anew(reach, turn, self._host.mint.turn())
+        is_summarised = last.turn.id != turn.id and all(one.messages != last.messages for one in restarted[1])
+        stays_full = is_summarised and not session_policy(self._host.config, session).enabled
         if mode == "again" and not stays_full:
-            return await self._ask_again(session, reach, user, standing, *anew)
-        if mode == "on" and await self._is_last(turn) and await self._is_short(turn, rows):
-            return await self._reopen(session, turn, rows, standing)
+            return await self._answer_again(session, reach, user, standing, *restarted)
+        if mode == "on" and await self._is_last(turn) and await self._is_incomplete(turn, rows):
+            return await self._resume_turn(session, turn, rows, standing)
         if mode == "on" and turn.status == "unanswered" and not stays_full:
-            return await self._ask_again(session, reach, user, standing, *anew)
-        # What follows a turn was said to it as it is. It goes on with a prompt.
+            return await self._answer_again(session, reach, user, standing, *restarted)
+        # Later turns build on this one as it is, so the session resumes with a queued prompt.
         return await self._start_queue(session_id, mode)
 
     async def answer(self, session: Session, turn: Turn, user: MessageRow) -> Submission:
-        """Run a turn that was just made and that nobody has answered. Called under the session's lock."""
-        return await self._reopen(session, turn, (user,), await make_ready(self._host, session.id), speaks=True)
+        """Run a turn that was just created and has no answer yet. The caller holds the session's lock."""
+        return await self._resume_turn(session, turn, (user,), await make_ready(self._host, session.id), speaks=True)
 
     async def resume(self, session_id: str) -> None:
-        """Go on with a turn that a restart has interrupted, of which nothing was in flight; not for ever."""
+        """Resume a turn that a restart interrupted with nothing in flight; only a limited number of times."""
         store = self._host.store
         async with self._sessions.lock(session_id):
             try:
@@ -114,92 +114,92 @@ class Continuation:
                 mine = interrupted and await self._is_last(turn) and session.kind != "subagent"
                 if mine and turn.resumed < MAX_RESUMED:
                     standing = await load_standing(store, session_id)
-                    await self._reopen(session, turn, await self._load_rows(turn), standing, by_itself=True)
+                    await self._resume_turn(session, turn, await self._load_rows(turn), standing, automatic=True)
             except ClewError as error:
-                log.warning("the turn of session %s that was interrupted does not go on: %s", session_id, error)
+                log.warning("could not resume the interrupted turn of session %s: %s", session_id, error)
 
     async def _load_rows(self, turn: Turn) -> tuple[MessageRow, ...]:
         line = await self._host.store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
         return line.turns[-1].messages
 
     async def _is_last(self, turn: Turn) -> bool:
-        """Whether nothing lies below a turn: what does was said to it as it is. What was refused was taken back."""
+        """Return whether a turn has no children: they build on it as it is. Refused ones do not count."""
         store, session_id = self._host.store, turn.session_id
         move = await store.newest_move(session_id)
-        # Where the head came by settling it, nothing was said to it yet; only one that was gone back to may have more.
+        # A head that moved here when the turn settled has no children yet; only one moved back may have some.
         if move is not None and move.why == "turn" and move.to_turn_id == turn.id:
             return True
         return not await store.has_child(session_id, turn.id)
 
-    async def _is_short(self, turn: Turn, rows: Sequence[MessageRow]) -> bool:
-        """Whether there is more to come of a turn: nobody has answered it, or its answer did not get to its end."""
+    async def _is_incomplete(self, turn: Turn, rows: Sequence[MessageRow]) -> bool:
+        """Return whether a turn is incomplete: it has no answer, or its answer did not reach its end."""
         if turn.status in ("failed", "aborted"):
             return not is_whole_answer(rows, await self._host.store.load_steps(turn.id))
         return turn.status == "unanswered" or turn.stopped in ("step_limit", "doom_loop", "length", "other")
 
     async def _start_queue(self, session_id: str, mode: Mode) -> Submission:
-        """The queue goes on where no turn can; whoever asks anew does not mean that."""
-        taken = await self._queue.take_next(session_id, resume=True) if mode == "on" else None
-        if taken is None:
-            raise NothingToContinue("there is nothing to go on with; send a prompt", session_id=session_id)
-        return self._runner.start(taken)
+        """Start the queue where no turn can be resumed, unless an answer to the same prompt is requested."""
+        acquired = await self._queue.take_next(session_id, resume=True) if mode == "on" else None
+        if acquired is None:
+            raise NothingToContinue("nothing to continue; send a prompt", session_id=session_id)
+        return self._runner.start(acquired)
 
-    async def _reopen(
+    async def _resume_turn(
         self,
         session: Session,
         turn: Turn,
         rows: Sequence[MessageRow],
         standing: Standing,
         *,
-        by_itself: bool = False,
+        automatic: bool = False,
         speaks: bool = False,
     ) -> Submission:
-        """Go on with the turn after its last complete step. ``by_itself``: nobody said so, and what limits it holds;
-        ``speaks``: somebody sent its prompt just now.
+        """Resume the turn after its last complete step. ``automatic``: without a request, so its limits still apply;
+        ``speaks``: its prompt was just sent.
         """
         host, now = self._host, self._host.clock.now_ms()
         user = next(row for row in rows if row.role == "user")
         newest_at = await host.store.newest_message_at(session.id)
         setting = await resolve_for(host, session, user)
         steps = await host.store.load_steps(turn.id)
-        # A copy has no calls to tell a cut by, and says what was cut before it was made.
+        # A copy has no calls to find cut steps by; it stores what was cut when it was made.
         cuts = {**turn.unsent, **find_cuts(rows, steps, await host.store.load_calls(session.id))}
         data: dict[str, Any] = {"stopped": None, "error": None, "resumed": turn.resumed + 1}
-        if not by_itself:
+        if not automatic:
             data |= {"budget_from": len(steps), "max_steps": None, "warned": None, "resumed": None}
         if cuts:
             data["unsent"] = unsent_data(cuts)
-        # Nobody's word ends no pause.
-        resumed = () if by_itself else plan_resume(session, speaks=speaks)
-        noted = await self._outbound.plan_attempt(turn, user.id, "continued")
-        writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed, *noted)
+        # Only a request of a client ends a pause.
+        resumed = () if automatic else plan_resume(session, speaks=speaks)
+        attempt_writes = await self._outbound.plan_attempt(turn, user.id, "continued")
+        writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed, *attempt_writes)
         if ends_in_words(rows, cuts):
-            # The history must not end in the model's own words: not every wire takes that.
+            # The history must not end with the model's own text: not every provider accepts that.
             row = synthetic_row(host, session.id, GO_ON, newest_at)
             newest_at = row.created_at
             writes += (InsertMessage(row), SealMessage(row.id, row.seal), LinkMessage(turn.id, row.id))
         await self._sessions.commit(plan_take(standing, now, writes, runner=host.lease.replica_id))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
-        taken = TakenSession(setting, reopened, standing.next_epoch, user.id, steps=len(steps), newest_at=newest_at)
-        return self._runner.start(taken)
+        acquired = TakenSession(setting, reopened, standing.next_epoch, user.id, steps=len(steps), newest_at=newest_at)
+        return self._runner.start(acquired)
 
-    async def _ask_again(
+    async def _answer_again(
         self,
         session: Session,
         reach: Reach,
         user: MessageRow,
         standing: Standing,
         parent: str | None,
-        carried: tuple[Added, ...],
+        copied: tuple[Added, ...],
     ) -> Submission:
-        """A sibling turn that starts with the same user message, below ``parent``."""
+        """Start a sibling turn with the same user message, below ``parent``."""
         host, now = self._host, self._host.clock.now_ms()
         setting = await resolve_for(host, session, user)
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
-        new = (*carried, Added(sibling, (user.id,)))
+        new = (*copied, Added(sibling, (user.id,)))
         _, writes = await load_move(host.store, reach, parent, now, "rewind", new=new)
-        noted = await self._outbound.plan_attempt(sibling, user.id, "again")
-        writes = (*writes, *plan_resume(session, speaks=False), *noted)
+        attempt_writes = await self._outbound.plan_attempt(sibling, user.id, "again")
+        writes = (*writes, *plan_resume(session, speaks=False), *attempt_writes)
         await self._sessions.commit(plan_take(standing, now, writes, runner=host.lease.replica_id))
         newest_at = await host.store.newest_message_at(session.id)
         return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id, newest_at=newest_at))

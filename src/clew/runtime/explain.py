@@ -1,4 +1,4 @@
-"""What a session's rules say about a call that nobody has made: the same rules, the same targets, no run."""
+"""Explain what a session's rules would decide about a call, without making it: same rules, same targets, no run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from clew.transcript.session import Session
 
 __all__ = ["explain_call"]
 
-_TOLD_BY: Final = ("command", "path", "url", "name", "agent")
-"""The arguments that say what a call would touch, by the names the tools have for them."""
+_TARGET_ARGS: Final = ("command", "path", "url", "name", "agent")
+"""The arguments that name what a call would touch, as the built-in tools call them."""
 
 
 async def explain_call(host: Host, session: Session, tool: str, target: str) -> Decision:
-    """What would be decided about a call of ``tool`` on ``target``, by the rules as they are now."""
+    """Return the decision about a call of ``tool`` on ``target`` by the current rules."""
     workspace = Path(session.workspace_root) if session.workspace_root else None
     with resolved(workspace) if workspace is not None and session.owner is not None else contextlib.nullcontext():
         catalog = await asyncio.to_thread(host.agents, workspace)
@@ -36,17 +36,17 @@ async def explain_call(host: Host, session: Session, tool: str, target: str) -> 
 
 def _targets(tool: Tool | None, name: str, target: str, workspace: Path | None) -> Sequence[Target]:
     plain = [Target(name, "plain", target)]
-    told_by = next((one for one in _TOLD_BY if tool and one in tool.input_schema.get("properties", {})), None)
-    if tool is None or told_by is None:
+    argument = next((one for one in _TARGET_ARGS if tool and one in tool.input_schema.get("properties", {})), None)
+    if tool is None or argument is None:
         return plain
-    if told_by == "url" and "://" not in target:
+    if argument == "url" and "://" not in target:
         target = f"https://{target}"
     try:
-        found = tool.targets({told_by: target}, workspace)
+        found = tool.targets({argument: target}, workspace)
     except ToolFailed as error:
-        raise InvalidInput(f"{name} could not be called so: {error}") from error
+        raise InvalidInput(f"{name} cannot be called with this target: {error}") from error
     except (KeyError, TypeError):
-        # A tool of the host's own that needs more of its arguments than one.
+        # A custom tool that needs more arguments than one.
         return plain
-    # What is only text is matched as it is written.
+    # Plain targets are matched as written.
     return plain if all(one.kind == "plain" for one in found) else found

@@ -1,7 +1,7 @@
-"""How large a picture is, and how many pages a document has, by its bytes.
+"""The dimensions of an image, or the number of pages of a document, read from its bytes.
 
-Read once, when a file is taken in. Anybody may have made the bytes: little of them is looked at, what makes no sense is
-not known, and pages are counted where they are, not believed where a number of them is claimed.
+They are read once, when a file is stored. The bytes are untrusted: only a limited part is parsed, what makes no sense
+is ignored, and pages are counted rather than taken from a declared number.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final
 __all__ = ["extent_of"]
 
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-_MOST_STREAMS: Final = 2_000
-_MOST_PACKED: Final = 1 << 20
-_MOST_UNPACKED: Final = 16 << 20
-"""Bytes of a document's packed objects that are looked into; a file of a megabyte can hold a gigabyte."""
-_MOST_SEGMENTS: Final = 1_000
+_MAX_STREAMS: Final = 2_000
+_MAX_PACKED_BYTES: Final = 1 << 20
+_MAX_UNPACKED_BYTES: Final = 16 << 20
+"""Decompressed bytes of a document that are searched; a file of a megabyte can expand to a gigabyte."""
+_MAX_SEGMENTS: Final = 1_000
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def extent_of(data: bytes, media_type: str) -> Mapping[str, int]:
-    """``width`` and ``height`` of a picture in pixels, or the ``pages`` of a PDF; nothing where that cannot be told."""
+    """Return ``width`` and ``height`` of an image in pixels, or ``pages`` of a PDF; empty if unknown."""
     if media_type == "application/pdf":
         pages = sum(1 for held in chain((data,), _packed_objects(data)) for _ in _PAGE.finditer(held))
         return {"pages": pages} if pages else {}
@@ -43,13 +43,13 @@ def extent_of(data: bytes, media_type: str) -> Mapping[str, int]:
 
 def _jpeg(data: bytes) -> tuple[int, int]:
     at = 2
-    for _ in range(_MOST_SEGMENTS):
+    for _ in range(_MAX_SEGMENTS):
         if at + 9 > len(data) or data[at] != 0xFF:
             break
         kind = data[at + 1]
         if kind in _FRAMES:
             return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
-        # A marker may be preceded by any number of the byte that begins it; some have no length.
+        # Fill bytes may precede a marker; some markers have no length.
         alone = kind == 0x01 or 0xD0 <= kind <= 0xD8
         at += 1 if kind == 0xFF else 2 if alone else 2 + max(int.from_bytes(data[at + 2 : at + 4], "big"), 2)
     return 0, 0
@@ -68,20 +68,20 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 
 def _packed_objects(data: bytes) -> Iterator[bytes]:
-    """What a PDF's streams of objects hold, where most of today's have their pages."""
+    """Yield the decompressed object streams of a PDF, where most files have their pages."""
     at, packed, unpacked = 0, 0, 0
-    for _ in range(_MOST_STREAMS):
+    for _ in range(_MAX_STREAMS):
         at = data.find(b"/ObjStm", at) + 7
         begin = data.find(b"stream", at, at + 1_000) + 6
-        if at < 7 or packed > _MOST_UNPACKED or unpacked > _MOST_UNPACKED:
+        if at < 7 or packed > _MAX_UNPACKED_BYTES or unpacked > _MAX_UNPACKED_BYTES:
             return
         if begin < 6:
             continue
-        end = data.find(b"endstream", begin, begin + _MOST_PACKED)
-        held = data[begin : end if end >= 0 else begin + _MOST_PACKED].lstrip(b"\r\n")
+        end = data.find(b"endstream", begin, begin + _MAX_PACKED_BYTES)
+        held = data[begin : end if end >= 0 else begin + _MAX_PACKED_BYTES].lstrip(b"\r\n")
         packed += len(held)
         try:
-            whole = zlib.decompressobj().decompress(held, _MOST_PACKED)
+            whole = zlib.decompressobj().decompress(held, _MAX_PACKED_BYTES)
         except zlib.error:
             continue
         unpacked += len(whole)

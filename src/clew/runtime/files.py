@@ -1,8 +1,9 @@
-"""Files, between a message and a model: what their bytes are, and what a model is given of them.
+"""Files on their way from a message to a model: content detection, and the form in which a model receives them.
 
-What a file is, its bytes say: a name and a media type are claims. A text is given to every model as text, under the
-file's name. What the model takes goes as bytes; in the place of anything else stands a line that says what is there,
-so that no history can make a call fail. Only what is new is refused (:mod:`clew.runtime.admission`).
+The type of a file is detected from its bytes; names and declared media types are only claims. Text is sent to every
+model as text, under the file's name. Other types are sent as bytes if the model accepts them, and are otherwise
+replaced by a description that describes the file, so that no history can make a call fail. Only new files are refused
+(:mod:`clew.runtime.admission`).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ __all__ = ["Content", "content_of", "holds_files", "with_files", "without_older_
 log = logging.getLogger("clew.files")
 
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-"""What no text holds. Form feeds are in old sources, and escapes in what terminals were shown."""
+"""Bytes that text does not contain. Form feeds occur in old sources, escapes in terminal output."""
 _NAME_CHARS: Final = 200
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What the bytes of a file are. ``text`` is what they say, where they are text; not ``whole``: they break off."""
+    """The detected content of a file. ``text`` is its text, if it is text; not ``whole`` means truncated."""
 
     media_type: str
     text: str | None = None
@@ -54,13 +55,13 @@ class Content(msgspec.Struct, frozen=True):
 
 
 def content_of(data: bytes, claimed: str) -> Content:
-    """What a file is by its bytes; the media type it was given counts only where they do not tell."""
+    """Return the detected content of a file; the claimed media type counts only where its bytes are ambiguous."""
     for beginning, media_type, is_whole in _KINDS:
         if beginning.match(data):
             return Content(media_type, whole=is_whole(data))
     text = _text_in(data, claimed)
     if text is None:
-        # What calls itself something that has a beginning of its own, and has not, is something else.
+        # The claimed type has a signature that the bytes lack, so they are something else.
         known = any(claimed == media_type for _, media_type, _ in _KINDS)
         return Content("application/octet-stream" if known else claimed)
     return Content(claimed if is_text_type(claimed) else "text/plain", text)
@@ -72,7 +73,7 @@ def _text_in(data: bytes, claimed: str) -> str | None:
             return data.decode("utf-16")
         return None if _CONTROL.search(data) else data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        # In an older encoding: whoever calls it text means it to be read, as far as it can be.
+        # An older encoding: a file claimed to be text is decoded as far as possible.
         return data.decode("utf-8", "replace") if is_text_type(claimed) and not _CONTROL.search(data) else None
 
 
@@ -88,7 +89,7 @@ def _is_whole_png(data: bytes) -> bool:
 _KINDS: Final[tuple[tuple[re.Pattern[bytes], str, Callable[[bytes], bool]], ...]] = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png", _is_whole_png),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg", lambda data: b"\xff\xd9" in data),
-    # The end of the last block, and the trailer.
+    # The end of the last block, then the trailer.
     (re.compile(rb"GIF8[79]a"), "image/gif", lambda data: b"\x00;" in data),
     (
         re.compile(rb"RIFF....WEBP", re.DOTALL),
@@ -97,58 +98,62 @@ _KINDS: Final[tuple[tuple[re.Pattern[bytes], str, Callable[[bytes], bool]], ...]
     ),
     (re.compile(rb"%PDF-"), "application/pdf", lambda data: b"%%EOF" in data),
 )
-"""How what models take begins, and whether it is all there; one that is cut off fails the call that sends it."""
+"""Signatures of the types that models accept, with a check for truncation: a truncated file would fail the call."""
 
 
 async def with_files(
     store: Store, messages: Iterable[Message], info: ModelInfo | None, owner: str | None
 ) -> list[Message]:
-    """The messages as a model takes them: every file of a user's by value, as text, or named in a line; those that
-    calls gave too, where a text is a file by value as well, so that it stays a part of its call's result.
+    """Return the messages as a model receives them, with every file of a user by value, as text, or as a description.
 
-    Of a session of ``owner``: that a message names a file makes it nobody's, since an import may name any.
+    Files of tool calls are included the same way; their text stays a file part, which belongs to the call's result.
 
-    ``info`` None, for what is written about them or looked up in them: only a user's texts, others stay as they are.
+    Blobs must belong to ``owner``: a message that names a file grants no access, since an import may name any.
+
+    With ``info`` None, for summaries and searches, only a user's text files are included; others stay as they are.
     """
-    asked = list(messages)
-    if not any(map(holds_files, asked)):
-        # As in most sessions, and a long one has many messages.
-        return asked
-    given: list[Message] = []
-    for message in asked:
+    all_messages = list(messages)
+    if not any(map(holds_files, all_messages)):
+        # The common case, and a long session has many messages.
+        return all_messages
+    result: list[Message] = []
+    for message in all_messages:
         if message.role == "user" and holds_files(message):
             parts = [
-                await _given(store, part, info, owner) if kind_of(part) == "file" else part for part in message.parts
+                await _to_sent_part(store, part, info, owner) if kind_of(part) == "file" else part
+                for part in message.parts
             ]
             message = msgspec.structs.replace(message, parts=parts)
         elif info is not None and holds_files(message):
             parts = [
-                part if giver_of(part) is None else _as_file(part, await _given(store, part, info, owner))
+                part if giver_of(part) is None else _as_file(part, await _to_sent_part(store, part, info, owner))
                 for part in message.parts
             ]
             message = msgspec.structs.replace(message, parts=parts)
-        given.append(message)
-    return given
+        result.append(message)
+    return result
 
 
-def _as_file(part: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    text = text_of(given)
+def _as_file(part: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    text = text_of(result)
     if text is None:
-        return given
+        return result
     if len(text) > MOST_GIVEN_TEXT:
         text = f"{text[:MOST_GIVEN_TEXT]}\n[… the rest of the file is left out …]"
     return stub_file(part, text)
 
 
 def holds_files(message: Message) -> bool:
-    """Noted in the message: a line that is kept is sent with every step."""
+    """Return whether a message has files; cached in it, as a cached description is sent with every step."""
     known: bool | None = message.memo.get("files")
     if known is None:
         known = message.memo["files"] = any(kind_of(part) == "file" for part in message.parts)
     return known
 
 
-async def _given(store: Store, part: dict[str, Any], info: ModelInfo | None, owner: str | None) -> dict[str, Any]:
+async def _to_sent_part(
+    store: Store, part: dict[str, Any], info: ModelInfo | None, owner: str | None
+) -> dict[str, Any]:
     digest = blob_of(part)
     data = bytes_in(url_of(part) or "") if digest is None else None
     if digest is not None:
@@ -173,16 +178,16 @@ async def _given(store: Store, part: dict[str, Any], info: ModelInfo | None, own
         body = base64.b64encode(data).decode()
         return {**part, "mediaType": content.media_type, "url": f"data:{content.media_type};base64,{body}"}
     why = "this model does not take such files" if content.whole else "it breaks off before its end"
-    return _line(name, content.media_type, len(data), why)
+    return _description(name, content.media_type, len(data), why)
 
 
-def _line(name: str, media_type: str, size: int, why: str) -> dict[str, Any]:
+def _description(name: str, media_type: str, size: int, why: str) -> dict[str, Any]:
     return text_part(f"[{name or 'a file'} ({media_type}, {size:,} bytes) is attached here and not shown: {why}.]")
 
 
 def without_older_files(messages: Sequence[Message]) -> list[Message] | None:
-    """The messages with the files before the user's newest one named instead of sent, and those that calls gave, which
-    nobody attached on purpose; None where there are none."""
+    """Return the messages with older files described instead of sent: those before the user's newest message, and
+    those of tool calls, which the user did not attach. None if there are none."""
     newest = max((n for n, message in enumerate(messages) if message.role == "user"), default=0)
     left = list(messages)
     older: list[int] = []
@@ -193,19 +198,19 @@ def without_older_files(messages: Sequence[Message]) -> list[Message] | None:
         ):
             continue
         older.append(n)
-        left[n] = msgspec.structs.replace(message, parts=[_refused(part) for part in message.parts])
+        left[n] = msgspec.structs.replace(message, parts=[_without_file(part) for part in message.parts])
     return left if older else None
 
 
 def _is_sent(part: dict[str, Any]) -> bool:
-    """Whether a call gave it, and its bytes are sent as they are."""
+    """Return whether the file came from a call and its bytes are sent."""
     return giver_of(part) is not None and media_type_of(part) != "text/plain"
 
 
-def _refused(part: dict[str, Any]) -> dict[str, Any]:
+def _without_file(part: dict[str, Any]) -> dict[str, Any]:
     if kind_of(part) != "file":
         return part
     name = first_words(file_name_of(part) or "", _NAME_CHARS)
     size = len(bytes_in(url_of(part) or "") or b"")
-    line = _line(name, media_type_of(part) or "unknown", size, "a request with it was refused")
-    return line if giver_of(part) is None else _as_file(part, line) if _is_sent(part) else part
+    description = _description(name, media_type_of(part) or "unknown", size, "a request with it was refused")
+    return description if giver_of(part) is None else _as_file(part, description) if _is_sent(part) else part

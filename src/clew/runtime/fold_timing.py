@@ -11,8 +11,8 @@ __all__ = ["FOLD_TURN_MS", "FoldTiming"]
 
 _FOLD_CHARS: Final = 1024
 _FOLD_MS: Final = 1_000
-_LONG_FOLD_MS: Final = 5_000
-_LONG_CHARS: Final = 64 * 1024
+_FOLD_MS_PER_LONG_TEXT: Final = 5_000
+_LONG_TEXT_CHARS: Final = 64 * 1024
 _FOLD_SHARE: Final = 4
 _FOLD_PATIENCE: Final = 3
 FOLD_TURN_MS: Final = 20
@@ -22,7 +22,7 @@ class FoldTiming:
     """The text since the last fold, and whether the next fold is due.
 
     ``grown`` counts the characters since then, ``unfolded`` those that are only in the journal. ``due`` requests a fold
-    regardless of both. Streams that start together have different ``phase`` values, or their folds would stall the
+    regardless of both. Streams that start together get different ``phase`` values, or their folds would delay the
     chunks of all of them.
     """
 
@@ -41,24 +41,26 @@ class FoldTiming:
         self.due = False
 
     def wants_fold(self, dirty_size: Callable[[], int], takes_fold: Callable[[], bool]) -> bool:
-        """Return whether to fold now. A fold writes whole parts again: folded for each little that is added, a long
-        one would cost its length squared."""
+        """Return whether to fold now.
+
+        A fold rewrites whole parts: folding after every small addition would cost the square of a long part's length.
+        """
         waited = self._clock.monotonic_ms() - self._folded_at
         due = self.due or self.grown >= max(_FOLD_CHARS, self._folded_chars)
         if not due and waited < _FOLD_MS:
             return False
         size = dirty_size()
         limit = self.limit_ms(size)
-        if waited < limit and not (due and (size <= _LONG_CHARS or self.unfolded * _FOLD_SHARE >= size)):
+        if waited < limit and not (due and (size <= _LONG_TEXT_CHARS or self.unfolded * _FOLD_SHARE >= size)):
             return False
         return waited >= limit * _FOLD_PATIENCE or takes_fold()
 
     def is_over(self, size: int) -> bool:
-        """Return whether so many characters have gone unfolded for as long as they may."""
+        """Return whether this many characters have been unfolded for the maximum time."""
         return self._clock.monotonic_ms() - self._folded_at >= self.limit_ms(size)
 
     @staticmethod
     def limit_ms(size: int) -> float:
-        """Return how long so many characters may go unfolded; a longer text for longer, in proportion."""
-        times = size // _LONG_CHARS
-        return _LONG_FOLD_MS * times if times else _FOLD_MS
+        """Return how long this many characters may stay unfolded, in proportion to their number."""
+        times = size // _LONG_TEXT_CHARS
+        return _FOLD_MS_PER_LONG_TEXT * times if times else _FOLD_MS

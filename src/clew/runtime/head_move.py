@@ -1,6 +1,6 @@
-"""Moving the head: where a turn hangs that is begun anew, and the writes a move comes to.
+"""Moves of the head: the parent of a restarted turn, and the writes of a move.
 
-What a move changes is decided by :mod:`clew.transcript.head`; the projections go into the same unit.
+:mod:`clew.transcript.head` decides what a move changes; the projections are written in the same unit.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from clew.transcript.turn import MoveReason, Tree, Turn
 __all__ = ["load_move", "plan_begun_anew", "plan_move"]
 
 
-def plan_begun_anew(reach: Reach, turn: Turn, carried_id: str) -> tuple[str | None, tuple[Added, ...]]:
-    """Where a turn hangs that starts over with the user message of ``turn``, and what has to be added for it."""
-    return begin_anew(reach.tree, reach.compactions, reach.tree.turns[turn.id], carried_id)
+def plan_begun_anew(reach: Reach, turn: Turn, copied_id: str) -> tuple[str | None, tuple[Added, ...]]:
+    """Return the parent of a turn that restarts with the user message of ``turn``, and the turns to add for it."""
+    return begin_anew(reach.tree, reach.compactions, reach.tree.turns[turn.id], copied_id)
 
 
 async def load_move(
     store: Moment, reach: Reach, to_turn_id: str | None, now: int, why: MoveReason, *, new: Sequence[Added] = ()
 ) -> tuple[Tree, tuple[Write, ...]]:
-    """What :func:`plan_move` comes to: the tree of the reach afterwards, and the writes.
+    """Return the tree after a move and its writes, like :func:`plan_move`.
 
-    Where other summaries are in force then, these come from more of the tree.
+    More of the tree is loaded if other summaries apply after the move.
     """
     after, writes = plan_move(reach.tree, reach.tails, reach.session_id, to_turn_id, now, why, new=new)
     added = tuple(one.tail for one in new if one.tail is not None)
@@ -45,7 +45,7 @@ async def load_move(
 
 
 def _in_force(tree: Tree, tails: Iterable[KeptTail]) -> list[tuple[str | None, int]]:
-    """The summaries on the line, by what has to be the same for them to tell of the same messages."""
+    """Return the summaries on the line, by the values that determine which messages they cover."""
     by_turn = {tail.turn_id: (tail.tail_start_id, tail.at) for tail in tails}
     return [by_turn[turn.id] for turn in line_turns(tree) if turn.id in by_turn]
 
@@ -60,13 +60,13 @@ def plan_move(
     *,
     new: Sequence[Added] = (),
 ) -> tuple[Tree, tuple[Write, ...]]:
-    """The tree with its head moved to a turn, and the writes for it with the projections. ``new`` is added first.
+    """Return the tree with its head moved to a turn, and the writes for that and the projections.
 
-    A new turn that is open stays below the head it is given and is not made the head: ``to_turn_id`` says where
-    that is.
+    ``new`` turns are added first. A new open turn stays below the head and does not become it: ``to_turn_id`` is the
+    head.
     """
     writes: list[Write] = []
-    # The head moves before a turn is opened below it, so that a reader never finds an open turn off the head.
+    # Readers must never find an open turn that is not below the head, so the head moves before it is opened.
     move, at = MoveHead(to_turn_id, now, why), 0
     after = tree
     for one in new:

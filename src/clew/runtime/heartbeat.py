@@ -1,10 +1,10 @@
-"""The heartbeat: keeps this replica's lease, and as often as it beats sees to what others have left, or have asked for.
+"""The heartbeat: renews this replica's lease and, with each beat, recovers the sessions of dead replicas.
 
-It exists where several processes serve one store. A beat prolongs the lease by the store's clock. Who cannot do that in
-time, or is told that it lapsed, stops everything it runs at once, writes nothing more, and joins anew. Whatever was
-asked of a run from elsewhere is durable before it is signalled, so a signal that is lost costs one beat. Sessions whose
-replica is gone are taken by whoever is first, settled as they were left, and gone on with. However much there is to see
-to, the lease does not wait for it: a replica that died must not cost the others theirs.
+It runs only where several processes serve one store. A beat extends the lease by the store's clock. A replica that
+cannot renew in time, or finds its lease lapsed, stops all its runs immediately, writes nothing more, and joins again.
+Stop requests from other replicas are durable before they are signalled, so a lost signal costs one beat. Sessions of a
+dead replica are acquired by the first replica to find them, settled, and resumed. That work never delays the lease: a
+replica that died must not cost the others theirs.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = ["Heartbeat"]
 
 log = logging.getLogger("clew.replica")
 BEATS: Final = 3
-"""So many beats in the time of a lease: two may fail before it is lost."""
-_AT_ONCE: Final = 8
-"""So many sessions are seen to at once."""
+"""Beats per lease time: two may fail before the lease is lost."""
+_MAX_CONCURRENT: Final = 8
+"""Sessions handled concurrently."""
 
 
 class Heartbeat:
-    """Begins with ``open``; ``close`` gives the lease back. Does nothing where the store has one owner."""
+    """The heartbeat task: ``open`` starts it, ``close`` gives the lease back. Does nothing with a single owner."""
 
     def __init__(
         self,
@@ -64,41 +64,43 @@ class Heartbeat:
         self._continuation = continuation
         self._outbound = outbound
         self._outcomes = outcomes
-        self._lapsing: Timer | None = None
-        self._left: str | None = None
-        self._stays = True
+        self._lapse_timer: Timer | None = None
+        self._lost_id: str | None = None
+        self._is_permanent = True
         self._idle: frozenset[str] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, *, stays: bool) -> None:
-        """Join, settle what nobody alive runs, and begin to beat. Who does not stay goes on with nothing of others':
-        it would be stopped again in a moment."""
+        """Join, settle the sessions that no live replica runs, and start beating.
+
+        With ``stays`` false, sessions of other replicas are not resumed: this process would soon stop them again.
+        """
         if not self._lease.shared:
             return
-        self._stays = stays
+        self._is_permanent = stays
         await self._join()
-        self._begin(self._often(self.beat, "a heartbeat failed"))
-        await _each(await self._host.store.unsettled_sessions(), partial(self._see_to, settle=True))
-        self._begin(self._often(self.look, "what others left was not seen to"))
-        self._begin(self._heed_signals())
-        self._begin(self._heed_events())
+        self._start(self._run_every_beat(self.beat, "a heartbeat failed"))
+        await _for_each(await self._host.store.unsettled_sessions(), partial(self._recover_session, settle=True))
+        self._start(self._run_every_beat(self.look, "could not recover the sessions of other replicas"))
+        self._start(self._handle_signals())
+        self._start(self._handle_events())
 
     async def close(self) -> None:
-        """Leave. What was not settled before is anybody's from now on."""
+        """Leave. Sessions not settled by now can be recovered by any replica."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._lapsing is not None:
-            self._lapsing.cancel()
+        if self._lapse_timer is not None:
+            self._lapse_timer.cancel()
         replica_id, self._lease.replica_id = self._lease.replica_id, None
         if replica_id is not None:
             try:
                 await self._commit(LeaveReplica(replica_id))
             except ClewError as error:
-                log.warning("this replica could not say that it leaves; its lease lapses by itself: %s", error)
+                log.warning("could not release the lease of this replica; it will expire: %s", error)
 
     async def beat(self) -> None:
-        """Prolong the lease, or join anew."""
+        """Renew the lease, or join again."""
         replica_id, sent = self._lease.replica_id, self._host.clock.monotonic_ms()
         if replica_id is None:
             await self._join()
@@ -110,24 +112,24 @@ class Heartbeat:
             if refused:
                 self._lapse()
                 return
-            self._hold(sent)
+            self._extend(sent)
 
     async def look(self) -> None:
-        """What is to stop is stopped, what is adrift is seen to, and who waits for an end elsewhere is told it."""
-        await asyncio.gather(_each(self._sessions.live_ids(), self._runner.heed), self._see_to_adrift())
+        """Apply stop requests, recover orphaned sessions, and resolve outcomes of turns that ran elsewhere."""
+        await asyncio.gather(_for_each(self._sessions.live_ids(), self._runner.heed), self._recover_orphaned())
         for message_id, session_id in self._outcomes.awaited().items():
-            await self._tell_outcome(session_id, message_id)
+            await self._resolve_outcome(session_id, message_id)
 
     async def drain(self, within_s: float) -> None:
-        """Begin nothing any more, say so, and give what runs that long to end by itself."""
+        """Start nothing more, announce that, and let active runs finish for that long."""
         self._lease.draining = True
         if self._lease.replica_id is not None:
             try:
                 await self.beat()
             except ClewError as error:
-                log.warning("that this replica begins nothing any more is not known to the others yet: %s", error)
+                log.warning("could not announce that this replica is draining: %s", error)
         until = time.monotonic() + within_s
-        # Again and again: who had a session in hand as this began may have begun something with it since.
+        # Repeated: a caller that held a session's lock when draining began may have started a run since.
         while (left := until - time.monotonic()) > 0 and (ends := self._sessions.ends()):
             _, late = await asyncio.wait(ends, timeout=left)
             for end in late:
@@ -137,50 +139,50 @@ class Heartbeat:
 
     async def _join(self) -> None:
         sent, replica_id = self._host.clock.monotonic_ms(), self._host.mint.replica()
-        left = () if self._left is None else (LeaveReplica(self._left),)
+        left = () if self._lost_id is None else (LeaveReplica(self._lost_id),)
         await self._commit(*left, JoinReplica(replica_id, self._host.config.replica.url, __version__, self._lease_ms))
-        self._left, self._lease.replica_id = None, replica_id
-        self._hold(sent)
+        self._lost_id, self._lease.replica_id = None, replica_id
+        self._extend(sent)
         log.info("joined as replica %s", replica_id)
 
-    def _hold(self, sent: float) -> None:
-        """The lease is good for its time from when it was asked for; the store's clock has begun later."""
-        if self._lapsing is not None:
-            self._lapsing.cancel()
+    def _extend(self, sent: float) -> None:
+        """Extend the lease from the time of the request; the store's clock started it later."""
+        if self._lapse_timer is not None:
+            self._lapse_timer.cancel()
         left = self._lease_ms - (self._host.clock.monotonic_ms() - sent)
-        self._lapsing = self._host.clock.call_later(max(left, 0), self._lapse)
+        self._lapse_timer = self._host.clock.call_later(max(left, 0), self._lapse)
 
     def _lapse(self) -> None:
-        """The lease is lost: whatever runs here may be somebody else's by now."""
+        """Give up the lost lease: other replicas may run these sessions by now."""
         lost, self._lease.replica_id = self._lease.replica_id, None
         if lost is not None:
-            self._left = lost
-            log.error("%s: its store was not reached in time; what it ran is stopped here", LEASE_LOST)
+            self._lost_id = lost
+            log.error("%s: the store was not reached in time; its runs are stopped here", LEASE_LOST)
         for session_id in self._sessions.live_ids():
             self._sessions.stop(session_id, LEASE_LOST)
 
     async def _commit(self, *writes: Write | LeaseHolds) -> bool:
-        """Whether it was refused."""
+        """Return whether the unit was refused."""
         guards = tuple(one for one in writes if isinstance(one, LeaseHolds))
         unit = Unit(STORE_WIDE, tuple(one for one in writes if isinstance(one, Write)), guards)
         return isinstance(await self._host.store.commit(unit), Refused)
 
-    # What goes on all the time
+    # Background tasks
 
-    def _begin(self, doing: Coroutine[Any, Any, None]) -> None:
+    def _start(self, doing: Coroutine[Any, Any, None]) -> None:
         self._tasks.add(asyncio.get_running_loop().create_task(doing))
 
-    async def _often(self, do: Callable[[], Coroutine[Any, Any, None]], failed: str) -> None:
+    async def _run_every_beat(self, do: Callable[[], Coroutine[Any, Any, None]], failed: str) -> None:
         while True:
             await self._host.clock.sleep(self._lease_ms / BEATS)
             await self._logged(do(), failed)
 
-    async def _heed_signals(self) -> None:
+    async def _handle_signals(self) -> None:
         async for signal in self._host.live.signals():
             if signal.kind == "stop":
-                await self._logged(self._runner.heed(signal.session_id), "a signal was not heeded")
+                await self._logged(self._runner.heed(signal.session_id), "could not apply a stop signal")
 
-    async def _heed_events(self) -> None:
+    async def _handle_events(self) -> None:
         while True:
             try:
                 async for event in self._host.live.subscribe():
@@ -188,10 +190,12 @@ class Heartbeat:
                     if event.type == "turn_finished":
                         for message_id, held in self._outcomes.awaited().items():
                             if held == session_id:
-                                await self._logged(self._tell_outcome(held, message_id), "an end was not told")
+                                await self._logged(
+                                    self._resolve_outcome(held, message_id), "could not resolve an outcome"
+                                )
                 return
             except ClewError:
-                continue  # it fell behind; each beat looks as well
+                continue  # the subscription fell behind; each beat checks as well
 
     async def _logged(self, doing: Coroutine[Any, Any, None], what: str) -> None:
         try:
@@ -199,33 +203,33 @@ class Heartbeat:
         except Exception as error:
             log.warning("%s: %s", what, error, exc_info=not isinstance(error, ClewError))
 
-    # What others have left
+    # Orphaned sessions
 
-    async def _see_to_adrift(self) -> None:
+    async def _recover_orphaned(self) -> None:
         store, replica_id = self._host.store, self._lease.replica_id
         if replica_id is None or self._lease.draining:
             return
         idle: set[str] = set()
 
-        async def see(session_id: str) -> None:
+        async def recover(session_id: str) -> None:
             if self._sessions.is_live(session_id):
                 return
             if (await store.load_state(session_id)).runner is not None:
-                await self._see_to(session_id, settle=True)
+                await self._recover_session(session_id, settle=True)
             elif session_id in self._idle:
-                # Its queue was idle at the look before, too: nobody is about to go on with it.
-                await self._see_to(session_id, settle=False)
+                # Its queue was idle at the previous beat, too: no replica is about to start it.
+                await self._recover_session(session_id, settle=False)
             else:
                 idle.add(session_id)
 
-        # Each replica in an order of its own: two that began with the same session would do the work of one.
-        own = zlib.crc32(replica_id.encode())
-        adrift = await store.adrift_sessions(replica_id)
-        await _each(sorted(adrift, key=lambda one: zlib.crc32(one.encode(), own)), see)
+        # Each replica in its seed order: two that started with the same session would do the work of one.
+        seed = zlib.crc32(replica_id.encode())
+        orphaned = await store.adrift_sessions(replica_id)
+        await _for_each(sorted(orphaned, key=lambda one: zlib.crc32(one.encode(), seed)), recover)
         self._idle = frozenset(idle)
 
-    async def _see_to(self, session_id: str, *, settle: bool) -> None:
-        """Go on with a session that nobody alive sees to; with ``settle`` after what was left open has its end."""
+    async def _recover_session(self, session_id: str, *, settle: bool) -> None:
+        """Resume a session that no live replica handles; with ``settle``, settle what was left open first."""
         try:
             resumable = False
             async with self._sessions.lock(session_id):
@@ -233,7 +237,7 @@ class Heartbeat:
                     return
                 if settle:
                     resumable = await self._settle(session_id)
-            if not self._goes_on_with(session_id):
+            if not self._may_resume(session_id):
                 return
             if resumable and self._host.config.resume == "safe":
                 await self._continuation.resume(session_id)
@@ -241,34 +245,34 @@ class Heartbeat:
                 if self._sessions.is_open(session_id) and not self._sessions.is_live(session_id):
                     await self._runner.fire_idle(session_id)
         except SessionBusy:
-            pass  # another replica was quicker
+            pass  # another replica was faster
         except ClewError as error:
-            log.error("session %s could not be seen to: %s", session_id, error)
+            log.error("could not recover session %s: %s", session_id, error)
 
-    def _goes_on_with(self, session_id: str) -> bool:
-        """Who does not stay does so where somebody here waits for a turn: there may be nobody else."""
-        return self._stays or session_id in self._outcomes.awaited().values()
+    def _may_resume(self, session_id: str) -> bool:
+        """Return whether to resume here: even a temporary process does so for turns its seed callers wait for."""
+        return self._is_permanent or session_id in self._outcomes.awaited().values()
 
     async def _settle(self, session_id: str) -> bool:
-        """Give what was left open its truthful end; whether its turn can be resumed."""
+        """Settle what was left open; return whether its turn can be resumed."""
         standing = await load_standing(self._host.store, session_id)
         if standing.open is None and not standing.cut_off and standing.state.runner is None:
             return False
-        if standing.is_resumable and not self._goes_on_with(session_id):
-            return False  # who stays may resume it, which nobody does once it is settled
+        if standing.is_resumable and not self._may_resume(session_id):
+            return False  # a permanent replica may resume it, but not once it is settled
         standing = await make_ready(self._host, session_id, standing)
         await settle_session(self._host.store, standing, self._host.clock.now_ms(), GONE)
         await self._outbound.settle(session_id)
         turn = standing.open.turn if standing.open is not None else None
         if turn is not None and standing.waiting is None:
-            log.warning("the run of session %s broke off with its replica and was settled here", session_id)
+            log.warning("the run of session %s ended with its replica and was settled here", session_id)
             self._sessions.show(session_id, await present_status(self._host, self._sessions, session_id))
             self._sessions.publish("turn_finished", session_id, turn_id=turn.id, reason="error", error=None)
             self._sessions.show_changed(session_id)
         return standing.is_resumable
 
-    async def _tell_outcome(self, session_id: str, message_id: str) -> None:
-        """Tell whoever waits here for a turn that ran elsewhere how it ended, as the store has it."""
+    async def _resolve_outcome(self, session_id: str, message_id: str) -> None:
+        """Resolve the outcome of a turn that ran elsewhere and is awaited here, from the store."""
         store = self._host.store
         if self._sessions.is_live(session_id):
             return
@@ -284,12 +288,12 @@ class Heartbeat:
                 self._outcomes.cancel(message_id)
 
 
-async def _each(session_ids: Iterable[str], do: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-    """A few at once, however many there are: whoever asks for something meanwhile has the store, too."""
+async def _for_each(session_ids: Iterable[str], do: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+    """Apply ``do`` to the sessions, a few at a time, so that other requests still get to the store."""
     left = list(session_ids)[::-1]
 
     async def work() -> None:
         while left:
             await do(left.pop())
 
-    await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(left)))))
+    await asyncio.gather(*(work() for _ in range(min(_MAX_CONCURRENT, len(left)))))

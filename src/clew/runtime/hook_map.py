@@ -1,4 +1,4 @@
-"""Which hook is given what, for type checkers and for whoever hands hooks over by name."""
+"""The type of each hook's value, for type checkers and for callers that pass hooks by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Changing", "HookMap", "Observing"]
 V = TypeVar("V")
 
 Changing: TypeAlias = Callable[[V], Awaitable[V | None]] | Callable[[V, HookContext], Awaitable[V | None]]
-"""Gives back what is to be used instead, or None; what it raises refuses."""
+"""Returns the value to use instead, or None; an exception refuses the operation."""
 Observing: TypeAlias = Callable[[V], Awaitable[object]] | Callable[[V, HookContext], Awaitable[object]]
 
 HookMap = TypedDict(
@@ -39,4 +39,4 @@ HookMap = TypedDict(
     },
     total=False,
 )
-"""A hook under each name, typed by what it is given."""
+"""A hook under each name, typed by the value it receives."""

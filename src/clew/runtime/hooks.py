@@ -1,8 +1,8 @@
-"""Hooks: where a host's own code may change, refuse, or watch what happens.
+"""Hooks: custom code of the host that changes, refuses or observes operations.
 
-A hook that *may change* is awaited in its place: it returns a value to use instead, or None, and an exception refuses
-what was about to happen with its reason. A hook that *observes* is told afterwards, in a task of its own: failing or
-slow, it never touches the run.
+A *changing* hook is awaited before the operation: it returns a value to use instead, or None, and an exception refuses
+the operation with its reason. An *observing* hook is called afterwards in its own task: whether it fails or is slow,
+it never affects the run.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ HookName = Literal[ChangingHook, ObservingHook]
 
 
 class HookContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a hook is called: for which session, in which turn where there is one, and with what of the host's own.
+    """The context of a hook call: its session, its turn if there is one, and the host's dependencies.
 
-    ``metadata`` is the session's. ``deps`` is what the host gave to ``clew.open``.
+    ``metadata`` is the session's. ``deps`` is what the host passed to ``clew.open``.
     """
 
     session_id: str
@@ -56,7 +56,7 @@ OBSERVING: Final[frozenset[str]] = frozenset(get_args(ObservingHook))
 
 
 class HookRefused(ClewError, code="refused_by_hook"):
-    """A hook would not let it happen."""
+    """A hook refused the operation."""
 
 
 class Hooks:
@@ -70,27 +70,27 @@ class Hooks:
     def add(self, name: HookName, hook: Hook) -> None:
         if name not in CHANGING and name not in OBSERVING:
             known = ", ".join(sorted(CHANGING | OBSERVING))
-            raise InvalidInput(f"there is no hook {name!r}; there are {known}")
+            raise InvalidInput(f"no hook named {name!r}; the hooks are {known}")
         try:
             inspect.signature(hook).bind(None, None)
             called: Any = hook
         except TypeError:
-            # It does not want to know where it is.
+            # The hook takes no context.
             called = lambda value, _: hook(value)  # type: ignore[call-arg]  # noqa: E731
         self._hooks.setdefault(name, []).append(called)
 
     @property
     def change_requests(self) -> bool:
-        """Whether any of them has a say in what a model is sent."""
+        """Return whether any hook may change model requests."""
         return bool(self._hooks.get("before_model_call"))
 
     @property
     def see_requests(self) -> bool:
-        """Whether any of them is shown what a model is sent."""
+        """Return whether any hook receives model requests."""
         return any(self._hooks.get(name) for name in ("before_model_call", "after_model_call"))
 
     async def change(self, name: ChangingHook, value: V, session: Session, turn_id: str | None = None) -> V:
-        """The value as the hooks leave it. What they raise comes out as :class:`HookRefused`."""
+        """Return the value after all hooks. Their exceptions are raised as :class:`HookRefused`."""
         for hook in self._hooks.get(name, ()):
             try:
                 changed = await hook(value, self._context(session, turn_id))
@@ -103,13 +103,13 @@ class Hooks:
                 raise HookRefused(f"refused by a {name} hook: {error}") from error
             if changed is not None and not isinstance(changed, type(value)):
                 kinds = type(changed).__name__, type(value).__name__
-                raise HookRefused(f"refused: a {name} hook gave back {kinds[0]}; it gives back {kinds[1]}, or None")
+                raise HookRefused(f"refused: a {name} hook returned {kinds[0]}; it must return {kinds[1]} or None")
             if changed is not None:
                 value = changed
         return value
 
     def observe(self, name: ObservingHook, value: Any, session: Session | str, turn_id: str | None = None) -> None:
-        """Tell the observers, now but elsewhere."""
+        """Call the observers, each in its own task."""
         for hook in self._hooks.get(name, ()):
             task = asyncio.get_running_loop().create_task(
                 self._call(name, hook, value, self._context(session, turn_id))
@@ -133,7 +133,7 @@ class Hooks:
             log.exception("a %s hook failed", name)
 
     async def drain(self, timeout_s: float = 1.0) -> None:
-        """Give observers a moment to end; then they are cancelled."""
+        """Wait briefly for observers, then cancel them."""
         if self._tasks:
             _, pending = await asyncio.wait(set(self._tasks), timeout=timeout_s)
             for task in pending:

@@ -1,4 +1,4 @@
-"""What a run stands on: the parts the engine put together, handed down as one value."""
+"""The dependencies of a run: the components that the engine created, passed down as one value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Host"]
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """Stores, models, tools and the rest of what every run shares. ``chance`` gives numbers from 0 to 1."""
+    """The store, models, tools and other components that all runs share. ``chance`` returns numbers from 0 to 1."""
 
     store: Store
     live: Live
@@ -55,11 +55,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def permission_names(self) -> frozenset[str]:
-        """The tools that a rule may name: those of this host, and clew's own also where they are left out."""
+        """The tools that a rule may name: those of this host, and clew's built-in ones even if disabled."""
         return frozenset((*self.builtin_names, *self.tools))
 
     def find_kind(self, model: Model) -> EndpointKind | None:
-        """Return the kind of endpoint a model is reached at, where its provider says."""
+        """Return the kind of endpoint of a model, if its provider reports it."""
         try:
             return self.providers.info(model).kind
         except ClewError:

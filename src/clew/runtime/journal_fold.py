@@ -1,4 +1,4 @@
-"""What streams left in the journal, folded into their parts: by recovery, and before a session is used again."""
+"""Folding of journaled chunks into their parts: during recovery, and before a session is used again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger("clew.recovery")
 
 
 def plan_fold(stream: PendingStream, mint: Mint, now: int) -> Unit:
-    """The unit that writes what the journal holds of this stream and moves its mark past it.
+    """Return the unit that writes the journaled chunks of a stream to its parts and marks them as folded.
 
-    A stream that may have lost something says so for good: once it is folded nothing else would tell.
+    A stream that may have lost chunks is marked as damaged: after the fold nothing else would show it.
     """
     before = stream.message
     after = with_tail(before, stream.entries)
@@ -47,7 +47,7 @@ def _last(stream: PendingStream) -> int:
 
 
 async def fold_streams(store: Store, mint: Mint, now: int, session_id: str | None = None) -> int:
-    """Fold every stream that was left behind; how many there were."""
+    """Fold every pending stream; return how many there were."""
     streams = await store.pending_streams(session_id)
     for stream in streams:
         failpoint("recovery.before_fold")
@@ -56,9 +56,9 @@ async def fold_streams(store: Store, mint: Mint, now: int, session_id: str | Non
         try:
             unit = plan_fold(stream, mint, now)
         except IllegalChunk as error:
-            # One stream that no longer fits its message must not keep every other session from being opened.
-            log.error("the journal of message %s does not fit it and was set aside: %s", stream.message.id, error)
-            damage = {DAMAGED: f"what the journal held of it did not fit its parts: {error}"}
+            # A stream that does not match its message must not keep other sessions from being opened.
+            log.error("the journal of message %s does not match it and was discarded: %s", stream.message.id, error)
+            damage = {DAMAGED: f"the journaled text did not match the stored parts: {error}"}
             writes = (PatchMessage(stream.message.id, now, damage), MarkFolded(stream.message.id, _last(stream)))
             unit = Unit(stream.session_id, writes, sync="power")
         outcome = await store.commit(unit)

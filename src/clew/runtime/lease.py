@@ -1,10 +1,9 @@
-"""The lease: by what right this process runs sessions, where others serve the same store.
+"""The lease: the right of this process to run sessions of a store that other processes also serve.
 
-A store with one owner needs none: whoever has the store has every session, nothing is written for it and nothing asked.
-On a store that several processes serve, each has a lease (:mod:`clew.store.replicas`). To take a session is one unit
-that holds the guard that nobody else's live lease is on it, and raises the epoch; so it is decided in the store, and
-what is read here only says early what the guard would say. A run whose epoch has passed cannot write, whether its
-replica knows of that or not.
+A store with a single owner needs none: its process has every session, and nothing is written or read for it. On a
+shared store each process has a lease (:mod:`clew.store.replicas`). Acquiring a session is one unit, guarded against
+other live leases, that raises the epoch; so the store decides, and the checks here only report the same answer early.
+A run with an outdated epoch cannot write, whether its replica knows that or not.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from clew.transcript.session import SessionState
 __all__ = ["LEASE_LOST", "Lease"]
 
 LEASE_LOST = "this replica has lost its lease"
-"""Why runs are stopped that others may have by now: they write nothing any more."""
+"""The reason for stopping runs that other replicas may have acquired: they write nothing more."""
 
 
 class Lease:
-    """What one engine holds. ``replica_id`` is None where none is needed, and while it has lost its own."""
+    """The lease of one engine. ``replica_id`` is None where none is needed, and while its own is lost."""
 
     def __init__(self, *, shared: bool = False) -> None:
         self.shared = shared
@@ -30,18 +29,18 @@ class Lease:
         self.draining = False
 
     def check_open(self) -> None:
-        """Whether anything may begin here now."""
+        """Raise ``ReplicaAway`` unless runs may start here now."""
         if self.draining:
-            raise ReplicaAway("this replica is shutting down; ask again, and another one answers")
+            raise ReplicaAway("this replica is shutting down; retry")
         if self.shared and self.replica_id is None:
-            raise ReplicaAway(f"{LEASE_LOST} and has not joined again yet; ask again, and another one answers")
+            raise ReplicaAway("this replica is rejoining the cluster; retry")
 
     def is_elsewhere(self, runner: Replica | None) -> bool:
-        """Whether somebody else runs what this is the runner of."""
+        """Return whether this runner is another live replica."""
         return runner is not None and runner.alive and runner.id != self.replica_id
 
     def check_standing(self, standing: Standing) -> None:
-        """:class:`SessionBusy` while another replica runs the session."""
+        """Raise :class:`SessionBusy` while another replica runs the session."""
         if self.is_elsewhere(standing.runner):
             what = (
                 "a run is in flight on this session"
@@ -51,7 +50,7 @@ class Lease:
             raise SessionBusy(f"{what}, in another replica", session_id=standing.session_id)
 
     async def runs_elsewhere(self, store: Moment, state: SessionState) -> bool:
-        """The same of a session of which only the state was read; asks nothing unless somebody is noted in it."""
+        """Return the same for a session's state alone; reads the store only if a runner is recorded."""
         if state.runner is None or state.runner == self.replica_id:
             return False
         return self.is_elsewhere(await store.find_replica(state.runner))

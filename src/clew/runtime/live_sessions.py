@@ -1,8 +1,8 @@
-"""The sessions at work: who may act on one, what occupies it, and how its units get into the store.
+"""The active sessions: who may act on one, what occupies it, and how its units are committed.
 
-This is the leaf that everything else of the runtime stands on. One lock per session makes a decision whole inside this
-process; the guards of a unit make it true in the store. A session has at most one run, or is occupied by
-something that is no run, such as a summary in the making. What a prompt, a queue or an answer is, is not known here.
+All other runtime modules depend on this one. One lock per session makes decisions atomic inside this process; the
+guards of a unit make them true in the store. A session has at most one run, or is occupied by something else, such as a
+compaction. Prompts, queues and answers are not known here.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ __all__ = ["LiveRun", "LiveSessions", "Occupancy", "RouteTaken", "RulesMoved", "
 
 T = TypeVar("T")
 log = logging.getLogger("clew.run")
-_CANCELLED_S: Final = 1.0
-"""How long closing waits for work that it has cancelled."""
+_CANCEL_WAIT_S: Final = 1.0
+"""Seconds to wait on close for cancelled tasks."""
 
 
 class ScheduleMoved(Exception):
-    """The schedule that a unit fires is not as it was read: another process has fired it, or somebody changed it."""
+    """The schedule of a unit has changed since it was read: another process fired it, or a client edited it."""
 
 
 class RulesMoved(Exception):
-    """The rules that a unit replaces are not as they were read: another process has changed them since."""
+    """The rules that a unit replaces have changed since they were read, by another process."""
 
 
 class RouteTaken(Exception):
-    """Another process has made the session of that label or routing key; looked for again, it is there."""
+    """Another process created the session of that label or routing key; look it up again."""
 
 
 class SentMeanwhile(Exception):
-    """Another process has taken the prompt between a look for it and the write; looked for again, it is there."""
+    """Another process accepted the same prompt between the lookup and the write; look it up again."""
 
 
 class LiveRun(Protocol):
-    """A run, as far as others deal with it while it lasts."""
+    """The interface of an active run."""
 
     @property
     def session_id(self) -> str: ...
@@ -77,16 +77,16 @@ class LiveRun(Protocol):
     def abort(self, reason: str) -> None: ...
 
     async def wait(self) -> Any:
-        """Until it is over, and whatever follows it by itself has begun."""
+        """Wait until it has ended and whatever follows it automatically has started."""
 
     def has_asked(self, request_id: str | None = None) -> bool: ...
 
 
 class Occupancy(msgspec.Struct, frozen=True):
-    """A session that something has which is no run: ``signal`` asks for its end, ``released`` is set at it.
+    """An active operation on a session that is no run: ``signal`` requests its end, ``released`` is set when it ends.
 
-    ``after_turn``: it belongs to a turn that has ended, so closing waits for it. ``epoch`` is by what right it has the
-    session among replicas; None where there is one owner.
+    ``after_turn``: it belongs to a turn that has ended, so closing waits for it. ``epoch`` is the one it acquired the
+    session with; None in a store with a single owner.
     """
 
     session_id: str
@@ -101,7 +101,7 @@ class Occupancy(msgspec.Struct, frozen=True):
 
 
 class LiveSessions:
-    """The sessions of one engine."""
+    """The active sessions of one engine."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -110,13 +110,13 @@ class LiveSessions:
         self._ending: set[LiveRun] = set()
         self._unsettled: dict[str, str] = {}
         self.occupied: dict[str, Occupancy] = {}
-        # A lock lives while somebody holds or awaits it, so sessions that are only named leave nothing behind.
+        # A lock exists only while a task holds or awaits it, so unused sessions take no memory.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._deleting: set[str] = set()
         self._closing = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    # Questions
+    # Queries
 
     def lock(self, session_id: str) -> asyncio.Lock:
         return self._locks.setdefault(session_id, asyncio.Lock())
@@ -125,44 +125,44 @@ class LiveSessions:
         return self._runs.get(session_id)
 
     def live_ids(self) -> tuple[str, ...]:
-        """The sessions of which :meth:`is_live` is true."""
+        """Return the sessions for which :meth:`is_live` is true."""
         return (*self._runs, *self.occupied)
 
     def ends(self) -> list[asyncio.Task[Any]]:
-        """The end of each thing that goes on: runs, summaries, and whoever has a session in hand at this moment."""
+        """Return a task per active operation that finishes with it: runs, compactions, and callers holding a lock."""
 
-        async def let_go(lock: asyncio.Lock) -> None:
+        async def unlocked(lock: asyncio.Lock) -> None:
             async with lock:
                 pass
 
         runs = [run.wait() for run in self._runs.values()]
         occupied = [one.released.wait() for one in self.occupied.values()]
-        held = [let_go(lock) for lock in self._locks.values() if lock.locked()]
+        held = [unlocked(lock) for lock in self._locks.values() if lock.locked()]
         return [asyncio.get_running_loop().create_task(end) for end in (*runs, *occupied, *held)]
 
     def is_live(self, session_id: str) -> bool:
-        """Something runs on the session, or is being made of it."""
+        """Return whether the session has a run or another active operation."""
         return session_id in self._runs or session_id in self.occupied
 
     def is_deleting(self, session_id: str) -> bool:
         return session_id in self._deleting
 
     def is_open(self, session_id: str) -> bool:
-        """Something may begin on the session: it is not being deleted, and the engine is not closing."""
+        """Return whether runs may start: the session is not being deleted, and the engine not closing."""
         begins = not self._closing.is_set() and not self.lease.draining
         return (
             begins and session_id not in self._deleting and (not self.lease.shared or self.lease.replica_id is not None)
         )
 
     def check_free(self, session_id: str) -> None:
-        """:class:`SessionBusy` while a run or something else has the session."""
+        """Raise :class:`SessionBusy` while the session has a run or another active operation."""
         if session_id in self._runs:
             raise SessionBusy("a run is in flight on this session", session_id=session_id)
         if session_id in self.occupied:
             raise SessionBusy("this session is being summarised", session_id=session_id)
 
     async def get_open(self, session_id: str) -> Session:
-        """The session, unless nothing may begin on it any more."""
+        """Return the session, or raise if no run may start on it."""
         self.check_open(session_id)
         return await get_session(self._host.store, session_id)
 
@@ -173,29 +173,31 @@ class LiveSessions:
             raise StoreClosed("clew is shutting down", session_id=session_id)
         self.lease.check_open()
 
-    # Who has it. All of these are called under the session's lock.
+    # Ownership. The caller of each of these holds the session's lock.
 
     def add_run(self, run: LiveRun) -> None:
         self._runs[run.session_id] = run
-        # Whoever takes a session settles what was left open on it.
+        # Acquiring a session settles what was left open on it.
         self._unsettled.pop(run.session_id, None)
 
     def remove_run(self, run: LiveRun) -> None:
-        """Its turn is settled: the session is free. Closing still waits for what the run has left to do."""
+        """Free the session of a run whose turn is settled. Closing still waits for the rest of the run."""
         if self._runs.get(run.session_id) is run:
             del self._runs[run.session_id]
         self._ending.add(run)
 
     def forget_run(self, run: LiveRun, *, unsettled: str | None = None) -> None:
-        """It is over, however its end was handled. ``unsettled`` is its turn where the store did not take how."""
+        """Remove a run that has ended. ``unsettled`` is its turn if the store did not accept its end."""
         self.remove_run(run)
         self._ending.discard(run)
         if unsettled is not None:
             self._unsettled[run.session_id] = unsettled
 
     async def occupy(self, session_id: str, message: str, *, after_turn: bool) -> Occupancy:
-        """Take an idle session for something that is no run; ``release`` must follow. :class:`SessionBusy` when another
-        replica has it."""
+        """Acquire an idle session for an operation that is no run; ``release`` must follow.
+
+        Raise :class:`SessionBusy` if another replica has acquired it.
+        """
         epoch = None
         if self.lease.shared:
             state = await self._host.store.load_state(session_id)
@@ -207,7 +209,7 @@ class LiveSessions:
         return occupancy
 
     async def release(self, occupancy: Occupancy) -> None:
-        """It is over. Where the store cannot be told, the next heartbeat finds that nothing here has the session."""
+        """End the operation. If the store cannot be reached, the next heartbeat frees the session."""
         try:
             if occupancy.epoch is not None:
                 with contextlib.suppress(StoreError):
@@ -217,7 +219,7 @@ class LiveSessions:
             occupancy.released.set()
 
     def stop(self, session_id: str, reason: str) -> bool:
-        """Ask what has the session to end; False when nothing has it."""
+        """Ask the active operation to end; return False if there is none."""
         if session_id in self._runs:
             self._runs[session_id].abort(reason)
         elif session_id in self.occupied:
@@ -225,33 +227,33 @@ class LiveSessions:
         return self.is_live(session_id)
 
     def work(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Work that belongs to the engine, whoever waits for it."""
+        """Start a task that belongs to the engine and survives its caller."""
         task = asyncio.get_running_loop().create_task(doing)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # One that nobody waits for any more has nobody to tell.
+        # If no caller awaits it any more, its exception is dropped.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def wait_closing(self, grace_s: float) -> None:
-        """Until so long after closing has begun."""
+        """Wait until this long after closing has begun."""
         await self._closing.wait()
         await asyncio.sleep(grace_s)
 
-    # The store, and whoever watches
+    # Store and viewers
 
     async def commit(self, unit: Unit) -> None:
-        """Commit a unit; what a guard refused is an error with its reason."""
+        """Commit a unit; raise an error for a refused one."""
         outcome = await self._host.store.commit(unit)
         if isinstance(outcome, Refused):
             if outcome.reason in ("stale_epoch", "turn_open", "head_moved", "turn_not_open", "runs_elsewhere"):
-                raise SessionBusy("the session was taken by another run", session_id=unit.session_id)
+                raise SessionBusy("the session was acquired by another run", session_id=unit.session_id)
             if outcome.reason == "lease_lapsed":
-                raise ReplicaAway("this replica has lost its lease; ask again, and another one answers")
+                raise ReplicaAway("this replica is rejoining the cluster; retry")
             if outcome.reason == "session_not_found":
-                raise SessionNotFound(f"there is no session {unit.session_id}", session_id=unit.session_id)
+                raise SessionNotFound(f"no session with the id {unit.session_id}", session_id=unit.session_id)
             if outcome.reason == "event_exists":
-                raise DuplicateEvent("this event was received before", session_id=unit.session_id)
+                raise DuplicateEvent("this event was already received", session_id=unit.session_id)
             if outcome.reason == "schedule_changed":
                 raise ScheduleMoved
             if outcome.reason == "rules_changed":
@@ -259,7 +261,7 @@ class LiveSessions:
             if outcome.reason == "route_taken":
                 raise RouteTaken
             if outcome.reason == "alias_taken":
-                raise AliasTaken("there is a session of that alias already; take another, or use that one")
+                raise AliasTaken("a session with this alias already exists; choose another alias or use that session")
             if outcome.reason == "sent_meanwhile":
                 raise SentMeanwhile
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)
@@ -268,48 +270,48 @@ class LiveSessions:
         self._host.live.publish(Event(kind, {"session_id": session_id, **data}))
 
     def show(self, session_id: str, status: Status) -> None:
-        """Let everybody know what the session does now."""
+        """Publish the current status of the session."""
         self._host.live.set_status(session_id, status)
         self.publish("status", session_id, status=msgspec.to_builtins(status))
 
     def show_changed(self, session_id: str) -> None:
-        """Tell everybody that the session is not as it was."""
+        """Publish that the session has changed."""
         self.publish("session_updated", session_id)
 
-    # The end
+    # Closing
 
     async def close(self, reason: str, within_s: float) -> tuple[str, ...]:
-        """Stop every run and wait until each has settled, and that long for what is done after a turn.
+        """Stop every run, wait until each has settled, and wait up to ``within_s`` for what follows a turn.
 
-        The turns of runs that ended here and are open in the store still; each is told once.
+        Return the turns of runs that ended here but are still open in the store, each only once.
         """
         self._closing.set()
         until = time.monotonic() + within_s
         await self._end_all(reason, but_after_turn=True)
-        # A run that has just ended may have begun more of it.
+        # A run that has just ended may have started such work.
         while self._tasks and time.monotonic() < until:
             await asyncio.wait(set(self._tasks), timeout=until - time.monotonic())
-        # What a slow model owes still is not waited for. It ends before the store does.
+        # Background work that waits for a slow model is not awaited further; it must end before the store does.
         await self._end_all(reason)
         late = set(self._tasks)
         for task in late:
             task.cancel()
         if late:
-            await asyncio.wait(late, timeout=_CANCELLED_S)
-        return await self._take_unsettled()
+            await asyncio.wait(late, timeout=_CANCEL_WAIT_S)
+        return await self._pop_unsettled()
 
-    async def _take_unsettled(self) -> tuple[str, ...]:
-        """What was not stored and nobody has settled since, as another replica may have, or a deletion."""
+    async def _pop_unsettled(self) -> tuple[str, ...]:
+        """Return the turns that were not stored as settled, nor settled since by another replica or a deletion."""
         noted, self._unsettled = self._unsettled, {}
-        asked = {one[1]: asyncio.ensure_future(self._is_left_open(*one)) for one in noted.items()}
-        if asked:
-            # A store that let nothing be written may answer nothing either; then it is not known, and not settled.
-            await asyncio.wait(asked.values(), timeout=_CANCELLED_S)
-        left = tuple(turn_id for turn_id, open_ in asked.items() if not open_.done() or open_.result())
-        for open_ in asked.values():
-            open_.cancel()
+        checks = {one[1]: asyncio.ensure_future(self._is_left_open(*one)) for one in noted.items()}
+        if checks:
+            # A store that accepts no writes may not answer reads either; such turns count as not settled.
+            await asyncio.wait(checks.values(), timeout=_CANCEL_WAIT_S)
+        left = tuple(turn_id for turn_id, check in checks.items() if not check.done() or check.result())
+        for check in checks.values():
+            check.cancel()
         for turn_id in left:
-            log.error("turn %s has ended and could not be settled; it is settled at the next start", turn_id)
+            log.error("turn %s has ended but could not be settled; it is settled at the next start", turn_id)
         return left
 
     async def _is_left_open(self, session_id: str, turn_id: str) -> bool:
@@ -318,20 +320,20 @@ class LiveSessions:
         except SessionNotFound:
             return False
         except Exception as error:
-            # Not known to be settled is not settled.
-            log.warning("how session %s was left cannot be read: %s", session_id, error)
+            # Unknown counts as not settled.
+            log.warning("cannot read the state of session %s: %s", session_id, error)
             return True
 
     async def begin_deletion(self, session_id: str, reason: str) -> None:
-        """Let nothing begin on the session any more, and end what has it."""
+        """Let nothing start on the session any more, and end its active operation."""
         self._deleting.add(session_id)
         await self._end_all(reason, session_id)
 
     async def _end_all(self, reason: str, session_id: str | None = None, *, but_after_turn: bool = False) -> None:
-        """Stop what has any session, or this one, until nothing has: what was on its way when it was asked, too."""
+        """Stop the operations on all sessions, or on one, until there are none, including ones started meanwhile."""
         while True:
             live = [run for run in self._runs.values() if session_id in (None, run.session_id)]
-            # One that has settled may still be seeing what comes next, and needs the store for it.
+            # A settled run may still start what follows it, and needs the store for that.
             ending = [run for run in self._ending if session_id in (None, run.session_id)]
             held = (one for one in self.occupied.values() if session_id in (None, one.session_id))
             occupied = [one for one in held if not (but_after_turn and one.after_turn)]

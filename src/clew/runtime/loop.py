@@ -1,8 +1,8 @@
-"""The loop: assemble, call, record, run what was asked for, and again, until nothing is asked for.
+"""The agent loop: assemble the request, call the model, record, run its tool calls, and repeat until there are none.
 
-It goes by the presence of calls, not by what the provider says the reason for stopping was. Providers, tools, agents
-and rules are values to it; it has no branch for any one of them. It does not settle the turn and does not know who
-watches: it tells its run how it ended, or raises.
+It continues as long as there are calls, whatever finish reason the provider reports. Providers, tools, agents and rules
+are values to it; it has no special case for any of them. It does not settle the turn and knows no viewers: it returns
+to its run how it ended, or raises.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _SAID: Final[dict[str, Literal["length", "content_filter", "error", "other"]]] =
     "error": "error",
     "other": "other",
 }
-"""Reasons of the model's own that leave an answer short of its end; one that nobody knows is not called an end."""
+"""Finish reasons of an incomplete answer; an unknown reason does not count as complete."""
 
 
 class End(msgspec.Struct, frozen=True):
-    """How the loop ended. ``waiting`` names what a human is asked; ``stopped`` why it ended before it was done."""
+    """The end of the loop. ``waits`` are the requests to a human; ``reason`` says why it ended."""
 
     reason: Literal[
         "done", "length", "content_filter", "error", "other", "waiting", "step_limit", "warned", "doom", "no_form"
@@ -63,7 +63,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 class Loop(msgspec.Struct):
-    """The steps of one run on one assistant message. ``step`` numbers the next one, ``budget`` are left."""
+    """The steps of one run on one assistant message. ``step`` is the next one's index, ``budget`` the number left."""
 
     host: Host
     setting: Setting
@@ -86,7 +86,7 @@ class Loop(msgspec.Struct):
     tools_from: int | None = None
 
     async def run(self) -> End:
-        """Step after step until nothing is asked for, a human is, or the budget is used up."""
+        """Run steps until there is nothing left to do, a human must answer, or the step limit is reached."""
         while self.budget > 0:
             end = await self._one_step()
             if end is not None:
@@ -94,45 +94,47 @@ class Loop(msgspec.Struct):
         return End("step_limit")
 
     async def land(self, calls: Sequence[Call], denied: Sequence[str]) -> None:
-        """The results a waiting step still owes, now that its requests are answered."""
+        """Record the results that a waiting step lacks, now that its requests are answered."""
         for call_id in denied:
             await self.recorder.send(c.ToolOutputDenied(tool_call_id=call_id))
         began = self.host.clock.now_ms()
-        async for given in self.caller.run(calls):
-            await self._take(given)
+        async for output in self.caller.run(calls):
+            await self._record_output(output)
         for call in await self.host.store.load_calls(self.setting.session.id) if calls else ():
             if (call.turn_id, call.step, call.ended) == (self.turn_id, self.step - 1, "completed"):
                 spent = call.tools_ms + self.host.clock.now_ms() - began
                 self.recorder.hold(PutCall(msgspec.structs.replace(call, tools_ms=spent)))
 
-    async def _take(self, given: c.Chunk | PutBlob) -> None:
-        if isinstance(given, PutBlob):
-            # There before the chunk that names it, and before the request that sends it.
-            self.recorder.join(given)
+    async def _record_output(self, output: c.Chunk | PutBlob) -> None:
+        if isinstance(output, PutBlob):
+            # Stored before the chunk that names it, and before the request that sends it.
+            self.recorder.join(output)
             await self.recorder.book(sync="process")
         else:
-            await self.recorder.send(given)
+            await self.recorder.send(output)
 
     async def ask_ahead(self) -> None:
-        """Begin the first step up to the row of its model call: only the model itself is not asked yet."""
+        """Prepare the first step, including the row of its model call, without calling the model."""
         self.request = await self._begin_step()
-        self._note_asked(self.request)
+        self._create_call(self.request)
 
     async def _begin_step(self) -> ModelRequest:
-        """What the step asks the model for."""
+        """Start a step and return its model request."""
         served = await serve_tools(self.host, self.setting, self.caller.state)
         if served is not self.setting:
             self.caller.setting = served
             self.room.give(served)
         self.recorder.write(c.StartStep())
-        return await self._prepared(await self.room.fit(self._live(), inside=self.step > 0, flush=self.recorder.flush))
+        return await self._prepare_request(
+            await self.room.fit(self._live(), inside=self.step > 0, flush=self.recorder.flush)
+        )
 
     async def _one_step(self) -> End | None:
         request, self.request = self.request or await self._begin_step(), None
         failpoint("run.before_model_call")
         calls, asked, end = await self._call_model(request)
         if asked:
-            # What was spent is durable before a tool runs, or another call is made: there a run may be aborted, or die.
+            # Usage is durable before a tool runs or another call is made, as the run may be aborted or killed there.
             await self.recorder.book()
         verdicts = [await self.caller.judge(call) for call in calls[:MAX_CALLS]]
         for verdict in verdicts:
@@ -144,33 +146,33 @@ class Loop(msgspec.Struct):
         self.tools_from = self.host.clock.now_ms() if calls else None
         async for item in self.caller.run([v.call for v in verdicts if v.action == "run"]):
             failpoint("run.tool_done")
-            await self._take(item)
+            await self._record_output(item)
         waits = await self._ask(verdicts)
         form = self.setting.form
-        given = next((call for call in calls if call.tool is form), None)
-        if form is not None and given is not None:
-            await self.recorder.send(c.Data(name=OUTPUT_DATA, data=form.value_of(given.args)))
+        output = next((call for call in calls if call.tool is form), None)
+        if form is not None and output is not None:
+            await self.recorder.send(c.Data(name=OUTPUT_DATA, data=form.value_of(output.args)))
         self.recorder.rest()
         await self.recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
         self._finish()
         self.step += 1
         self.budget -= 1
-        # The end of the last step goes with the unit that settles the turn, or lets it wait: one sync for both.
+        # The end of the last step is written with the unit that settles the turn or lets it wait: one sync for both.
         if waits:
             return End("waiting", waits)
-        if given is not None:
+        if output is not None:
             return End("done")
         if form is not None and refused_answers(self.recorder.fold.parts) >= MAX_REFUSED:
             raise ModelFailed(NO_ANSWER)
         if not asked:
             return End(_SAID.get(end.finish_reason, "done" if form is None else "no_form"))
-        # That of any other with the call that comes next, before which all of it is committed.
+        # The end of any other step is written with the next call, before which all of it is committed.
         repeating = repetition_of(made_calls(self.recorder.fold.parts), self.warned)
         return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")
 
     async def _ask(self, verdicts: Sequence[Verdict]) -> tuple[Wait, ...]:
-        """Put the requests into the stream; they come last in their step, after the results of allowed calls."""
+        """Record the requests to a human; they come last in their step, after the results of allowed calls."""
         waits: list[Wait] = []
         session = self.setting.session
         folder = str(self.setting.workspace) if self.setting.workspace else None
@@ -195,9 +197,9 @@ class Loop(msgspec.Struct):
         return tuple(waits)
 
     def break_off(self, failure: BaseException | None) -> None:
-        """Nothing more comes of this step: book what its call used so far, or end it where its tools were.
+        """End a step that gets no more output: record the usage of its call, or the end of its tools.
 
-        Without a ``failure`` it was aborted. Saying it twice is fine.
+        Without a ``failure`` it was aborted. Calling it twice is fine.
         """
         if self.asked is not None:
             call, self.asked = self.asked.break_off(failure, newest_step(self.recorder.fold.parts)), None
@@ -208,7 +210,7 @@ class Loop(msgspec.Struct):
         self._finish()
 
     def _finish(self) -> None:
-        """The step that was booked is over; how long its tools took is known now."""
+        """Record the end of the recorded step, with the duration of its tools."""
         if self.booked is None:
             return
         now = self.host.clock.now_ms()
@@ -220,7 +222,7 @@ class Loop(msgspec.Struct):
     # The model call
 
     async def _call_model(self, request: ModelRequest) -> tuple[list[Call], bool, StepEnd]:
-        """One call, tried again only while nothing of it was recorded: v6 cannot take a chunk back."""
+        """Call the model; retry only while nothing was recorded, as AI SDK v6 cannot take a chunk back."""
         attempt, overflowed = 1, False
         while True:
             before = self.recorder.fold.part_count
@@ -228,26 +230,28 @@ class Loop(msgspec.Struct):
                 result = await self._stream(request)
             except ProviderFailure as failure:
                 self.break_off(failure)
-                untouched = self.recorder.fold.part_count == before
-                if untouched and failure.kind == "overflow":
+                nothing_recorded = self.recorder.fold.part_count == before
+                if nothing_recorded and failure.kind == "overflow":
                     less = await self.room.overflowed(
                         self._live(), inside=self.step > 0, flush=self.recorder.flush, again=overflowed
                     )
                     overflowed = True
-                    request = await self._prepared(less)
+                    request = await self._prepare_request(less)
                     continue
-                if untouched and failure.kind == "invalid" and request.answer is not None:
-                    # Which schemas a provider takes for a form, only it knows; as a tool's every one is taken.
-                    log.warning("%s refused a request for an answer in a form: %s", request.model, failure)
+                if nothing_recorded and failure.kind == "invalid" and request.answer is not None:
+                    # Only the provider knows which schemas it supports for structured output; tools may use any.
+                    log.warning("%s refused a request for structured output: %s", request.model, failure)
                     self.form_by_tool, request = True, msgspec.structs.replace(request, answer=None)
                     continue
-                # What a provider minds in a file, only it knows. An old one must not make every later call fail.
-                plain = without_older_files(request.messages) if untouched and failure.kind == "invalid" else None
+                # Only the provider knows which files it refuses. An old one must not make every later call fail.
+                plain = (
+                    without_older_files(request.messages) if nothing_recorded and failure.kind == "invalid" else None
+                )
                 if plain is not None:
                     log.warning("%s refused a request with files of earlier turns: %s", request.model, failure)
                     self.older_files, request = False, msgspec.structs.replace(request, messages=plain)
                     continue
-                wait = delay_ms(failure, attempt, self.host.chance()) if untouched else None
+                wait = delay_ms(failure, attempt, self.host.chance()) if nothing_recorded else None
                 if wait is None:
                     raise
                 attempt += 1
@@ -259,13 +263,13 @@ class Loop(msgspec.Struct):
                 return result
 
     def _live(self) -> Message:
-        """The message so far, with the start of the step that begins now."""
+        """Return the message so far, with the start of the step that begins now."""
         return Message(self.recorder.message.id, "assistant", self.recorder.fold.parts, {"turn_id": self.turn_id})
 
-    async def _prepared(self, context: Context) -> ModelRequest:
-        """The request as hooks leave it, files put in; what it was is kept with the step as a digest."""
+    async def _prepare_request(self, context: Context) -> ModelRequest:
+        """Return the request after hooks, with files included; a digest of it is stored with the step."""
         if self.room.setting is not self.setting:
-            # A compaction has told the environment anew, or a server gives other tools: another prompt, to be kept with
+            # A compaction refreshed the environment, or a server changed its tools: the new prompt is stored with
             # the next step.
             self.setting, self.kept_prompt = self.room.setting, False
         setting = self.setting
@@ -273,10 +277,10 @@ class Loop(msgspec.Struct):
         asked = ModelRequest(
             model=setting.model,
             system=setting.system_prompt.text,
-            # Whose code sees them may change them in place, and these are kept.
+            # Hooks may change the messages in place, and these are cached.
             messages=[*map(copied, context.messages)] if self.host.hooks.see_requests else list(context.messages),
             tools=setting.schemas,
-            # A guess about an unknown model must not cut its answers short.
+            # An assumed limit of an unknown model must not truncate its answers.
             max_output_tokens=setting.info.max_output if setting.info.output_known else None,
             temperature=setting.agent.temperature,
             settled_call=context.settled_call,
@@ -294,25 +298,25 @@ class Loop(msgspec.Struct):
             "limits": [request.max_output_tokens, request.temperature],
         }
         info = setting.info if request.model == setting.model else self.host.providers.info(request.model)
-        given = await with_files(self.host.store, request.messages, info, setting.session.owner)
-        given = given if self.older_files else without_older_files(given) or given
-        return msgspec.structs.replace(request, messages=given)
+        output = await with_files(self.host.store, request.messages, info, setting.session.owner)
+        output = output if self.older_files else without_older_files(output) or output
+        return msgspec.structs.replace(request, messages=output)
 
     async def _stream(self, request: ModelRequest) -> tuple[list[Call], bool, StepEnd]:
         calls: list[Call] = []
         asked = False
-        asked_call = self.asked or self._note_asked(request)
-        # Written before it is asked: from here on it may cost something, whatever happens to this process.
+        asked_call = self.asked or self._create_call(request)
+        # Written before the request is sent: from here on it may cost something, even if this process dies.
         await self.recorder.book(sync="process")
         failpoint("run.model_asked")
         recorder = self.recorder
         async with contextlib.aclosing(asked_call.stream(request)) as stream:
             async for item in stream:
                 if isinstance(item, c.DELTAS):
-                    pass  # nearly all there is
+                    pass  # the common case
                 elif isinstance(item, StepEnd):
-                    self._book(item)
-                    # Of a reply that was cut off nothing is run: its calls have ended already.
+                    self._record_step(item)
+                    # Calls of a truncated reply are not run: they were closed as failed.
                     return ([], False, item) if CUT in item.data else (calls, asked, item)
                 elif isinstance(item, c.ToolInputAvailable) and item.provider_executed is not True:
                     asked = True
@@ -324,23 +328,23 @@ class Loop(msgspec.Struct):
                 recorder.write(item)
                 if recorder.is_full:
                     await recorder.drain()
-        # A cut like any other: tried again while nothing came, and gone on from where nobody is there to say so.
+        # A truncated stream: retried if it produced nothing, otherwise resumed by the run.
         raise ProviderFailure(NO_END, kind="transient", cause="broken_off", provider_id=request.model.provider_id)
 
-    def _note_asked(self, request: ModelRequest) -> AskedCall:
-        """The row of a call goes with the next unit."""
-        self.host.providers.get(request.model.provider_id)  # one that cannot be asked was not asked
-        self.asked = AskedCall(self.host, self._row(request), lambda call: self.recorder.join(PutCall(call)))
+    def _create_call(self, request: ModelRequest) -> AskedCall:
+        """Create the row of a model call; it is written with the next unit."""
+        self.host.providers.get(request.model.provider_id)  # raises for an unknown provider, before there is a row
+        self.asked = AskedCall(self.host, self._call_row(request), lambda call: self.recorder.join(PutCall(call)))
         return self.asked
 
-    def _row(self, request: ModelRequest) -> ModelCall:
-        """The call as it is asked, with a guess of what it is sent: no more may ever be known of it."""
+    def _call_row(self, request: ModelRequest) -> ModelCall:
+        """Return the row of a call that starts now, with an estimate of its input; more may never be known."""
         session = self.setting.session
         return ModelCall(
             id=self.host.mint.call(),
             purpose="answer",
             model=request.model,
-            # A step begins when it is asked for: a compaction made for it comes before it.
+            # A step starts when its call does: a compaction made for it comes before it.
             asked_at=self.host.clock.now_ms(),
             session_id=session.id,
             turn_id=self.turn_id,
@@ -351,8 +355,8 @@ class Loop(msgspec.Struct):
             owner=session.owner,
         )
 
-    def _book(self, end: StepEnd) -> None:
-        """The model call has ended: its step, and what it used, go with the next unit, whatever comes."""
+    def _record_step(self, end: StepEnd) -> None:
+        """Record the step of a finished model call and its usage with the next unit, whatever follows."""
         if self.asked is None:
             return
         call, self.asked = self.asked.complete(end, newest_step(self.recorder.fold.parts)), None
@@ -372,5 +376,5 @@ class Loop(msgspec.Struct):
         kept = () if self.kept_prompt else prompt_writes(self.setting, step.finished_at)
         self.recorder.hold(BookStep(step), PutCall(call), *kept)
         self.booked, self.kept_prompt = call, True
-        # Booked before its tools run, or with the turn's end: either comes next.
+        # Written before its tools run or with the turn's end, whichever comes next.
         self.recorder.rest()

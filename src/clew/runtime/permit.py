@@ -1,7 +1,7 @@
-"""What a run may do: the rules in force for a session, asked about each target a call would touch.
+"""Permission checks: evaluate the rules in force for a session against each target of a call.
 
-A subagent's permit holds its parent's: whatever the child's own rules say, it is never freer than the one that
-started it.
+A subagent's checker includes its parent's: whatever its own rules allow, it never has more permissions than the
+session that started it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from clew.transcript.session import Session
 
 __all__ = ["Permit", "RulesInForce", "stored_rules"]
 
-_COMPARED: Final = ("plain", "host")
-"""Kinds of targets about which the disk is not asked."""
-_SHORT: Final = 4_096
-"""Characters that a thousand rules are held against in no time."""
+_INLINE_KINDS: Final = ("plain", "host")
+"""Kinds of targets that need no file system access."""
+_MAX_INLINE_CHARS: Final = 4_096
+"""Maximum length of values that are matched on the event loop."""
 
 
 class RulesInForce(msgspec.Struct, frozen=True):
-    """The rules as they were when a call was made. Deciding reads no rule; where paths of a shell line lead is.
+    """The rules at the time of a call. Deciding reads no rules, but does resolve the paths of a shell command.
 
-    ``own`` keeps the session out of clew's own places, ``confined`` an owner's session in its workspace. Those of a
-    parent are not checked for its subagent, which has a spill folder of its own and the same workspace.
+    ``own`` protects clew's own paths, ``confined`` keeps an owner's session in its workspace. A parent's
+    ``confined`` does not apply to its subagent, which has the same workspace but its own spill folder.
     """
 
     own: tuple[Rule, ...]
@@ -74,8 +74,8 @@ class RulesInForce(msgspec.Struct, frozen=True):
         return strictest(decision, self.parent.decide(targets, tool, own), attended=self.attended)
 
     def denies_all(self, permission: str, begins: str) -> bool:
-        """Whether the rules deny every plain target of the permission whose value begins so, known before there is
-        one (:mod:`clew.permissions.blanket`)."""
+        """Return whether the rules deny every plain target of the permission with this prefix, whatever the rest
+        (:mod:`clew.permissions.blanket`)."""
         manifest = (*self.own, *self.manifest)
         session, project, mode = self.session, self.project, self.mode
         if denies_all(permission, begins, manifest=manifest, session=session, project=project, mode=mode):
@@ -84,7 +84,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """Decides for one session, with the rules as they are stored now. ``names`` are those of all tools."""
+    """The permission checker of one session; reads the stored rules for each call. ``names`` are all tools' names."""
 
     store: Store
     session_id: str
@@ -97,35 +97,35 @@ class Permit(msgspec.Struct, frozen=True):
     project: str | None = None
 
     async def load(self) -> RulesInForce:
-        """The rules in force now, the parent's included."""
+        """Return the rules in force now, including the parent's."""
         return await asyncio.to_thread(self._in_force, await self._read())
 
     async def decide(self, targets: Sequence[Target], tool: str) -> Decision:
-        """What becomes of a call of this tool that would touch these."""
+        """Decide about a call of this tool with these targets."""
         stored = await self._read()
-        if all(target.kind in _COMPARED and len(target.value) <= _SHORT for target in targets):
-            # A text that is compared with others. Where clew's own places are is a look at a few folders of its own.
+        if all(target.kind in _INLINE_KINDS and len(target.value) <= _MAX_INLINE_CHARS for target in targets):
+            # Plain text is only matched. Locating clew's own paths reads a few of its own folders.
             return self._in_force(stored).decide(targets, tool)
-        # Off the loop: a shell line is parsed, and where links lead is looked up.
+        # In a thread: this parses shell commands and resolves links.
         return await asyncio.to_thread(lambda: self._in_force(stored).decide(targets, tool))
 
-    async def _read(self) -> _Stored:
+    async def _read(self) -> _StoredRules:
         async def ask(store: Moment) -> tuple[Session, tuple[dict[str, object], ...]]:
             project = () if self.project is None else await store.load_project_rules(self.project)
             return await get_session(store, self.session_id), project
 
         session, project = await self.store.at_once(self.session_id, ask, hot=True)
-        return _Stored(session, project, await self.parent._read() if self.parent is not None else None)
+        return _StoredRules(session, project, await self.parent._read() if self.parent is not None else None)
 
-    def _in_force(self, stored: _Stored) -> RulesInForce:
-        """What was read, with where clew's own places are now. Blocking."""
+    def _in_force(self, stored: _StoredRules) -> RulesInForce:
+        """Return the rules as read, with the current locations of clew's own paths. Blocking."""
         above = stored.parent
         parent = self.parent._in_force(above) if self.parent is not None and above is not None else None
         mode = stored.session.mode
         if mode == "accept_edits" and not self.attended:
             mode = "ask"
         if mode == "ask" and parent is not None:
-            # A person who is there has accepted the edits of this turn; its subagents are of the turn.
+            # A user who is present has accepted the edits of this turn, including those of its subagents.
             mode = parent.mode
         own, aliases = self.places.look(self.session_id)
         return RulesInForce(
@@ -142,19 +142,19 @@ class Permit(msgspec.Struct, frozen=True):
         )
 
 
-class _Stored(msgspec.Struct, frozen=True):
-    """What the store holds of the rules of a session: itself, its project's, and its parent's."""
+class _StoredRules(msgspec.Struct, frozen=True):
+    """The stored rules of a session: its own, its project's, and its parent's."""
 
     session: Session
     project: tuple[dict[str, object], ...]
-    parent: _Stored | None
+    parent: _StoredRules | None
 
 
 def stored_rules(
     values: Sequence[dict[str, object]], source: Literal["session", "project"], names: Collection[str]
 ) -> tuple[Rule, ...]:
-    """Return rules as stored. An unreadable one may have been a denial, so everything is asked about in its place; one
-    that names none of ``names`` is marked as unknown."""
+    """Return the stored rules. An unreadable one may have been a denial, so it becomes "ask about everything"; one
+    that matches none of ``names`` is marked as unknown."""
     rules: list[Rule] = []
     for value in values:
         try:

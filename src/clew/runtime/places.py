@@ -1,8 +1,8 @@
-"""clew's own places: its settings and token, its data, its stores, and what other sessions put aside.
+"""clew's own paths that agents may not touch: its config and token, data, stores, and the spill of other sessions.
 
-What is closed is looked up anew for each turn, because a folder may have become a link meanwhile: a place counts as
-it is spelled and as it is resolved. A file or folder that has yet another name (a second hard link, a mount) is known
-by its identity. How rules are weighed is not known here.
+They are resolved again for each turn, because a folder may have become a link: a path is protected as spelled and as
+resolved. A file or folder with a further name (a second hard link, a mount) is recognised by its identity. How rules
+are weighed is not known here.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _MAX_ENTRIES: Final = 20_000
 
 Identity = tuple[int, int]
 
-_rules_for = functools.lru_cache(maxsize=256)(own_rules)
-"""They follow from the places as they are spelled now, and these hardly ever change."""
+_cached_rules = functools.lru_cache(maxsize=256)(own_rules)
+"""Cached: the rules depend only on the current spellings, which rarely change."""
 
 
 class OwnPlaces:
-    """``folders`` are closed with all that is in them, ``files`` with what lies beside them under the same name.
+    """The protected paths: ``folders`` with everything in them, ``files`` with companions of the same name.
 
-    In ``spill`` each session has a folder, named after it, that it alone may read.
+    Each session has a folder in ``spill``, named after it, that only it may read.
     """
 
     def __init__(self, folders: Iterable[Path], files: Iterable[Path], spill: Path) -> None:
@@ -44,11 +44,13 @@ class OwnPlaces:
         self._spill = spill
 
     def look(self, session_id: str) -> tuple[tuple[Rule, ...], Callable[[str], Sequence[str]]]:
-        """The rules that keep a session out, and a function that gives the names rules know a path by, if it has
-        others, which remembers. Asks the file system where links lead: one look for each call."""
+        """Return the rules that keep a session out, and a function that returns the further names of a path.
+
+        The function caches what it finds. Both read the file system to resolve links, so they are for one call only.
+        """
         spill, files = _spellings([self._spill]), self.files
         folders = tuple(dict.fromkeys((*_spellings(self._folders), *spill)))
-        return _rules_for(folders, files, spill, session_id), self._aliases(folders, files)
+        return _cached_rules(folders, files, spill, session_id), self._aliases(folders, files)
 
     def confine(self, session_id: str, workspace: Path | None) -> Confinement:
         """Return the check that confines an owner's session to its workspace and its own long outputs."""
@@ -63,20 +65,20 @@ class OwnPlaces:
         return _spellings(self._files)
 
     def _aliases(self, folders: tuple[str, ...], files: tuple[str, ...]) -> Callable[[str], Sequence[str]]:
-        # Asked of the disk where a path is looked at, once: what is no path needs neither.
-        roots = functools.cache(lambda: {known: place for place in (*folders, *files) if (known := _identity(place))})
+        # Computed on first use: targets that are no paths need neither.
+        roots = functools.cache(lambda: {known: path for path in (*folders, *files) if (known := _identity(path))})
         linked = functools.cache(lambda: dict(self._linked()))
 
         @functools.cache
         def known(folder: str) -> str | None:
-            """The folder's name below a closed one, whatever it is called."""
+            """Return the folder's name below a protected folder, whatever it is called here."""
             identity = _identity(folder)
             parent, name = os.path.split(folder)
             over = None if parent == folder else known(parent)
             here = roots().get(identity) if identity is not None else None
             return here or (over and f"{over}/{name}")
 
-        # Rule after rule asks about the same path.
+        # Each rule asks about the same path.
         @functools.lru_cache(maxsize=1)
         def names(path: str) -> Sequence[str]:
             found = [name for name in (known(path) if len(path) > 1 else None,) if name is not None and name != path]
@@ -88,17 +90,17 @@ class OwnPlaces:
         return names
 
     def _linked(self) -> Iterator[tuple[Identity, str]]:
-        """The closed files that have more than one name."""
-        places = (*self.folders, *self.files, *(file + "-wal" for file in self.files))
-        for path in islice(chain.from_iterable(map(_files_in, places)), _MAX_FILES):
+        """Yield the protected files that have more than one name."""
+        paths = (*self.folders, *self.files, *(file + "-wal" for file in self.files))
+        for path in islice(chain.from_iterable(map(_files_in, paths)), _MAX_FILES):
             if (identity := _linked_file(path)) is not None:
                 yield identity, path
 
 
 def leads_to(path: str) -> str:
-    """Where an absolute path leads a program that is not this one.
+    """Return where an absolute path leads for another program.
 
-    Like ``os.path.realpath``, but links in /proc, which mean something else to everybody, are left where they stand.
+    Like ``os.path.realpath``, but links in /proc, which differ per process, are not followed.
     """
     rest = path.split("/")[::-1]
     at, followed = "", 0
@@ -123,25 +125,26 @@ def leads_to(path: str) -> str:
 
 
 def glob_finder() -> Callable[[str], Sequence[str] | None]:
-    """A function that gives the paths a shell's glob finds behind links and under second names: names do not show
-    where those lead. It finds rather too much. None when there is too much to look at; one for each decision.
-    ``**`` is every depth below a folder, no link followed; with a slash at its end the pattern finds folders only.
+    """Return a function that lists the paths a shell's glob may match behind links and under second names, as
+    their names do not show where they lead. It returns too many rather than too few, or None if there are too many entries to read. Use
+    a new one for each decision. ``**`` matches every depth below a folder without following links; a trailing slash
+    matches folders only.
     """
-    room = _MAX_ENTRIES
+    remaining = _MAX_ENTRIES
 
     def finds(pattern: str) -> Sequence[str] | None:
-        nonlocal room
+        nonlocal remaining
         reached = [("", False)]
         for name in filter(None, pattern.split("/")):
-            # Brackets mean more in a shell than here, so they stand for anything.
+            # Brackets mean more in a shell than here, so they match anything.
             glob = name.partition("[")[0] + "*" if "[" in name else name
             following: list[tuple[str, bool]] = []
             if name == "**":
                 below = [folder for folder, _ in reached]
                 for folder in below:
                     for entry in _entries(folder or "/"):
-                        room -= 1
-                        if room < 0:
+                        remaining -= 1
+                        if remaining < 0:
                             return None
                         following.append((entry.path, entry.is_symlink()))
                         if entry.is_dir(follow_symlinks=False):
@@ -153,8 +156,8 @@ def glob_finder() -> Callable[[str], Sequence[str] | None]:
                     following.append((f"{folder}/{name}", linked or os.path.islink(f"{folder}/{name}")))
                     continue
                 for entry in _entries(folder or "/"):
-                    room -= 1
-                    if room < 0:
+                    remaining -= 1
+                    if remaining < 0:
                         return None
                     if fnmatchcase(entry.name, glob):
                         following.append((entry.path, linked or entry.is_symlink()))
@@ -174,7 +177,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _linked_file(path: str, *, follow: bool = False) -> Identity | None:
-    """What a file with more than one name is known by; None for any other."""
+    """Return the identity of a file with more than one name, else None."""
     try:
         status = os.stat(path, follow_symlinks=follow)
     except (OSError, ValueError):
@@ -182,15 +185,15 @@ def _linked_file(path: str, *, follow: bool = False) -> Identity | None:
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 else None
 
 
-def _spellings(places: Iterable[Path]) -> tuple[str, ...]:
-    """Each place as it is written, as its links lead, and with the links of a part of it followed; without doubles."""
+def _spellings(paths: Iterable[Path]) -> tuple[str, ...]:
+    """Return each path as written, as resolved, and with some of its links resolved; without duplicates."""
     found: dict[str, None] = {}
-    for place in places:
-        spelled = os.path.abspath(place)
+    for path in paths:
+        spelled = os.path.abspath(path)
         names = [name for name in spelled.split("/") if name]
         steps = accumulate(names, lambda above, name: f"{above}/{name}", initial="")
         if not any(map(os.path.islink, islice(steps, 1, None))):
-            # As nearly always: then there is one way to spell it.
+            # The common case: there is only one spelling.
             found |= dict.fromkeys(("".join(f"/{name}" for name in names), spelled))
             continue
         real, followed = "", ["".join(f"/{name}" for name in names)]
@@ -210,8 +213,8 @@ def _identity(path: str) -> Identity | None:
     return status.st_dev, status.st_ino
 
 
-def _files_in(place: str) -> Iterator[str]:
-    if not os.path.isdir(place):
-        yield place
-    for folder, _, names in os.walk(place):
+def _files_in(path: str) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+    for folder, _, names in os.walk(path):
         yield from (os.path.join(folder, name) for name in names)

@@ -1,4 +1,4 @@
-"""The progress of a run: what its status says between its start and its end, and its turn with it."""
+"""The progress of a run: its published status between start and end, and the stored status of its turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Progress", "problem_of"]
 
 
 class Progress:
-    """Told by whoever makes a run wait."""
+    """The status publisher of one run, used by everything that makes it wait."""
 
     def __init__(self, host: Host, session_id: str, turn_id: str, epoch: int) -> None:
         self._host = host
@@ -30,32 +30,32 @@ class Progress:
         self._show(Status("busy", started_at=self._started_at, running=running))
 
     async def retrying(self, attempt: int, failure: ClewError, says: str, wait_ms: float) -> None:
-        """Wait, and tell until when and why; then it runs again."""
-        said = f"{failure}; {says} in {max(1, round(wait_ms / 1000))} s"
+        """Publish why and until when the run waits, wait, and publish that it runs again."""
+        message = f"{failure}; {says} in {max(1, round(wait_ms / 1000))} s"
         at, problem = self._host.clock.now_ms() + round(wait_ms), problem_of(failure)
         self._show(
             Status(
                 "retrying",
                 attempt=attempt,
-                message=said,
+                message=message,
                 started_at=self._started_at,
                 retry_at=at,
                 problem=problem,
             )
         )
-        await self._move("retrying")
+        await self._store_status("retrying")
         await self._host.clock.sleep(wait_ms)
         await self.running()
 
     async def compacting(self, message: str) -> None:
         self._show(Status("busy", message=message, started_at=self._started_at))
-        await self._move("compacting")
+        await self._store_status("compacting")
 
     async def running(self) -> None:
         self.begin()
-        await self._move("running")
+        await self._store_status("running")
 
-    async def _move(self, status: TurnStatus) -> None:
+    async def _store_status(self, status: TurnStatus) -> None:
         unit = Unit(self._session_id, (SetTurn(self._turn_id, status),), (EpochIs(self._epoch),))
         await self._host.store.commit(unit)
 
@@ -66,10 +66,10 @@ class Progress:
 
 
 def problem_of(error: BaseException) -> dict[str, Any]:
-    """What is kept and told of a failure."""
+    """Return a failure as it is stored and published."""
     if isinstance(error, ContextTooLarge):
         return {"code": error.code, "message": str(error), "branch": error.ids.get("branch")}
     if isinstance(error, ClewError):
-        told: dict[str, Any] = {name: error.ids[name] for name in TOLD_OF_ERRORS if name in error.ids}
-        return {"code": error.code, "message": str(error), **told}
-    return {"code": InternalError.code, "message": f"something went wrong inside clew: {type(error).__name__}: {error}"}
+        ids: dict[str, Any] = {name: error.ids[name] for name in TOLD_OF_ERRORS if name in error.ids}
+        return {"code": error.code, "message": str(error), **ids}
+    return {"code": InternalError.code, "message": f"internal error in clew: {type(error).__name__}: {error}"}

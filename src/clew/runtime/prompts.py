@@ -1,4 +1,4 @@
-"""Prompts: taken once, then run, queued or refused, as the session stands and the caller wishes."""
+"""Prompts: accepted once, then run, queued or refused, depending on the session's state and the caller's options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from clew.transcript.turn_state import OPEN
 __all__ = ["Prompts", "UnitFor"]
 
 UnitFor = Callable[[MessageRow], Unit]
-"""Makes what is stored with a prompt's message, given that: writes and guards that join its unit."""
+"""Returns writes and guards that are added to the unit that stores a prompt's message."""
 
 
 P = ParamSpec("P")
@@ -37,21 +37,21 @@ P = ParamSpec("P")
 def _looked_for_again(
     take: Callable[P, Coroutine[Any, Any, Submission]],
 ) -> Callable[P, Coroutine[Any, Any, Submission]]:
-    """Where another process took the same prompt at the same moment, it is known now."""
+    """Retry a submission when another process accepted the same prompt concurrently: the lookup finds it now."""
 
     @functools.wraps(take)
-    async def taken(*args: P.args, **options: P.kwargs) -> Submission:
+    async def acquired(*args: P.args, **options: P.kwargs) -> Submission:
         while True:
             try:
                 return await take(*args, **options)
             except SentMeanwhile:
                 continue
 
-    return taken
+    return acquired
 
 
 class Prompts:
-    """Takes prompts for all sessions of one engine."""
+    """The service that accepts prompts for all sessions of one engine."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Prompts:
         metadata: Mapping[str, Any] | None = None,
         also: UnitFor | None = None,
     ) -> Submission:
-        """Take a prompt: run it, or queue it, or refuse it, as ``on_busy`` says when the session is busy."""
+        """Accept a prompt: run it or, if the session is busy, queue, refuse or interrupt as ``on_busy`` says."""
         if on_busy not in ("queue", "reject", "interrupt"):
             raise InvalidInput(f"on_busy must be queue, reject or interrupt, not {on_busy!r}")
         async with self._sessions.lock(session_id):
@@ -110,46 +110,48 @@ class Prompts:
             obstacle = find_obstacle(self._sessions, session_id, outset.standing)
             if obstacle is not None and on_busy == "reject":
                 raise obstacle
-            joining = (also or self._outbound.plan_prompt)(row)
+            extra = (also or self._outbound.plan_prompt)(row)
             if message_id is not None and self._host.store.capabilities.many_processes:
-                # A client that had no answer asks another replica, while this one may still be about to write.
+                # A client without an answer retries at another replica, while this one may still be about to write.
                 unsent = SentSoFar(message_id, len(outset.sent))
-                joining = msgspec.structs.replace(joining, guards=(*joining.guards, unsent))
+                extra = msgspec.structs.replace(extra, guards=(*extra.guards, unsent))
             if obstacle is None:
                 try:
                     return await self._runner.open(
-                        session, setting, row, content, also=joining, standing=outset.standing, counted=outset.counted
+                        session, setting, row, content, also=extra, standing=outset.standing, counted=outset.counted
                     )
                 except SessionBusy:
-                    # Another replica was quicker: then it is busy, as if that had been seen before.
+                    # Another replica was faster: the session counts as busy, as if that had been known before.
                     if not self._host.lease.shared or on_busy == "reject":
                         raise
             if model is None:
-                # Which one answers is known when its turn comes: what waits before it may pick another.
+                # The model is chosen when the turn starts: queued messages before this one may change it.
                 row = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, ("model",)))
-            # An interrupting prompt is stored before what it interrupts is stopped: a kill in between loses nothing.
-            submission = await self._queue.add(session, row, content, interrupt=on_busy == "interrupt", also=joining)
+            # The interrupting prompt is stored before the run is stopped: a crash in between loses nothing.
+            submission = await self._queue.add(session, row, content, interrupt=on_busy == "interrupt", also=extra)
             if self._host.lease.shared:
-                # What runs elsewhere looks at the queue when it ends; if it has ended before this was there, we do.
+                # A run elsewhere checks the queue when it ends; if it ended before this was stored, start it here.
                 await self._runner.fire_idle(session_id)
             if on_busy == "interrupt":
                 await self._runner.make_way(session_id, INTERRUPTED, to=row.id)
         return submission
 
     async def send_queued(self, session_id: str, message_id: str) -> Submission:
-        """Send a message that waits before all others, now: what runs or asks makes way for it, as for a prompt that
-        interrupts. It is first in the queue before anything is stopped."""
+        """Send a queued message now: the active run or pending request is interrupted, as for an interrupting prompt.
+
+        The message is first in the queue before anything is stopped.
+        """
         async with self._sessions.lock(session_id):
             self._sessions.check_open(session_id)
             outset = await load_outset(self._host, self._sessions, session_id)
             queued = (await self._queue.put_ahead(outset.session, message_id)).message
             if find_obstacle(self._sessions, session_id, outset.standing) is None:
                 alone = len(await self._host.store.load_queue(session_id)) == 1
-                with contextlib.suppress(SessionBusy):  # another replica was quicker
-                    taken, _ = await self._queue.take(session_id, queued, resume=alone)
-                    if taken is not None:
-                        return self._runner.start(taken)
-            # Before anything can have begun and ended: nobody would tell how.
+                with contextlib.suppress(SessionBusy):  # another replica was faster
+                    acquired, _ = await self._queue.take(session_id, queued, resume=alone)
+                    if acquired is not None:
+                        return self._runner.start(acquired)
+            # Before a run can start and end, or no one would resolve the outcome.
             submission = Submission(queued.id, self._outcomes.expect(session_id, queued.id), queued=True)
             if self._host.lease.shared:
                 await self._runner.fire_idle(session_id)
@@ -159,15 +161,15 @@ class Prompts:
     async def _find_known(
         self, session_id: str, rows: Sequence[MessageRow], content: PromptContent
     ) -> Submission | None:
-        """The submission this prompt was before, when a client sends it again: ``rows`` have its id."""
+        """Return the earlier submission of a prompt that a client sends again; ``rows`` have its id."""
         sent = [row for row in rows if not row.is_cancelled]
         if not sent:
             return None
         tree = await self._host.store.load_tree(session_id)
-        # What was refused was handed back: sending it again is no repetition.
+        # Refused messages were handed back to the client: sending one again is no repetition.
         refused = {id_ for turn in tree.turns.values() if turn.status == "refused" for id_ in tree.links[turn.id]}
         sent = [row for row in sent if row.id not in refused]
-        # An edit may use an id again: what was sent last under it counts first.
+        # An edited message may use the same id: the newest one counts first.
         for row in reversed(sent):
             if content_digest([part.data for part in row.parts]) != content_digest(content.parts):
                 continue
@@ -178,12 +180,12 @@ class Prompts:
             if not queued:
                 turns = [turn for turn in tree.turns.values() if row.id in tree.links.get(turn.id, ())]
                 if turns and turns[-1].status not in OPEN:
-                    # Its turn is over, so its outcome is known already.
+                    # Its turn has ended, so its outcome is already known.
                     turn = turns[-1]
                     last = tree.links[turn.id][-1]
                     self._outcomes.resolve(row.id, stored_outcome(turn, last))
             return Submission(row.id, outcome, queued=queued)
         if sent:
-            named, last = sent[-1].client_message_id, sent[-1].id
-            raise DuplicateMessage(f"message {named!r} was sent before with other content", message_id=last)
+            client_id, last = sent[-1].client_message_id, sent[-1].id
+            raise DuplicateMessage(f"message {client_id!r} was already sent with other content", message_id=last)
         return None
