@@ -204,7 +204,7 @@ def read_parts(
     linked: Mapping[str, Blob] | None = None,
     checked: Mapping[str, Path] | None = None,
 ) -> PromptContent:
-    """Return the checked parts of a user message; inline and workspace files become blobs, ``linked`` ones are linked.
+    """Return the checked parts of a user message; inline and workspace files become blobs, ``kept`` ones are linked.
 
     ``info`` describes the model that would answer; files it does not accept are refused. With ``checked``, only these
     workspace files are read, at these paths.

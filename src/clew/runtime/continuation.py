@@ -154,7 +154,7 @@ class Continuation:
         automatic: bool = False,
         speaks: bool = False,
     ) -> Submission:
-        """Resume the turn after its last complete step. ``automatic``: without a request, so its limits still apply;
+        """Resume the turn after its last complete step. ``by_itself``: without a request, so its limits still apply;
         ``speaks``: its prompt was just sent.
         """
         host, now = self._host, self._host.clock.now_ms()

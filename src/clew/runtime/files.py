@@ -2,7 +2,7 @@
 
 The type of a file is detected from its bytes; names and declared media types are only claims. Text is sent to every
 model as text, under the file's name. Other types are sent as bytes if the model accepts them, and are otherwise
-replaced by a description that describes the file, so that no history can make a call fail. Only new files are refused
+replaced by a line that describes the file, so that no history can make a call fail. Only new files are refused
 (:mod:`clew.runtime.admission`).
 """
 
@@ -144,7 +144,7 @@ def _as_file(part: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
 
 
 def holds_files(message: Message) -> bool:
-    """Return whether a message has files; cached in it, as a cached description is sent with every step."""
+    """Return whether a message has files; cached in it, as a cached line is sent with every step."""
     known: bool | None = message.memo.get("files")
     if known is None:
         known = message.memo["files"] = any(kind_of(part) == "file" for part in message.parts)

@@ -190,9 +190,7 @@ class Heartbeat:
                     if event.type == "turn_finished":
                         for message_id, held in self._outcomes.awaited().items():
                             if held == session_id:
-                                await self._logged(
-                                    self._resolve_outcome(held, message_id), "could not resolve an outcome"
-                                )
+                                await self._logged(self._resolve_outcome(held, message_id), "could not resolve an outcome")
                 return
             except ClewError:
                 continue  # the subscription fell behind; each beat checks as well
@@ -222,7 +220,7 @@ class Heartbeat:
             else:
                 idle.add(session_id)
 
-        # Each replica in its seed order: two that started with the same session would do the work of one.
+        # Each replica in its own order: two that started with the same session would do the work of one.
         seed = zlib.crc32(replica_id.encode())
         orphaned = await store.adrift_sessions(replica_id)
         await _for_each(sorted(orphaned, key=lambda one: zlib.crc32(one.encode(), seed)), recover)
@@ -250,7 +248,7 @@ class Heartbeat:
             log.error("could not recover session %s: %s", session_id, error)
 
     def _may_resume(self, session_id: str) -> bool:
-        """Return whether to resume here: even a temporary process does so for turns its seed callers wait for."""
+        """Return whether to resume here: even a temporary process does so for turns its own callers wait for."""
         return self._is_permanent or session_id in self._outcomes.awaited().values()
 
     async def _settle(self, session_id: str) -> bool:

@@ -125,9 +125,10 @@ def leads_to(path: str) -> str:
 
 
 def glob_finder() -> Callable[[str], Sequence[str] | None]:
-    """Return a function that lists the paths a shell's glob may match behind links and under second names, as
-    their names do not show where they lead. It returns too many rather than too few, or None if there are too many entries to read. Use
-    a new one for each decision. ``**`` matches every depth below a folder without following links; a trailing slash
+    """Return a function that lists the paths a shell glob may match behind links and under second names.
+
+    It returns too many paths rather than too few, or None if there are too many entries to read. Use a new one for each
+    decision. ``**`` matches every depth below a folder without following links; a trailing slash
     matches folders only.
     """
     remaining = _MAX_ENTRIES

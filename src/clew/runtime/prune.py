@@ -1,4 +1,4 @@
-"""Pruning at work: what the plan names is recorded, and a stub stands for it in what a model is sent."""
+"""Pruning: record the tool outputs that a plan selects; the model then receives stubs in their place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("clew.compaction")
 
 
 async def prune_idle(host: Host, session: Session) -> Compacted:
-    """Turn every tool output that is not protected into a stub for the model."""
+    """Replace every unprotected tool output with a stub for the model."""
     setting = await resolve(host, session, model=None, agent=None, attended=False)
     context = await load_context(host, setting)
     before = context.size.used
@@ -27,14 +27,14 @@ async def prune_idle(host: Host, session: Session) -> Compacted:
         return Compacted(compacted=False, tokens_before=before, tokens_after=before)
     state = await host.store.load_state(session.id)
     if not await commit_pruned(host, session.id, AddPruned(planned), state.epoch):
-        raise SessionBusy("the session was taken by another run", session_id=session.id)
+        raise SessionBusy("the session was acquired by another run", session_id=session.id)
     after = (await load_context(host, setting)).size.used
     return Compacted(compacted=True, strategy="prune", tokens_before=before, tokens_after=after, pruned=len(planned))
 
 
 async def commit_pruned(host: Host, session_id: str, write: AddPruned, epoch: int) -> bool:
-    """Record a prune; whether it was. One that a newer run made pointless is nobody's loss."""
+    """Record a prune; return whether it was accepted. One that a newer run made obsolete is no loss."""
     outcome = await host.store.commit(Unit(session_id, (write,), (EpochIs(epoch),), sync="power"))
     if isinstance(outcome, Refused):
-        log.info("a prune of session %s was not taken: %s", session_id, outcome.reason)
+        log.info("a prune of session %s was refused: %s", session_id, outcome.reason)
     return not isinstance(outcome, Refused)

@@ -1,11 +1,12 @@
-"""The queue: prompts that came while a session was busy, durable, fired one per turn: those that
-interrupt first, then the others, each in their order.
+"""The queue: durable prompts that arrived while a session was busy, run one per turn. Interrupting ones run first,
+then the others, each group in its order.
 
-Whether a message is cancelled or fired is decided by one conditional update in the store; whoever loses is told. What
-is fired here is not run here: the session is taken, and who called starts the run.
+One conditional update in the store decides whether a message is cancelled or started; the loser gets an error. Messages
+are not run here: the session is acquired, and the caller starts the run.
 
-A queue is paused by an abort, a failure or a restart until a person speaks, or by a person until one says go on. Why
-stands in the session's metadata, and nowhere else; a turn that waits for a human holds it up too, and says so itself.
+An abort, a failure or a restart pauses a queue until the user sends something; a user's own pause lasts until they
+resume it. The reason is stored only in the session's metadata. A turn that waits for a human also delays the queue, and
+shows that itself.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ __all__ = ["Only", "Queue", "plan_fire", "plan_resume", "plan_wait", "with_pause
 
 log = logging.getLogger("clew.queue")
 Only = Literal["triggered", "ahead"]
-"""Of a queue that is paused: what no human sent, or what somebody wants ahead of all else."""
-_WEIGHT: Final[dict[PausedBy, int]] = {"restart": 0, "error": 0, "abort": 1, "person": 2}
-"""Which pause stays when there are two: an abort holds back what triggers sent, too, and a person's own word lasts."""
+"""The messages to start from a paused queue: those sent by triggers, or those put ahead of all others."""
+_PRIORITY: Final[dict[PausedBy, int]] = {"restart": 0, "error": 0, "abort": 1, "person": 2}
+"""Priority of pauses: an abort also holds back messages of triggers, and a user's own pause outlasts all others."""
 
 
 class Queue:
@@ -57,17 +58,17 @@ class Queue:
         self._outbound = outbound
 
     async def find_pause(self, session_id: str) -> PausedBy | None:
-        """Why what people queued waits for a person; None when it does not."""
+        """Return why the user's queued messages are paused; None if they are not."""
         session = await self._host.store.find_session(session_id)
         return None if session is None else session.paused_by
 
     async def pause(self, session_id: str, why: PausedBy) -> None:
-        """Let what waits stay until a person speaks, durably. A queue that is empty has nothing to pause."""
+        """Pause the queue durably until the user sends something. An empty queue is not paused."""
         paused = await self.find_pause(session_id)
-        if paused is not None and _WEIGHT[why] <= _WEIGHT[paused]:
+        if paused is not None and _PRIORITY[why] <= _PRIORITY[paused]:
             return
         while queue := await self._host.store.load_queue(session_id):
-            # What is fired at this moment is not paused any more: a queue that is empty then would stay so for ever.
+            # A message started concurrently must not leave an empty queue paused.
             guards = (u.StillQueued(queue[-1].message.id),)
             unit = u.Unit(session_id, (u.PatchSession(metadata={PAUSED_KEY: why}),), guards, sync="power")
             if not isinstance(await self._host.store.commit(unit), u.Refused):
@@ -75,13 +76,13 @@ class Queue:
                 return
 
     async def resume(self, session_id: str) -> None:
-        """End the pause. For whoever fires what waits; who takes the session joins :func:`plan_resume` to its unit."""
+        """End the pause. A caller that acquires the session adds :func:`plan_resume` to its unit instead."""
         if await self.find_pause(session_id) is not None:
-            await self._sessions.commit(u.Unit(session_id, (_RESUMED,), sync="power"))
+            await self._sessions.commit(u.Unit(session_id, (_END_PAUSE,), sync="power"))
             await self.show(session_id)
 
     async def show(self, session_id: str) -> None:
-        """Let everybody know what waits, and whether it is paused."""
+        """Publish the session's status with the state of the queue."""
         store = self._host.store
         session = await store.find_session(session_id)
         if session is not None:
@@ -92,7 +93,7 @@ class Queue:
     async def add(
         self, session: Session, row: MessageRow, content: PromptContent, *, interrupt: bool, also: u.Unit
     ) -> Submission:
-        """Store a message that waits, in one unit with what belongs to it. A person's ends a pause."""
+        """Store a queued message in one unit with ``also``. A user's message ends a pause."""
         resumed = () if row.is_triggered else plan_resume(session)
         writes = (*plan_wait(row, content, interrupt=interrupt), *resumed, *also.writes)
         await self._sessions.commit(u.Unit(row.session_id, writes, also.guards, sync="power"))
@@ -102,9 +103,9 @@ class Queue:
     async def take_next(
         self, session_id: str, *, only: Only | None = None, resume: bool = False
     ) -> TakenSession | None:
-        """Take the session for the next queued message; one per turn. Called under the session's lock.
+        """Acquire the session for the next queued message. The caller holds the session's lock.
 
-        ``only`` some of them where the queue is paused. With ``resume`` a person has said go on.
+        ``only`` limits the messages while the queue is paused. ``resume`` is set when the user resumed the queue.
         """
         left = list(queue := await self._host.store.load_queue(session_id))
         while left:
@@ -112,46 +113,46 @@ class Queue:
             if (only == "triggered" and not queued.message.is_triggered) or (only == "ahead" and not queued.interrupt):
                 continue
             if queued.message.damage is not None:
-                # It waits until somebody has looked at it: what it would ask for is not known for sure.
+                # It waits until a user has checked it: what it asks for is uncertain.
                 log.warning("queued message %s is damaged and waits: %s", queued.message.id, queued.message.damage)
                 continue
             try:
-                taken, reason = await self.take(session_id, queued.message, resume=resume or len(queue) == 1)
+                acquired, reason = await self.take(session_id, queued.message, resume=resume or len(queue) == 1)
             except StoreError:
                 raise
             except (SessionBusy, ReplicaAway):
-                # Another replica was quicker, or will be: it waits for that one as well.
+                # Another replica was faster, or will be: the message waits for that one as well.
                 return None
             except ClewError as error:
-                # A message that can no longer run (its model is gone) must not block those behind it.
-                log.warning("queued message %s could not be fired: %s", queued.message.id, error)
+                # A message that can no longer run, for example for lack of its model, must not block those behind it.
+                log.warning("queued message %s could not be started: %s", queued.message.id, error)
                 await self._cancel(session_id, queued.message.id, str(error))
                 continue
             if reason == "queue_changed":
-                # Somebody said it in other words meanwhile: those are fired.
+                # A message was edited meanwhile: start the new version.
                 left = list(queue := await self._host.store.load_queue(session_id))
-            # One that was cancelled at this moment makes way for the next; anything else means that others have it.
+            # After a concurrent cancellation the next one is tried; any other refusal means another replica has them.
             elif reason != "not_queued":
-                return taken
+                return acquired
         return None
 
     async def take(
         self, session_id: str, queued: MessageRow, *, resume: bool
     ) -> tuple[TakenSession | None, str | None]:
-        """Take the session for one message, or why that was refused. ``resume`` ends a pause with it."""
+        """Acquire the session for one message, or return why that was refused. ``resume`` also ends a pause."""
         host = self._host
         outset = await load_outset(host, self._sessions, session_id)
         setting = await resolve_for(host, outset.session, queued, outset.told)
         row = await host.hooks.change("message.user", queued, outset.session)
-        # One that named no model is answered by the newest one that was picked before its turn came.
+        # Without a model of its own, it uses the session's model at the time its turn starts.
         row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(setting.model)})
         if len(row.parts) < len(queued.parts):
-            raise HookRefused("a message.user hook may not take parts from a queued message")
+            raise HookRefused("a message.user hook may not remove parts from a queued message")
         standing = await make_ready(host, session_id, outset.standing)
         now = max(host.clock.now_ms(), outset.newest_at + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
-        # A pause that came after the session was read ends with it, too.
-        resumed = (_RESUMED,) if resume else ()
+        # Also ends a pause that was set after the session was read.
+        resumed = (_END_PAUSE,) if resume else ()
         outcome = await host.store.commit(
             plan_fire(standing, queued, row, turn, *resumed, runner=host.lease.replica_id)
         )
@@ -165,65 +166,67 @@ class Queue:
         return await self._host.store.load_queue(session_id)
 
     async def cancel(self, session_id: str, message_id: str) -> None:
-        """Take a message out of the queue. One that was fired meanwhile is a conflict."""
+        """Remove a message from the queue. Raise ``Conflict`` if it was started meanwhile."""
         if not await self._cancel(session_id, message_id, "cancelled"):
-            raise _gone(message_id)
+            raise _not_queued(message_id)
 
     async def edit(self, session_id: str, message_id: str, text: str) -> None:
-        """Say it in other words; its files stay. It keeps its place, and is admitted as if it were sent now.
-        Called under the session's lock."""
+        """Replace the text of a queued message; its files stay. It keeps its position and is checked as if sent now.
+        The caller holds the session's lock."""
         host = self._host
-        row = said = (await self._get(session_id, message_id)).message
+        row = original = (await self._get(session_id, message_id)).message
         if row.is_triggered:
-            raise Conflict("this is what a trigger sent; cancel it, and send words of your own", message_id=message_id)
-        worded = [n for n, part in enumerate(row.parts) if text_of(part.data) is not None] or [len(row.parts)]
-        given = dict(enumerate(part.data for part in row.parts)) | {n: text_part("") for n in worded}
-        given[worded[0]] = text_part(text)
+            raise Conflict("this message was sent by a trigger; cancel it and send your own", message_id=message_id)
+        text_indexes = [n for n, part in enumerate(row.parts) if text_of(part.data) is not None] or [len(row.parts)]
+        new_parts = dict(enumerate(part.data for part in row.parts)) | {n: text_part("") for n in text_indexes}
+        new_parts[text_indexes[0]] = text_part(text)
         model, agent, unattended = (row.metadata.get(key) for key in ("model", "agent", "unattended"))
         session = await get_session(host.store, session_id)
-        _, content = await admit(host, session, list(given.values()), model=model, agent=agent, attended=not unattended)
+        _, content = await admit(
+            host, session, list(new_parts.values()), model=model, agent=agent, attended=not unattended
+        )
         now = host.clock.now_ms()
         new = [PartRow(host.mint.part(), n, data, now, now) for n, data in enumerate(content.parts)]
         row = msgspec.structs.replace(row, parts=tuple(new))
         writes = (u.PutParts(row.id, row.parts), u.SealMessage(row.id, row.seal), u.PatchMessage(row.id, now))
-        if not await self._change(session_id, writes, (u.StillQueued(message_id, seal=said.seal),)):
-            raise _changed(session_id)
+        if not await self._change(session_id, writes, (u.StillQueued(message_id, seal=original.seal),)):
+            raise _conflict(session_id)
 
     async def move(self, session_id: str, message_id: str, before: str | None) -> None:
-        """Put a message before another one, or last. Called under the session's lock."""
+        """Move a message before another one, or to the end. The caller holds the session's lock."""
         await self._get(session_id, message_id)
         queue = await self._host.store.load_queue(session_id)
         order = [one.message.id for one in queue if one.message.id != message_id]
         if before is not None and before != message_id and before not in order:
-            raise _gone(before)
+            raise _not_queued(before)
         if before != message_id:
             order.insert(len(order) if before is None else order.index(before), message_id)
-            if not await self._change(session_id, plan_order(queue, order), _places(queue)):
-                raise _changed(session_id)
+            if not await self._change(session_id, plan_order(queue, order), _positions(queue)):
+                raise _conflict(session_id)
 
     async def put_ahead(self, session: Session, message_id: str) -> QueuedMessage:
-        """Put a message ahead of all others, as one that interrupts; a person's word, so it may end a pause. Called
-        under the session's lock."""
+        """Move a message ahead of all others, like an interrupting one; as a user's action it may end a pause. The
+        caller holds the session's lock."""
         found = await self._get(session.id, message_id)
-        # The others stay as they are, those that were put ahead before it too.
+        # The order of the others does not change, including those moved ahead earlier.
         ahead = [one.queued_at for one in await self._host.store.load_queue(session.id) if one.interrupt]
-        place = u.Enqueue(message_id, min([found.queued_at, *(at - 1 for at in ahead)]), interrupt=True)
-        writes = (u.Dequeue(message_id), place, *plan_resume(session))
+        position = u.Enqueue(message_id, min([found.queued_at, *(at - 1 for at in ahead)]), interrupt=True)
+        writes = (u.Dequeue(message_id), position, *plan_resume(session))
         if not await self._change(session.id, writes, (u.StillQueued(message_id),)):
-            raise _gone(message_id)
+            raise _not_queued(message_id)
         return found
 
     async def _get(self, session_id: str, message_id: str) -> QueuedMessage:
-        """A message that waits, and may be touched."""
+        """Return a queued message that may be changed."""
         for one in await self._host.store.load_queue(session_id):
             if one.message.id == message_id and one.message.damage is not None:
-                raise Conflict(f"message {message_id} is damaged; cancel it, and send it anew", message_id=message_id)
+                raise Conflict(f"message {message_id} is damaged; cancel it and send it again", message_id=message_id)
             if one.message.id == message_id:
                 return one
-        raise _gone(message_id)
+        raise _not_queued(message_id)
 
     async def _change(self, session_id: str, writes: Sequence[u.Write], waiting: Sequence[u.StillQueued]) -> bool:
-        """One unit; False when one of those it is about does not wait any more as it was read."""
+        """Commit one unit; return False if a message in ``waiting`` has changed or left the queue since it was read."""
         unit = u.Unit(session_id, tuple(writes), tuple(waiting), sync="power")
         if isinstance(await self._host.store.commit(unit), u.Refused):
             return False
@@ -233,47 +236,47 @@ class Queue:
     async def _cancel(self, session_id: str, message_id: str, why: str) -> bool:
         now = self._host.clock.now_ms()
         queue = await self._host.store.load_queue(session_id)
-        noted = u.PatchMessage(message_id, now, cancelled(now, why))
-        # A queue that is empty is not paused.
-        resumed = (_RESUMED,) if [one.message.id for one in queue] == [message_id] else ()
-        writes = (u.Dequeue(message_id), noted, *resumed)
+        cancelled_patch = u.PatchMessage(message_id, now, cancelled(now, why))
+        # An empty queue is not paused.
+        resumed = (_END_PAUSE,) if [one.message.id for one in queue] == [message_id] else ()
+        writes = (u.Dequeue(message_id), cancelled_patch, *resumed)
         unit = u.Unit(session_id, writes, (u.StillQueued(message_id),), sync="power")
         if isinstance(await self._host.store.commit(unit), u.Refused):
             return False
         self._outcomes.cancel(message_id)
         if not resumed and not await self._host.store.load_queue(session_id):
-            # Others have taken out the rest at this moment, who saw this one wait.
+            # The other messages were removed concurrently, by a caller that still saw this one.
             await self.resume(session_id)
         await self.show(session_id)
         await self._outbound.settle(session_id)
         return True
 
 
-_RESUMED: Final = u.PatchSession(drop=(PAUSED_KEY,))
+_END_PAUSE: Final = u.PatchSession(drop=(PAUSED_KEY,))
 
 
-def _gone(message_id: str) -> Conflict:
-    return Conflict(f"message {message_id} is not in the queue any more", message_id=message_id)
+def _not_queued(message_id: str) -> Conflict:
+    return Conflict(f"message {message_id} is no longer in the queue", message_id=message_id)
 
 
-def _changed(session_id: str) -> Conflict:
-    return Conflict("the queue has changed meanwhile; look at it again", session_id=session_id)
+def _conflict(session_id: str) -> Conflict:
+    return Conflict("the queue has changed; reload it and try again", session_id=session_id)
 
 
-def _places(queue: Sequence[QueuedMessage]) -> tuple[u.StillQueued, ...]:
-    """Each where it was read: who puts them in order from an old look would undo what others did since."""
+def _positions(queue: Sequence[QueuedMessage]) -> tuple[u.StillQueued, ...]:
+    """Return guards for every position: reordering from an outdated read would undo concurrent changes."""
     return tuple(u.StillQueued(one.message.id, (one.interrupt, one.queued_at)) for one in queue)
 
 
 def plan_order(queue: Sequence[QueuedMessage], order: Sequence[str]) -> tuple[u.Write, ...]:
-    """Put what waits into another order: the first takes the place of the first, and so on. All of them are written,
-    so of two who do this at once one is right."""
+    """Return the writes that reorder the queue, reusing its timestamps in order. All messages are written, so of two
+    concurrent orders one is refused."""
     writes: list[u.Write] = []
     later: tuple[bool, int] | None = None
     for n in reversed(range(len(order))):
         ahead, at = queue[n].interrupt, queue[n].queued_at
         if later is not None and later[0] == ahead:
-            # Two of one millisecond went by their ids. Downwards: what comes now stays behind all of them.
+            # Messages of the same millisecond were ordered by id. Decreasing, so that new ones stay behind all of them.
             at = min(at, later[1] - 1)
         later = ahead, at
         writes += (u.Dequeue(order[n]), u.Enqueue(order[n], at, ahead))
@@ -281,7 +284,7 @@ def plan_order(queue: Sequence[QueuedMessage], order: Sequence[str]) -> tuple[u.
 
 
 def plan_wait(row: MessageRow, content: PromptContent, *, interrupt: bool = False) -> tuple[u.Write, ...]:
-    """The writes of a message that waits for its turn."""
+    """Return the writes of a message that is queued."""
     return (
         u.InsertMessage(row),
         u.SealMessage(row.id, row.seal),
@@ -291,17 +294,17 @@ def plan_wait(row: MessageRow, content: PromptContent, *, interrupt: bool = Fals
 
 
 def plan_resume(session: Session, *, speaks: bool = True) -> tuple[u.Write, ...]:
-    """The write of whoever's word ends a pause, where there is one.
+    """Return the write that ends a pause, if there is one to end.
 
-    Who only goes on with a turn does not speak: stop means stop, and what an abort holds back stays until a prompt or
-    a word about the queue itself. What a person has paused waits for the latter.
+    Resuming a turn does not end every pause: after an abort the queue stays paused until a prompt or a request to
+    resume the queue. A user's own pause ends only with the latter.
     """
-    stays: tuple[PausedBy | None, ...] = (None, "person") if speaks else (None, "person", "abort")
-    return () if session.paused_by in stays else (_RESUMED,)
+    unaffected: tuple[PausedBy | None, ...] = (None, "person") if speaks else (None, "person", "abort")
+    return () if session.paused_by in unaffected else (_END_PAUSE,)
 
 
 async def with_pause(store: Store, session: Session, status: Status) -> Status:
-    """A status that says whether the queue is paused, and by what."""
+    """Return a status that shows whether the queue is paused, and why."""
     why: PausedBy | Literal["waiting"] | None = session.paused_by
     if status.waiting and await store.load_queue(session.id):
         why = "waiting"
@@ -311,10 +314,10 @@ async def with_pause(store: Store, session: Session, status: Status) -> Status:
 def plan_fire(
     standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn, *also: u.Write, runner: str | None = None
 ) -> u.Unit:
-    """The unit that takes the session for a queued message; ``row`` is the message as hooks have left it.
+    """Return the unit that acquires the session for a queued message; ``row`` is the message after hooks.
 
-    Refused when it was cancelled meanwhile: it is in the queue, or in a turn, and never in both; and when it was said
-    in other words, which hooks have not seen.
+    Refused when the message was cancelled meanwhile, so it is never both in the queue and in a turn, and when it was
+    edited, since hooks have not seen the new text.
     """
     now = turn.created_at
     changed: tuple[u.Write, ...] = ()

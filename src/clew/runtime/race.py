@@ -1,4 +1,4 @@
-"""Work that somebody may end before it is done: an abort, a watchdog, a limit of time."""
+"""Cancellable work: run a coroutine until it is done, an abort, a timeout or another stop condition."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["Stop", "after", "race", "when_done"]
 T = TypeVar("T")
 
 Stop: TypeAlias = Callable[[Callable[[], None]], Timer]
-"""Given what to call when the work is to end; what it gives back is cancelled once nobody would hear it any more.
+"""Registers a callback that stops the work; the returned timer is cancelled once the callback is no longer needed.
 
-A call and no task: nearly all work is done before anything stops it, and a task costs as much as a good part of that.
+A callback rather than a task: nearly all work finishes before it is stopped, and a task costs much in comparison.
 """
 
 
 def after(clock: Clock, delay_ms: float) -> Stop:
-    """So much time has passed."""
+    """Return a stop condition that is met after a delay."""
     return lambda end: clock.call_later(delay_ms, end)
 
 
 def when_done(waiting: Coroutine[Any, Any, Any]) -> Stop:
-    """Something else has come to its end."""
+    """Return a stop condition that is met when the coroutine finishes."""
 
     def begin(end: Callable[[], None]) -> Timer:
         task = asyncio.get_running_loop().create_task(waiting)
@@ -36,11 +36,10 @@ def when_done(waiting: Coroutine[Any, Any, Any]) -> Stop:
 
 
 async def race(work: Coroutine[Any, Any, T], stop: Stop, *, grace_s: float = 0.0) -> asyncio.Task[T]:
-    """Do the work until it is done, or until it is stopped: then it is cancelled, and given ``grace_s`` to end.
+    """Run the work until it is done or stopped; when stopped it is cancelled and given ``grace_s`` to end.
 
-    It begins in any case, and so says what it says before it waits for anything: also when it was stopped before.
-    What comes back is done, or cancelled, or, if it did not heed that, still going on. Whoever is cancelled here
-    takes the work along.
+    It always starts, up to its first await, even if it was stopped before. The returned task is done, cancelled or, if
+    it ignored the cancellation, still running. Cancelling the caller cancels the work.
     """
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()

@@ -112,7 +112,7 @@ async def _read(
         depth = meeting.depth + 1 if meeting is not None else 0
         below = await held.load_runs(session_id, turn_id, depth=depth, apart=apart)
         if below and meeting is not None and below[0].turn.parent_turn_id != meeting.id:
-            what = "a turn is not where it belongs"
+            what = "a turn has the wrong parent"
             raise RowUndecodable(what, session_id=session_id, turn_id=below[0].turn.id)
         path += below
     compactions, tails = await _summaries(held, session_id, path)

@@ -1,4 +1,4 @@
-"""Making a session ready: for somebody who takes it for a run, or who changes its history. Always under its lock."""
+"""Preparation of a session for a run or a change of its history. The caller always holds the session's lock."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ __all__ = [
 
 
 class Outset(msgspec.Struct, frozen=True):
-    """A session before something begins on it, all of it as of one moment.
+    """The state of a session before a run starts on it, read as of one moment.
 
-    ``standing`` is None while something has the session. ``sent`` are the messages that came before under the id which
-    the client gives to its next one. ``counted`` is the line that a model would be sent, where it
-    costs little to read.
+    ``standing`` is None while the session is active. ``sent`` are earlier messages with the client's id of the next
+    one. ``counted`` is the line that a model would be sent, if it is cheap to read.
     """
 
     session: Session
@@ -52,7 +51,7 @@ class Outset(msgspec.Struct, frozen=True):
 
 
 async def load_outset(host: Host, sessions: LiveSessions, session_id: str, client_id: str | None = None) -> Outset:
-    """What has to be known of a session by whoever sends it something, in one read."""
+    """Load in one read what must be known of a session to send it a prompt."""
     live = sessions.is_live(session_id)
 
     async def ask(store: Moment) -> Outset:
@@ -68,12 +67,12 @@ async def load_outset(host: Host, sessions: LiveSessions, session_id: str, clien
             counted,
         )
 
-    # Of a session in use it is a few rows: what came since its line was kept.
+    # For a session in use these are a few rows, as its line is cached.
     return await host.store.at_once(session_id, ask, hot=True)
 
 
 def find_obstacle(sessions: LiveSessions, session_id: str, standing: Standing | None) -> Conflict | None:
-    """Why nothing can be begun on the session now; None when something can."""
+    """Return the reason why no run can start on the session now; None if one can."""
     try:
         sessions.check_free(session_id)
         if standing is not None:
@@ -83,20 +82,20 @@ def find_obstacle(sessions: LiveSessions, session_id: str, standing: Standing | 
     turn = standing.open.turn if standing is not None and standing.open is not None else None
     if turn is None or turn.status != "waiting" or is_answered(waits_of(turn)):
         return None
-    ways = f"give it on the page, over HTTP or in `clew chat {session_id}`, or abort"
-    return WaitingForHuman(f"this session waits for a human's answer: {ways}", session_id=session_id)
+    how = f"answer it in the web UI, over HTTP or in `clew chat {session_id}`, or abort"
+    return WaitingForHuman(f"this session is waiting for an answer; {how}", session_id=session_id)
 
 
 async def is_live_anywhere(host: Host, sessions: LiveSessions, session_id: str) -> bool:
-    """Whether something runs on the session, here or in another replica."""
+    """Return whether the session is active, here or in another replica."""
     if sessions.is_live(session_id) or not host.lease.shared:
         return sessions.is_live(session_id)
     return await host.lease.runs_elsewhere(host.store, await host.store.load_state(session_id))
 
 
 async def make_ready(host: Host, session_id: str, standing: Standing | None = None) -> Standing:
-    """What somebody who takes the session has to know of it, read now unless it just was. Nothing here may have it;
-    :class:`SessionBusy` when another replica has."""
+    """Return the state needed to acquire the session, read now unless ``standing`` is given. It must be inactive here;
+    raise :class:`SessionBusy` if another replica runs it."""
     standing = standing or await load_standing(host.store, session_id)
     lease, runner = host.lease, standing.state.runner
     if runner is not None and runner != lease.replica_id:
@@ -104,10 +103,10 @@ async def make_ready(host: Host, session_id: str, standing: Standing | None = No
         lease.check_open()
         outcome = await host.store.commit(plan_fence(session_id, standing.state, lease.replica_id or ""))
         if isinstance(outcome, Refused):
-            raise SessionBusy("the session was taken by another run", session_id=session_id)
+            raise SessionBusy("the session was acquired by another run", session_id=session_id)
         standing = await load_standing(host.store, session_id)
     if standing.pending or standing.asked:
-        # What a run that could not store its end left in the journal must be in its parts before they are settled.
+        # Chunks of a run that could not store its end must be in its parts before those are settled.
         now = host.clock.now_ms()
         await fold_streams(host.store, host.mint, now, session_id)
         await end_interrupted(host.store, host.providers.cost, now, session_id)
@@ -118,7 +117,8 @@ async def make_ready(host: Host, session_id: str, standing: Standing | None = No
 async def settle_idle(
     host: Host, sessions: LiveSessions, session_id: str, standing: Standing | None = None
 ) -> Standing:
-    """Settle the session for somebody who begins no run; how it stood before. :class:`SessionBusy` while one goes on.
+    """Settle the session for a caller that starts no run; return its previous state. Raise :class:`SessionBusy` while
+    it is active.
 
     A turn that waits for a human stays open.
     """
@@ -129,7 +129,7 @@ async def settle_idle(
 
 
 async def settle_startable(host: Host, sessions: LiveSessions, session_id: str) -> None:
-    """Settle the session for something that is about to begin on it; raises why nothing can."""
+    """Settle the session for an operation that is about to start; raise the obstacle if there is one."""
     sessions.check_free(session_id)
     standing = await load_standing(host.store, session_id)
     obstacle = find_obstacle(sessions, session_id, standing)
@@ -140,9 +140,9 @@ async def settle_startable(host: Host, sessions: LiveSessions, session_id: str) 
 
 @asynccontextmanager
 async def idle_session(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[Session]:
-    """The session, under its lock: what every change of its history is made on.
+    """Yield the session under its lock, for changes of its history.
 
-    Nothing runs on it. A turn that waits for a human may still be open.
+    It is inactive, but a turn that waits for a human may be open.
     """
 
     async def ask(store: Moment) -> tuple[Session, Standing]:

@@ -1,4 +1,4 @@
-"""Recall: what the model can no longer see, found again by words or by a message's id."""
+"""Recall: search the messages that the model no longer sees, by words or by a message's id."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from clew.transcript.view import find_compaction, unsent_messages
 
 __all__ = ["recall"]
 
-_MOST: Final = 6
-_LIKELY: Final = 64
+_MAX_PASSAGES: Final = 6
+_MAX_CANDIDATES: Final = 64
 """Messages whose passages are compared."""
-_AROUND: Final = 300
-_PASSAGE: Final = 200
-"""Characters: a sentence or two, in which the words of an answer stand together."""
-_STRIDE: Final = _PASSAGE // 2
-_WHOLE: Final = 12_000
+_CONTEXT_CHARS: Final = 300
+_PASSAGE_CHARS: Final = 200
+"""Characters of a passage: a sentence or two, in which the words of an answer occur together."""
+_STRIDE_CHARS: Final = _PASSAGE_CHARS // 2
+_MAX_MESSAGE_CHARS: Final = 12_000
 _WORD: Final = re.compile(r"\w+")
 
 
 async def recall(store: Store, session_id: str, owner: str | None, query: str) -> str:
-    """Passages of what was summarised or pruned, the best first; one message whole when its id is given."""
+    """Return passages of summarised or pruned messages, best first; with a message's id, that whole message."""
     line = (await store.load_line(session_id, keep_damaged=True)).turns
     pruned = {(one.message_id, one.part) for one in await store.load_pruned(session_id)}
-    told = {message.id: len(message.parts) for message in unsent_messages(line, find_compaction(line))}
+    unsent = {message.id: len(message.parts) for message in unsent_messages(line, find_compaction(line))}
     hidden: list[Message] = []
     for entry in line:
         for row in entry.messages:
@@ -43,33 +43,35 @@ async def recall(store: Store, session_id: str, owner: str | None, query: str) -
             unseen = [
                 part
                 for n, part in enumerate(whole.parts)
-                # What an earlier recall asked, and what it found, would be found in the place of what it was about.
-                if (n < told.get(row.id, 0) or (row.id, n) in pruned) and tool_name(part) != "recall"
+                # An earlier recall would be found instead of the messages it was about.
+                if (n < unsent.get(row.id, 0) or (row.id, n) in pruned) and tool_name(part) != "recall"
             ]
             if unseen and row.id == query:
                 text = history_text(await with_files(store, [whole], None, owner))
-                more = f"\n[cut here; {len(text) - _WHOLE} characters more: ask for them by words]"
-                return text if len(text) <= _WHOLE else text[:_WHOLE] + more
+                more = f"\n[cut here; {len(text) - _MAX_MESSAGE_CHARS} characters more: ask for them by words]"
+                return text if len(text) <= _MAX_MESSAGE_CHARS else text[:_MAX_MESSAGE_CHARS] + more
             if unseen:
                 hidden.append(msgspec.structs.replace(whole, parts=unseen))
-    # A long history takes a while to look through; meanwhile others are answered.
-    return await asyncio.to_thread(_found, await with_files(store, hidden, None, owner), query)
+    # In a thread: searching a long history takes a while.
+    return await asyncio.to_thread(_search, await with_files(store, hidden, None, owner), query)
 
 
-def _found(messages: Iterable[Message], query: str) -> str:
+def _search(messages: Iterable[Message], query: str) -> str:
     texts = [(message.id, history_text([message])) for message in messages]
-    asked = [word.casefold() for word in _WORD.findall(query)]
-    # Two words that stand side by side say more than both of them apart; a long one is also known without its ending.
-    words = {*asked, *map(" ".join, pairwise(asked)), *(word[:-2] for word in asked if len(word) > 5)}
-    likely = sorted(_best([text for _, text in texts], words)[:_LIKELY])
-    passages = [(n, at) for n in likely for at in reversed(range(0, max(len(texts[n][1]) - _STRIDE, 1), _STRIDE))]
+    query_words = [word.casefold() for word in _WORD.findall(query)]
+    # A pair of adjacent words says more than both apart; a long word also matches without its ending.
+    words = {*query_words, *map(" ".join, pairwise(query_words)), *(word[:-2] for word in query_words if len(word) > 5)}
+    likely = sorted(_best([text for _, text in texts], words)[:_MAX_CANDIDATES])
+    passages = [
+        (n, at) for n in likely for at in reversed(range(0, max(len(texts[n][1]) - _STRIDE_CHARS, 1), _STRIDE_CHARS))
+    ]
     chosen: list[tuple[int, int]] = []
-    for place in _best([texts[n][1][at : at + _PASSAGE] for n, at in passages], words):
-        number, at = passages[place]
-        # What is shown around another one holds it already.
-        if not any(number == other and abs(at - shown) <= _AROUND for other, shown in chosen):
+    for index in _best([texts[n][1][at : at + _PASSAGE_CHARS] for n, at in passages], words):
+        number, at = passages[index]
+        # The excerpt around another passage already contains it.
+        if not any(number == other and abs(at - shown) <= _CONTEXT_CHARS for other, shown in chosen):
             chosen.append((number, at))
-        if len(chosen) == _MOST:
+        if len(chosen) == _MAX_PASSAGES:
             break
     if not chosen:
         return f"nothing in the {len(texts)} messages that are out of sight holds these words"
@@ -77,15 +79,17 @@ def _found(messages: Iterable[Message], query: str) -> str:
 
 
 def _best(texts: Sequence[str], words: Set[str]) -> list[int]:
-    """The texts that hold any of the words, by their places: those that hold most first, of equals the last."""
+    """Return the indexes of texts that contain any of the words: best match first, of equals the last first."""
     folded = (text.casefold() for text in texts)
-    held = [(place, found) for place, text in enumerate(folded) if (found := {word for word in words if word in text})]
-    # A question is mostly words that stand everywhere: one counts the more the fewer texts hold it.
-    weights = {word: log(1 + len(texts) / (1 + sum(word in found for _, found in held))) for word in words}
-    scores = {place: sum(map(weights.__getitem__, found)) for place, found in held}
-    return sorted(scores, key=lambda place: (-scores[place], -place))
+    matches = [
+        (index, found) for index, text in enumerate(folded) if (found := {word for word in words if word in text})
+    ]
+    # Questions mostly consist of common words: a word counts more the fewer texts contain it.
+    weights = {word: log(1 + len(texts) / (1 + sum(word in found for _, found in matches))) for word in words}
+    scores = {index: sum(map(weights.__getitem__, found)) for index, found in matches}
+    return sorted(scores, key=lambda index: (-scores[index], -index))
 
 
 def _excerpt(text: str, at: int) -> str:
-    first, last = max(at - _AROUND, 0), at + _PASSAGE + _AROUND
+    first, last = max(at - _CONTEXT_CHARS, 0), at + _PASSAGE_CHARS + _CONTEXT_CHARS
     return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")

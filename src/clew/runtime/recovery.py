@@ -1,8 +1,8 @@
-"""Recovery: what a process that died left behind, folded and settled before the first read.
+"""Recovery: fold and settle what a dead process left behind, before the first read.
 
-Streams in the journal are folded into the parts they belong to; turns that wait for nobody, and calls without a
-result, are given a truthful end; queues are paused. A second recovery finds nothing to do. Each stream and each session
-is a unit of its own, so a kill in between leaves the others for the next time.
+Streams in the journal are folded into their parts; turns that wait for no human, and calls without a result, are
+settled with what is known; queues are paused. A second recovery finds nothing to do. Each stream and each session is
+its own unit, so a crash in between leaves the others for the next recovery.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = logging.getLogger("clew.recovery")
 
 
 async def recover(store: Store, mint: Mint, now: int, cost: Cost | None = None) -> tuple[str, ...]:
-    """Fold every stream that was left behind, book what broke off, then settle what no run will.
+    """Fold every pending stream, close interrupted model calls, and settle every open turn without a run.
 
-    The sessions whose turn can be resumed.
+    Return the sessions whose turn can be resumed.
     """
     resumable: list[str] = []
     await fold_streams(store, mint, now)
@@ -42,10 +42,10 @@ async def recover(store: Store, mint: Mint, now: int, cost: Cost | None = None) 
                 resumable.append(session_id)
             session = await store.find_session(session_id)
             if session is not None and session.paused_by is None and await store.load_queue(session_id):
-                # Nobody is left who would fire what waits; whether it is still wanted a person says.
+                # The process that would start the queue is gone; the user decides whether it is still wanted.
                 paused = PatchSession(metadata={PAUSED_KEY: "restart"})
                 await store.commit(Unit(session_id, (paused,), sync="power"))
         except RowUndecodable as error:
-            # It stays as it was left, and says so when it is read; the others are opened.
+            # It stays as it was left, and reports the damage when read; the others are opened.
             log.error("session %s could not be settled: %s", session_id, error)
     return tuple(resumable)

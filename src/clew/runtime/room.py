@@ -1,7 +1,7 @@
-"""Room: sizes a run's next request before it is sent, and makes it fit: prune, then compact, or a clear refusal.
+"""Context fitting: size a run's next request before it is sent and make it fit by pruning, compacting or refusing.
 
-One per run. What it loaded from the store it keeps, since nobody else adds to the line meanwhile; it reads again after
-it has changed something. A step that gained nothing is not tried twice.
+One per run. It caches what it loaded, since only this run adds to the line meanwhile, and reads again after its own
+changes. A step that gained nothing is not tried twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Flush = Callable[[], Awaitable[None]]
 
 
 class Room:
-    """The requests of one run."""
+    """The sizer of one run's requests."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Room:
     ) -> None:
         self._host = host
         self.setting = setting
-        """As the run was given it; after a compaction with the environment told anew."""
+        """The turn config of the run; refreshed with the environment after a compaction."""
         self._frame = frame_of(setting)
         self._policy = session_policy(host.config, setting.session)
         self._turn = turn
@@ -62,80 +62,80 @@ class Room:
         self._measured: Measured | None = None
         self._counts: tuple[Count, ...] = ()
         self._asked: Size | None = None
-        self._tried: set[Any] = set()
-        self._outset: Context | None = None
+        self._tried_plans: set[Any] = set()
+        self._fitted: Context | None = None
 
     def give(self, setting: Setting) -> None:
-        """The same with other tools."""
-        self.setting, self._frame, self._outset = setting, frame_of(setting), None
+        """Continue with another turn config, for example with other tools."""
+        self.setting, self._frame, self._fitted = setting, frame_of(setting), None
 
     def renew(self) -> None:
-        """Read the line again before the next request: a message of this turn has ended, or it is told something."""
-        self._line = self._counted = self._outset = None
+        """Read the line again before the next request, because a message of this turn has ended or was added."""
+        self._line = self._counted = self._fitted = None
 
     def leave(self) -> None:
-        """The run is over. The parts of a run name one another, so they are freed when garbage is collected; the line
-        must not wait for that, since it may be much."""
+        """End with the run. The parts of a run form a reference cycle that the garbage collector frees later; the line
+        may be large, so it is released now."""
         line = self._line
         self.renew()
         if line is not None:
             let_go(line.turns)
 
     def note(self, usage: Usage, message_id: str, parts: int) -> None:
-        """A step has ended: the provider has counted everything up to that part of the message."""
-        # A step that nobody counted says nothing.
+        """Record a finished step: the provider has counted everything up to that part of the message."""
+        # A step without usage is no measurement.
         self._counted = None
         self._measured = Measured(message_id, parts, usage.total) if usage.total else None
         if usage.total and self._asked is not None:
             self._counts = (*self._counts[-5:], count_of(usage, self._asked.chars, self._asked.others))
 
     async def fit(self, live: Message | None, *, inside: bool = False, flush: Flush | None = None) -> Context:
-        """What to send next, sized, pruned and compacted as the settings say. ``inside``: the turn has steps already.
+        """Return the next context, pruned and compacted as configured. ``inside``: the turn already has steps.
 
-        ``flush`` makes what the run has said so far durable; a prune or a compaction may name any of it. Raises
+        ``flush`` makes the run's output so far durable; a prune or compaction may refer to any of it. Raise
         :class:`ContextTooLarge` when nothing helps.
         """
-        begun, self._outset = self._outset, None
-        if begun is not None and live is not None and [kind_of(part) for part in live.parts] == [STEP_START]:
-            # Nothing was said since it was fitted without an answer.
-            return begun
-        # A stub costs no call as a summary does, so outputs are pruned first; often that is enough.
+        fitted, self._fitted = self._fitted, None
+        if fitted is not None and live is not None and [kind_of(part) for part in live.parts] == [STEP_START]:
+            # Nothing was added since it was fitted without an answer.
+            return fitted
+        # A stub needs no model call as a summary does, so outputs are pruned first; often that is enough.
         whole = await self._context(live)
         context = await self._prune(whole, flush)
-        # Between steps it has to be more than just enough: else the next ones would be here again, one after the other.
+        # Within a turn a narrow fit is not enough: each of the next steps would have to prune again.
         due = context.fires or (inside and whole.fires and context.crowded)
         if self._must_compact(context, due=due):
             context = await self._compact(context, live, inside=inside, flush=flush)
-        # Refused only by the plain count, never by the tenth that is put on top of an estimate.
+        # Refused only by the plain count, never by the tenth that is added to an estimate.
         if context.overflows:
             raise self._too_large(context)
-        self._asked, self._outset = context.size, context if live is None else None
+        self._asked, self._fitted = context.size, context if live is None else None
         return context
 
     async def fits_at_once(self) -> bool:
-        """Whether the first request of the turn can be sent as the line is: nothing is to be pruned or summarised for
-        it, or refused. Changes nothing."""
+        """Return whether the first request of the turn can be sent without pruning, compaction or refusal. Changes
+        nothing."""
         context = await self._context(None)
         pruned = self._policy.prunes and context.plan_prune(self._host.clock.now_ms())
         if pruned or context.overflows or self._must_compact(context, due=context.fires):
             return False
-        self._asked, self._outset = context.size, context
+        self._asked, self._fitted = context.size, context
         return True
 
     async def overflowed(self, live: Message, *, inside: bool, flush: Flush, again: bool) -> Context:
-        """The provider says that it was too much, whatever was counted: less, once, or :class:`ContextTooLarge`."""
+        """Return a smaller context once after the provider refused one as too large, else raise ``ContextTooLarge``."""
         context = await self._context(live)
         if again or not self._policy.enabled:
-            raise self._too_large(context, told=True)
+            raise self._too_large(context, by_provider=True)
         before = context.size.floor
         used = max(context.size.used, before)
         context = await self._prune(context, flush, aggressive=True)
-        # What was sent did not fit, so the window is smaller than it: the next request has to be well below.
+        # The request did not fit, so the window is smaller than it: the next one must be well below.
         limit = max(used * 3 // 4, 1)
         context = await self._compact(context, live, inside=inside, flush=flush, limit=limit)
-        # By plain count: what was measured and what is estimated do not compare.
+        # Compared by plain count: measured and estimated sizes are not comparable.
         if context.size.floor >= before:
-            raise self._too_large(context, told=True)
+            raise self._too_large(context, by_provider=True)
         self._asked = context.size
         return context
 
@@ -154,7 +154,7 @@ class Room:
             return context
         if self._line is None:
             self._line = (await self._load()).line
-        # A part is noted by its place in the stored message, of which the first ones may no longer be sent.
+        # Parts are measured by index in the stored message, of which the first ones may no longer be sent.
         compaction = find_compaction(self._line.turns)
         split, measured = compaction.split if compaction else None, self._measured
         if split is not None and split.message_id == measured.message_id:
@@ -201,26 +201,26 @@ class Room:
             limit=limit,
             force=limit is not None,
         )
-        # What has to be made room for may be done without a summary, so it is another try.
+        # A compaction that must free space may work without a summary, so it counts as another attempt.
         key = plan and (plan.cut.tail_start_id, plan.cut.split, len(plan.cut.summarised), plan.must)
-        if plan is None or key in self._tried:
+        if plan is None or key in self._tried_plans:
             return context
-        # Noted before it is known what it gains: what failed once in a run fails again, and costs a call each time.
-        self._tried.add(key)
+        # Noted before its gain is known: what failed once in a run fails again, at the cost of a call each time.
+        self._tried_plans.add(key)
         await self._progress.compacting(plan.doing)
         try:
             if flush is not None:
-                # The marker may name parts of the message that is being made: they must be stored before it is.
+                # The marker may refer to parts of the message in progress, which must be stored before it.
                 await flush()
             compactor = Compactor(self._host, self.setting.session, self._progress.compacting)
             await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
         except (CompactionError, HookRefused) as error:
-            log.warning("session %s goes on uncompacted: %s", self.setting.session.id, error)
+            log.warning("session %s continues uncompacted: %s", self.setting.session.id, error)
             await self._progress.running()
             return context
         self._changed()
-        kept = (await self._context(live)).messages
-        media = any(kind_of(part) == "file" for message in kept for part in message.parts)
+        messages = (await self._context(live)).messages
+        media = any(kind_of(part) == "file" for message in messages for part in message.parts)
         self.setting = await tell_anew(self._host, self.setting, media=media)
         self._frame = frame_of(self.setting)
         await self._progress.running()
@@ -230,19 +230,19 @@ class Room:
         self._line = self._counted = None
         self._measured = None
 
-    def _too_large(self, context: Context, *, told: bool = False) -> ContextTooLarge:
-        """The refusal, with the ways out: a branch with the newest turns that fit, when there are any.
+    def _too_large(self, context: Context, *, by_provider: bool = False) -> ContextTooLarge:
+        """Return the error with the alternatives, including a branch with the newest turns that fit, if any.
 
-        ``told``: the provider said so, whatever its window is thought to be.
+        ``by_provider``: the provider refused it, whatever its window is assumed to be.
         """
         model, limit = self.setting.model, context.window.limit
         branch = find_branch(context, self._turn.id)
         ways = "send less, or choose a model with a larger window"
         if not self._policy.enabled:
-            ways = f"compact the session (compaction is off here), {ways}"
+            ways = f"compact the session (compaction is disabled here), {ways}"
         if branch is not None:
             ways += ", or branch with the newest turns"
-        why = f"the next request needs about {context.size.floor} tokens and {model} takes {limit}"
-        if told:
-            why = f"{model} says that the request, about {context.size.floor} tokens, is too large for it"
+        why = f"the next request needs about {context.size.floor} tokens, but {model} accepts {limit}"
+        if by_provider:
+            why = f"{model} refused the request of about {context.size.floor} tokens as too large"
         return ContextTooLarge(f"{why}: {ways}", session_id=self.setting.session.id, branch=branch)

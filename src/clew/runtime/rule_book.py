@@ -1,7 +1,7 @@
-"""The rule book: a person's own rules of a session and of a project, beside those of an agent; added and revoked.
+"""The rules of a session and of a project: listed together with an agent's rules, added, replaced and revoked.
 
-Rules are stored as plain lists without ids of their own. A rule's id is made of what it says and whose it is, so it is
-the same for as long as the rule is there, and two equal ones are one.
+Rules are stored as plain lists without ids. A rule's id is derived from its content and its owner, so it is stable as
+long as the rule exists, and two equal rules are one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RuleScope = Literal["session", "project", "agent"]
 
 
 class KeptRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rule with its id and whose it is: ``of`` a session's id, a project's folder, an agent's name. ``unknown``: it
+    """A rule with its id and its owner ``of``: a session's id, a project's folder, or an agent's name. ``unknown``: it
     names no known tool, and applies to every tool if it denies or asks."""
 
     id: str
@@ -47,7 +47,7 @@ class KeptRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RuleBook:
-    """Reads and changes the rules of one engine. What waits is judged again by those it changes."""
+    """The service that reads and changes the rules of one engine, and applies changes to pending requests."""
 
     def __init__(self, host: Host, sessions: LiveSessions, answers: Answers) -> None:
         self._host = host
@@ -55,28 +55,30 @@ class RuleBook:
         self._answers = answers
 
     async def of_session(self, session: Session) -> list[KeptRule]:
-        return _kept(stored_rules(session.permissions, "session", self._host.permission_names), "session", session.id)
+        return _with_ids(
+            stored_rules(session.permissions, "session", self._host.permission_names), "session", session.id
+        )
 
     async def of_project(self, folder: str, owner: str | None = None) -> list[KeptRule]:
         stored = await self._host.store.load_project_rules(project_of(owner, folder))
-        return _kept(stored_rules(stored, "project", self._host.permission_names), "project", folder)
+        return _with_ids(stored_rules(stored, "project", self._host.permission_names), "project", folder)
 
     async def of_agent(self, name: str, workspace: str | None, *, stored: bool = False) -> list[KeptRule]:
-        """Return an agent's own rules and those of every agent. All agents are also kept out of clew's places.
+        """Return an agent's own rules and those of every agent, which also protect clew's own paths.
 
-        An agent that a session names, ``stored``, may be unknown here: then it is the default agent.
+        An agent named by a session, ``stored``, may be unknown here: then the default agent is used.
         """
         catalog = await asyncio.to_thread(self._host.agents, None if workspace is None else Path(workspace))
         agent = catalog.first_known(name, self._host.choices.default_agent) if stored else catalog.get(name)
         rules = mark_unknown((*self._host.base_rules, *agent.rules), self._host.permission_names)
-        return _kept(rules, "agent", agent.name)
+        return _with_ids(rules, "agent", agent.name)
 
     async def replace(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> None:
-        """Give the session these rules in the place of its own."""
+        """Replace the session's own rules."""
         parsed = parse_rules(rules, "session", added_at=self._host.clock.now_ms())
         async with self._sessions.lock(session_id):
             session = await get_session(self._host.store, session_id)
-            # A client that changes one rule sends all of them back.
+            # A client that changes one rule sends all of them.
             held = {
                 (rule.permission, rule.pattern, rule.action)
                 for rule in stored_rules(session.permissions, "session", ())
@@ -85,24 +87,24 @@ class RuleBook:
             await self._check(new_rules, session.workspace_root, session)
             new = PatchSession(permissions=tuple(_as_stored(rule) for rule in parsed))
             await self._sessions.commit(Unit(session_id, (new,), sync="power"))
-        await self._judge_session(session_id)
+        await self._apply_to_session(session_id)
 
     async def add(
         self, scope: Literal["session", "project"], of: str, rule: Mapping[str, Any], owner: str | None = None
     ) -> KeptRule:
-        """Add one rule, the newest of its list. One that is there already is moved there. A project's rules are its
-        ``owner``'s."""
+        """Add one rule at the end of its list; an existing one is moved there. A project's rules belong to its
+        ``owner``."""
         [parsed] = parse_rules([rule], scope, added_at=self._host.clock.now_ms())
         session = await get_session(self._host.store, of) if scope == "session" else None
         await self._check([parsed], of if session is None else session.workspace_root, session)
-        [new] = _kept((parsed,), scope, of)
+        [new] = _with_ids((parsed,), scope, of)
         await self._change(scope, of, new.id, _as_stored(parsed), owner)
         return new
 
     async def revoke(
         self, scope: Literal["session", "project"], of: str, rule_id: str, owner: str | None = None
     ) -> None:
-        """Take a rule away."""
+        """Remove a rule."""
         await self._change(scope, of, rule_id, None, owner)
 
     async def _check(self, rules: Sequence[Rule], folder: str | None, session: Session | None) -> None:
@@ -111,8 +113,8 @@ class RuleBook:
         servers: set[str] = set()
         if self._host.servers is not None:
             id_, owner = ("", None) if session is None else (session.id, session.owner)
-            place = Place(session_id=id_, owner=owner, workspace=workspace)
-            servers |= {one.name for one in self._host.servers.states(place)}
+            scope_of_servers = Place(session_id=id_, owner=owner, workspace=workspace)
+            servers |= {one.name for one in self._host.servers.states(scope_of_servers)}
         catalog = await asyncio.to_thread(self._host.agents, workspace)
         servers |= {name for agent in catalog.list() for name in agent.mcp_servers or ()}
         check_known(rules, self._host.permission_names, servers)
@@ -125,7 +127,7 @@ class RuleBook:
         new: dict[str, Any] | None,
         owner: str | None,
     ) -> None:
-        """Take the rule of that id out of its list and put ``new`` at the end of it."""
+        """Remove the rule with that id from its list and append ``new``."""
         store, project = self._host.store, project_of(owner, of)
         while True:
             if scope == "session":
@@ -141,17 +143,17 @@ class RuleBook:
                 await self._sessions.commit(unit)
                 break
             except RulesMoved:
-                # Somebody else has changed them since they were read, here or in another replica: ours goes beside it.
+                # The rules were changed concurrently, here or in another replica: apply this change to the new list.
                 continue
         if scope == "session":
-            await self._judge_session(of)
+            await self._apply_to_session(of)
             return
         for session_id in await store.unsettled_sessions():
             session = await store.find_session(session_id)
             if session is not None and session.project == project:
-                await self._judge_session(session_id)
+                await self._apply_to_session(session_id)
 
-    async def _judge_session(self, session_id: str) -> None:
+    async def _apply_to_session(self, session_id: str) -> None:
         self._sessions.show_changed(session_id)
         await self._answers.judge_again(session_id)
 
@@ -163,14 +165,14 @@ def _changed(
     rule_id: str,
     new: dict[str, Any] | None,
 ) -> tuple[dict[str, Any], ...]:
-    ids = [one.id for one in _kept(stored_rules(held, scope, ()), scope, of)]
+    ids = [one.id for one in _with_ids(stored_rules(held, scope, ()), scope, of)]
     if new is None and rule_id not in ids:
-        raise RuleNotFound(f"there is no rule {rule_id} here; list them to see which there are", rule_id=rule_id)
+        raise RuleNotFound(f"no rule with the id {rule_id}; list the rules to see their ids", rule_id=rule_id)
     rules = [rule for id_, rule in zip(ids, held, strict=True) if id_ != rule_id]
     rules += [new] if new is not None else []
-    # Taking one away is never too much.
+    # Removing a rule is always possible.
     if new is not None and len(rules) > MAX_RULES:
-        raise InvalidInput(f"{len(rules)} rules are more than the {MAX_RULES} that are kept; revoke some first")
+        raise InvalidInput(f"{len(rules)} rules exceed the limit of {MAX_RULES}; revoke some first")
     return tuple(rules)
 
 
@@ -178,7 +180,7 @@ def _as_stored(rule: Rule) -> dict[str, Any]:
     return {**msgspec.to_builtins(rule), "source": rule.source}
 
 
-def _kept(rules: Sequence[Rule], scope: RuleScope, of: str) -> list[KeptRule]:
+def _with_ids(rules: Sequence[Rule], scope: RuleScope, of: str) -> list[KeptRule]:
     return [
         KeptRule(
             id=_rule_id(rule, scope, of),
@@ -196,5 +198,5 @@ def _kept(rules: Sequence[Rule], scope: RuleScope, of: str) -> list[KeptRule]:
 
 
 def _rule_id(rule: Rule, scope: RuleScope, of: str) -> str:
-    said = msgspec.json.encode([scope, of, rule.permission, rule.pattern, rule.action, rule.pinned])
-    return f"rule_{hashlib.sha256(said).hexdigest()[:20]}"
+    content = msgspec.json.encode([scope, of, rule.permission, rule.pattern, rule.action, rule.pinned])
+    return f"rule_{hashlib.sha256(content).hexdigest()[:20]}"

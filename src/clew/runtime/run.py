@@ -1,7 +1,7 @@
 """A run: one live execution of a turn, from the first chunk to the unit that settles it.
 
-Whoever watches may leave; only an abort, a failure or the end of the work ends a run. It owns its recorder and its
-stream. It does not decide what comes after it, nor whether anybody is told: that is the runner's.
+Viewers may disconnect; only an abort, a failure or the end of the work ends a run. It owns its recorder and its stream.
+What follows it, and which events are published, is decided by the runner.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ __all__ = ["MAX_RESUMED", "Run"]
 
 log = logging.getLogger("clew.run")
 MAX_RESUMED: Final = 2
-"""How often a turn goes on by itself, after a cut or a restart: one that breaks each time must come to an end."""
+"""Automatic resumes of a turn after a cut or a restart; a turn that fails each time must end."""
 _GRACE_S = 2.0
-"""How long an aborted run waits for a model's connection to close before it settles without it."""
+"""Seconds an aborted run waits for the model's connection to close before it settles without it."""
 
 _NOT_RUN: Final = "the model's answer broke off before this call was complete; it was not run"
 
@@ -73,85 +73,91 @@ T = TypeVar("T")
 
 
 class Run:
-    """One execution. ``execute`` it once; ``abort`` it at any time; ``wait`` for how it ended."""
+    """One execution of a turn. ``execute`` it once, ``abort`` it at any time, ``wait`` for its outcome."""
 
     def __init__(
         self,
         host: Host,
-        taken: TakenSession,
+        acquired: TakenSession,
         *,
         spawn_child: SpawnChild,
         schedule_turn: ScheduleTurn,
     ) -> None:
-        setting, resumption = taken.setting, taken.resumption
-        self.turn = taken.turn
+        setting, resumption = acquired.setting, acquired.resumption
+        self.turn = acquired.turn
         self.session = setting.session
         self.session_id = setting.session.id
-        self.user_message_id = taken.user_message_id
+        self.user_message_id = acquired.user_message_id
         self.signal = Signal()
         self.message_id = resumption.message.id if resumption else host.mint.message()
         self._host = host
         self._setting = setting
-        self.epoch = self._epoch = taken.epoch
+        self.epoch = self._epoch = acquired.epoch
         self._resumption = resumption
-        self._first_step = taken.steps
+        self._first_step = acquired.steps
         limit = setting.agent.max_steps or host.choices.max_steps
         self._max_steps = limit or session_policy(host.config, setting.session).max_steps
-        self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
+        self._progress = Progress(host, self.session_id, self.turn.id, acquired.epoch)
         told = self._progress.begin
-        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, taken.turn.id, told)
-        self._room = Room(host, setting, self.turn, taken.epoch, self._progress, taken.counted)
-        self._counted = taken.counted
-        self._newest_at = max(taken.turn.created_at, taken.newest_at)
+        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, acquired.turn.id, told)
+        self._room = Room(host, setting, self.turn, acquired.epoch, self._progress, acquired.counted)
+        self._counted = acquired.counted
+        self._newest_at = max(acquired.turn.created_at, acquired.newest_at)
         self.stream: RunStream
-        self._pause: tuple[int, ProviderFailure] | None = None
+        self._pending_retry: tuple[int, ProviderFailure] | None = None
         self.superseded = False
         self.unsettled = False
-        """It has ended, and the store did not take how."""
+        """The run has ended, but the store did not accept its end."""
         self._loop: Loop | None = None
-        self._recording: Recorder | None = None
-        # Before anything of an answer exists the turn can still be refused as if it had not been.
-        self._has_begun = resumption is not None or taken.steps > 0
+        self._active_recorder: Recorder | None = None
+        # Until an answer has begun, the turn can be refused without a trace.
+        self._has_begun = resumption is not None or acquired.steps > 0
         self.task: asyncio.Task[None] | None = None
         self._outcome: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
 
-    # From outside
+    # Called from outside
 
     async def plan_start(self) -> Sequence[Write]:
-        """The start of the answer and the row of the call that is asked for it, to be stored with the prompt.
+        """Return the first writes of the answer and of its model call, to be stored with the prompt.
 
-        None where something has to be read, written, or asked of somebody else's code in between: then the prompt does
-        not wait for that. Called before the session is taken, and changes nothing.
+        Empty if something must be read, written or run by hooks or servers in between: the prompt does not wait for
+        that. Called before the session is acquired; has no side effects.
         """
         host, setting = self._host, self._setting
-        told_anew = setting.change is not None or setting.session.model != setting.model.plain
+        prompt_changed = setting.change is not None or setting.session.model != setting.model.plain
         at_turn = host.config.save.save_on == "turn"
         asks_others = host.hooks.change_requests or served_names(host, setting)
-        if self._counted is None or told_anew or asks_others or not host.store.capabilities.chunk_durable or at_turn:
+        if (
+            self._counted is None
+            or prompt_changed
+            or asks_others
+            or not host.store.capabilities.chunk_durable
+            or at_turn
+        ):
             return ()
         recorder = self._recorder(None, ahead=True)
-        # What fails here is said where it can be told: by the run, whose prompt is stored by then.
+        # Errors are left to the run, which can report them: its prompt is stored by then.
         with contextlib.suppress(Exception):
             if await self._room.fits_at_once():
                 recorder.write(self._start_chunk())
                 loop = self._make_loop(recorder, 0, self._max_steps, None)
                 await loop.ask_ahead()
                 writes = recorder.plan_start()
-                self._recording, self._loop, self._has_begun = recorder, loop, True
+                self._active_recorder, self._loop, self._has_begun = recorder, loop, True
                 return writes
         recorder.abandon()
         return ()
 
     def begin(self, state: dict[str, Any]) -> None:
-        """The session was taken: let everybody know that it is busy, and with which turn. ``state`` is what its tools
-        keep between runs."""
+        """Publish that the acquired session is busy, and with which turn. ``state`` is what its tools keep between
+        runs."""
         self._caller.state = state
         row, last_n = (self._resumption.message, self._resumption.last_n) if self._resumption else (None, 0)
         self.stream = RunStream(self._host, self.session_id, self.message_id, row, epoch=self._epoch, last_n=last_n)
         self._progress.begin()
         self._publish_started(self.user_message_id)
-        if self._recording is not None:
-            self._recording.answered(Committed())
+        if self._active_recorder is not None:
+            self._active_recorder.answered(Committed())
 
     def abort(self, reason: str) -> None:
         self.signal.abort(reason)
@@ -167,7 +173,7 @@ class Run:
         return self.stream.live
 
     async def execute(self) -> TurnOutcome:
-        """Do the work and settle the turn. The stream stays open: it is the last to end."""
+        """Do the work and settle the turn. The stream stays open: it ends last."""
         setting, is_child = self._setting, self._setting.session.kind == "subagent"
         name, model = setting.agent.name, setting.model.plain
         kind = self._host.find_kind(model)
@@ -177,7 +183,7 @@ class Run:
             try:
                 outcome = await self._execute()
             except Exception as error:
-                outcome = self._lost(error, None)
+                outcome = self._end_unstored(error, None)
             finally:
                 self._room.leave()
             doing.ended = outcome.status
@@ -185,41 +191,41 @@ class Run:
             return outcome
 
     def finish(self, outcome: TurnOutcome) -> None:
-        """The very end: everybody who had to be told was told."""
+        """End the stream and resolve the outcome, after all events were published."""
         self.stream.end()
         if not self._outcome.done():
             self._outcome.set_result(outcome)
 
     def give_up(self) -> bool:
-        """Let go of whoever waits for an end, if it has none."""
+        """End the stream and cancel the outcome if there is none; return whether it was cancelled."""
         self.stream.end()
         return self._outcome.cancel()
 
-    # Inside
+    # Internals
 
     async def _execute(self) -> TurnOutcome:
-        """Message after message of the turn: one, unless a warning has to come between two, or a cut came."""
+        """Work on the turn's messages: one, unless a notice comes between two or a stream was truncated."""
         resumption = self._resumption
-        # The warning belongs to the turn: it also holds for a run that goes on after an answer.
+        # A warning belongs to the turn, so it also counts for a run that resumes after an answer.
         warned: Pattern | None = self.turn.warned or None
         steps = self._first_step
         budget = self._max_steps - (steps - self.turn.budget_from)
         if not self._has_begun:
             await self._note_outset()
         while True:
-            end, failure = await self._until_aborted(self._work(resumption, steps, budget, warned))
-            goes_on = self.turn.status in ("failed", "aborted")
-            if not self._has_begun and isinstance(failure, ContextTooLarge) and not goes_on:
+            end, failure = await self._run_until_aborted(self._work(resumption, steps, budget, warned))
+            is_resumed = self.turn.status in ("failed", "aborted")
+            if not self._has_begun and isinstance(failure, ContextTooLarge) and not is_resumed:
                 return await self._refuse(failure)
-            recorder = self._recording or self._recorder(resumption)
+            recorder = self._active_recorder or self._recorder(resumption)
             if not self._has_begun:
                 recorder.write(self._start_chunk())
                 return await self._settle(recorder, None, failure)
             if end is not None and end.reason == "warned":
                 warned = find_pattern(made_calls(recorder.fold.parts))
-                await self._tell(recorder, WARNING, {"warned": warned})
+                await self._add_notice(recorder, WARNING, {"warned": warned})
             elif end is not None and end.reason == "no_form" and self.turn.reminded < MAX_REMINDERS:
-                await self._tell(recorder, REMINDER, {"reminded": self.turn.reminded + 1})
+                await self._add_notice(recorder, REMINDER, {"reminded": self.turn.reminded + 1})
             elif end is not None and end.reason == "no_form":
                 return await self._settle(recorder, None, ModelFailed(NO_ANSWER))
             elif not await self._went_on(recorder, failure):
@@ -228,41 +234,41 @@ class Run:
             steps, budget, resumption = done, budget - (done - steps), None
 
     async def _note_outset(self) -> None:
-        """Note on the turn what is told anew in it, and that it is not answered by the session's model."""
-        picked, goes_on = self._setting.session.model, self.turn.status in ("failed", "aborted")
-        noted: dict[str, Any] = {}
+        """Store with the turn that its environment has changed, and that the session's model does not answer it."""
+        picked, is_resumed = self._setting.session.model, self.turn.status in ("failed", "aborted")
+        notes: dict[str, Any] = {}
         if self._setting.change is not None:
-            noted["environment"] = self._setting.change
-        if picked != self._setting.model.plain and not goes_on:
-            noted["swapped_from"] = msgspec.to_builtins(picked)
-        if noted:
-            write = SetTurn(self.turn.id, None, data=noted)
+            notes["environment"] = self._setting.change
+        if picked != self._setting.model.plain and not is_resumed:
+            notes["swapped_from"] = msgspec.to_builtins(picked)
+        if notes:
+            write = SetTurn(self.turn.id, None, data=notes)
             await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self._epoch),)))
             self._room.renew()
 
     async def _begin(self) -> None:
-        """See that the request fits. Only then the session has the model: one that cannot take the conversation is not
-        the session's."""
+        """Make the request fit, then give the session the model of this turn: a model that cannot take the conversation
+        must not become the session's."""
         await self._room.fit(None)
-        # A summary may have been made for it.
+        # A summary may have been added.
         self._newest_at = max(self._newest_at, await self._host.store.newest_message_at(self.session_id))
         if self.signal.aborted:
-            # Hooks and summaries that do not heed an abort do not decide that the run goes on.
+            # Hooks and summaries that ignore an abort must not let the run continue.
             raise asyncio.CancelledError
-        picked, goes_on = self._setting.session.model, self.turn.status in ("failed", "aborted")
+        picked, is_resumed = self._setting.session.model, self.turn.status in ("failed", "aborted")
         moved = await self._plan_model(picked, self._setting.model.plain)
-        # A continued turn still makes the swap it was to make. A model picked since the turn broke off stays picked;
-        # its variant has been used.
+        # A resumed turn still switches the model as planned. A model picked since it stopped stays picked; its variant
+        # has been used.
         swaps = self.turn.swapped_from == msgspec.to_builtins(picked) or picked.plain == self._setting.model.plain
-        if moved and (not goes_on or swaps):
+        if moved and (not is_resumed or swaps):
             await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
         self._has_begun = True
 
-    async def _until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
-        """What came of it, or why it failed; neither when an abort cancelled it, wherever it was."""
+    async def _run_until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+        """Return the result, or the failure; neither when an abort cancelled the work."""
         work = await race(doing, self.signal.on_abort, grace_s=_GRACE_S)
         if not work.done() or work.cancelled():
-            return None, None if self.signal.aborted else ModelFailed("the run was cancelled from inside")
+            return None, None if self.signal.aborted else ModelFailed("the run was cancelled unexpectedly")
         failure = work.exception()
         return (work.result(), None) if failure is None else (None, failure)
 
@@ -295,18 +301,18 @@ class Run:
     async def _work(self, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None) -> End:
         if not self._has_begun:
             await self._begin()
-        if self._recording is not None and self._loop is not None:
-            # Begun with the prompt. Who stopped it since does not get the model asked.
+        if self._active_recorder is not None and self._loop is not None:
+            # Prepared with the prompt. If it was stopped since, the model is not called.
             if self.signal.aborted:
                 raise asyncio.CancelledError
             return await self._loop.run()
-        recorder = self._recording = self._recorder(resumption)
+        recorder = self._active_recorder = self._recorder(resumption)
         await recorder.send(self._start_chunk())
-        if self._pause is not None:
-            (wait, why), self._pause = self._pause, None
-            await self._progress.retrying(self.turn.resumed, why, "going on", wait)
+        if self._pending_retry is not None:
+            (wait, why), self._pending_retry = self._pending_retry, None
+            await self._progress.retrying(self.turn.resumed, why, "resuming", wait)
         loop = self._make_loop(recorder, first_step, budget, warned)
-        # One that only talked had it asked for by its provider's own way, or does not call tools either.
+        # A model that answered in text only was asked natively, or does not call tools either.
         loop.form_by_tool = self.turn.reminded > 0
         self._loop = loop
         if resumption is not None:
@@ -320,22 +326,22 @@ class Run:
         who = {key: value for key, value in self._setting.answer_metadata.items() if key != "agent"}
         return c.Start(message_id=self.message_id, message_metadata={**ids, **who})
 
-    async def _tell(self, recorder: Recorder, text: str, data: dict[str, Any]) -> None:
-        """End this message, say something to the model in the conversation, and begin the next. The turn notes it."""
+    async def _add_notice(self, recorder: Recorder, text: str, data: dict[str, Any]) -> None:
+        """End this message, add a notice for the model to the conversation, and begin the next. The turn stores it."""
         await recorder.send(c.Finish(finish_reason="tool-calls"))
         row = synthetic_row(
             self._host, self.session_id, text, await self._host.store.newest_message_at(self.session_id)
         )
-        noted = SetTurn(self.turn.id, "running", data=data)
+        notes = SetTurn(self.turn.id, "running", data=data)
         sealed = SealMessage(row.id, row.seal)
-        await recorder.close(InsertMessage(row), sealed, LinkMessage(self.turn.id, row.id), noted)
+        await recorder.close(InsertMessage(row), sealed, LinkMessage(self.turn.id, row.id), notes)
         self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
         await self._begin_next(row.id)
 
     async def _went_on(self, recorder: Recorder, failure: BaseException | None) -> bool:
-        """End a message whose stream was cut, and begin the next, where nobody is there to say that it goes on.
+        """End a message whose stream was truncated and begin the next, in a session without a user present.
 
-        What was said before the cut is shown and not sent. An abort is somebody's word, and a refusal the provider's.
+        The text before the cut is shown but not sent. Aborts and refusals by the provider are final.
         """
         may_go_on = not self._setting.attended and not self.signal.aborted and self.turn.resumed < MAX_RESUMED
         if not may_go_on or not isinstance(failure, ProviderFailure):
@@ -346,7 +352,7 @@ class Run:
         steps = await self._host.store.load_steps(self.turn.id)
         cut = find_cut(parts, sum(step.message_id == self.message_id for step in steps))
         if wait is None or cut is None or len(parts) == cut + 1:
-            # Nothing came before it failed, and it was tried again already.
+            # It failed before it produced anything, after the retries.
             return False
         for part in parts[cut:]:
             if is_open_call(part):
@@ -356,26 +362,26 @@ class Run:
         data = {"unsent": unsent, "resumed": self.turn.resumed + 1}
         await recorder.close(SetTurn(self.turn.id, "running", data=data))
         self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
-        self._pause = wait, failure
+        self._pending_retry = wait, failure
         await self._begin_next(self.user_message_id)
         return True
 
     async def _begin_next(self, user_message_id: str) -> None:
         self._newest_at = await self._host.store.newest_message_at(self.session_id)
         self._room.renew()
-        self._recording = None
+        self._active_recorder = None
         self.message_id = self._host.mint.message()
         self.stream.begin_next(self.message_id)
         self._publish_started(user_message_id)
 
-    # Ending
+    # Settling
 
     async def _settle(self, recorder: Recorder, end: End | None, failure: BaseException | None) -> TurnOutcome:
-        """The last chunks, then the unit that ends the turn or lets it wait."""
+        """Record the last chunks, then the unit that ends the turn or lets it wait."""
         now = self._host.clock.now_ms()
         failpoint("run.before_settle")
         if self._loop is not None:
-            # A call that did not end by itself has cost something all the same.
+            # A call that did not end normally may still have cost something.
             self._loop.break_off(failure)
         self.stream.keep_back()
         try:
@@ -387,12 +393,12 @@ class Run:
 
     async def _settle_ended(self, recorder: Recorder, end: End | None, now: int) -> TurnOutcome:
         if end is None and self.signal.reason == LEASE_LOST:
-            # Somebody else may have the session: whoever has it says how its turn ended.
+            # Another replica may have acquired the session: it settles the turn.
             recorder.abandon()
             self.superseded = True
             return self._outcome_of("aborted", stopped=LEASE_LOST)
         if end is None and self.signal.reason == SHUTDOWN and self._host.config.resume == "safe":
-            # The turn stays open for the host that comes after this one, which goes on with it, or settles it.
+            # The turn stays open for the next process, which resumes or settles it.
             try:
                 await recorder.flush()
             except Exception:
@@ -413,7 +419,7 @@ class Run:
             return self._outcome_of("waiting")
         stopped = None if end.reason == "done" else "doom_loop" if end.reason == "doom" else end.reason
         recorder.write(c.Finish(finish_reason=finish_of(stopped)))
-        # An abort that came too late had noted itself.
+        # An abort that came too late has already been noted in the turn.
         data: dict[str, Any] = {"stopped": stopped} if stopped or self.signal.aborted else {}
         if stopped == "step_limit":
             data["max_steps"] = self._max_steps
@@ -421,7 +427,7 @@ class Run:
         return self._outcome_of("completed", stopped=stopped)
 
     async def _refuse(self, refusal: ContextTooLarge) -> TurnOutcome:
-        """Nothing was called: the head stays where it was, and what was said is handed back."""
+        """Refuse the turn before any model call: the head does not move, and the prompt is handed back."""
         host, session_id = self._host, self.session_id
         line = await host.store.load_line(session_id, through=self.turn.id, turns=1, keep_damaged=True)
         turn, rows = line.turns[-1].turn, line.turns[-1].messages
@@ -433,17 +439,17 @@ class Run:
         writes = plan_refusal(turn.id, told, host.clock.now_ms(), data, resent=resent, on_head=on_head)
         unit = Unit(session_id, writes, (EpochIs(self._epoch),), sync="power")
         if isinstance(await host.store.commit(unit), Refused):
-            raise StaleEpoch("a newer run has taken over the session", session_id=session_id)
+            raise StaleEpoch("a newer run has acquired the session", session_id=session_id)
         finish = c.Finish(finish_reason="error")
         self.stream.keep_back(self._start_chunk(), c.Error(error_text=problem["message"]), finish)
         return self._outcome_of("refused", error=problem)
 
     async def _plan_model(self, old: Model, new: Model) -> tuple[Write, ...]:
-        """Give the session another model, unless somebody has picked one meanwhile."""
+        """Give the session another model, unless a client has picked one meanwhile."""
         session = await self._host.store.find_session(self.session_id) if old != new else None
         if session is None or session.model != old:
             return ()
-        # A prompt that names another model is the newer choice.
+        # Naming another model in a prompt is the newer choice.
         drop = () if new.plain == old.plain else (PICKED_KEY,)
         was = self._setting.fallback_for.get("model") == str(old) and {MODEL_WAS_KEY: str(old)}
         return (PatchSession(model=new, metadata=was or {}, drop=drop),)
@@ -458,34 +464,34 @@ class Run:
             )
             kept: tuple[Write, ...] = ()
             if refused and not (self._loop.step if self._loop is not None else self._first_step):
-                # A model that took nothing at all: the session goes back to the one it had.
+                # The model accepted nothing at all: the session returns to its previous model.
                 kept = await self._plan_model(self._setting.model.plain, self._setting.session.model)
-            # An abort that came too late had noted itself.
+            # An abort that came too late has already been noted in the turn.
             data = {"error": problem, **({"stopped": None} if self.signal.aborted else {})}
             await recorder.close(*plan_end(self.turn.id, "failed", now, data), *kept)
         except Exception as error:
             cause = failure if isinstance(failure, StoreError) else error
             short = await settle_short(recorder.close_short, self.turn.id, cause, now)
             if short is None:
-                return self._lost(cause, recorder)
+                return self._end_unstored(cause, recorder)
             recorder.abandon()
             problem = short
             self.stream.keep_back(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
         return self._outcome_of("failed", error=problem)
 
-    def _lost(self, error: BaseException, recorder: Recorder | None) -> TurnOutcome:
-        """Nothing more can be stored. Viewers are told; the turn is settled when the session is next used."""
+    def _end_unstored(self, error: BaseException, recorder: Recorder | None) -> TurnOutcome:
+        """End without storing anything. Viewers get the error; the turn is settled when the session is next used."""
         if recorder is not None:
             recorder.abandon()
         if self._host.lease.shared and isinstance(error, StaleEpoch | SessionNotFound):
-            # The turn goes on, was settled or deleted elsewhere: that this run has ended is nothing to tell anybody.
+            # The turn continues, was settled or was deleted elsewhere: the end of this run is not published.
             self.superseded = True
             return self._outcome_of("failed", error=problem_of(error))
         if not isinstance(error, ClewError):
-            log.error("a run on %s failed in an unforeseen way", self.session_id, exc_info=error)
+            log.error("a run on %s failed unexpectedly", self.session_id, exc_info=error)
         self.unsettled = True
         problem = problem_of(error)
-        # No `finish`: a viewer would take the end for stored.
+        # No `finish`: viewers would take the end as stored.
         self.stream.keep_back(c.Error(error_text=problem["message"]))
         return self._outcome_of("failed", error=problem)
 

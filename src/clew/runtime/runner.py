@@ -1,7 +1,7 @@
-"""The runner: starts runs, sees them to their end, and decides what comes next on a session.
+"""The runner: starts runs, follows them to their end, and decides what comes next on a session.
 
-Whoever has taken a session hands it over here. There is at most one run per session, a turn that waits for a human is
-nobody's run, and the end of a run is told to everybody before its stream ends.
+It receives acquired sessions. There is at most one run per session, a turn that waits for a human has none, and the end
+of a run is published before its stream ends.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ __all__ = ["NOTHING", "Runner"]
 
 log = logging.getLogger("clew.run")
 _REASONS: Final = {"completed": "finish", "aborted": "abort", "waiting": "waiting", "refused": "refused"}
-_NAME_S: Final = 1.0
-"""How long a title may still take once the engine closes."""
+_TITLE_WAIT_S: Final = 1.0
+"""Seconds that a title may still take once the engine closes."""
 NOTHING: Final = Unit("", ())
-"""What is stored with a prompt that nothing else belongs to."""
+"""The unit stored with a prompt that needs no further writes."""
 
 
 class _Aftermath(msgspec.Struct, frozen=True):
-    """A session after a run: what it does now, itself unless it is gone, and whether something waits in its queue."""
+    """The state of a session after a run: its status, the session unless deleted, and whether messages are queued."""
 
     status: Status
     session: Session | None
@@ -77,7 +77,7 @@ class _Aftermath(msgspec.Struct, frozen=True):
 
 
 class Runner:
-    """Runs the sessions of one engine."""
+    """The runner of one engine's sessions."""
 
     def __init__(
         self, host: Host, sessions: LiveSessions, queue: Queue, outcomes: Outcomes, outbound: Outbound
@@ -89,11 +89,11 @@ class Runner:
         self._outbound = outbound
         self._subagents = Subagents(host, sessions, self.open, self.stop)
         self.tool_memory = ToolMemory(host.clock)
-        # Schedules are kept above the runtime: whoever keeps them says how.
+        # Schedules are implemented above the runtime, which sets this.
         self.schedule_turn: ScheduleTurn
-        self._naming: set[str] = set()
+        self._titling: set[str] = set()
 
-    # The start of a run. All of these are called under the session's lock.
+    # Starting runs. The caller of each of these holds the session's lock.
 
     async def open(
         self,
@@ -110,52 +110,52 @@ class Runner:
     ) -> Submission:
         """Store a prompt's message, synced, and start its run. ``also`` joins its unit.
 
-        What ``before`` writes comes first in the unit: the session itself, or the head's move to ``below``. How the
-        session stands is read, unless it was just before; ``counted`` is its line, as of the same moment.
+        ``before`` comes first in the unit: a new session, or the head's move to ``below``. The session's state is read
+        unless ``standing`` is given; ``counted`` is its line as of the same moment.
         """
         row = await self._host.hooks.change("message.user", row, session)
-        seen, standing = standing, await make_ready(self._host, session.id, standing)
-        if standing is not seen or standing.open is not None or standing.cut_off or before:
-            # The unit changes more of the line than it adds to it.
+        given, standing = standing, await make_ready(self._host, session.id, standing)
+        if standing is not given or standing.open is not None or standing.cut_off or before:
+            # The unit changes more of the line than it adds.
             counted = None
-        # Who speaks to a session that was put away wants it back; a trigger does not say so.
-        back = session.archived_at is not None and not row.is_triggered
-        unarchived = (PatchSession(archived_at=None),) if back else ()
-        # A person's word ends a pause: what waits behind goes on when this has ended well.
+        # A user's prompt unarchives a session; a trigger's does not.
+        is_wanted = session.archived_at is not None and not row.is_triggered
+        unarchived = (PatchSession(archived_at=None),) if is_wanted else ()
+        # A user's prompt ends a pause: queued messages start when this turn has ended well.
         resumed = () if row.is_triggered else plan_resume(session)
         more = (*content.blobs, *unarchived, *resumed, *plan_words(session, row), *also.writes)
         turn_id = self._host.mint.turn()
         while True:
             runner = self._host.lease.replica_id
             turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
-            line = counted.begun(turn, row) if counted is not None else None
+            line = counted.still_queued(turn, row) if counted is not None else None
             run = self._make_run(TakenSession(setting, turn, standing.next_epoch, row.id, counted=line))
-            # Files are sent once they are stored.
+            # Files can only be sent once they are stored.
             started = await run.plan_start() if not content.blobs else ()
             unit = plan_open(standing, turn_id, row, *more, *started, before=before, below=below, runner=runner)
             try:
                 await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
                 break
             except SessionBusy:
-                # Another program may have written into the session since it was read: then it is read again.
+                # Another process may have written to the session since it was read: read it again.
                 was, standing = standing.state, await make_ready(self._host, session.id)
                 if before or standing.state == was or standing.waiting is not None:
                     raise
                 counted = None
                 newest_at = await self._host.store.newest_message_at(session.id)
                 row = msgspec.structs.replace(row, created_at=max(row.created_at, newest_at + 1))
-        submission = self._begin(run)
+        submission = self._start_run(run)
         self._sessions.show_changed(session.id)
         return submission
 
-    def start(self, taken: TakenSession) -> Submission:
-        """Start the run of a session that was taken."""
-        return self._begin(self._make_run(taken))
+    def start(self, acquired: TakenSession) -> Submission:
+        """Start the run of an acquired session."""
+        return self._start_run(self._make_run(acquired))
 
-    def _make_run(self, taken: TakenSession) -> Run:
-        return Run(self._host, taken, spawn_child=self._subagents.spawn, schedule_turn=self.schedule_turn)
+    def _make_run(self, acquired: TakenSession) -> Run:
+        return Run(self._host, acquired, spawn_child=self._subagents.spawn, schedule_turn=self.schedule_turn)
 
-    def _begin(self, run: Run) -> Submission:
+    def _start_run(self, run: Run) -> Submission:
         self._sessions.add_run(run)
         run.begin(self.tool_memory.take(run.session_id))
         run.task = asyncio.get_running_loop().create_task(self._drive(run), context=without_actor())
@@ -164,18 +164,18 @@ class Runner:
         return Submission(run.user_message_id, outcome, turn_id=run.turn.id, stream=run.live_stream)
 
     async def fire(self, session_id: str, *, only: Only | None = None) -> None:
-        """Start what waits in the queue, if anything does."""
-        # What waits stays where it is when the engine is closing: the next one finds it.
+        """Start the next queued message, if there is one."""
+        # A closing engine leaves the queue to the next process.
         if not self._sessions.is_open(session_id):
             return
-        taken = await self._queue.take_next(session_id, only=only)
-        if taken is not None:
-            self.start(taken)
+        acquired = await self._queue.take_next(session_id, only=only)
+        if acquired is not None:
+            self.start(acquired)
 
     async def fire_idle(self, session_id: str) -> None:
-        """Start what waits on a session that nobody runs, here or elsewhere, as far as it is not paused.
+        """Start the next message of an idle session, unless its queue is paused.
 
-        Under its lock; who loses the race for it does nothing.
+        The caller holds the session's lock; if another replica is faster, nothing happens.
         """
         if self._sessions.is_live(session_id):
             return
@@ -193,37 +193,37 @@ class Runner:
             return
         try:
             async with self._sessions.lock(run.session_id):
-                await self._go_on(run, outcome, await self._tell_end(run, outcome))
+                await self._start_next(run, outcome, await self._tell_end(run, outcome))
         except Exception:
-            log.exception("the end of a run on %s was not handled", run.session_id)
+            log.exception("could not handle the end of a run on %s", run.session_id)
         if outcome.status != "waiting":
-            # Whoever waits for it must learn it, also when telling everybody failed: a parent waits for its subagent.
+            # Resolved even if publishing failed: a parent waits for its subagent.
             self._outcomes.resolve(run.user_message_id, outcome)
         self._sessions.forget_run(run, unsettled=run.turn.id if run.unsettled else None)
         run.finish(outcome)
         if self._sessions.is_open(run.session_id) and self._host.store.capabilities.holds_sessions:
-            # Last of all: whoever looks at the session once more would have it in memory again.
+            # Last: any further access to the session would load it again.
             self._sessions.work(self._host.store.release(run.session_id))
 
     def _let_go(self, run: Run) -> None:
-        """Whoever gives up a loop cancels all that is in it: nobody is left waiting for the end of a run that has none.
-        What is stored of its turn is settled when the store is opened again."""
+        """Handle the task's end. A closed event loop cancels it without an outcome, so waiting callers are released;
+        what is stored of its turn is settled when the store is opened again."""
         if run.give_up():
             self._sessions.forget_run(run, unsettled=run.turn.id)
             self._outcomes.cancel(run.user_message_id)
 
     async def _leave_to_others(self, run: Run) -> None:
-        """The end of a run that somebody else goes on with, or settles: nothing is written or told. Its viewers come
-        back and find how it went; who waits for its turn learns that from the store."""
+        """End a run that another replica continues or settles, without writing or publishing anything. Its viewers
+        reconnect, and callers that wait for its turn get the outcome from the store."""
         async with self._sessions.lock(run.session_id):
             self._sessions.forget_run(run)
             self._host.live.forget(run.session_id)
         run.stream.end()
 
     async def _tell_end(self, run: Run, outcome: TurnOutcome) -> _Aftermath | None:
-        """Let everybody know how the turn ended: the ledger, the status, events, who waits for it, then viewers.
+        """Publish how the turn ended: to the ledger, status, events, waiting callers, and finally viewers.
 
-        How the session is after it, where that had to be read for it.
+        Return the state of the session after it, if that was read.
         """
         session_id, sessions, after = run.session_id, self._sessions, None
         sessions.remove_run(run)
@@ -249,7 +249,7 @@ class Runner:
         self._host.hooks.observe("turn_finished", outcome, run.session, outcome.turn_id)
         if outcome.status != "waiting":
             self._outcomes.resolve(run.user_message_id, outcome)
-        # Viewers see the end only now: whoever acts on it finds the session as it says.
+        # Viewers see the end only now: clients that act on it find the settled state.
         run.stream.end()
         return after
 
@@ -261,8 +261,8 @@ class Runner:
 
         return await self._host.store.at_once(session_id, ask, hot=True)
 
-    async def _go_on(self, run: Run, outcome: TurnOutcome, after: _Aftermath | None) -> None:
-        """See what comes next on the session."""
+    async def _start_next(self, run: Run, outcome: TurnOutcome, after: _Aftermath | None) -> None:
+        """Start what comes next on the session."""
         session_id, is_open = run.session_id, self._sessions.is_open(run.session_id)
         if self._sessions.is_deleting(session_id):
             return
@@ -270,53 +270,54 @@ class Runner:
             self.tool_memory.release_later(session_id)
         after = after or await self._load_aftermath(session_id)
         session = after.session
-        # What belongs to a turn that has ended is done also when the engine closes, which waits for it.
+        # Work after a turn is also done when the engine closes, which waits for it.
         if session is not None and is_unnamed(session) and (is_open or not run.signal.aborted):
-            self._sessions.work(self._name(session_id))
+            self._sessions.work(self._add_title(session_id))
         if outcome.status == "completed" and session is not None and await needs_compaction(self._host, session):
-            with contextlib.suppress(SessionBusy, ReplicaAway):  # then it is another replica's, which makes room itself
+            with contextlib.suppress(SessionBusy, ReplicaAway):  # then another replica has it and compacts itself
                 await self._begin_compaction(session, "making room for the next turn", None, auto=True)
             return
         if outcome.status == "waiting":
             if not (run.signal.aborted and is_open) or run.signal.reason == LEASE_LOST:
                 return
-            # The abort came when the run was already ending to wait: what it asked is denied all the same.
+            # The abort came when the run was already ending to wait: its requests are still denied.
             turn = await load_open_turn(self._host.store, session_id)
             if turn is not None and turn.status == "waiting":
                 await self.withdraw(session_id, turn, run.signal.reason or "aborted")
-        # Who adds to a queue holds the session's lock, so one that was empty is.
+        # Adding to a queue requires the session's lock, so an empty queue is still empty.
         if after.queued:
             await self._fire_rest(session_id, stopped=run.signal.aborted)
 
     async def _fire_rest(self, session_id: str, *, stopped: bool) -> None:
-        """Fire what waits behind what has ended, or was ``stopped``, as far as it is not paused."""
+        """Start queued messages after a turn that ended or was ``stopped``, unless the queue is paused."""
         paused = await self._queue.find_pause(session_id)
         if paused == "person":
             await self.fire(session_id, only="ahead")
-        # Stop means stop. Otherwise what triggers sent goes on, since nobody is there who would say so.
+        # An abort holds everything back. Other pauses let triggers' messages run, as no user would resume those.
         elif not (stopped and paused == "abort"):
             await self.fire(session_id, only="triggered" if paused is not None else None)
 
-    async def _name(self, session_id: str) -> None:
-        """Give the session a title, in nobody's way. One that was deleted meanwhile is not told of any more."""
-        if session_id in self._naming:
+    async def _add_title(self, session_id: str) -> None:
+        """Give the session a title in the background; changes of a deleted session are not published."""
+        if session_id in self._titling:
             return
-        self._naming.add(session_id)
+        self._titling.add(session_id)
         try:
-            # Whoever closes the engine waits for work that a turn needs, and for a name only a moment.
+            # On close the engine waits longer for work that a turn needs than for a title.
             asking = await race(
-                entitle(self._host, session_id), when_done(self._sessions.wait_closing(_NAME_S)), grace_s=1
+                entitle(self._host, session_id), when_done(self._sessions.wait_closing(_TITLE_WAIT_S)), grace_s=1
             )
             if asking.done() and not asking.cancelled() and asking.result():
                 self._sessions.show_changed(session_id)
         finally:
-            self._naming.discard(session_id)
+            self._titling.discard(session_id)
             await self._host.store.release(session_id)
 
     # Stopping
 
     async def abort(self, session_id: str, *, queue: Literal["stay", "go_on"] = "stay") -> bool:
-        """Stop what runs, or deny what waits; the queue is paused unless it is to ``go_on``. False: nothing to stop."""
+        """Stop the active operation, or deny pending requests; the queue is paused unless ``queue`` is "go_on". Return
+        False if there was nothing to stop."""
         state = await self._host.store.load_state(session_id)
         if queue == "stay":
             await self._queue.pause(session_id, "abort")
@@ -325,14 +326,14 @@ class Runner:
         return await self.stop(session_id, BY_USER)
 
     async def stop(self, session_id: str, reason: str) -> bool:
-        """Stop what runs, or deny what waits; what waits in the queue goes on as far as it is not paused."""
+        """Stop the active operation, or deny pending requests; queued messages start unless the queue is paused."""
         if await self._stop_live(session_id, reason):
             return True
         async with self._sessions.lock(session_id):
             return await self.make_way(session_id, reason)
 
     async def make_way(self, session_id: str, reason: str, to: str | None = None) -> bool:
-        """The same under the session's lock, so that nothing begins meanwhile. What message ``to`` has begun stays."""
+        """Stop like :meth:`stop`, for a caller that holds the lock. A run started by message ``to`` is not stopped."""
         run = self._sessions.find_run(session_id)
         if to is not None and run is not None and run.user_message_id == to:
             return False
@@ -341,7 +342,7 @@ class Runner:
         turn = await load_open_turn(self._host.store, session_id)
         if turn is None or turn.status != "waiting":
             return False
-        # Looked at after the turn: one that waits in the queue still is not what asks.
+        # Checked after the turn: a message that is still queued has not made these requests.
         if to is not None and to not in [one.message.id for one in await self._host.store.load_queue(session_id)]:
             return False
         await self.withdraw(session_id, turn, reason)
@@ -349,33 +350,33 @@ class Runner:
         return True
 
     async def _stop_live(self, session_id: str, reason: str, to: str | None = None) -> bool:
-        """End what has the session, here or in another replica; False when nothing has it, or what message ``to`` has
-        begun there."""
+        """Stop the active operation, here or in another replica; return False if there is none, or if message ``to``
+        has started it."""
         elsewhere = False
-        begun: tuple[StillQueued, ...] = () if to is None else (StillQueued(to),)
+        still_queued: tuple[StillQueued, ...] = () if to is None else (StillQueued(to),)
         try:
             state = await self._host.store.load_state(session_id)
             elsewhere = await self._host.lease.runs_elsewhere(self._host.store, state)
             if state.open_turn_id is not None and (elsewhere or self._sessions.find_run(session_id) is not None):
-                # Who stopped it is stored first: it is true also when the host is gone before the run has ended.
-                noted = SetTurn(state.open_turn_id, None, data={"stopped": reason})
-                unit = Unit(session_id, (noted,), (OpenTurnIs(state.open_turn_id), *begun), sync="power")
+                # The stop is stored first, so it still applies if this process dies before the run has ended.
+                stop_note = SetTurn(state.open_turn_id, None, data={"stopped": reason})
+                unit = Unit(session_id, (stop_note,), (OpenTurnIs(state.open_turn_id), *still_queued), sync="power")
                 if await self._host.store.commit(unit) == Refused("not_queued"):
                     return False
             elif elsewhere:
-                # What is no run has no turn to note it on: the session is taken from it. Refused, it is over already.
+                # An operation without a run has no turn to note the stop in: free the session. Refused if ended.
                 freed = await self._host.store.commit(plan_free(session_id, state.epoch))
                 elsewhere = not isinstance(freed, Refused)
         finally:
-            # Whatever the store says, it is stopped.
+            # Stopped whatever the store answered.
             live = self._sessions.stop(session_id, reason)
         if elsewhere:
-            # It is durable already; a signal that is lost costs the time until its owner looks by itself.
+            # The request is already durable; a lost signal costs the time until its replica's next beat.
             self._host.live.signal(Signal(session_id, "stop"))
         return live or elsewhere
 
     async def heed(self, session_id: str) -> None:
-        """Stop what has a session here when somebody in another replica has noted that it is to stop, or has it."""
+        """Stop the active operation here if another replica has requested that or acquired the session."""
         run, occupancy = self._sessions.find_run(session_id), self._sessions.occupied.get(session_id)
         if occupancy is not None and occupancy.epoch is not None:
             epoch = (await self._host.store.load_state(session_id)).epoch
@@ -396,13 +397,13 @@ class Runner:
             run.abort(turn.stopped)
 
     async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
-        """Deny every open request of a waiting turn and settle it as aborted. The queue is not fired by it."""
+        """Deny every open request of a waiting turn and settle it as aborted. Does not start the queue."""
         store, now = self._host.store, self._host.clock.now_ms()
         standing = await load_standing(store, session_id)
         user, message = await load_waiting(store, session_id, turn)
         writes = [*plan_end(turn.id, "aborted", now, {"stopped": reason, "waiting": []})]
         note = answer_note(current_actor(None), now)
-        # What is damaged is left as it is, and keeps nobody from stopping.
+        # A damaged message is left as it is; the turn can still be aborted.
         if message is not None and find_damage(message) is None:
             fold = Fold(message.id, parts=[part.data for part in message.parts])
             for part in message.parts:
@@ -410,7 +411,7 @@ class Runner:
                     close_request(fold, part.tool_call_id, reason, note)
             writes.append(PutParts(message.id, changed_parts(message, fold, now)))
             writes.append(SealMessage(message.id, seal_of(fold.parts)))
-            # Its own calls end here, in the words of who withdrew them; what else is open is settled by the taking.
+            # Its own calls end here with the reason of the abort; acquiring the session settles what else is open.
             others = tuple(one for one in standing.cut_off if one.message.id != message.id)
             standing = msgspec.structs.replace(standing, cut_off=others)
         await self._sessions.commit(plan_take(standing, now, writes, goes_on=turn))
@@ -420,15 +421,15 @@ class Runner:
         outcome = TurnOutcome(turn.id, message.id if message is not None else "", "aborted", reason)
         self._outcomes.resolve(user.id if user is not None else "", outcome)
 
-    # What occupies a session and is no run
+    # Operations without a run
 
     async def compact(self, session_id: str, focus: str | None) -> Compacted:
-        """Summarise what lies before the newest turns, now. Nothing to do is an answer, not an error."""
+        """Summarise what lies before the newest turns, now. Having nothing to do is a result, not an error."""
         async with self._sessions.lock(session_id):
             session = await self._sessions.get_open(session_id)
             await settle_startable(self._host, self._sessions, session_id)
             work = await self._begin_compaction(session, "summarising earlier turns", focus, auto=False)
-        # Whoever asked for it may leave, and the session must become free all the same.
+        # The client may disconnect; the session must still become free.
         return await asyncio.shield(work)
 
     async def _begin_compaction(
@@ -444,7 +445,7 @@ class Runner:
             except ClewError as error:
                 if not auto:
                     raise
-                log.warning("session %s was not compacted after its turn: %s", session_id, error)
+                log.warning("could not compact session %s after its turn: %s", session_id, error)
                 return Compacted(compacted=False)
             finally:
                 async with sessions.lock(session_id):
@@ -455,7 +456,7 @@ class Runner:
                         else:
                             sessions.show(session_id, await present_status(self._host, sessions, session_id))
                         queue = await self._host.store.load_queue(session_id)
-                        # Prompts that came meanwhile run now; after a turn those before them too.
+                        # Messages that arrived meanwhile start now; after a turn, so do those queued before.
                         if auto or any(queued.message.id not in waiting for queued in queue):
                             await self._fire_rest(session_id, stopped=occupancy.signal.aborted)
 

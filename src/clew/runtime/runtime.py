@@ -1,4 +1,4 @@
-"""The runtime of an engine: what acts on its sessions, put together once."""
+"""The runtime of an engine: the services that act on its sessions, created together."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["Runtime"]
 
 
 class Runtime:
-    """Each of its parts knows those before it, and none after it."""
+    """The services of the runtime. Each one knows only those created before it."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._outcomes = Outcomes()
-        host.store.watch(self._tell_saved)
+        host.store.watch(self._observe_saved)
         self.sessions = LiveSessions(host)
         self.streams = LiveStreams(host.store, host.live)
         self.outbound = Outbound(host)
@@ -44,8 +44,8 @@ class Runtime:
         self.continuation = Continuation(host, self.sessions, self.queue, self.runner, self.outbound)
         self.heartbeat = Heartbeat(host, self.sessions, self.runner, self.continuation, self.outbound, self._outcomes)
 
-    def _tell_saved(self, unit: Unit) -> None:
-        """Tell of each change of a session that is durable, but not of every word of a message that grows."""
+    def _observe_saved(self, unit: Unit) -> None:
+        """Call the ``session_save`` hook after each durable change of a session, except for appended message text."""
         kinds = {type(write) for write in unit.writes}
         grows = unit.sync == "process" and bool(kinds & {AppendChunks, MarkFolded}) and FinishStep not in kinds
         gone = DeleteSession in kinds
@@ -53,17 +53,17 @@ class Runtime:
             self._host.hooks.observe("session_save", unit.session_id, unit.session_id)
 
     async def status(self, session: Session) -> Status:
-        """What the session is doing. After a restart that is worked out from what is stored."""
+        """Return the session's status; after a restart it is derived from the store."""
         status = await present_status(self._host, self.sessions, session.id)
         return await with_pause(self._host.store, session, status)
 
     async def with_pause(self, session_id: str, status: Status) -> Status:
-        """A status as it is shown: with what there is to say of the queue."""
+        """Return a status with the state of the queue added."""
         session = await self._host.store.find_session(session_id)
         return status if session is None else await with_pause(self._host.store, session, status)
 
     async def prune(self, session_id: str) -> Compacted:
-        """Show the model stubs in place of tool outputs, on a session nobody runs on."""
+        """Replace old tool outputs of an idle session with stubs for the model."""
         async with self.sessions.lock(session_id):
             session = await self.sessions.get_open(session_id)
             await settle_startable(self._host, self.sessions, session_id)
@@ -73,27 +73,27 @@ class Runtime:
             return done
 
     async def begin_deletion(self, session_id: str) -> None:
-        """Abort what has a session that is about to be deleted."""
+        """Abort the active operation of a session that is about to be deleted."""
         await self.sessions.begin_deletion(session_id, "the session is deleted")
 
     def end_deletion(self, session_id: str, *, gone: bool) -> None:
-        """The end of a deletion, also of one that failed."""
+        """End a deletion, whether it succeeded or not."""
         self.sessions.end_deletion(session_id)
         if gone:
             self._outcomes.cancel_session(session_id)
             self._host.live.forget(session_id)
-            # A run in another replica is refused whatever it writes; this stops its tools, too.
+            # The store refuses writes of a run in another replica; the signal stops its tools, too.
             self._host.live.signal(Signal(session_id, "stop"))
             self.runner.tool_memory.drop(session_id)
             if self._host.servers is not None:
                 self._host.servers.forget(session_id)
 
     async def close(self, within_s: float) -> tuple[str, ...]:
-        """Stop every run and wait until each has settled, and that long for the work after a turn. The turns that the
-        store did not let settle."""
+        """Stop every run, wait until each has settled, and up to ``within_s`` for work after turns. Return the turns
+        that could not be settled."""
         unsettled = await self.sessions.close(SHUTDOWN, within_s)
         await self.streams.close()
-        # Last: what is settled at the end is settled under the lease.
+        # Last, as turns that settle at the end need the lease.
         await self.heartbeat.close()
         self.runner.tool_memory.close()
         if self._host.servers is not None:

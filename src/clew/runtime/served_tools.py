@@ -1,8 +1,8 @@
-"""Tools of servers, given to a run: those whose definitions somebody has taken, and for the others a door.
+"""Tools of MCP servers in a run: tools whose definitions were accepted, and a placeholder tool for other servers.
 
-Looked at anew before each step: a server may have said meanwhile that its tools are others now, and a person may have
-allowed some. Which definitions are taken is decided by rules like any call, on a target of its own: the server's door
-and the digest of what it says.
+Read again before each step: a server may have announced other tools, and a user may have allowed some. Rules decide
+which definitions are accepted, as they do for calls; the target is the server's placeholder tool with the digest of the
+definitions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def place_of(setting: Setting) -> Place:
 
 
 async def find_place(host: Host, session: Session) -> Place:
-    """The same for a session on which nothing runs."""
+    """Return the same for an idle session."""
     workspace = Path(session.workspace_root) if session.workspace_root else None
     catalog = await asyncio.to_thread(host.agents, workspace)
     agent = catalog.first_known(session.agent, host.choices.default_agent)
@@ -44,28 +44,28 @@ async def find_place(host: Host, session: Session) -> Place:
 
 
 def late_tool(host: Host, setting: Setting, name: str) -> Tool | None:
-    """A tool that a person has allowed a call of, before its server is there."""
+    """Return a tool for an approved call before its server is connected."""
     return host.servers.late_tool(place_of(setting), name) if host.servers is not None else None
 
 
 def served_names(host: Host, setting: Setting) -> tuple[str, ...]:
-    """The servers whose tools a run has, once somebody has taken them."""
+    """Return the servers whose tools a run has, once their definitions are accepted."""
     if host.servers is None or not setting.info.tools:
         return ()
     return tuple(name for name in host.servers.names(place_of(setting)) if setting.agent.is_served(f"{PREFIX}{name}"))
 
 
 async def serve_tools(host: Host, setting: Setting, state: dict[str, Any]) -> Setting:
-    """The setting with the tools of servers as they are now; itself where nothing changed."""
+    """Return the turn config with the servers' current tools; the same object if nothing changed."""
     place, names = place_of(setting), served_names(host, setting)
     if host.servers is None or not setting.info.tools:
         return setting
     own = {name: tool for name, tool in setting.tools.items() if not _is_served(host, name)}
     if not names and len(own) == len(setting.tools):
         return setting
-    rules = _asking(await setting.permit.load()) if names else None
+    rules = _as_attended(await setting.permit.load()) if names else None
     if rules is not None:
-        # Where none of its tools could be used a program is not started.
+        # Servers with no usable tool are not started.
         names = tuple(name for name in names if not (_only_reads(rules) or _is_denied(name, rules, setting.agent)))
     found: dict[str, Tool] = {}
     for served in await host.servers.serve(place, names):
@@ -75,17 +75,17 @@ async def serve_tools(host: Host, setting: Setting, state: dict[str, Any]) -> Se
             if rules is None
             else rules.decide([Target(door.name, "plain", served.digest or "")], door.name).action
         )
-        taken = served.trusted or (served.name, served.digest) in state.get(ALLOWED, ())
-        if served.digest is not None and (action == "allow" or (taken and action == "ask")):
+        accepted = served.trusted or (served.name, served.digest) in state.get(ALLOWED, ())
+        if served.digest is not None and (action == "allow" or (accepted and action == "ask")):
             found |= {one.name: one for one in served.tools if setting.agent.is_served(one.name)}
         elif action == "ask" and setting.attended:
             found[door.name] = door
     tools = dict(sorted({**found, **own}.items()))
     schemas = schemas_of(tools)
     if schemas == setting.schemas:
-        # The same to a model; but what is called is what is there now.
+        # The same for the model, but calls must use the current tools.
         return setting if tools == setting.tools else replace(setting, tools=tools)
-    told = next((one.text for one in setting.system_prompt.sections if one.name == environment.__name__), None)
+    frozen = next((one.text for one in setting.system_prompt.sections if one.name == environment.__name__), None)
     inputs = replace(setting.inputs, tools=schemas)
     return replace(
         setting,
@@ -93,7 +93,7 @@ async def serve_tools(host: Host, setting: Setting, state: dict[str, Any]) -> Se
         schemas=schemas,
         encoded_tools=encode_tools(schemas),
         inputs=inputs,
-        system_prompt=assemble(replace(inputs, frozen_environment=told)),
+        system_prompt=assemble(replace(inputs, frozen_environment=frozen)),
     )
 
 
@@ -102,13 +102,13 @@ def _is_served(host: Host, name: str) -> bool:
 
 
 def _only_reads(rules: RulesInForce) -> bool:
-    """What a server says of its tools is not believed, so none of them is one that reads."""
+    """Return whether only reading is allowed. A server's claim that a tool only reads is not trusted."""
     return rules.mode == "read_only" or (rules.parent is not None and _only_reads(rules.parent))
 
 
 def _is_denied(server: str, rules: RulesInForce, agent: Agent) -> bool:
-    """Whether the rules deny all there could be of a server, whatever it says: its definitions, or every call of every
-    tool that the agent would have of it."""
+    """Return whether the rules deny everything a server could offer: its definitions, or every call of every tool that
+    the agent would get from it."""
     door = f"{PREFIX}{server}"
     if rules.denies_all(door, "sha256:"):
         return True
@@ -119,7 +119,7 @@ def _is_denied(server: str, rules: RulesInForce, agent: Agent) -> bool:
     return bool(tools) and all(rules.denies_all(tool, "{") for tool in tools)
 
 
-def _asking(rules: RulesInForce) -> RulesInForce:
-    """The same rules where somebody is there: what they would ask about is not what they deny."""
-    parent = _asking(rules.parent) if rules.parent is not None else None
+def _as_attended(rules: RulesInForce) -> RulesInForce:
+    """Return the rules as if a user were present: asking then does not count as denying."""
+    parent = _as_attended(rules.parent) if rules.parent is not None else None
     return replace(rules, attended=True, parent=parent)
