@@ -190,7 +190,9 @@ class Heartbeat:
                     if event.type == "turn_finished":
                         for message_id, held in self._outcomes.awaited().items():
                             if held == session_id:
-                                await self._logged(self._resolve_outcome(held, message_id), "could not resolve an outcome")
+                                await self._logged(
+                                    self._resolve_outcome(held, message_id), "could not resolve an outcome"
+                                )
                 return
             except ClewError:
                 continue  # the subscription fell behind; each beat checks as well

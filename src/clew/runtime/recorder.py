@@ -60,8 +60,8 @@ class Recorder:
 
     ``message`` is the row to store: the recorder inserts it with the first chunk and links it to ``turn_id``. To resume
     a ``stored`` message, pass its row and the number of its last journaled chunk as ``last_n``. ``on_shown`` is called
-    on the event loop with chunks that may be shown, in order. With ``ahead`` the recorder is created before its session is
-    acquired: its first chunks are written with that (:meth:`plan_start`).
+    on the event loop with chunks that may be shown, in order. With ``ahead`` the recorder is created before its session
+    is acquired: its first chunks are written with that (:meth:`plan_start`).
     """
 
     def __init__(

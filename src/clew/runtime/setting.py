@@ -1,4 +1,4 @@
-"""Who answers a turn, with what, and under which rules: resolved once per turn, from values and files."""
+"""The turn config: agent, model, tools, rules and system prompt of a turn, resolved once from the session and files."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ __all__ = [
 log = logging.getLogger("clew.agents")
 
 _MAX_MODEL_NAME: Final = 200
-_LOOKS_BACK: Final = 8
-"""Turns in a row that came to no model call, such as failed ones, before the environment is told anew."""
+_MAX_TURNS_BACK: Final = 8
+"""Consecutive turns without a model call, such as failed ones, after which the environment is sent again."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is resolved once per turn: who answers, with what, under which rules and which system prompt.
+    """The config of one turn: agent, model, tools, rules and system prompt.
 
-    ``inputs`` are what the prompt was made from, with the environment as it is. ``change`` is what has changed around
-    the session since that prompt, for a turn that begins now. ``fallback_for`` names the ``agent`` and the
-    ``model`` that are unknown here and were replaced.
+    ``inputs`` are the inputs of the system prompt, with the current environment. ``change`` describes what has changed
+    in the environment since that prompt, for a turn that starts now. ``fallback_for`` names the ``agent`` and ``model``
+    that are unknown here and were replaced.
     """
 
     session: Session
@@ -89,7 +89,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answer_metadata(self) -> dict[str, Any]:
-        """Who writes the answer, in its metadata: the model, and an agent that is not the session's own."""
+        """Metadata that identifies the author of the answer: the model, and an agent other than the session's own."""
         metadata: dict[str, Any] = {"model": msgspec.to_builtins(self.model)}
         if self.agent.name != self.session.agent:
             metadata["agent"] = self.agent.name
@@ -99,20 +99,22 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a session was told before: its newest turn, and the environment as the newest model that was called had it;
-    None where it is to be told anew."""
+    """The environment last sent in a session: its newest turn, and the model and environment of the newest model call.
+
+    The environment is None if it must be sent again.
+    """
 
     last: LineTurn | None = None
     model: Model | None = None
     environment: str | None = None
 
     def environment_for(self, model: Model) -> str | None:
-        """The environment as this model was told it."""
+        """Return the environment if it was sent to this model."""
         return self.environment if self.model is not None and self.model.plain == model.plain else None
 
 
 def schemas_of(tools: Mapping[str, Tool]) -> tuple[ToolSchema, ...]:
-    """The tools as a model is told about them."""
+    """Return the tool schemas that are sent to a model."""
     return tuple(ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in tools.values())
 
 
@@ -130,32 +132,36 @@ async def resolve(
     output: Mapping[str, Any] | None = None,
     stored: bool = False,
 ) -> Setting:
-    """The prompt's word on the model first, then the session's. ``media``: the prompt itself holds files.
+    """Resolve the turn config. A model named by the prompt comes first, then the session's.
 
-    ``told`` is what the session was told before, where that was just read. ``output`` is the form of the answer.
-    An agent or model that a session or a ``stored`` message names may be unknown here, since another program or machine
-    stored it: the default answers then. One that a new prompt names is an error.
+    ``media``: the prompt has files. ``told`` is the last environment, if it was just read. ``output`` is the schema of
+    a structured output. An agent or model named by a session or a ``stored`` message may be unknown here, since another
+    program or machine stored it: then the default is used. Naming an unknown one in a new prompt is an error.
     """
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended, depth = False, max(depth, 1)
     workspace = _workspace(session)
-    # A folder may lie anywhere, and be looked at by a program; without one there are a few files of clew's own.
-    around = _look_around(host, session) if workspace is None else await asyncio.to_thread(_look_around, host, session)
-    for notice in around.agents.notices:
+    # In a thread: workspaces may be on slow disks. Without one only a few of clew's own files are read.
+    surroundings = (
+        _load_surroundings(host, session)
+        if workspace is None
+        else await asyncio.to_thread(_load_surroundings, host, session)
+    )
+    for notice in surroundings.agents.notices:
         log.info("%s", notice)
     names = (agent or session.agent, session.agent, host.choices.default_agent)
-    manifest = around.agents.get(agent) if agent and not stored else around.agents.first_known(*names)
-    chosen, info, unknown = _choose_model(host, session, manifest, around, model, stored=stored)
+    manifest = surroundings.agents.get(agent) if agent and not stored else surroundings.agents.first_known(*names)
+    chosen, info, unknown = _choose_model(host, session, manifest, surroundings, model, stored=stored)
     fallback_for = {"agent": names[0]} if manifest.name != names[0] else {}
     if unknown is not None:
         fallback_for["model"] = unknown
-    tools, form = _offered(host, manifest, info, workspace, output)
+    tools, form = _select_tools(host, manifest, info, workspace, output)
     if told is None:
         told = await host.store.at_once(session.id, lambda moment: load_told(moment, session.id))
     last, frozen = told.last, told.environment_for(chosen)
-    media = media or await _held_media(host.store, session.id, last, frozen)
-    skills = around.skills if "skill" in tools else SkillCatalog()
-    subagents = around.agents.subagents() if "task" in tools else ()
+    media = media or await _has_media(host.store, session.id, last, frozen)
+    skills = surroundings.skills if "skill" in tools else SkillCatalog()
+    subagents = surroundings.agents.subagents() if "task" in tools else ()
     schemas = schemas_of(tools)
     inputs = PromptInputs(
         agent_prompt=manifest.prompt,
@@ -164,9 +170,9 @@ async def resolve(
         swapped_from=session.agent if manifest.name != session.agent else None,
         subagent=depth > 0,
         delegates=tuple(Delegate(one.name, one.description) for one in subagents),
-        instructions=around.instructions,
+        instructions=surroundings.instructions,
         skills=skills.index,
-        environment=replace(around.environment, model=str(chosen), variant=chosen.variant, media=media),
+        environment=replace(surroundings.environment, model=str(chosen), variant=chosen.variant, media=media),
         tools=schemas,
     )
     now = environment(inputs)
@@ -191,10 +197,10 @@ async def resolve(
     )
 
 
-def _offered(
+def _select_tools(
     host: Host, manifest: Agent, info: ModelInfo, workspace: Path | None, output: Mapping[str, Any] | None
 ) -> tuple[dict[str, Tool], AnswerForm | None]:
-    """The tools of a turn, and the one among them that takes the answer, where one of a form is asked for."""
+    """Return the tools of a turn, and the one that receives the answer if structured output is requested."""
     tools: dict[str, Tool] = {
         name: tool
         for name, tool in sorted(host.tools.items())
@@ -204,18 +210,18 @@ def _offered(
         return tools, None
     form = AnswerForm(output)
     if not info.tools:
-        raise InvalidInput(f"{info.model} takes no tools, so it cannot be asked for an output of a form")
+        raise InvalidInput(f"{info.model} does not support tools, which structured output requires")
     if form.name in tools:
         raise InvalidInput(
-            f"a tool is called {form.name}, as the one that takes an output of a form: give it another name, or "
-            "leave it out of the agent's tools"
+            f"the tool {form.name} has the name reserved for structured output: rename it or remove it from the "
+            "agent's tools"
         )
     return {**tools, form.name: form}, form
 
 
-class _Around(msgspec.Struct, frozen=True):
-    """What lies around a session, on disk: who there is to answer, what it is told. ``named`` is the workspace's model,
-    or why it cannot be had."""
+class _Surroundings(msgspec.Struct, frozen=True):
+    """The configuration on disk around a session: agents, skills, instructions and environment. ``named`` is the
+    workspace's model, or the error of its config."""
 
     agents: AgentCatalog
     skills: SkillCatalog
@@ -224,30 +230,30 @@ class _Around(msgspec.Struct, frozen=True):
     named: str | InvalidInput | None
 
 
-def _look_around(host: Host, session: Session) -> _Around:
-    """All of it in one go. Blocking; what has not changed is not read again."""
+def _load_surroundings(host: Host, session: Session) -> _Surroundings:
+    """Read the configuration around a session. Blocking; unchanged files are not read again."""
     workspace = _workspace(session)
     if session.owner is not None and workspace is not None and os.path.realpath(workspace) != str(workspace):
-        # It was one of the owner's when it was named; where it leads now nobody has allowed.
+        # The workspace was allowed when the session was created; the path it resolves to now was not.
         raise InvalidInput(
-            f"the workspace {workspace} leads elsewhere now; begin a session in the folder that is meant"
+            f"the workspace {workspace} is now a link to another folder; start a session in the folder you mean"
         )
     if session.owner is None or workspace is None:
-        return _read_around(host, session, workspace)
+        return _read_surroundings(host, session, workspace)
     with resolved(workspace):
-        return _read_around(host, session, workspace)
+        return _read_surroundings(host, session, workspace)
 
 
-def _read_around(host: Host, session: Session, workspace: Path | None) -> _Around:
+def _read_surroundings(host: Host, session: Session, workspace: Path | None) -> _Surroundings:
     named: str | InvalidInput | None = None
     try:
         named = find_workspace_model(workspace) if workspace is not None else None
     except InvalidInput as error:
         named = error
-    return _Around(
+    return _Surroundings(
         host.agents(workspace),
         SkillCatalog.load(host.config_folder, workspace) if "skill" in host.tools else SkillCatalog(),
-        # For an owner's session nothing above the workspace is read, and no git runs in a folder the owner can change.
+        # For an owner's session nothing above the workspace is read, and git does not run in a folder they control.
         load_instructions(workspace, home=workspace if session.owner is not None else None).files if workspace else (),
         collect_environment(clock=host.clock, model=session.model, workspace=workspace, use_git=session.owner is None),
         named,
@@ -257,14 +263,14 @@ def _read_around(host: Host, session: Session, workspace: Path | None) -> _Aroun
 async def load_told(
     store: Moment, session_id: str, line: Sequence[LineTurn] = (), steps_of: Sequence[Sequence[Step]] = ()
 ) -> Told:
-    """What the newest turn of a session that called a model was told. What is known already of the end of its line,
-    and of the steps there, is not read again.
+    """Return the environment sent in the newest turn that called a model. ``line`` and ``steps_of`` are its end and
+    steps if already read.
 
-    After a compaction between two turns the environment is told anew; one that a turn makes for itself tells it anew in
-    that turn (:func:`tell_anew`).
+    After a compaction between two turns the environment is sent again; a compaction within a turn does so itself
+    (:func:`tell_anew`).
     """
     known = {steps[0].turn_id: steps for steps in steps_of}
-    turns = {entry.turn.id: entry.turn for entry in line[-_LOOKS_BACK - 1 :]}
+    turns = {entry.turn.id: entry.turn for entry in line[-_MAX_TURNS_BACK - 1 :]}
 
     async def find(turn_id: str | None) -> Turn | None:
         return None if turn_id is None else turns.get(turn_id) or await store.find_turn(turn_id)
@@ -272,34 +278,34 @@ async def load_told(
     line = line or (await store.load_line(session_id, turns=1, keep_damaged=True)).turns
     if not line:
         return Told()
-    untold = Told(line[-1])
+    nothing_sent = Told(line[-1])
     last: Turn | None = line[-1].turn
     steps: Sequence[Step] = ()
-    for _ in range(_LOOKS_BACK):
+    for _ in range(_MAX_TURNS_BACK):
         if last is None or last.kind != "normal" or (steps := known.get(last.id) or await store.load_steps(last.id)):
             break
         last = await find(last.parent_turn_id)
     if last is None or not steps:
-        return untold
+        return nothing_sent
     above = await find(last.parent_turn_id)
     if above is not None and above.kind == "compaction" and steps[-1].view[:1] not in ((), (above.depth,)):
-        # Its last step came before the room it made for itself: it was stopped before a call told it anew.
-        return untold
+        # Its last step precedes its own compaction: it was stopped before a call sent the environment again.
+        return nothing_sent
     try:
         kept = await store.find_prompt(steps[-1].prompt_digest or "") or ""
         sections = sections_of(kept, steps[-1].sections)
     except (InvalidInput, RowUndecodable):
-        return untold
+        return nothing_sent
     frozen = next((section.text for section in sections if section.name == environment.__name__), None)
     return Told(line[-1], steps[-1].model, frozen)
 
 
-async def _held_media(store: Store, session_id: str, last: LineTurn | None, frozen: str | None) -> bool:
-    """Whether the messages before the prompt hold files. What was told of it stays true until it is told anew."""
+async def _has_media(store: Store, session_id: str, last: LineTurn | None, frozen: str | None) -> bool:
+    """Return whether the messages before the prompt have files. Once sent, that stays so until it is sent again."""
     if last is not None and frozen is not None:
         told = last.turn.environment or ""
         return holds_media(last.messages) or tells_media(frozen) or tells_media(told)
-    # Most sessions never held one, and need not be read for it.
+    # Most sessions never had files and need not be read for this.
     asked = last is not None and await store.has_files(session_id)
     view = await store.find_view(session_id, keep_damaged=True) if asked else None
     return view is not None and any(holds_media(entry.messages) for entry in view.turns)
@@ -310,7 +316,7 @@ def holds_media(messages: Iterable[MessageRow]) -> bool:
 
 
 async def tell_anew(host: Host, setting: Setting, *, media: bool) -> Setting:
-    """The same with the environment as it is now: after a compaction the provider has to read everything anyway."""
+    """Return the config with the current environment: after a compaction the provider reads everything anyway."""
 
     def collect() -> Environment:
         return collect_environment(
@@ -329,19 +335,19 @@ def _choose_model(
     host: Host,
     session: Session,
     manifest: Agent,
-    around: _Around,
+    surroundings: _Surroundings,
     asked: str | Model | dict[str, Any] | None,
     *,
     stored: bool,
 ) -> tuple[Model, ModelInfo, str | None]:
-    """Return the model that answers, and the name of the requested one where that is unknown here."""
+    """Return the model to use, and the name of the requested one if that is unknown here."""
     choices: list[Callable[[], Model]] = [] if asked is None else [lambda: host.providers.parse(asked)]
     if asked is None or stored:
         choices += [
-            lambda: _standing_model(host, session, manifest, around),
-            lambda: session.model.plain,  # its variant may be all that is unknown
+            lambda: _session_model(host, session, manifest, surroundings),
+            lambda: session.model.plain,  # only its variant may be unknown
             lambda: host.providers.parse(manifest.model or ""),
-            lambda: _usual_model(host, _workspace(session), around.named),
+            lambda: _usual_model(host, _workspace(session), surroundings.named),
         ]
     failure: Invalid | None = None
     for choose in choices:
@@ -352,36 +358,36 @@ def _choose_model(
         except Invalid as error:
             failure = failure or error
             continue
-        return model, info, None if failure is None else _name_of(asked or session.model)
-    raise failure or InvalidInput("no model is known")
+        return model, info, None if failure is None else _display_name(asked or session.model)
+    raise failure or InvalidInput("no model is configured")
 
 
-def _name_of(model: str | Model | Mapping[str, Any]) -> str:
+def _display_name(model: str | Model | Mapping[str, Any]) -> str:
     names = (model.get("provider_id"), model.get("model_id")) if isinstance(model, Mapping) else (str(model),)
     return "/".join(str(name) for name in names if name)[:_MAX_MODEL_NAME]
 
 
-def _standing_model(host: Host, session: Session, manifest: Agent, around: _Around) -> Model:
-    """The session's model. A variant of its own was picked and is yet to have its turn; else the one with which the
-    agent, the workspace or the default wants this model, in every turn."""
+def _session_model(host: Host, session: Session, manifest: Agent, surroundings: _Surroundings) -> Model:
+    """Return the session's model. A variant picked for the session applies to the next turn only; else the agent, the
+    workspace or the default may set the variant of this model for every turn."""
     if session.model.variant is not None:
         return host.providers.parse(session.model)
-    # An import that came before any key was set got the demo: it stands in until there is a model, or one is chosen.
-    stands_in = MODEL_WAS_KEY in session.metadata and session.model == NO_MODEL and not session.has_chosen_model
+    # An import without any API key got the demo model: it is replaced once a model is available or picked.
+    is_placeholder = MODEL_WAS_KEY in session.metadata and session.model == NO_MODEL and not session.has_chosen_model
     usual, named = session.model, manifest.model
-    if named is None or stands_in:
+    if named is None or is_placeholder:
         try:
-            usual = _usual_model(host, _workspace(session), around.named)
+            usual = _usual_model(host, _workspace(session), surroundings.named)
         except InvalidInput as error:
-            # The session has its model; what the workspace would give a new one does not hold it up.
+            # The session has a model; an error in the workspace's default must not block it.
             log.info("%s", error)
     elif named.startswith(f"{session.model}:"):
         usual = host.providers.parse(named)
-    return usual if stands_in or usual.plain == session.model else session.model
+    return usual if is_placeholder or usual.plain == session.model else session.model
 
 
 async def usual_model(host: Host, workspace: Path | None) -> Model:
-    """The model where neither a person nor an agent names one: the workspace's own, else the default."""
+    """Return the model to use if neither user nor agent names one: the workspace's, else the default."""
     if workspace is None:
         return _usual_model(host, None, None)
     with resolved(workspace):
@@ -399,16 +405,16 @@ def _usual_model(host: Host, workspace: Path | None, named: str | InvalidInput |
         host.providers.get(chosen.provider_id)
     except ClewError as error:
         where = shown(f"{workspace}/{WORKSPACE_CONFIG}")
-        raise InvalidInput(f"{where}: default_model: {error}; change it there, or name a model") from error
+        raise InvalidInput(f"{where}: default_model: {error}; fix it there, or name a model") from error
     return chosen
 
 
 async def load_permit(
     host: Host, session: Session, rules: Sequence[Rule], *, attended: bool, parent: Permit | None = None
 ) -> Permit:
-    """What a run of the session may do; ``rules`` are its agent's. Whether its model can be used does not matter.
+    """Return the permission checker of a session; ``rules`` are its agent's. The model need not be available.
 
-    A subagent's session is never freer than its parent, whoever goes on with it: the parent's rules come along.
+    A subagent's session never has more permissions than its parent, whoever resumes it: the parent's rules apply, too.
     """
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended = False
@@ -429,14 +435,14 @@ def _workspace(session: Session) -> Path | None:
 
 
 def model_for(session: Session, user: MessageRow) -> Any:
-    """Return the model that a stored message names; None where the session's was chosen after it was sent."""
-    # A queued message names its model for when its turn comes, which is now.
+    """Return the model that a stored message names, or None if the session's was picked after it was sent."""
+    # The model named by a queued message applies when its turn starts, which is now.
     picked = user.queued_at is None and session.model_picked_since(user.created_at)
     return None if picked else user.asked_model
 
 
 async def resolve_for(host: Host, session: Session, user: MessageRow | None, told: Told | None = None) -> Setting:
-    """Resolve who answers a stored message: the agent and model it named, or the model chosen since it was sent."""
+    """Resolve the config for a stored message: the agent and model it named, or the model picked since it was sent."""
     if user is None:
         return await resolve(host, session, model=None, agent=None, attended=True, told=told)
     return await resolve(
@@ -453,9 +459,9 @@ async def resolve_for(host: Host, session: Session, user: MessageRow | None, tol
 
 
 def prompt_writes(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
-    """The writes that keep this turn's prompt and tools, once per digest.
+    """Return the writes that store the turn's system prompt and tools, once per digest.
 
-    They go with the step that names them, in one unit: a prompt that nobody names is nobody's, and goes.
+    They are written in one unit with the step that refers to them: unreferenced prompts are deleted.
     """
     tools = setting.encoded_tools
     return (

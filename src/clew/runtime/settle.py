@@ -1,9 +1,9 @@
-"""Settling: the writes that give what was left open a truthful end, and the words in which it is told.
+"""Settling: the writes that close what was left open, and the texts that describe how.
 
-A call that waits for a human is not left open. What a call did before it was cut off nobody knows, and its result says
-so, and who cut it off; it is never run again.
+A call never stays open unless it waits for a human. What an interrupted call did before the interruption is unknown;
+its result says so, with the cause, and it is never run again.
 
-Everything here is a plan: nothing is read, and nothing is written.
+Everything here only plans: nothing is read or written.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ __all__ = [
 
 _UNKNOWN: Final = "its effects are unknown"
 _NOT_RUN: Final = "it was not run"
-"""Of a call whose arguments were still being written: nobody could have."""
+"""For a call whose arguments were still being written, so it cannot have run."""
 RESTART: Final = f"aborted by host restart; {_UNKNOWN}"
 GONE: Final = f"aborted: the replica that ran it is gone; {_UNKNOWN}"
 LOST: Final = f"aborted; {_UNKNOWN}"
-"""For a turn whose run could not store its end, found open while the host lives."""
+"""For a turn whose run could not store its end, found open while the process lives."""
 SHUTDOWN: Final = "the host is shutting down"
-"""Why runs are aborted when an engine is closed."""
+"""The reason for aborting runs when an engine is closed."""
 BY_USER: Final = "aborted by the user"
 INTERRUPTED: Final = "interrupted by a new prompt"
 BY_PARENT: Final = "aborted by parent"
 
 
 def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | None = None) -> tuple[Write, ...]:
-    """The writes that end what no run is going to end: calls without a result, and the open turn unless it waits.
+    """Return the writes that close what has no run: calls without a result, and the open turn unless it waits.
 
-    ``left_open`` says why a turn that nobody runs is open. ``spared`` goes on, so it is left alone with all its waits.
+    ``left_open`` says why such a turn is open. ``spared`` continues, so it is left alone with all its requests.
     """
     spared = spared or standing.waiting
     asked = {wait.tool_call_id for wait in waits_of(spared)}
@@ -63,9 +63,9 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
     resealed: set[str] = set()
     for one in standing.cut_off:
         calls = [part for part in one.calls if part.tool_call_id not in asked]
-        # What is damaged is left as it is: a new seal would make it pass for what was stored. A model is sent a stub.
+        # A damaged message is left as it is: a new seal would make it look intact. The model is sent a stub.
         if calls and one.message.damage is None:
-            reason = _words(one.turn, left_open)
+            reason = _reason_of(one.turn, left_open)
             ended: dict[int, PartRow] = {}
             for part in calls:
                 words = reason.replace(_UNKNOWN, _NOT_RUN) if part.tool_state == "input-streaming" else reason
@@ -74,37 +74,37 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
                 ended[part.index] = msgspec.structs.replace(part, data=close_call(part.data, words), updated_at=now)
             put = PutParts(one.message.id, tuple(ended[index] for index in sorted(ended)))
             seal = SealMessage(one.message.id, seal_of(ended.get(p.index, p).data for p in one.message.parts))
-            # A message that its turn still goes on with grows: sealed now, it would read as changed afterwards.
+            # A message that its turn still extends is not sealed: it would read as changed afterwards.
             grows = spared is not None and one.turn is not None and one.turn.id == spared.id
             writes += (put,) if grows and one.message.id not in standing.sealed else (put, seal)
             resealed.add(one.message.id)
     if standing.open is not None and spared is None:
         turn, rows = standing.open.turn, standing.open.messages
         if turn.status == "running" and is_whole_answer(rows, standing.steps):
-            # All was said; only the end of it was not written down any more.
-            unnoted = {} if turn.stopped is None else {"stopped": None}
-            writes += plan_end(turn.id, "completed", now, {"waiting": [], **unnoted})
+            # The answer is complete; only the end of the turn was not stored.
+            unstopped = {} if turn.stopped is None else {"stopped": None}
+            writes += plan_end(turn.id, "completed", now, {"waiting": [], **unstopped})
         elif turn.stopped is not None:
-            # Somebody had stopped it before its host was gone.
+            # It was stopped before the process died.
             writes += plan_end(turn.id, "aborted", now, {"waiting": []})
         else:
             error = {"code": "interrupted", "message": left_open}
             writes += plan_end(turn.id, "failed", now, {"error": error, "waiting": []})
-        # Nobody goes on with what it had begun to say. Sealed, it shows when somebody does all the same.
+        # Its unfinished messages are final. A seal reveals any later change.
         unsealed = [row for row in rows if row.id not in standing.sealed | resealed and row.damage is None]
         writes += [SealMessage(row.id, row.seal) for row in unsealed]
     return tuple(writes)
 
 
 def _was_stopped(turn: Turn | None) -> bool:
-    """Return whether a person or another run ended the turn: it stopped its subagents, too."""
+    """Return whether a user or another run ended the turn: that stopped its subagents, too."""
     if turn is None or (turn.status not in OPEN and turn.status != "aborted"):
         return False
     return turn.stopped not in (None, SHUTDOWN, BY_PARENT)
 
 
-def _words(turn: Turn | None, left_open: str) -> str:
-    """Who cut a call off, as its turn tells it. That is stored, so a restart in between changes nothing about it."""
+def _reason_of(turn: Turn | None, left_open: str) -> str:
+    """Return why a call was interrupted, from its stored turn, so that a restart in between changes nothing."""
     if turn is None:
         return LOST
     if turn.status in OPEN and turn.stopped is None:
@@ -122,7 +122,7 @@ def _words(turn: Turn | None, left_open: str) -> str:
 
 
 def plan_end(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | None = None) -> tuple[Write, ...]:
-    """The writes that end a turn that was answered, in whatever way: it becomes the head."""
+    """Return the writes that end an answered turn, in whatever state: it becomes the head."""
     return SetTurn(turn_id, status, settled_at=now, data=data or {}), MoveHead(turn_id, now, "turn")
 
 
@@ -131,7 +131,7 @@ def plan_refusal(
 ) -> tuple[Write, ...]:
     """Return the writes that end a turn refused before any model call: the head stays, its messages are hidden.
 
-    One that was ``resent`` stays unanswered, and the head, which a compaction may have taken off it.
+    A ``resent`` turn stays unanswered and the head, which a compaction may have moved off it.
     """
     if resent:
         unanswered = SetTurn(turn_id, "unanswered", settled_at=now, data=data)

@@ -1,4 +1,4 @@
-"""How a session stands in the store: what has to be known of it before it is settled or taken."""
+"""The loaded session: everything read of a session before it is settled or acquired."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("clew.recovery")
 
 
 class CutOff(msgspec.Struct, frozen=True):
-    """A message with calls that have no result, and the turn that holds it."""
+    """A message with calls that have no result, and its turn."""
 
     message: MessageRow
     calls: tuple[PartRow, ...]
@@ -30,11 +30,11 @@ class CutOff(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """How a session stands in the store: its state, its open turn with its messages and steps, and what was cut off.
+    """The state of a session before it is acquired: its open turn with messages and steps, and interrupted calls.
 
-    ``sealed`` names the messages of the session that have a seal; it is known where a turn is open. ``pending`` is what
-    a run that could not store its end left in the journal, ``asked`` the answers it was still being given. ``runner``
-    is the replica that runs it, or did, where there are several.
+    ``sealed`` are the ids of sealed messages, read only if a turn is open. ``pending`` are journaled chunks of a run
+    that could not store its end, ``asked`` its open model calls. ``runner`` is the replica that runs it, or did, in a
+    shared store.
     """
 
     session_id: str
@@ -49,10 +49,10 @@ class Standing(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> Turn | None:
-        """The open turn, while a human is awaited.
+        """The open turn, while it waits for a human.
 
-        One whose requests are all answered waits for nobody, as what should have gone on with it did not; neither does
-        one that somebody had stopped.
+        None if all its requests are answered, since the run that should have resumed it did not start, or if it was
+        stopped.
         """
         turn = self.open.turn if self.open is not None else None
         over = turn is None or turn.stopped is not None or is_answered(waits_of(turn))
@@ -60,7 +60,7 @@ class Standing(msgspec.Struct, frozen=True):
 
     @property
     def is_resumable(self) -> bool:
-        """Whether a run can go on with the open turn without a word of anybody: none of its calls was in flight.
+        """Return whether a run may resume the open turn automatically: none of its calls was in flight.
 
         A call whose arguments were still being written was not.
         """
@@ -76,13 +76,13 @@ class Standing(msgspec.Struct, frozen=True):
 
     @property
     def head_turn_id(self) -> str | None:
-        """Where the head is once everything is settled: an open turn that is ended becomes it."""
+        """The head once everything is settled: an open turn that is ended becomes the head."""
         ended = self.open is not None and self.waiting is None
         return self.open.turn.id if self.open is not None and ended else self.state.head_turn_id
 
 
 async def load_standing(store: Moment, session_id: str) -> Standing:
-    """Read how a session stands, as of one moment."""
+    """Load a session as of one moment."""
     return await store.at_once(session_id, lambda moment: _load(moment, session_id))
 
 
@@ -106,14 +106,14 @@ async def _load(store: Moment, session_id: str) -> Standing:
                 tree = await store.load_tree(session_id)
                 holders |= {held: tree.turns[turn_id] for turn_id, messages in tree.links.items() for held in messages}
             except RowUndecodable as error:
-                # Who cut a call off cannot be told then; that is no reason to leave it open.
-                log.error("the turns of session %s cannot all be read: %s", session_id, error)
+                # The cause of the interruption is unknown then; that is no reason to leave a call open.
+                log.error("cannot read all turns of session %s: %s", session_id, error)
         for message_id, parts in calls.items():
             message = await store.find_message(session_id, message_id)
             if message is not None:
                 cut_off.append(CutOff(message, tuple(parts), holders.get(message_id)))
     pending = await store.pending_streams(session_id)
-    # Nobody else asks for answers, while a title may be under way.
+    # Only the session's own run asks for answers, while a title may be in progress.
     asked = tuple(call for call in await store.open_model_calls(session_id) if call.purpose == "answer")
     runner = await store.find_replica(state.runner) if state.runner is not None else None
     return Standing(session_id, state, opened, tuple(cut_off), sealed, steps, pending, asked, runner)

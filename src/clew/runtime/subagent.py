@@ -1,4 +1,4 @@
-"""Subagents: a task run as a child session, never freer than its parent, and ended when its parent is."""
+"""Subagents: tasks run as child sessions, with no more permissions than their parent, and ended with it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["MAX_DEPTH", "Subagents"]
 
 MAX_DEPTH: Final = 3
 Stop = Callable[[str, str], Awaitable[bool]]
-"""Stops what runs on a session, and says there who did."""
+"""Stops the active operation of a session, with a reason."""
 
 
 class Open(Protocol):
-    """Stores a prompt's message, with what is written before it, and starts its run, under the session's lock."""
+    """Stores a prompt's message and preceding writes, and starts its run; the caller holds the session's lock."""
 
     async def __call__(
         self,
@@ -45,7 +45,7 @@ class Open(Protocol):
 
 
 class Subagents:
-    """Starts child sessions for the ``task`` tool."""
+    """The service that starts child sessions for the ``task`` tool."""
 
     def __init__(self, host: Host, sessions: LiveSessions, open: Open, stop: Stop) -> None:
         self._host = host
@@ -56,10 +56,10 @@ class Subagents:
     async def spawn(
         self, prompt: str, agent: str | None, setting: Setting, signal: Signal, report: Callable[[Any], None]
     ) -> ChildOutcome:
-        """Run a subagent as a session of its own, never freer than its parent, ended when its parent is."""
+        """Run a subagent in its own session, with no more permissions than its parent; it ends with its parent."""
         host = self._host
         if setting.depth + 1 > MAX_DEPTH:
-            raise ToolFailed(f"subagents may be nested {MAX_DEPTH} deep, not deeper")
+            raise ToolFailed(f"subagents may be nested at most {MAX_DEPTH} levels deep")
         now, model = host.clock.now_ms(), setting.model
         try:
             if agent is not None:
@@ -67,7 +67,7 @@ class Subagents:
                 model = host.providers.parse(named) if named is not None else model
         except ClewError as error:
             raise ToolFailed(str(error)) from error
-        place = {key: value for key, value in setting.session.metadata.items() if key in PLACE_KEYS}
+        place_metadata = {key: value for key, value in setting.session.metadata.items() if key in PLACE_KEYS}
         child = Session(
             id=host.mint.session(host.store.capabilities.session_ids),
             agent=agent or setting.session.agent,
@@ -75,12 +75,12 @@ class Subagents:
             workspace_root=setting.session.workspace_root,
             parent_id=setting.session.id,
             owner=setting.session.owner,
-            metadata={"kind": "subagent", "depth": setting.depth + 1, **place},
+            metadata={"kind": "subagent", "depth": setting.depth + 1, **place_metadata},
             created_at=now,
             updated_at=now,
         )
         try:
-            own = await resolve(
+            config = await resolve(
                 host,
                 child,
                 model=model,
@@ -93,10 +93,10 @@ class Subagents:
         except ClewError as error:
             raise ToolFailed(str(error)) from error
         async with self._sessions.lock(child.id):
-            content = read_parts(prompt, own.workspace, now, own.info)
-            row = await user_row(host, child, own, content, None, {"unattended": True}, newest_at=0)
-            made, new = (InsertSession(child),), Standing(child.id)
-            submission = await self._open(child, own, row, content, before=made, standing=new)
+            content = read_parts(prompt, config.workspace, now, config.info)
+            row = await user_row(host, child, config, content, None, {"unattended": True}, newest_at=0)
+            before, new = (InsertSession(child),), Standing(child.id)
+            submission = await self._open(child, config, row, content, before=before, standing=new)
         progress = ChildProgress(host, child.id, report)
         watching = asyncio.get_running_loop().create_task(progress.follow())
         abort = asyncio.get_running_loop().create_task(signal.wait())
@@ -107,15 +107,15 @@ class Subagents:
             abort.cancel()
             watching.cancel()
             if not ended.done():
-                # It is stopped also where that cannot be stored any more.
+                # The stop may no longer be storable, but the run is stopped either way.
                 with contextlib.suppress(ClewError):
                     await self._stop(child.id, BY_PARENT)
         outcome = await ended
         if outcome.status == "aborted":
             raise ToolFailed(f"the subagent did not finish: {outcome.stopped}")
-        said = f"the subagent failed: {(outcome.error or {}).get('message')}"
+        text = f"the subagent failed: {(outcome.error or {}).get('message')}"
         if outcome.status != "failed":
             last = await host.store.find_message(child.id, outcome.message_id)
-            said = last.texts[-1] if last is not None and last.texts else "(the subagent said nothing)"
+            text = last.texts[-1] if last is not None and last.texts else "(the subagent said nothing)"
         await progress.count()
-        return ChildOutcome(child.id, outcome.status, said, progress.taken)
+        return ChildOutcome(child.id, outcome.status, text, progress.taken)

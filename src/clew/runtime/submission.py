@@ -1,4 +1,4 @@
-"""Submissions: what a caller holds of a prompt that was taken, and how its turn ended once it has."""
+"""Submissions: the caller's handle of an accepted prompt, and the outcome of its turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OnBusy = Literal["queue", "reject", "interrupt"]
 
 
 class TurnOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a turn's run ended. ``error`` is a problem with ``code`` and ``message`` when it failed."""
+    """The outcome of a turn's run. ``error`` has a ``code`` and a ``message`` if it failed."""
 
     turn_id: str
     message_id: str
@@ -27,14 +27,14 @@ class TurnOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def stored_outcome(turn: Turn, message_id: str) -> TurnOutcome:
-    """Return how a settled turn ended, from the store; ``message_id`` is its last message."""
+    """Return the outcome of a settled turn, from the store; ``message_id`` is its last message."""
     return TurnOutcome(turn.id, message_id, turn.status, turn.stopped, dict(turn.error) or None)
 
 
 class Submission:
-    """A prompt that was taken: its message, whether it waits in the queue, its stream, and how its turn ends.
+    """An accepted prompt: its message, whether it is queued, its stream, and the outcome of its turn.
 
-    ``stream`` is there when this very call began the run, and from the run's first chunk on.
+    ``stream`` is set if this call started the run, and starts at the run's first chunk.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Submission:
         self._outcome = outcome
 
     async def wait(self) -> TurnOutcome:
-        """How the turn ended; for a queued prompt, once it was fired. One that was cancelled never ends."""
+        """Wait for the outcome of the turn, also while the prompt is queued. Never returns if it is cancelled."""
         return await asyncio.shield(self._outcome)
 
 
 class Outcomes:
-    """The ends that callers wait for, by the user message that began the turn."""
+    """The outcomes that callers wait for, by the user message that started the turn."""
 
     def __init__(self) -> None:
         self._awaited: dict[str, asyncio.Future[TurnOutcome]] = {}
@@ -71,25 +71,25 @@ class Outcomes:
         return self._awaited[message_id]
 
     def resolve(self, message_id: str, outcome: TurnOutcome) -> None:
-        future = self._take(message_id)
+        future = self._pop(message_id)
         if future is not None and not future.done():
             future.set_result(outcome)
 
     def cancel(self, message_id: str) -> None:
-        """The message will never be fired."""
-        future = self._take(message_id)
+        """Cancel the outcome of a message whose turn will never start."""
+        future = self._pop(message_id)
         if future is not None:
             future.cancel()
 
     def cancel_session(self, session_id: str) -> None:
-        """The session is gone: neither what waits in its queue nor what waits for a human will ever end."""
+        """Cancel the outcomes of a deleted session: neither queued messages nor waiting turns will end."""
         for message_id in [id_ for id_, holder in self._sessions.items() if holder == session_id]:
             self.cancel(message_id)
 
     def awaited(self) -> dict[str, str]:
-        """The messages whose end somebody waits for, each with its session."""
+        """Return the messages whose outcome is awaited, each with its session."""
         return dict(self._sessions)
 
-    def _take(self, message_id: str) -> asyncio.Future[TurnOutcome] | None:
+    def _pop(self, message_id: str) -> asyncio.Future[TurnOutcome] | None:
         self._sessions.pop(message_id, None)
         return self._awaited.pop(message_id, None)

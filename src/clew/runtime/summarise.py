@@ -1,7 +1,7 @@
-"""Summaries: one call to the provider's cheap model, and the ladder that is climbed down when that does not do.
+"""Summaries: one call to the provider's cheap model, with fallbacks if that does not work.
 
-What it is given is values, what it gives back is a text that was parsed and checked. Every way it can fail ends in a
-:class:`SummaryFailed` that says whether waiting might have helped. Nothing is stored here.
+The input is plain data, the output a parsed and checked text. Every failure ends in a :class:`SummaryFailed` that says
+whether waiting might have helped. Nothing is stored here.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ __all__ = ["Summariser", "SummaryFailed"]
 
 log = logging.getLogger("clew.compaction")
 
-_MOST_WAITING_MS = 30_000
-"""How long a failure in passing may hold up the turn that waits: pauses and further tries together."""
-_MOST_CHUNKS = 64
-"""Calls for one summary. A history that takes more is not worth them."""
+_MAX_WAIT_MS = 30_000
+"""Maximum delay of the waiting turn by transient failures, pauses and retries together."""
+_MAX_CHUNKS = 64
+"""Calls for one summary. A history that needs more is not summarised in chunks."""
 _STUB_CHARS = 400
-_REJECTED_TRIES = 2
+_MAX_REJECTED = 2
 
 
 class SummaryFailed(CompactionError):
-    """No summary was to be had. ``transient``: later it might be; ``too_large``: not of this much in one call."""
+    """No summary could be made. ``transient``: a later try may work; ``too_large``: too much for one call."""
 
     def __init__(self, message: str, *, transient: bool = False, too_large: bool = False) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class SummaryFailed(CompactionError):
 
 
 class Summariser:
-    """Makes summaries with the cheap model of the provider of ``model``; with that model itself where it has none."""
+    """The writer of summaries, using the cheap model of the provider of ``model``, or that model itself."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class Summariser:
         self._refused: set[str] = set()
 
     async def summarise(self, task: SummaryTask) -> tuple[str, Strategy]:
-        """A text that was parsed and checked, and how it came about.
+        """Return a parsed and checked summary, and how it was made.
 
-        One call; where the history is too large for it, with tool outputs pruned; then in chunks.
+        One call; if the history is too large, with tool outputs pruned; then in chunks.
         """
         try:
-            return await self._once(task), "summary"
+            return await self._summarise_once(task), "summary"
         except SummaryFailed as failure:
             if not failure.too_large:
                 raise
@@ -93,75 +93,75 @@ class Summariser:
             pruned = tuple(_without_outputs(message) for message in task.messages)
             if pruned != task.messages:
                 try:
-                    return await self._once(msgspec.structs.replace(task, messages=pruned)), "prune"
+                    return await self._summarise_once(msgspec.structs.replace(task, messages=pruned)), "prune"
                 except SummaryFailed as failure:
                     if not failure.too_large:
                         raise
                     last = failure
                     task = msgspec.structs.replace(task, messages=pruned)
         if self._policy.chunked_summarize:
-            text = await self._in_chunks(task)
+            text = await self._summarise_chunks(task)
             if text is not None:
                 return text, "chunked"
         raise last
 
     @property
     def model(self) -> Model:
-        """Who wrote the summary."""
+        """The model that wrote the summary."""
         return self._models[0]
 
-    async def _in_chunks(self, task: SummaryTask) -> str | None:
-        """Chunk after chunk into one summary, each call taking the last one's text along. None: chunks gain nothing."""
-        overhead = estimate_tokens(len(_asked("", task))) + task.summary_tokens
-        # Two chunks at least: as one it was too much already.
+    async def _summarise_chunks(self, task: SummaryTask) -> str | None:
+        """Summarise chunk by chunk, each call including the previous summary. None if chunks gain nothing."""
+        overhead = estimate_tokens(len(_request_text("", task))) + task.summary_tokens
+        # At least two chunks, as one was too large.
         whole = estimate_tokens(len(await go_through(task.messages, history_text, task.messages)))
-        room = min(self._room(task) - overhead, -(-whole // 2))
+        room = min(self._history_tokens(task) - overhead, -(-whole // 2))
         text = task.previous
         while room > task.summary_tokens // 4:
             chunks = await go_through(task.messages, chunks_of, task.messages, room)
-            if len(chunks) > _MOST_CHUNKS:
+            if len(chunks) > _MAX_CHUNKS:
                 return None
             try:
                 for chunk in chunks:
                     part = msgspec.structs.replace(task, messages=tuple(chunk), previous=text)
-                    text = await self._once(part, sized=False)
+                    text = await self._summarise_once(part, sized=False)
                 return text
             except SummaryFailed as failure:
                 if not failure.too_large:
                     raise
-                # The window is smaller than it says. Half as much at a time, from the start.
+                # The window is smaller than declared. Start over with chunks of half the size.
                 room, text = room // 2, task.previous
         return None
 
-    def _room(self, task: SummaryTask) -> int:
-        """Tokens the history may take in one call."""
+    def _history_tokens(self, task: SummaryTask) -> int:
+        """Return the tokens that the history may take in one call."""
         info = self._host.providers.info(self._models[0])
         return info.window - min(task.summary_tokens, info.max_output)
 
-    async def _once(self, task: SummaryTask, *, sized: bool = True) -> str:
-        """One summary, tried again where that may help: after a failure in passing, and once when it was no good."""
-        text = _asked(await go_through(task.messages, history_text, task.messages), task)
-        if sized and estimate_tokens(len(text)) > self._room(task):
+    async def _summarise_once(self, task: SummaryTask, *, sized: bool = True) -> str:
+        """Make one summary, with retries: after transient failures, and once after a rejected answer."""
+        text = _request_text(await go_through(task.messages, history_text, task.messages), task)
+        if sized and estimate_tokens(len(text)) > self._history_tokens(task):
             raise SummaryFailed("the history is larger than the summariser's window", too_large=True)
         if text in self._refused:
-            raise SummaryFailed("the summariser has refused as much before", too_large=True)
+            raise SummaryFailed("the summariser has already refused this text as too large", too_large=True)
         attempt, rejected = 1, 0
         self._until = None
         while True:
             try:
-                return _checked(await self._call(text, task), task)
+                return _parse_and_check(await self._call(text, task), task)
             except SummaryRejected as error:
                 rejected += 1
                 log.warning("a summary was rejected: %s", error)
-                if rejected >= _REJECTED_TRIES:
-                    raise SummaryFailed(f"the summariser's answer was no summary: {error}") from error
+                if rejected >= _MAX_REJECTED:
+                    raise SummaryFailed(f"the summariser's answer is not a summary: {error}") from error
             except ProviderFailure as error:
                 if error.kind == "overflow":
                     self._refused.add(text)
                     raise SummaryFailed(str(error), too_large=True) from error
                 if error.kind != "transient":
                     if len(self._models) > 1:
-                        # The cheap model is not to be had with this key; the one that answers is.
+                        # The cheap model is not available with this key; the session's own model is.
                         log.warning("%s cannot summarise: %s", self._models.pop(0), error)
                         continue
                     raise SummaryFailed(f"the summariser failed: {error}") from error
@@ -169,19 +169,19 @@ class Summariser:
                 attempt += 1
 
     async def _wait_after(self, error: ProviderFailure, attempt: int) -> None:
-        """Before another try; raises when there have been enough, or the wait would be too long for who waits."""
+        """Wait before a retry; raise after too many tries, or if the turn would have to wait too long."""
         wait = delay_ms(error, attempt, self._host.chance()) if attempt <= self._policy.retry_on_transient else None
         now = self._host.clock.monotonic_ms()
         if self._until is None:
-            self._until = now + _MOST_WAITING_MS
+            self._until = now + _MAX_WAIT_MS
         if wait is None or now + wait >= self._until:
             raise SummaryFailed(f"the summariser failed: {error}", transient=True) from error
-        log.info("session %s: a summary failed and is tried again: %s", self._session.id, error)
-        await self._waiting(f"summarising did not go well; trying again in {max(1, round(wait / 1000))} s")
+        log.info("session %s: a summary failed and is retried: %s", self._session.id, error)
+        await self._waiting(f"summarising failed; retrying in {max(1, round(wait / 1000))} s")
         await self._host.clock.sleep(wait)
 
     async def _call(self, text: str, task: SummaryTask) -> str:
-        # The user may have a summariser of their own; a project may not.
+        # The user may define their own summariser; a project may not.
         agent = (await asyncio.to_thread(self._host.agents, None)).get_internal("summary")
         request = ModelRequest(
             model=self._models[0],
@@ -190,41 +190,41 @@ class Summariser:
             max_output_tokens=task.summary_tokens,
             temperature=self._policy.temperature,
         )
-        patience: float = self._policy.timeout_ms
+        timeout_ms: float = self._policy.timeout_ms
         if self._until is not None:
-            # A further try may take only as long as there is time left for it.
-            patience = min(patience, self._until - self._host.clock.monotonic_ms())
+            # A retry may only use the remaining time.
+            timeout_ms = min(timeout_ms, self._until - self._host.clock.monotonic_ms())
         try:
             answer = ask_text(self._host, self._session, "summary", request, turn_id=self._turn_id)
-            reading = await race(answer, after(self._host.clock, patience), grace_s=1)
+            reading = await race(answer, after(self._host.clock, timeout_ms), grace_s=1)
             if not reading.done() or reading.cancelled():
                 raise ProviderFailure("the summariser took too long", kind="transient")
-            said, usage = reading.result()
+            text, usage = reading.result()
         except ProviderFailure:
             raise
         except HookRefused as error:
-            # Another model would be refused the same text.
+            # A hook would refuse the same text for another model.
             raise SummaryFailed(str(error)) from error
         except ClewError as error:
             raise ProviderFailure(str(error), kind="unknown") from error
-        except Exception as error:  # a provider's own bug must not take the turn with it
+        except Exception as error:  # a bug of a provider must not fail the turn
             raise ProviderFailure(f"{type(error).__name__}: {error}", kind="unknown") from error
         self.usage = self.usage + usage
-        return said
+        return text
 
 
-def _checked(answer: str, task: SummaryTask) -> str:
-    """The summary in an answer. One that ran far over what it was allowed would not leave the room it is to make."""
+def _parse_and_check(answer: str, task: SummaryTask) -> str:
+    """Return the summary in an answer. One far over its limit would not free enough of the window."""
     text = parse_summary(answer)
     tokens = estimate_tokens(len(text))
-    # Half as much again: what we estimate is no provider's count.
+    # Half as much more is accepted: our estimate differs from the provider's count.
     if tokens > task.summary_tokens * 3 // 2:
-        raise SummaryRejected(f"it takes about {tokens} tokens and may take {task.summary_tokens}")
+        raise SummaryRejected(f"it has about {tokens} tokens; the limit is {task.summary_tokens}")
     return text
 
 
-def _asked(history: str, task: SummaryTask) -> str:
-    """What the summariser is told."""
+def _request_text(history: str, task: SummaryTask) -> str:
+    """Return the request text for the summariser."""
     return request_text(
         history,
         previous=task.previous,
@@ -235,7 +235,7 @@ def _asked(history: str, task: SummaryTask) -> str:
 
 
 def _without_outputs(message: Message) -> Message:
-    """The message with its longer tool outputs as stubs."""
+    """Return the message with its longer tool outputs as stubs."""
     if message.role != "assistant":
         return message
     parts = []

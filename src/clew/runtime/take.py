@@ -1,9 +1,9 @@
-"""Taking a session: the one step by which everybody gets to a run.
+"""Acquiring a session: the single step that precedes every run.
 
-A prompt, the queue, an interrupt, an answer, ``continue``, a trigger and a schedule all take the session by
-:func:`plan_take`: in one unit with whatever the taker writes, what is open is given a truthful end
-(:mod:`clew.runtime.settle`) and the epoch is raised. So no request to a model holds a call without a result, and nobody
-who had the session before can write to it. :func:`settle_session` takes it for nobody; all else here is a plan.
+Prompts, the queue, interrupts, answers, ``continue``, triggers and schedules all acquire the session with
+:func:`plan_take`: in one unit with the caller's own writes, everything open is settled (:mod:`clew.runtime.settle`) and
+the epoch is raised. So no model request contains a call without a result, and a previous run can no longer write.
+:func:`settle_session` acquires it without a run; everything else here only plans.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ def plan_take(
     left_open: str = LOST,
     runner: str | None = None,
 ) -> u.Unit:
-    """The unit that takes a session: everything settled, the next epoch, and what the taker writes.
+    """Return the unit that acquires a session: everything settled, the next epoch, and the caller's writes.
 
-    ``goes_on`` is the open turn that the taker goes on with, or ends itself. What has to be there for any of it, such
-    as the session, is written ``before``. Refused when the session was taken, or its head moved, since it was read.
-    ``runner`` is the replica whose run it is for, where there are several.
+    ``goes_on`` is the open turn that the caller resumes, or ends itself. ``before`` is written first, for example the
+    session itself. Refused if the session was acquired or its head moved since it was read. ``runner`` is the replica
+    of the new run, in a shared store.
     """
-    # A turn that waits for a human is nobody's to take but for who goes on with it: then there must be no open one.
+    # Only a caller that resumes or ends a waiting turn may acquire it: for any other there must be no open turn.
     turn = goes_on or (standing.open.turn if standing.open is not None and standing.waiting is None else None)
-    held: tuple[u.Guard, ...] = (
+    own_guards: tuple[u.Guard, ...] = (
         u.EpochIs(standing.state.epoch),
         u.HeadIs(standing.state.head_turn_id),
         u.NoOpenTurn() if turn is None else u.OpenTurnIs(turn.id),
     )
     settled = plan_settle(standing, now, left_open, spared=goes_on)
-    # One unit: a kill leaves either the session as it was, or the taker's turn with nothing open before it.
-    taken = (*before, u.SetEpoch(standing.next_epoch), *settled, *writes)
+    # One unit: after a crash there is either the session as it was, or the new turn with nothing open before it.
+    all_writes = (*before, u.SetEpoch(standing.next_epoch), *settled, *writes)
     if runner is not None:
-        taken += (u.SetRunner(runner),)
-        held += (u.NotRunElsewhere(runner), u.LeaseHolds(runner))
-    return u.Unit(standing.session_id, taken, (*held, *guards), sync="power")
+        all_writes += (u.SetRunner(runner),)
+        own_guards += (u.NotRunElsewhere(runner), u.LeaseHolds(runner))
+    return u.Unit(standing.session_id, all_writes, (*own_guards, *guards), sync="power")
 
 
 def plan_fence(session_id: str, state: SessionState, runner: str) -> u.Unit:
-    """Take a session as it stands: for what is no run, or from a replica whose lease has lapsed, before anything of it
-    is looked at. What that one still writes after this is refused, so nothing comes to what is about to be settled."""
+    """Return the unit that acquires a session as it is: for an operation without a run, or from a dead replica before
+    its state is read. Later writes of that replica are refused, so nothing is added to what is about to be settled."""
     turn = u.NoOpenTurn() if state.open_turn_id is None else u.OpenTurnIs(state.open_turn_id)
     guards = (u.EpochIs(state.epoch), turn, u.NotRunElsewhere(runner), u.LeaseHolds(runner))
     return u.Unit(session_id, (u.SetEpoch(state.epoch + 1), u.SetRunner(runner)), guards, sync="power")
 
 
 def plan_free(session_id: str, epoch: int) -> u.Unit:
-    """Make a session nobody's that something has which is no run: at its end, or to end it, wherever it is. It can
-    write nothing after this."""
+    """Return the unit that frees a session from an operation without a run, at its end or to end it, in whichever
+    replica. The operation can write nothing after this."""
     writes = (u.SetEpoch(epoch + 1), u.SetRunner(None))
     return u.Unit(session_id, writes, (u.EpochIs(epoch), u.NoOpenTurn()), sync="power")
 
@@ -79,9 +79,9 @@ def plan_open(
     below: str | None = None,
     runner: str | None = None,
 ) -> u.Unit:
-    """Take the session for a new turn and store the user message that begins it.
+    """Return the unit that acquires the session for a new turn and stores the user message that starts it.
 
-    The turn hangs below the head; where ``before`` moves that, below the turn it is moved to.
+    The turn's parent is the head, or ``below``, if ``before`` moves the head there.
     """
     now, parent = message.created_at, below if before else standing.head_turn_id
     writes: tuple[u.Write, ...] = (
@@ -96,12 +96,12 @@ def plan_open(
 
 
 async def settle_session(store: Store, standing: Standing, now: int, left_open: str = RESTART) -> None:
-    """End what no run is going to end, as one unit. Nobody may run on the session: :class:`SessionBusy` if one does."""
+    """Settle in one unit what has no run. Raise :class:`SessionBusy` if the session has been acquired meanwhile."""
     if plan_settle(standing, now, left_open):
-        # Taken for nobody: a run that was thought dead and is not must not write into a turn that has ended.
+        # The epoch is raised: a run that was thought dead but is alive must not write to a turn that has ended.
         outcome = await store.commit(plan_take(standing, now, (), left_open=left_open, goes_on=standing.waiting))
         if isinstance(outcome, u.Refused):
-            raise SessionBusy("the session was taken by another run", session_id=standing.session_id)
+            raise SessionBusy("the session was acquired by another run", session_id=standing.session_id)
     elif standing.state.runner is not None and standing.open is None:
-        # Left by what is no run: it wrote nothing, and the session is free.
+        # Left by an operation without a run: it wrote nothing, so the session is just freed.
         await store.commit(plan_free(standing.session_id, standing.state.epoch))

@@ -1,4 +1,4 @@
-"""A session that was taken for a run, and what a turn that waited goes on with."""
+"""A session that was acquired for a run, and the input of a resumed turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Resumption", "TakenSession"]
 
 
 class Resumption(msgspec.Struct, frozen=True):
-    """What a waiting turn goes on with: its message, the calls to run now, and those a human denied."""
+    """The input of a resumed waiting turn: its message, the calls to run now, and those that were denied."""
 
     message: MessageRow
     last_n: int
@@ -25,10 +25,10 @@ class Resumption(msgspec.Struct, frozen=True):
 
 
 class TakenSession(msgspec.Struct, frozen=True):
-    """A session that was taken for a run: who answers, which turn with how many steps, the epoch it may write under.
+    """A session that was acquired for a run: turn config, turn, number of steps, and the epoch it may write with.
 
-    ``counted`` is its line, where that has just been read. ``newest_at`` is the time of the newest
-    message, where that may be later than the turn.
+    ``counted`` is its line, if that was just read. ``newest_at`` is the time of the newest message, if that may be
+    later than the turn.
     """
 
     setting: Setting

@@ -1,8 +1,8 @@
-"""The name of a session: the first words of its first message at once, a title from a model after its first turns.
+"""The title of a session: immediately the first words of its first message, after its first turns one from a model.
 
-The words are stored with the message. A title comes from the provider's cheap model, beside everything else and in
-nobody's way: what fails or takes too long is tried again after the next turn, a few times, and the words stay. What a
-person has named is never named again.
+The words are stored with the message. The provider's cheap model writes the title in the background: if that fails or
+takes too long, it is retried after the next turns, a few times, and the words stay. A title set by the user is never
+replaced.
 """
 
 from __future__ import annotations
@@ -26,57 +26,57 @@ from clew.transcript.session import Model, Session
 __all__ = ["branch_title", "entitle", "is_unnamed", "plan_words"]
 
 log = logging.getLogger("clew.title")
-_LONGEST: Final = 80
-_TRIES: Final = 3
-"""How often a model is asked for a title, and in how many of a session's first turns."""
-_PATIENCE_MS: Final = 20_000
+_MAX_CHARS: Final = 80
+_MAX_TRIES: Final = 3
+"""Model calls for a title, and the number of a session's first turns in which they are made."""
+_TIMEOUT_MS: Final = 20_000
 _BRANCH: Final = re.compile(r" \(branch(?: ([0-9]{1,9}))?\)\Z")
 
 
 def plan_words(session: Session, row: MessageRow) -> tuple[NameSession, ...]:
-    """The write that names a session after the message that begins it, where it has no name."""
-    words = _words(row)
+    """Return the write that sets the title to the first words of the first message, if there is no title."""
+    words = _first_words(row)
     begins = session.title is None and session.head_turn_id is None
     return (NameSession(words, "words"),) if begins and words else ()
 
 
 def is_unnamed(session: Session) -> bool:
-    """Whether a session has no title, or only its first words.
+    """Return whether a session has no title, or only its first words.
 
-    Nobody looks for a subagent by its name: what it was told says what it is, and a title would be paid for.
+    Subagents get none: they are found through their parent, and a title costs a model call.
     """
     words = session.title is None or (session.naming or {}).get("by") == "words"
     return words and session.kind != "subagent"
 
 
 async def entitle(host: Host, session_id: str) -> bool:
-    """Ask a model for the title of a session that has none, or only its first words. True when something changed."""
+    """Ask a model for the title of an unnamed session. Return whether the title changed."""
     try:
         session = await get_session(host.store, session_id)
         naming = session.naming or {}
         if not is_unnamed(session):
             return False
-        line = await host.store.load_line(session_id, turns=_TRIES, keep_damaged=True)
+        line = await host.store.load_line(session_id, turns=_MAX_TRIES, keep_damaged=True)
         if not line.complete or not line.turns or line.turns[0].messages[0].damage is not None:
             return False
         first = line.turns[0].messages
-        titler, words = host.providers.info(session.model).titler, session.title or _words(first[0])
+        titler, words = host.providers.info(session.model).titler, session.title or _first_words(first[0])
         tries = naming.get("tries") or 0
         name = NameSession(words, "words", tries)
-        if titler is not None and tries < _TRIES:
-            title = await _ask(host, session, titler, _material(first))
+        if titler is not None and tries < _MAX_TRIES:
+            title = await _request_title(host, session, titler, _title_input(first))
             name = NameSession(title, "model", tries) if title else NameSession(words, "words", tries + 1)
         elif session.title is not None:
             return False
         if name.title:
             return not isinstance(await host.store.commit(Unit(session_id, (name,), sync="power")), Refused)
     except ClewError as error:
-        log.info("session %s got no title: %s", session_id, error)
+        log.info("no title for session %s: %s", session_id, error)
     return False
 
 
 def branch_title(title: str, taken: list[str | None]) -> str:
-    """The name of a branch: what it branched from, marked, with a number where that is ``taken`` by another."""
+    """Return the title of a branch: that of its origin, marked, with a number if ``taken`` by another branch."""
     base = _BRANCH.sub("", title)
     marks = (_BRANCH.search(other) for other in (title, *taken) if other and _BRANCH.sub("", other) == base)
     numbers = [int(mark[1] or 1) for mark in marks if mark is not None]
@@ -84,29 +84,29 @@ def branch_title(title: str, taken: list[str | None]) -> str:
     return base[: 500 - len(mark)] + mark
 
 
-def _words(row: MessageRow) -> str:
-    """The first words of a message; of one that is only files, what these are called."""
+def _first_words(row: MessageRow) -> str:
+    """Return the first words of a message, or the names of its files if it has no text."""
     files = [part.data for part in row.parts if kind_of(part.data) == "file"]
     names = [file_name_of(file) or media_type_of(file) or "" for file in files]
     return _one_line(" ".join(row.texts).strip() or ", ".join(names))
 
 
 def _one_line(text: str) -> str:
-    """The beginning of a text, cut at a word."""
-    line = " ".join(text[: 100 * _LONGEST].split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1].rsplit(" ", 1)[0] + "…"
+    """Return the beginning of a text as one line, cut at a word."""
+    line = " ".join(text[: 100 * _MAX_CHARS].split())
+    return line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1].rsplit(" ", 1)[0] + "…"
 
 
-def _material(rows: tuple[MessageRow, ...]) -> str:
-    """What the title is made of: what was asked; of files alone their names, and what was said to them."""
-    if asked := " ".join(rows[0].texts).strip():
-        return asked
-    said = [text for row in rows if row.role == "assistant" for text in row.texts]
-    return "\n".join((f"[{_words(rows[0])}]", *said))
+def _title_input(rows: tuple[MessageRow, ...]) -> str:
+    """Return the input for the title: the user's text; for files alone their names and the answer."""
+    if text := " ".join(rows[0].texts).strip():
+        return text
+    answer = [text for row in rows if row.role == "assistant" for text in row.texts]
+    return "\n".join((f"[{_first_words(rows[0])}]", *answer))
 
 
-async def _ask(host: Host, session: Session, titler: Model, text: str) -> str | None:
-    """A title, or None when there was none to be had."""
+async def _request_title(host: Host, session: Session, titler: Model, text: str) -> str | None:
+    """Return a title, or None if the model gave none."""
     agent = builtin_agents()["title"]
     request = ModelRequest(
         model=titler,
@@ -117,12 +117,12 @@ async def _ask(host: Host, session: Session, titler: Model, text: str) -> str | 
     )
     try:
         answer = ask_text(host, session, "title", request)
-        reading = await race(answer, after(host.clock, _PATIENCE_MS), grace_s=1)
+        reading = await race(answer, after(host.clock, _TIMEOUT_MS), grace_s=1)
         if not reading.done() or reading.cancelled():
             raise ProviderFailure("the model took too long for a title", kind="transient")
-        said, _ = reading.result()
-    except Exception as error:  # a provider's own bug is not the session's
-        log.info("%s gave no title: %s", titler, error)
+        answer, _ = reading.result()
+    except Exception as error:  # a bug of a provider must not affect the session
+        log.info("%s returned no title: %s", titler, error)
         return None
-    lines = [line.strip(" #\"*`'") for line in said.splitlines() if line.strip()]
+    lines = [line.strip(" #\"*`'") for line in answer.splitlines() if line.strip()]
     return _one_line(lines[0]) if lines and lines[0] else None

@@ -1,7 +1,7 @@
-"""Output that is shown before it is stored (``save_on`` is ``step`` or ``turn``), and how much of it a full disk takes.
+"""Output that is shown before it is stored (``save_on`` is ``step`` or ``turn``), and saving it to a full disk.
 
-The end of a step, or of a message, is shown only once what it ends is durable. Where the disk is full by then, as much
-of the message is stored as there is room for: the newest text is cut first, and what is stored already never is.
+The end of a step or message is shown only once everything before it is durable. If the disk is full by then, as much
+of the message is stored as fits: the newest text is cut first, and text that is already stored never is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("clew.run")
 
 SaveOn: TypeAlias = Literal["chunk", "step", "turn"]
 Settle: TypeAlias = Callable[[int, int], Sequence[u.Write]]
-"""The writes that end a turn, from how many characters of how many are lost."""
+"""Returns the writes that end a turn, given how many characters of how many are lost."""
 Close: TypeAlias = Callable[[Settle], Awaitable[tuple[int, int] | None]]
 _ENDS: Final[dict[SaveOn, tuple[type[c.Chunk], ...]]] = {
     "chunk": (),
@@ -37,63 +37,65 @@ _ENDS: Final[dict[SaveOn, tuple[type[c.Chunk], ...]]] = {
 }
 """By ``save_on``; with ``chunk`` every chunk is stored before it is shown."""
 LOST_RESULT: Final = "its result could not be stored: the disk was full"
-_SHARE: Final = 0.75
-_LEAST: Final = 64
+_SHRINK_RATIO: Final = 0.75
+_MIN_CHARS: Final = 64
 _STREAMED: Final = ("text", "reasoning")
-_OWED: Final = (u.BookStep, u.FinishStep, u.BookUsage, u.PutCall, u.PutPrompt)
+_INDEPENDENT_WRITES: Final = (u.BookStep, u.FinishStep, u.BookUsage, u.PutCall, u.PutPrompt)
 """Writes next to the message that are small and useful without it."""
 
 
 class Unstored:
-    """The output that is ahead of the store. ``ends`` are the chunks that a viewer takes for stored."""
+    """The output that is not stored yet. ``ends`` are the chunks after which viewers assume that it is."""
 
     def __init__(self, store: Store, save_on: SaveOn, *, stored: bool) -> None:
         self.ends = _ENDS[save_on]
         self._store = store
-        # Such a store has nothing of a unit on disk unless it ends a step, or is synced.
+        # Such a store writes a unit to disk only if it ends a step or is synced.
         self._whole_steps = save_on != "chunk" and not store.capabilities.chunk_durable
         self._inserted = self._inserting = stored
         self._lengths: tuple[int, ...] = ()
         self._sent: tuple[int, ...] = ()
-        self._owed: tuple[u.Write, ...] = ()
+        self._unstored_writes: tuple[u.Write, ...] = ()
 
     def split(self, chunks: list[c.Chunk]) -> tuple[list[c.Chunk], list[c.Chunk]]:
-        """Divide into what may be shown before it is stored, and what follows from the first end on."""
+        """Split chunks into those that may be shown before they are stored, and the rest from the first end on."""
         end = next((place for place, chunk in enumerate(chunks) if isinstance(chunk, self.ends)), len(chunks))
         return chunks[:end], chunks[end:]
 
     def sync_of_end(self, sync: u.Sync) -> u.Sync:
-        """Return how far a unit with an end is synced: a store of whole steps writes only what it has to."""
+        """Return the sync level of a unit with an end: a store of whole steps writes only synced units."""
         return "power" if self._whole_steps else sync
 
     def send(self, unit: u.Unit, fold: Fold) -> None:
-        """Note that a unit is on its way."""
+        """Note that a unit was submitted."""
         self._inserting = self._inserting or any(isinstance(one, u.InsertMessage) for one in unit.writes)
-        if self._whole_steps and (unit.sync == "power" or any(isinstance(one, _OWED) for one in unit.writes)):
+        if self._whole_steps and (
+            unit.sync == "power" or any(isinstance(one, _INDEPENDENT_WRITES) for one in unit.writes)
+        ):
             self._sent = tuple(map(_length, fold.parts))
 
     def settle(self) -> None:
-        """Note that it is stored."""
+        """Note that the unit was stored."""
         self._lengths, self._inserted = self._sent, self._inserting
 
     def fail(self, *lost: Sequence[u.Write]) -> None:
-        """Note that it is not: its other writes are still to be stored."""
-        self._owed = tuple(one for writes in lost for one in writes if isinstance(one, _OWED))
+        """Note that the unit failed: its other writes must still be stored."""
+        self._unstored_writes = tuple(one for writes in lost for one in writes if isinstance(one, _INDEPENDENT_WRITES))
 
     async def store(
         self, row: MessageRow, link: u.LinkMessage, mark: u.MarkFolded, guard: u.Guard, settle: Settle
     ) -> tuple[int, int] | None:
-        """Store as much of a message as there is room for, and how its turn ended.
+        """Store as much of a message as fits, and how its turn ended.
 
-        Return how many characters of how many are lost; None when nothing could be stored, or each unit was on disk
-        already. ``settle`` returns the writes of the end.
+        Return how many characters of how many are lost; None if nothing could be stored, or if every unit was already
+        on disk. ``settle`` returns the writes of the end.
         """
         whole = sum(_length(part.data) for part in row.parts)
         for parts in shortened([part.data for part in row.parts], self._lengths) if self._whole_steps else ():
             lost = whole - sum(map(_length, parts))
             less = replace(row, parts=tuple(replace(p, data=data) for p, data in zip(row.parts, parts, strict=True)))
             own = (u.PutParts(row.id, less.parts),) if self._inserted else (u.InsertMessage(less), link)
-            end = mark, *self._owed, *settle(lost, whole), u.SealMessage(row.id, less.seal)
+            end = mark, *self._unstored_writes, *settle(lost, whole), u.SealMessage(row.id, less.seal)
             try:
                 outcome = await self._store.commit(u.Unit(row.session_id, (*own, *end), (guard,), "power"))
             except StorageFull:
@@ -103,9 +105,9 @@ class Unstored:
 
 
 async def settle_short(close: Close, turn_id: str, full: BaseException, now: int) -> dict[str, Any] | None:
-    """End a turn on a full disk with as much of its answer as there is room for; ``close`` is the recorder's.
+    """End a turn on a full disk with as much of its answer as fits; ``close`` is the recorder's method.
 
-    Return the problem that its end reports; None when the disk is not full, or nothing could be stored.
+    Return the problem to report; None if the disk is not full, or nothing could be stored.
     """
     if not isinstance(full, StorageFull):
         return None
@@ -114,7 +116,7 @@ async def settle_short(close: Close, turn_id: str, full: BaseException, now: int
         problem = problem_of(full)
         if not lost:
             return problem
-        message = f"{problem['message']}; the last {lost} of the {whole} characters that were shown are lost"
+        message = f"{problem['message']}; the last {lost} of {whole} characters shown are lost"
         return {**problem, "message": message, "lost_chars": lost}
 
     def settle(lost: int, whole: int) -> tuple[u.Write, ...]:
@@ -123,17 +125,17 @@ async def settle_short(close: Close, turn_id: str, full: BaseException, now: int
     try:
         stored = await close(settle)
     except ClewError as error:
-        log.warning("an answer could not be stored in part: %s", error)
+        log.warning("could not store part of an answer: %s", error)
         return None
     return None if stored is None else problem_with(*stored)
 
 
 def refused_error(refused: u.Refused, message: MessageRow) -> ClewError:
-    """Return the error that a recorder ends with when the store would not take its unit."""
+    """Return the error that ends a recorder whose unit was refused."""
     if refused.reason == "session_not_found":
         return SessionNotFound("the session was deleted while a run was writing", session_id=message.session_id)
     if refused.reason == "stale_epoch":
-        return StaleEpoch("a newer run has taken over the session", session_id=message.session_id)
+        return StaleEpoch("a newer run has acquired the session", session_id=message.session_id)
     return InternalError(f"a unit was refused: {refused.reason}", message_id=message.id)
 
 
@@ -150,7 +152,7 @@ def shortened(parts: Sequence[dict[str, Any]], stored: Sequence[int] = ()) -> It
         yield short
         if room == 0:
             return
-        room = int(room * _SHARE) if room > _LEAST else 0
+        room = int(room * _SHRINK_RATIO) if room > _MIN_CHARS else 0
 
 
 def _length(part: dict[str, Any]) -> int:
@@ -160,7 +162,7 @@ def _length(part: dict[str, Any]) -> int:
 
 
 def _cut(part: dict[str, Any], length: int) -> dict[str, Any]:
-    """Return a part with no more text than that; the result of a call is kept whole or not at all."""
+    """Return a part with its text cut to a length; the result of a call is stored whole or not at all."""
     if text_of(part, *_STREAMED) is not None:
         return cut_text(part, length)
     if not is_call(part) or _length(part) <= length:

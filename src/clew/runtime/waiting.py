@@ -1,4 +1,4 @@
-"""Sessions that wait for a human: what is open in them, and how their status shows it."""
+"""Sessions that wait for a human: their open requests, and the status that shows them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from clew.transcript.wait import Wait, waits_of
 __all__ = ["find_damage", "idle_status", "load_open_turn", "load_waiting", "open_waits", "present_status"]
 
 
-LEFT_OPEN: Final = "the run broke off before it could store its end; the turn is settled when the session is next used"
+LEFT_OPEN: Final = "the run ended before it could store its end; the turn is settled when the session is next used"
 
 
 def open_waits(waits: Sequence[Wait]) -> tuple[Waiting, ...]:
-    """The waits that still have no answer, as a status shows them."""
+    """Return the unanswered requests, as a status shows them."""
     return tuple(
         Waiting(wait.approval_id, wait.tool_call_id, wait.tool, wait.since) for wait in waits if wait.answer is None
     )
@@ -37,10 +37,10 @@ async def load_open_turn(store: Moment, session_id: str) -> Turn | None:
 
 
 async def idle_status(store: Moment, session_id: str, *, ended_well: bool = False) -> Status:
-    """Return the status of a session without a run, by how its newest turn ended.
+    """Return the status of a session without a run, from the end of its newest turn.
 
-    Idle, with what waits for a human; ``error`` where that turn failed, was refused, or was left without an end, or
-    where that is unknown. ``ended_well``: the caller knows that it has not failed, if it has ended.
+    Idle, with pending requests; ``error`` if that turn failed, was refused or has no end, or if it cannot be read.
+    ``ended_well``: the caller knows that the turn has not failed, if it has ended.
     """
     try:
         state = await store.load_state(session_id)
@@ -52,18 +52,18 @@ async def idle_status(store: Moment, session_id: str, *, ended_well: bool = Fals
         if state.open_turn_id is None:
             return _ended_status(await _newest_ended(store, session_id, turn))
     except RowUndecodable as error:
-        told = f"this session is damaged: {error}; look with `clew check`, then restore a backup or delete it"
-        return Status("error", message=told, problem={"code": error.code, "message": told})
+        message = f"this session is damaged: {error}; run `clew check`, then restore a backup or delete it"
+        return Status("error", message=message, problem={"code": error.code, "message": message})
     if turn is None:
         return Status("idle")
     if turn.damage is None and turn.status != "waiting":
         return Status("error", message=LEFT_OPEN, problem={"code": "interrupted", "message": LEFT_OPEN})
-    told = (
-        f"its newest turn is damaged: {turn.damage}; answer, abort or go on with a prompt, and look with `clew check`"
+    message = (
+        f"its newest turn is damaged: {turn.damage}; answer, abort or send a prompt to continue, and run `clew check`"
     )
     return Status(
         "idle",
-        message=told if turn.damage is not None else None,
+        message=message if turn.damage is not None else None,
         waiting=open_waits(waits_of(turn)) if turn.status == "waiting" else (),
     )
 
@@ -77,7 +77,7 @@ async def _newest_ended(store: Moment, session_id: str, head: Turn | None) -> Tu
 
 
 def _ended_status(turn: Turn | None) -> Status:
-    # A turn that a restart interrupted has not failed: it can be continued.
+    # A turn that a restart interrupted has not failed: it can be resumed.
     if turn is None or turn.status not in ("failed", "refused") or turn.error.get("code") == "interrupted":
         return Status("idle")
     problem = dict(turn.error) or None
@@ -85,8 +85,8 @@ def _ended_status(turn: Turn | None) -> Status:
 
 
 async def present_status(host: Host, sessions: LiveSessions, session_id: str) -> Status:
-    """What the session is doing now. Among replicas whether it is run is for the store to say: what this process heard
-    of it may be old."""
+    """Return the session's current status. In a shared store, the store decides whether it is running: what this
+    process knows may be outdated."""
     store, known = host.store, host.live.status(session_id)
     if not host.lease.shared or sessions.is_live(session_id):
         is_sure = known is not None and (known.state != "error" or sessions.is_live(session_id))
@@ -102,20 +102,20 @@ async def present_status(host: Host, sessions: LiveSessions, session_id: str) ->
 
 
 async def _stored_status(store: Moment, session_id: str, known: Status | None) -> Status:
-    """Return the stored status; for a failure that was reported here, the status as it was reported."""
+    """Return the stored status; for a failure that was published here, that published status."""
     stored = await idle_status(store, session_id)
     return known if known is not None and known.state == stored.state == "error" else stored
 
 
 async def load_waiting(store: Moment, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow | None]:
-    """The user message of a waiting turn, and the message whose calls wait; either may be damaged, or gone."""
+    """Return the user message of a waiting turn and the message with its requests; either may be damaged or missing."""
     rows = (await store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)).turns[-1].messages
     users = (row for row in rows if row.role == "user")
     return next(users, None), next((row for row in reversed(rows) if row.role == "assistant"), None)
 
 
 def find_damage(row: MessageRow | None) -> str | None:
-    """Why a message cannot be acted on: it is gone, damaged, or not all of it could be read."""
+    """Return why a message cannot be acted on: it is missing, damaged, or not fully readable."""
     if row is None:
         return MISSING
     unread = row.is_unreadable or any(part.type == DAMAGED_PART for part in row.parts)
