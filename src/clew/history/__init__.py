@@ -1,1 +1,1 @@
-"""What is done with a session's history: rewound, branched, carried elsewhere, read in views, checked and repaired."""
+"""Operations on a session's history: rewind, branch, export and import, convert, views, check and repair."""

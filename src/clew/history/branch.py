@@ -1,9 +1,9 @@
 """Branches: a new session that starts as a copy of a line of another.
 
-Everything in it has an id of its own, and nothing in it names a message of its parent, so deleting either leaves the
-other whole. What is copied is decided by :mod:`clew.history.branch_plan`; one unit writes it, and the store copies most
-messages without their ever being read. Only those that cannot stay as they are, are: summaries, which name other
-messages, and calls that wait for a human.
+A branch has its own ids and never refers to messages of its parent, so deleting either leaves the other intact.
+:mod:`clew.history.branch_plan` decides what is copied; one unit writes it, and the store copies most messages without
+reading them. Only messages that must change are read: summaries, which name other messages, and calls that wait for a
+human.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ __all__ = ["Branching"]
 _OWN_METADATA: Final = frozenset(
     {"kind", "depth", "label", "routing_key", "source", "cron_job_id", "webhook", NAMING_KEY, PAUSED_KEY, PINNED_KEY}
 )
-"""Session metadata that says what a session is to its parent, what comes to it, who made it, or tells of its queue,
-its title or its place in the list; a branch is none of that."""
+"""Session metadata that a branch does not inherit: the session's role for its parent, its routing, its origin, and the
+state of its queue, title and pin."""
 
 
 class Branching:
-    """Makes branches of the sessions of one engine."""
+    """The service that makes branches of the sessions of one engine."""
 
     def __init__(self, host: Host, runtime: Runtime) -> None:
         self._host = host
@@ -68,7 +68,7 @@ class Branching:
         model: str | Model | dict[str, Any] | None = None,
         start_message_id: str | None = None,
     ) -> Session:
-        """A new session that holds the line of that message, up to and including it."""
+        """Create a session with a copy of the line up to and including that message."""
         changes = _check_metadata(metadata)
         check_value(msgspec.to_builtins(model), "model")
         chosen = self._host.providers.parse(model) if model is not None else None
@@ -77,26 +77,27 @@ class Branching:
         async with idle_session(self._host, self._sessions, session_id) as source:
             place = await get_place(self._host.store, session_id, from_message_id)
             turn = check_point(place)
-            # The compaction that is in force on the line is in force at any message it kept.
+            # A compaction in force on the line is also in force at any message it kept.
             return await self._copy(
                 source, turn, place.row.id, changes, chosen, start_message_id, on_line=place.on_line
             )
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
-        """A new session at a turn, whatever came after it there, or still runs; ``text`` is its first prompt."""
+        """Create a session that branches at a turn, even while a run follows it; ``text`` is its first prompt."""
         changes = _check_metadata({"label": label if label is not None else f"fork-{self._host.mint.turn()[-8:]}"})
         store = self._host.store
         session_id = (await get_turn(store, ids.check_turn_id(turn_id))).session_id
         async with self._sessions.lock(session_id):
             source = await self._sessions.get_open(session_id)
             turn = await get_turn_of(store, session_id, turn_id)
-            # What has settled, and all above it, stays as it is while something runs below: nobody else can reopen it.
+            # Settled turns and all above them do not change while a run is active below: only that run could reopen
+            # one.
             if turn.status in OPEN or not await is_live_anywhere(self._host, self._sessions, session_id):
                 await settle_idle(self._host, self._sessions, session_id)
             turn = check_turn(await get_turn_of(store, session_id, turn_id))
             held = (await store.load_path(session_id, turn_id, turns=1))[-1].messages
             if not held:
-                raise BranchPointInvalid("this turn holds no message to fork from", turn_id=turn.id)
+                raise BranchPointInvalid("this turn has no message to fork from", turn_id=turn.id)
             return await self._copy(source, turn, held[-1], changes, None, None, text)
 
     async def _copy(
@@ -112,29 +113,29 @@ class Branching:
         on_line: bool = False,
     ) -> Session:
         host, now = self._host, self._host.clock.now_ms()
-        seen = await host.store.at_once(
+        loaded = await host.store.at_once(
             source.id,
             lambda held: load_branch_line(
                 held, source, turn, point_id, on_line=on_line, start_message_id=start_message_id
             ),
         )
-        line, whole = cut_line(seen.line, turn.id, point_id), seen.line.links[turn.id][-1] == point_id
+        line, whole = cut_line(loaded.line, turn.id, point_id), loaded.line.links[turn.id][-1] == point_id
         if start_message_id is not None:
             start = await find_start(host.store, line, start_message_id)
             if start is None:
                 start = (await get_place(host.store, source.id, start_message_id)).row
             line = start_line(line, start)
-            # Where the point is a summary that the slice leaves out, it ends before it.
+            # If the point is a summary that the slice leaves out, the line ends before it.
             line = await with_rows(host.store, line, line.links[line.turns[-1].id][-1])
         own = {MODE_KEY, *_OWN_METADATA} if source.mode == "accept_edits" else _OWN_METADATA
-        bag = {key: value for key, value in source.metadata.items() if key not in own}
+        inherited = {key: value for key, value in source.metadata.items() if key not in own}
         if source.title is not None and "title" not in changes:
-            around = [source.id, *([source.parent_id] if source.parent_id is not None else [])]
-            beside = [one.title for id_ in around for one in await host.store.list_children(id_)]
-            bag["title"] = branch_title(source.title, beside)
+            parents = [source.id, *([source.parent_id] if source.parent_id is not None else [])]
+            sibling_titles = [one.title for id_ in parents for one in await host.store.list_children(id_)]
+            inherited["title"] = branch_title(source.title, sibling_titles)
         if model is not None:
-            bag[PICKED_KEY] = max(now, await host.store.newest_message_at(source.id))
-        merged = {key: value for key, value in {**bag, **changes}.items() if value is not None}
+            inherited[PICKED_KEY] = max(now, await host.store.newest_message_at(source.id))
+        merged = {key: value for key, value in {**inherited, **changes}.items() if value is not None}
         if changes.keys() - {"label"}:
             check_metadata(merged)
         child = Session(
@@ -149,14 +150,14 @@ class Branching:
             created_at=now,
             updated_at=now,
         )
-        writes = plan_branch(line, child, host.mint, now, whole=whole, runs=seen.runs)
+        writes = plan_branch(line, child, host.mint, now, whole=whole, runs=loaded.runs)
         guards: tuple[Guard, ...] = ()
         if text is not None:
-            # It waits in the copy's queue, in the unit that makes the copy: a kill leaves both, or neither.
+            # The prompt is queued in the unit that creates the copy, so a crash leaves both or neither.
             _, content = await admit(host, child, text, model=None, agent=None, attended=True)
             row = await user_row(host, child, None, content, None, None)
-            noted = self._runtime.outbound.plan_prompt(row)
-            writes, guards = (*writes, *plan_wait(row, content), *noted.writes), noted.guards
+            ledger = self._runtime.outbound.plan_prompt(row)
+            writes, guards = (*writes, *plan_wait(row, content), *ledger.writes), ledger.guards
         failpoint("history.before_branch")
         await self._sessions.commit(Unit(child.id, writes, guards, sync="power"))
         self._sessions.publish("session_created", child.id)

@@ -1,7 +1,7 @@
-"""The line that a branch copies, as far as it has to be looked at.
+"""The part of a line that must be read to copy it.
 
-Most turns are copied as they are, and nothing of them is read: where no summary is in force, the line has only the
-turns that a plan has to see, and says how many plain ones lie between them.
+Most turns are copied without being read: if no summary is in force, only the turns that the plan needs are loaded, with
+the number of plain turns between them.
 """
 
 from __future__ import annotations
@@ -23,98 +23,102 @@ __all__ = ["BranchLine", "find_start", "load_branch_line", "with_rows"]
 
 
 class BranchLine(msgspec.Struct, frozen=True):
-    """A line with the turns a plan has to see. ``runs`` says how many others lie right above a turn of it."""
+    """The turns of a line that a plan needs. ``runs`` is the number of other turns directly above one of them."""
 
     line: PortableSession
     runs: dict[str, int] = {}
 
 
 async def load_branch_line(
-    held: Moment, source: Session, turn: Turn, point_id: str, *, on_line: bool, start_message_id: str | None
+    moment: Moment, source: Session, turn: Turn, point_id: str, *, on_line: bool, start_message_id: str | None
 ) -> BranchLine:
-    """The path to a turn, and what further down the line may be in force there too."""
-    below = await _summaries_below(held, source.id, turn) if on_line else []
+    """Load the path to a turn, and the summaries further down the line that may apply there too."""
+    below = await _summaries_below(moment, source.id, turn) if on_line else []
     runs: dict[str, int] = {}
-    path = await _seen(held, source.id, turn, start_message_id) if turn.compaction_turn_id is None and not below else ()
+    path = (
+        await _needed_turns(moment, source.id, turn, start_message_id)
+        if turn.compaction_turn_id is None and not below
+        else ()
+    )
     if path:
         for above, one in pairwise(path):
             runs[one.turn.id] = one.turn.depth - above.turn.depth - 1
     else:
-        path = (*await held.load_path(source.id, turn.id), *below)
+        path = (*await moment.load_path(source.id, turn.id), *below)
     line = PortableSession(
         session=source,
         turns=tuple(one.turn for one in path),
         links={one.turn.id: one.messages for one in path},
     )
-    return BranchLine(await with_rows(held, line, point_id), {id_: count for id_, count in runs.items() if count})
+    return BranchLine(await with_rows(moment, line, point_id), {id_: count for id_, count in runs.items() if count})
 
 
-async def _seen(held: Moment, session_id: str, turn: Turn, start: str | None) -> tuple[PathTurn, ...]:
-    """The turns on the path that a plan has to see, root first; none where it has to see all."""
-    found = {one.turn.id: one for one in await held.load_marked(session_id, turn.id)}
-    named = [call.message_id for call in await held.open_calls(session_id)]
+async def _needed_turns(moment: Moment, session_id: str, turn: Turn, start: str | None) -> tuple[PathTurn, ...]:
+    """Return the turns on the path that a plan needs, root first; empty if it needs all."""
+    found = {one.turn.id: one for one in await moment.load_marked(session_id, turn.id)}
+    referenced = [call.message_id for call in await moment.open_calls(session_id)]
     if start is not None:
-        named += [start, *(row.id for row in await held.load_client_messages(session_id, start))]
-    for message_id in named:
-        holder = await held.find_on_path(session_id, message_id, turn.id)
+        referenced += [start, *(row.id for row in await moment.load_client_messages(session_id, start))]
+    for message_id in referenced:
+        holder = await moment.find_on_path(session_id, message_id, turn.id)
         if holder is not None and holder.id not in found:
-            found[holder.id] = (await held.load_path(session_id, holder.id, turns=1))[-1]
+            found[holder.id] = (await moment.load_path(session_id, holder.id, turns=1))[-1]
     known = {*found, *(message_id for one in found.values() for message_id in one.messages)}
     names: set[str] = set()
 
-    def note(text: str) -> str:
+    def collect(text: str) -> str:
         names.update([text] if text.startswith(("msg_", "trn_")) else [])
         return text
 
     for one in found.values():
-        rename_value(one.turn.data, note)
-    # What they name must be seen under its new name.
+        rename_value(one.turn.data, collect)
+    # Turns and messages that they name must be loaded, to get their new ids.
     return tuple(sorted(found.values(), key=lambda one: one.turn.depth)) if names <= known else ()
 
 
-async def _summaries_below(held: Moment, session_id: str, turn: Turn) -> list[PathTurn]:
-    """The compactions of the line below a turn of it, with what they kept or split there, root side first."""
-    state = await held.load_state(session_id)
+async def _summaries_below(moment: Moment, session_id: str, turn: Turn) -> list[PathTurn]:
+    """Return the compactions of the line below a turn, with the turns they kept or split there, root side first."""
+    state = await moment.load_state(session_id)
     end = end_of_line(state.head_turn_id, state.open_turn_id)
-    last = await held.find_turn(end) if end is not None else None
+    last = await moment.find_turn(end) if end is not None else None
     above = last.compaction_turn_id if last is not None else None
     found: dict[str, PathTurn] = {}
     while above is not None:
-        path = await held.load_path(session_id, above, turns=2)
+        path = await moment.load_path(session_id, above, turns=2)
         one = path[-1]
         if one.turn.depth <= turn.depth:
             break
         found[one.turn.id] = one
         for message_id in one.messages:
-            row = await held.find_message(session_id, message_id)
+            row = await moment.find_message(session_id, message_id)
             compaction = read_compaction(row, one.turn.id) if row is not None else None
             split = compaction.split.message_id if compaction is not None and compaction.split is not None else None
-            for named in (compaction.tail_start_id if compaction is not None else None, split):
-                holder = await held.find_on_path(session_id, named, end) if named is not None else None
+            for referenced in (compaction.tail_start_id if compaction is not None else None, split):
+                holder = await moment.find_on_path(session_id, referenced, end) if referenced is not None else None
                 if holder is not None and holder.depth > turn.depth:
-                    found.setdefault(holder.id, (await held.load_path(session_id, holder.id, turns=1))[-1])
+                    found.setdefault(holder.id, (await moment.load_path(session_id, holder.id, turns=1))[-1])
         above = path[0].turn.compaction_turn_id if len(path) > 1 else None
     return sorted(found.values(), key=lambda one: one.turn.depth)
 
 
-async def find_start(held: Moment, line: PortableSession, message_id: str) -> MessageRow | None:
-    """The message of that name on this line, client id before own id."""
+async def find_start(moment: Moment, line: PortableSession, message_id: str) -> MessageRow | None:
+    """Return the message with that id on this line, the client's id before clew's own."""
     session_id = line.session.id
     ids = [id_ for turn in line.turns for id_ in line.links[turn.id]]
-    named = [row for row in await held.load_client_messages(session_id, message_id) if row.id in ids]
-    if named:
-        return min(named, key=lambda row: ids.index(row.id))
-    return await held.find_message(session_id, message_id) if message_id in ids else None
+    referenced = [row for row in await moment.load_client_messages(session_id, message_id) if row.id in ids]
+    if referenced:
+        return min(referenced, key=lambda row: ids.index(row.id))
+    return await moment.find_message(session_id, message_id) if message_id in ids else None
 
 
-async def with_rows(held: Moment, line: PortableSession, point_id: str) -> PortableSession:
-    """The line with what has to be looked at: summaries, messages with calls that have no result, the point."""
+async def with_rows(moment: Moment, line: PortableSession, point_id: str) -> PortableSession:
+    """Return the line with the messages that must be read: summaries, messages with open calls, and the point."""
     session_id = line.session.id
-    waiting = {call.message_id for call in await held.open_calls(session_id)}
+    waiting = {call.message_id for call in await moment.open_calls(session_id)}
     rows = {row.id: row for row in line.messages}
     for turn in line.turns:
         for id_ in line.links[turn.id]:
             wanted = turn.kind == "compaction" or id_ in waiting or id_ == point_id
-            if wanted and id_ not in rows and (row := await held.find_message(session_id, id_)) is not None:
+            if wanted and id_ not in rows and (row := await moment.find_message(session_id, id_)) is not None:
                 rows[id_] = row
     return msgspec.structs.replace(line, messages=tuple(rows.values()))

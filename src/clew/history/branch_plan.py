@@ -1,7 +1,7 @@
-"""What a branch holds: the line of another session, cut out and under ids of its own. Pure.
+"""The plan of a branch: the line of another session, cut and under new ids. Pure.
 
-A line is a portable session with the turns of that line alone, and of their messages those that were looked at: the
-last one, and every one that cannot stay as it is. The store copies the others without their ever being read.
+A line is a portable session with only the turns of that line, and only the messages that were read: the last one, and
+every one that must change. The store copies the others without reading them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["LEFT_BEHIND", "check_point", "check_turn", "cut_line", "plan_branch"
 
 LEFT_BEHIND: Final = "left behind by a branch"
 _ENDINGS: Final = frozenset({"error", "stopped", "max_steps", "budget_from", "warned", "resumed", "swapped_from"})
-"""Turn data that tells how the whole turn went and ended, which a part of it did not."""
+"""Turn data about the end of the whole turn, which does not apply to a part of it."""
 replace = msgspec.structs.replace
 
 
 def check_point(place: MessagePlace) -> Turn:
-    """The turn a branch at this message ends with; :class:`BranchPointInvalid` when there is none to be had."""
+    """Return the last turn of a branch at this message; raise :class:`BranchPointInvalid` if there is none."""
     if place.turn is None:
         raise BranchPointInvalid(
             "this message was never sent; there is nothing to branch from", message_id=place.row.id
@@ -53,16 +53,16 @@ def check_turn(turn: Turn) -> Turn:
 
 
 def cut_line(line: PortableSession, turn_id: str, point_id: str) -> PortableSession:
-    """The line up to and including a message of one of its turns, with the newest compaction that holds there too.
+    """Return the line up to a message of one of its turns, with the newest compaction that applies there too.
 
-    One from further down the line is carried: below a turn that is whole, else right above it. One that made room
-    inside the turn, after the message, was not there yet when the message was the newest, and is left out.
+    A compaction from further down the line is copied: below the turn if that is complete, else directly above it. One
+    that was made inside the turn, after the message, did not exist when the message was the newest, and is left out.
     """
     at = next(n for n, turn in enumerate(line.turns) if turn.id == turn_id)
     above, last, below = list(line.turns[:at]), line.turns[at], line.turns[at + 1 :]
     held = line.links[last.id]
     end = held.index(point_id) + 1
-    carried: list[Turn] = []
+    copied_compactions: list[Turn] = []
     if last.kind != "compaction":
         rows = {row.id: row for row in line.messages}
         entries = [
@@ -73,16 +73,16 @@ def cut_line(line: PortableSession, turn_id: str, point_id: str) -> PortableSess
         holding = holding_at(places, known, last.id, point_id)
         while above and above[-1].id not in holding and any(one.turn_id == above[-1].id for one in known):
             above.pop()
-        carried = [carried_turn(turn, turn.id, None) for turn in below if turn.id in holding][-1:]
-    # A message of the user's that ends a branch waits for an answer, whatever came of it there.
+        copied_compactions = [carried_turn(turn, turn.id, None) for turn in below if turn.id in holding][-1:]
+    # A branch that ends with a user message waits for an answer, whatever followed it in the original.
     ends_whole = end == len(held) and any(row.id == point_id and row.role != "user" for row in line.messages)
-    turns = (*above, last, *carried) if ends_whole else (*above, *carried, last)
+    turns = (*above, last, *copied_compactions) if ends_whole else (*above, *copied_compactions, last)
     return replace(line, turns=turns, links={**line.links, last.id: held[:end]})
 
 
 def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
-    """The line from a message on: a user message, without the summaries of what came before it, or a summary with
-    what it kept."""
+    """Return the line from a message on: from a user message, without summaries of what came before, or from a summary
+    with what it kept."""
     held = [(turn, message_id) for turn in line.turns for message_id in line.links[turn.id]]
     at = next((place for place, (_, message_id) in enumerate(held) if message_id == start.id), None)
     if at is None:
@@ -98,7 +98,7 @@ def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
         leads = at == 0 or held[at - 1][0] is not turn
         if start.role != "user" or start.is_synthetic or not leads:
             raise BranchPointInvalid(
-                "start_message_id must be a user message that begins a turn, or a summary", message_id=start.id
+                "start_message_id must be a user message that starts a turn, or a summary", message_id=start.id
             )
         kept = [n for n in range(at, len(held)) if held[n][0].kind != "compaction"]
     links: dict[str, tuple[str, ...]] = {}
@@ -116,9 +116,9 @@ def plan_branch(
     whole: bool,
     runs: Mapping[str, int] | None = None,
 ) -> tuple[u.Write, ...]:
-    """The writes that make ``child`` a copy of this line. ``whole``: its last turn was not cut.
+    """Return the writes that make ``child`` a copy of this line. ``whole``: its last turn was not cut.
 
-    ``runs`` says how many turns that are not in the line lie right above one of it; they are copied as they are.
+    ``runs`` is the number of turns directly above a turn that are not in the line; the store copies them unchanged.
     """
     rename = FreshIds(mint, (message_id for held in line.links.values() for message_id in held))
     rows = {row.id: row for row in line.messages}
@@ -136,7 +136,7 @@ def plan_branch(
         is_unanswered = is_last and rows[line.links[turn.id][-1]].role == "user"
         parent = place_below(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)
         if is_unanswered:
-            # Whatever came of it there, here nobody has answered it yet.
+            # Whatever followed it in the original, in the branch it has no answer yet.
             parent = replace(parent, status="unanswered", data=merge(parent.data, {}, _ENDINGS))
         messages: list[CopiedMessage] = []
         for message_id in line.links[turn.id]:
@@ -152,7 +152,7 @@ def plan_branch(
         return tuple(writes)
     writes.append(u.MoveHead(parent.id, now, "branch"))
     if between:
-        # There are runs where there is no summary, and so nothing to hide.
+        # Runs of turns only occur where there is no summary, and so nothing to hide.
         return tuple(writes)
     tree = tree_of(
         PortableSession(
@@ -176,7 +176,7 @@ def _copied_turn(turn: Turn, rename: Rename, session_id: str, now: int, *, is_cu
         status, data = "aborted", {**data, "stopped": LEFT_BEHIND}
     copy = rename_row(replace(turn, data=data), rename)
     if turn.carried_from is not None:
-        # Where it comes from, as the origin is.
+        # It refers to the original, as ``origin_turn_id`` does.
         copy = replace(copy, data={**copy.data, "carried_from": turn.carried_from})
     return replace(
         copy, session_id=session_id, origin_turn_id=turn.id, status=status, settled_at=turn.settled_at or now
@@ -184,7 +184,7 @@ def _copied_turn(turn: Turn, rename: Rename, session_id: str, now: int, *, is_cu
 
 
 def _changed_row(row: MessageRow, rename: Rename, session_id: str, mint: Mint) -> MessageRow | None:
-    """The copy of a message that cannot be copied as it is: it names other messages, or waits for a human."""
+    """Return the copy of a message that must change since it names other messages or waits for a human, else None."""
     data = [_changed_part(part, rename, mint) for part in row.parts]
     if all(new is part.data for new, part in zip(data, row.parts, strict=True)):
         return None
@@ -194,7 +194,7 @@ def _changed_row(row: MessageRow, rename: Rename, session_id: str, mint: Mint) -
 
 
 def _changed_part(part: PartRow, rename: Rename, mint: Mint) -> dict[str, Any]:
-    """The part as the branch holds it; the very same value when nothing in it changes."""
+    """Return the part as the branch stores it; the identical object if nothing changes."""
     if part.type == COMPACTION_PART:
         return rename_part(part.data, rename)
     if not is_open_call(part.data):

@@ -1,7 +1,7 @@
-"""The judge: one look at a whole store that says whether everything in it is as it must be.
+"""The store check: verifies that everything in a store is consistent.
 
-It trusts nothing that can be worked out: sums are added up again, projections are made anew from the tree, seals
-are computed again, and the streams somebody was shown must be there, whole and in order.
+Derived values are never trusted: sums are added up again, projections are rebuilt from the tree, seals are recomputed,
+and acknowledged streams must be stored completely and in order.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from clew.transcript.turn_state import OPEN
 __all__ = ["Problem", "check", "wrong_projections"]
 
 Finding = tuple[str, str | None]
-"""What is wrong in a session, and the id of what it is wrong with."""
+"""A problem in a session, and the id of the damaged item."""
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that is not as it must be, and where."""
+    """A problem found in a store, and where."""
 
     what: str
     session_id: str | None = None
@@ -48,9 +48,9 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None = None) -> list[Problem]:
-    """Every problem found, none when all is well.
+    """Return every problem found; empty if there are none.
 
-    ``acknowledged`` holds, by message, the chunks somebody was shown: all of them must be stored.
+    ``acknowledged`` has the chunks shown to clients, by message: all of them must be stored.
     """
     stored: dict[str, MessageRow] = {}
     problems: list[Problem] = []
@@ -71,19 +71,19 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
             named = (error.ids[key] for key in ("part_id", "message_id", "turn_id") if key in error.ids)
             problems.append(Problem(str(error), session_id, next((str(id_) for id_ in named), None)))
     for message_id, chunks in (acknowledged or {}).items():
-        problems += _check_shown(stored.get(message_id), message_id, chunks)
+        problems += _check_acknowledged(stored.get(message_id), message_id, chunks)
     return problems
 
 
 async def _check_calls(store: Store, session_ids: Sequence[str]) -> list[Problem]:
-    """Find model calls of sessions that do not exist: those of a deleted one name none."""
+    """Find model calls that name a session that does not exist; those of deleted sessions name none."""
 
     async def named() -> set[str]:
         return {group.key for group in await store.load_usage(UsageQuery("session")) if group.key is not None}
 
     if not await named() - set(session_ids):
         return []
-    # Read again: sessions may have come or gone since they were listed.
+    # Read again: sessions may have been created or deleted since they were listed.
     lost = [session_id for session_id in sorted(await named()) if await store.find_session(session_id) is None]
     return [Problem("model calls name a session that does not exist", session_id) for session_id in lost]
 
@@ -100,7 +100,7 @@ async def _check_session(
         return []  # deleted since it was listed
     if shown:
         stored.update({row.id: row for row in whole.messages if row.id in shown})
-    found, named = await run_long(lambda: (_check_whole(whole), _named_blobs(whole.messages)))
+    found, named = await run_long(lambda: (_check_full_session(whole), _named_blobs(whole.messages)))
     found += await _check_blobs(store, named, blobs)
     let_go(whole.messages, whole.tree.turns.values(), whole.steps)
     problems = [Problem(damage.what, session_id, damage.id) for damage in whole.damaged]
@@ -108,16 +108,16 @@ async def _check_session(
     return list(dict.fromkeys(problems))
 
 
-def _check_whole(whole: Whole) -> list[Finding]:
+def _check_full_session(whole: Whole) -> list[Finding]:
     messages = {row.id: row for row in whole.messages}
     found: list[Finding] = []
     found += _check_messages(messages, whole.seals)
-    found += _check_grown(whole, messages)
+    found += _check_changed_later(whole, messages)
     found += (broken := list(_check_tree(whole.tree, messages)))
     found += [(f"its row is damaged: {turn.damage}", turn.id) for turn in whole.tree.turns.values() if turn.damage]
     found += _check_moves(whole.tree)
-    found += _check_places(whole.tree, messages, whole.queue, whole.seals)
-    if not broken:  # from a broken tree nothing can be projected
+    found += _check_membership(whole.tree, messages, whole.queue, whole.seals)
+    if not broken:  # no projections follow from a broken tree
         for id_, hidden in wrong_projections(whole.tree, messages).items():
             written = projection_of(messages[id_].metadata)
             expected = (hidden.at, hidden.by) if hidden else (None, None)
@@ -148,8 +148,8 @@ def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]
             yield CHANGED, row.id
 
 
-def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[Finding]:
-    """A message of a settled turn is as it was when that settled, whoever thought that he was still writing it."""
+def _check_changed_later(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[Finding]:
+    """Find messages of settled turns that were changed afterwards, by whatever process."""
     ends: dict[str, int | None] = {}
     for turn in whole.tree.turns.values():
         at = None if turn.status in OPEN or turn.id == whole.tree.open_turn_id else turn.settled_at
@@ -162,25 +162,25 @@ def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[F
         if at is None or row is None or row.damage is not None:
             continue
         if message_id in streaming:
-            yield "it grew after its turn had settled: the journal holds more of it", message_id
+            yield "it grew after its turn had settled: the journal has more of it", message_id
         elif message_id not in whole.seals and any(part.updated_at > at for part in row.parts):
-            yield "it grew after its turn had settled: it was written to later", message_id
+            yield "it grew after its turn had settled: it was changed later", message_id
 
 
 def _named_blobs(messages: Sequence[MessageRow]) -> list[tuple[str, str]]:
-    """Every file that a part names, with its message."""
+    """Return every file that a part names, with its message."""
     named = ((blob_of(part.data), row.id) for row in messages for part in row.parts)
     return [(sha256, message_id) for sha256, message_id in named if sha256 is not None]
 
 
 async def _check_blobs(store: Store, named: Sequence[tuple[str, str]], known: dict[str, str | None]) -> list[Finding]:
-    """Every file that a message names is there, and is what its digest says. ``known`` is what was looked up before."""
+    """Find files that are missing or do not match their digest. ``known`` caches earlier results."""
     found: list[Finding] = []
     for sha256, message_id in named:
         if sha256 not in known:
             try:
                 gone = await store.find_blob(sha256) is None
-                known[sha256] = f"its file {sha256} is not there" if gone else None
+                known[sha256] = f"its file {sha256} is missing" if gone else None
             except ClewError:
                 known[sha256] = f"its file {sha256} is damaged"
         if (what := known[sha256]) is not None:
@@ -192,28 +192,28 @@ def _check_tree(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[Find
     for turn in tree.turns.values():
         parent = tree.turns.get(turn.parent_turn_id or "")
         if turn.parent_turn_id is not None and parent is None:
-            yield f"its parent {turn.parent_turn_id} is not there", turn.id
+            yield f"its parent {turn.parent_turn_id} is missing", turn.id
         if turn.depth != (parent.depth + 1 if parent else 0):
             yield f"its depth is {turn.depth}, its parent's is {parent.depth if parent else None}", turn.id
         above = parent.compaction_turn_id if parent else None
         if turn.compaction_turn_id != (turn.id if turn.kind == "compaction" else above):
-            yield f"its nearest compaction is noted as {turn.compaction_turn_id}", turn.id
+            yield f"its nearest compaction is recorded as {turn.compaction_turn_id}", turn.id
         if turn.status in OPEN and turn.id != tree.open_turn_id:
             yield f"it is {turn.status}, but the session's open turn is {tree.open_turn_id}", turn.id
         for message_id in tree.links.get(turn.id, ()):
             if message_id not in messages:
-                yield f"it holds {message_id}, which is not there", turn.id
+                yield f"it contains {message_id}, which is missing", turn.id
     if tree.head_turn_id is not None and tree.head_turn_id not in tree.turns:
-        yield "the head points at a turn that is not there", tree.head_turn_id
+        yield "the head points at a turn that is missing", tree.head_turn_id
     if tree.open_turn_id is None:
         return
     open_turn = tree.turns.get(tree.open_turn_id)
     if open_turn is None:
-        yield "the open turn is not there", tree.open_turn_id
+        yield "the open turn is missing", tree.open_turn_id
     elif open_turn.status not in OPEN:
         yield f"the open turn is {open_turn.status}", open_turn.id
     elif tree.head_turn_id not in (open_turn.parent_turn_id, open_turn.id):
-        yield "the open turn does not hang under the head", open_turn.id
+        yield "the open turn is not below the head", open_turn.id
 
 
 def _check_moves(tree: Tree) -> Iterator[Finding]:
@@ -228,7 +228,7 @@ def _check_moves(tree: Tree) -> Iterator[Finding]:
         yield f"the reflog ends at {at}, the head is {tree.head_turn_id}", tree.head_turn_id
 
 
-def _check_places(
+def _check_membership(
     tree: Tree, messages: Mapping[str, MessageRow], queue: Sequence[QueuedMessage], seals: Mapping[str, str]
 ) -> Iterator[Finding]:
     held = {message_id for ids in tree.links.values() for message_id in ids}
@@ -240,18 +240,18 @@ def _check_places(
             yield "it is in a turn and in the queue", row.id
         if row.id in held or row.id in waiting or row.is_cancelled:
             continue
-        # Another program's is taken in once nothing is open any more.
+        # Messages of another program are adopted once no turn is open.
         if tree.open_turn_id is None or row.id in seals:
             yield "it is in no turn and not in the queue", row.id
 
 
 def wrong_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> dict[str, Hidden | None]:
-    """The messages whose ``hidden_at`` and ``hidden_by`` are not what the tree says, each with what it says."""
+    """Return the messages whose ``hidden_at`` and ``hidden_by`` contradict the tree, each with the right value."""
     truth = hidden_messages(tree, kept_tails_of(tree, messages))
     wrong: dict[str, Hidden | None] = {}
     for row in messages.values():
         hidden = truth.get(row.id)
-        # In no turn, and hidden since it was cancelled; older versions, and file stores, may not have said so.
+        # In no turn, and hidden since its cancellation; older versions and file stores may not have recorded that.
         if row.is_cancelled:
             continue
         if projection_of(row.metadata) != ((hidden.at, hidden.by) if hidden else (None, None)):
@@ -264,20 +264,20 @@ def _check_pruned(pruned: Sequence[Pruned], messages: Mapping[str, MessageRow]) 
         row = messages.get(one.message_id)
         part = next((part for part in row.parts if part.index == one.part), None) if row else None
         if part is None or output_text(part.data) is None:
-            yield f"prune {one.seq} names its part {one.part}, which holds no output", one.message_id
+            yield f"prune {one.seq} names its part {one.part}, which has no output", one.message_id
 
 
-def _check_shown(row: MessageRow | None, message_id: str, chunks: Sequence[Chunk]) -> Iterator[Problem]:
+def _check_acknowledged(row: MessageRow | None, message_id: str, chunks: Sequence[Chunk]) -> Iterator[Problem]:
     fold = Fold(message_id)
     try:
         for chunk in chunks:
             fold.apply(chunk)
     except IllegalChunk as error:
-        yield Problem(f"what was shown is no stream: {error}", row.session_id if row else None, message_id)
+        yield Problem(f"the shown chunks are not a valid stream: {error}", row.session_id if row else None, message_id)
         return
     if row is None:
         if fold.part_count:
-            yield Problem("it was shown, and is not stored", None, message_id)
+            yield Problem("it was shown but is not stored", None, message_id)
         return
     if not continues([part.data for part in row.parts], fold.parts):
-        yield Problem("what is stored does not hold all that was shown", row.session_id, message_id)
+        yield Problem("the stored message lacks some of what was shown", row.session_id, message_id)

@@ -1,4 +1,4 @@
-"""A compaction looked at afterwards: its summary, its figures, and the messages it stands for. Only reads."""
+"""Reports about a compaction: its summary, its metrics, and the messages it covers. Only reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CompactionReport", "load_compaction"]
 
 
 class CompactionReport(msgspec.Struct, frozen=True):
-    """What a summary stands for. ``previous_id`` is the marker of the compaction it carries on, if there is one."""
+    """A compaction with the messages its summary covers. ``previous_id`` is the previous marker, if there is one."""
 
     message_id: str
     turn_id: str
@@ -26,18 +26,18 @@ class CompactionReport(msgspec.Struct, frozen=True):
 
 
 async def load_compaction(store: Store, session_id: str, message_id: str) -> CompactionReport:
-    """The compaction that this message marks, on the line or off it."""
+    """Return the report of the compaction that this message marks, on the line or off it."""
     tree = await store.load_tree(session_id)
-    # A marker that was carried is held by several turns.
+    # A copied marker belongs to several turns.
     turn = holder_of(tree, message_id)
     if turn is None or turn.kind != "compaction":
-        raise MessageNotFound(f"message {message_id} marks no compaction of this session", message_id=message_id)
+        raise MessageNotFound(f"message {message_id} is not a compaction of this session", message_id=message_id)
     line = list((await store.load_line(session_id, through=turn.id, keep_damaged=True)).turns)
     newest: list[Compaction | None] = [*compactions_of(reversed(line)), None, None]
     own, previous = newest[:2]
     if own is None:
         raise RowUndecodable("the marker of this compaction is not readable", message_id=message_id)
-    # The turn that it made room inside of, and summarised a part of: steps of it, or whole messages.
+    # The turn it was made inside of, and of which it summarised some steps or whole messages.
     split = own.split.message_id if own.split is not None else None
     inside = (id_ for id_, held in tree.links.items() if split in held or own.tail_start_id in held[1:])
     below = next(inside, None)

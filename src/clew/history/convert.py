@@ -1,9 +1,9 @@
-"""Converting: everything of one store written into another, sessions under ids of that store's kind, and compared.
+"""Conversion: copy everything of one store into another, with session ids valid there, and compare the result.
 
-A session is one unit, so it arrives whole or not at all. Nothing is settled or left out on the way: rewound turns, the
-queue, rules, prunes and requests that wait for a human come along. Only session ids change, and where the target knows
-the others already, they do too; whatever names one names the new one. What sessions share comes after them
-(:mod:`clew.history.convert_shared`), and what did not come along is named. The source is only read.
+A session is one unit, so it arrives completely or not at all. Nothing is settled or left out: rewound turns, the queue,
+rules, prunes and pending requests are copied. Only session ids change and, if the target already uses the others, those
+too, with every reference to them. Shared data follows (:mod:`clew.history.convert_shared`), and what was skipped is
+reported. The source is only read.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ replace, astuple = msgspec.structs.replace, msgspec.structs.astuple
 
 
 class ConvertedSession(msgspec.Struct, frozen=True):
-    """A session and what it is called in the target."""
+    """A session and its id in the target."""
 
     session_id: str
     as_id: str
 
 
 class Conversion(msgspec.Struct, frozen=True):
-    """What was written, which sessions had been written before, and which do not read and were left.
+    """The result of a conversion: sessions that were written, that had been written before, and that are damaged.
 
-    ``carried`` counts by kind what sessions share and came along, ``there`` what of it the target had already; ``left``
-    names what did not come.
+    ``carried`` counts shared data that was copied, by kind, ``there`` what the target already had; ``left`` lists what
+    was skipped.
     """
 
     moved: tuple[ConvertedSession, ...]
@@ -60,9 +60,9 @@ class Conversion(msgspec.Struct, frozen=True):
 
 
 async def convert(source: Store, target: Store, mint: Mint, now: int, spill: Path | None = None) -> Conversion:
-    """Write everything of the source into the target, and compare what the two then show of each session.
+    """Copy everything of the source into the target, and compare the sessions of both.
 
-    ``spill`` is where outputs of tools were put aside, by the names of their sessions.
+    ``spill`` is the folder with stored tool outputs, by session id.
     """
     origin = source.url.partition(":")[0]
     known = await _known(target)
@@ -82,13 +82,13 @@ async def convert(source: Store, target: Store, mint: Mint, now: int, spill: Pat
                 id_ = error.ids.get("id")
                 damaged.append(Damage(str(error), session.id, str(id_) if id_ is not None else None))
                 continue
-            # A branch, which comes after its parent, names what is the parent's by what it is called now.
+            # A branch comes after its parent and refers to it by its new id.
             names |= await _move(source, target, given, names, origin, mint, now)
             moved.append(ConvertedSession(session.id, names[session.id]))
     tally = Tally()
     await carry_shared(source, target, names, {one.session_id or "" for one in damaged}, tally, now)
     await left_behind(source, spill, [one.session_id for one in moved if one.session_id != one.as_id], tally)
-    # A turn that a dead process left is settled there as it would have been here.
+    # A turn that a dead process left open is settled there as it would have been here.
     await recover(target, mint, now)
     return Conversion(
         tuple(moved),
@@ -101,13 +101,13 @@ async def convert(source: Store, target: Store, mint: Mint, now: int, spill: Pat
 
 
 async def _known(target: Store) -> dict[str, str]:
-    """The sessions of the target that came from somewhere else, by what they were called there."""
+    """Return the sessions of the target that came from another store, by their id there."""
     found: dict[str, str] = {}
     for id_ in await target.session_ids():
         session = await target.find_session(id_)
-        came = session.metadata.get(ORIGIN_KEY) if session is not None else None
-        if isinstance(came, dict) and isinstance(came.get("session_id"), str):
-            found[came["session_id"]] = id_
+        origin_record = session.metadata.get(ORIGIN_KEY) if session is not None else None
+        if isinstance(origin_record, dict) and isinstance(origin_record.get("session_id"), str):
+            found[origin_record["session_id"]] = id_
     return found
 
 
@@ -121,43 +121,43 @@ async def _name(target: Store, session_id: str, mint: Mint) -> str:
 async def _move(
     source: Store, target: Store, given: PortableSession, names: Mapping[str, str], origin: str, mint: Mint, now: int
 ) -> dict[str, str]:
-    """Write one session and compare; what everything of it is called now."""
+    """Write one session and compare; return the new ids of everything in it."""
     session_id = given.session.id
     is_taken = any([await target.find_turn(turn.id) is not None for turn in given.turns])
-    own = dict(names)
+    new_ids = dict(names)
     if is_taken:
-        own |= {turn.id: mint.turn() for turn in given.turns}
-        own |= {row.id: mint.message() for row in given.messages}
-        own |= {call.id: mint.call() for call in given.calls}
-    own |= _digests(given, own[session_id])
+        new_ids |= {turn.id: mint.turn() for turn in given.turns}
+        new_ids |= {row.id: mint.message() for row in given.messages}
+        new_ids |= {call.id: mint.call() for call in given.calls}
+    new_ids |= _digests(given, new_ids[session_id])
 
     def rename(old: str) -> str:
-        return own.get(old, old)
+        return new_ids.get(old, old)
 
-    came: dict[str, Any] = {"store": origin, "session_id": session_id, "at": now}
+    origin_record: dict[str, Any] = {"store": origin, "session_id": session_id, "at": now}
     session, parent = given.session, given.session.parent_id
     if parent is not None and parent not in names and not target.capabilities.session_ids.value.fullmatch(parent):
-        # Its parent is gone, and what it was called is no name here.
-        came["parent_id"] = parent
+        # Its parent is gone, and its id is not valid here.
+        origin_record["parent_id"] = parent
         session = replace(session, parent_id=None, parent_message_id=None)
     if given.rules and session.project is not None:
-        # What a human has allowed or denied there stays; that it differs is told with the rules of projects.
+        # The rules of the target stay; a difference is reported with the rules of projects.
         given = replace(given, rules=await target.load_project_rules(session.project) or given.rules)
     written = rename_session(replace(given, session=session), rename, mint, new_parts=is_taken)
-    metadata = {**written.session.metadata, ORIGIN_KEY: came}
+    metadata = {**written.session.metadata, ORIGIN_KEY: origin_record}
     written = replace(written, session=replace(written.session, metadata=metadata))
-    outcome = await target.commit(Unit(written.session.id, plan_insert(_unbooked(written), now), sync="power"))
+    outcome = await target.commit(Unit(written.session.id, plan_insert(_without_steps(written), now), sync="power"))
     if isinstance(outcome, Refused):
         raise InternalError(f"a converted session was refused: {outcome.reason}", session_id=session_id)
     wrong = await _differences(source, target, session_id, written, rename)
     if wrong:
         await target.commit(Unit(written.session.id, (DeleteSession(),), sync="power"))
-        raise StoreError(f"the copy of session {session_id} differs in {', '.join(wrong)}; it was taken back")
-    return own
+        raise StoreError(f"the copy of session {session_id} differs in {', '.join(wrong)}; it was deleted again")
+    return new_ids
 
 
 def _digests(given: PortableSession, session_id: str) -> dict[str, str]:
-    """What answers to open requests are bound to, which has the session in it."""
+    """Return the new digests that answers to pending requests are bound to; they contain the session id."""
     inputs = {part.tool_call_id: input_of(part.data) for row in given.messages for part in row.parts}
     return {
         wait.digest: digest_call(
@@ -168,8 +168,8 @@ def _digests(given: PortableSession, session_id: str) -> dict[str, str]:
     }
 
 
-def _unbooked(given: PortableSession) -> PortableSession:
-    """The session before its steps are booked: what they will add is not in its sums yet."""
+def _without_steps(given: PortableSession) -> PortableSession:
+    """Return the session before its steps are recorded, as their writes add to its sums."""
     session = given.session
     used = sum((step.usage for step in given.steps), Usage())
     before = (was - of_steps for was, of_steps in zip(astuple(session.usage), astuple(used), strict=True))
@@ -182,13 +182,13 @@ def _unbooked(given: PortableSession) -> PortableSession:
     return replace(given, session=session)
 
 
-# The proof
+# Verification
 
 
 async def _differences(
     source: Store, target: Store, session_id: str, written: PortableSession, rename: Rename
 ) -> list[str]:
-    """What the target shows otherwise than the source: view by view, then everything that no view shows."""
+    """Return what differs between source and target: view by view, then everything that no view shows."""
     wrong = []
     for view in _VIEWS:
         before = _renamed(await load_messages(source, session_id, view, None, None), rename)
@@ -198,8 +198,8 @@ async def _differences(
     try:
         stored = await load_portable(target, written.session.id)
     except RowUndecodable as error:
-        return [*wrong, f"what reads: {error}"]
-    # A sum of parts of a dollar depends on the order they are added in.
+        return [*wrong, f"readability: {error}"]
+    # A sum of fractions depends on the order of addition.
     if isclose(written.session.cost_usd, stored.session.cost_usd, abs_tol=1e-9):
         stored = replace(stored, session=replace(stored.session, cost_usd=written.session.cost_usd))
     fields = PortableSession.__struct_fields__

@@ -1,8 +1,7 @@
-"""Converting what belongs to no single session: the ledger, schedules, webhooks, rules of projects, calls that stayed.
+"""Conversion of data shared between sessions: the ledger, schedules, webhooks, project rules, detached model calls.
 
-Each goes into the target under the names that its sessions have there, or it is named with the reason why it did not.
-What the target has already stays as it is. Carrying it twice changes nothing, so that a conversion that was cut off is
-made whole by another.
+Each item is copied with the new session ids, or reported with the reason why not. Existing items of the target stay.
+Converting twice changes nothing, so an interrupted conversion is completed by running it again.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from clew.triggers.routing import Routing
 __all__ = ["EVENT_LOG", "Left", "Tally", "carry_shared", "left_behind"]
 
 EVENT_LOG: Final = "facts of the event log"
-_PAGE: Final = 10_000
-_NAMED: Final = 20
+_PAGE_SIZE: Final = 10_000
+_MAX_NAMED: Final = 20
 replace = msgspec.structs.replace
 
 
 class Left(msgspec.Struct, frozen=True):
-    """Things of one kind that did not come along, and why; ``ids`` names the first of them."""
+    """Items of one kind that were skipped, with the reason; ``ids`` names the first of them."""
 
     kind: str
     count: int
@@ -49,7 +48,7 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """Counts what came along, what was there already, and what was left for which reason."""
+    """Counters of what was copied, what already existed, and what was skipped for which reason."""
 
     def __init__(self) -> None:
         self.carried: dict[str, int] = {}
@@ -64,7 +63,7 @@ class Tally:
 
     def leave(self, kind: str, why: str, id_: str | None = None, *, count: int = 1) -> None:
         before, ids = self._left.get((kind, why), (0, ()))
-        self._left[kind, why] = before + count, ids if id_ is None or len(ids) == _NAMED else (*ids, id_)
+        self._left[kind, why] = before + count, ids if id_ is None or len(ids) == _MAX_NAMED else (*ids, id_)
 
     def left(self) -> tuple[Left, ...]:
         return tuple(Left(kind, count, why, ids) for (kind, why), (count, ids) in self._left.items())
@@ -73,15 +72,15 @@ class Tally:
 async def carry_shared(
     source: Store, target: Store, names: Mapping[str, str], lost: Collection[str], tally: Tally, now: int
 ) -> None:
-    """``names`` says what everything of the sessions is called in the target; ``lost`` are those that were left."""
+    """Copy shared data. ``names`` maps old ids to those in the target; ``lost`` are sessions that were skipped."""
     had = await target.load_calls(None)
     await _carry_events(source, target, names, lost, tally)
-    there = {one.id for one in await target.list_schedules()}
+    existing = {one.id for one in await target.list_schedules()}
     for schedule in await source.list_schedules():
         routed = replace(schedule, routing=_renamed(schedule.routing, names))
         if schedule.routing.session_id in lost:
-            tally.leave("schedules", "their session was left", schedule.id)
-        elif schedule.id in there:
+            tally.leave("schedules", "their session was skipped", schedule.id)
+        elif schedule.id in existing:
             tally.know("schedules")
         else:
             await _put(target, PutSchedule(routed), "schedules", schedule.id, tally)
@@ -89,16 +88,16 @@ async def carry_shared(
     for webhook in await source.list_webhooks():
         routed_hook = replace(webhook, routing=_renamed(webhook.routing, names))
         if webhook.routing.session_id in lost:
-            tally.leave("webhooks", "their session was left", webhook.name)
+            tally.leave("webhooks", "their session was skipped", webhook.name)
         elif webhook.key not in secrets:
             await _put(target, PutWebhook(routed_hook), "webhooks", webhook.name, tally)
         elif secrets[webhook.key] == webhook.secret:
             tally.know("webhooks")
         else:
-            tally.leave("webhooks", "there is another one of that name, with a secret of its own", webhook.name)
+            tally.leave("webhooks", "another one with this name exists, with its own secret", webhook.name)
     for project in await source.list_projects():
         await _carry_rules(source, target, project, tally, now)
-    # What was spent on sessions that are gone was spent all the same.
+    # The cost of deleted sessions was still incurred.
     calls = await source.load_calls(None)
     await target.commit(Unit(STORE_WIDE, tuple(map(PutCall, calls)), sync="power"))
     held = {call.id for call in had}
@@ -107,16 +106,16 @@ async def carry_shared(
 
 
 async def left_behind(source: Store, spill: Path | None, renamed: Sequence[str], tally: Tally) -> None:
-    """Name what of a store never goes along: its own log, outputs beside it that sessions with another name now cannot
-    read, and what of it does not read or was lost."""
+    """Report what is never copied: the source's log, stored outputs of sessions with a new id, and damaged or lost
+    items."""
     for session_id in await asyncio.to_thread(_with_folder, spill, renamed):
-        tally.leave("folders of outputs put aside", "they stay under the old name of their session", session_id)
+        tally.leave("folders of outputs put aside", "they stay under the old id of their session", session_id)
     listed = await source.session_ids()
     facts = sum([len(await source.load_facts(session_id)) for session_id in listed])
     if facts:
-        tally.leave(EVENT_LOG, "the target keeps a log of its own, from now on", count=facts)
+        tally.leave(EVENT_LOG, "the target starts its own log", count=facts)
     for damage in (*await source.verify(), *await source.losses()):
-        # What of a session does not read is told with it; but nobody lists one that was never taken in.
+        # Damage within a session is reported with it; a session that was never adopted is not listed.
         if damage.session_id not in listed or (damage.id or "").startswith("loss-"):
             tally.leave("damage", damage.what, damage.id or damage.session_id)
 
@@ -124,26 +123,28 @@ async def left_behind(source: Store, spill: Path | None, renamed: Sequence[str],
 async def _carry_events(
     source: Store, target: Store, names: Mapping[str, str], lost: Collection[str], tally: Tally
 ) -> None:
-    """In the order of the source. An event goes with its session, or, where that is gone, for itself."""
-    there = {_key(event): event for event in await _all_events(target)}
+    """Copy events in the order of the source. An event belongs to its session, or stands alone if that is deleted."""
+    existing = {_key(event): event for event in await _all_events(target)}
     present = frozenset(await target.session_ids())
     for event in await _all_events(source):
         name = f"{event.source} {event.source_id}"
         if event.session_id in lost:
-            tally.leave("events", "their session was left", name)
+            tally.leave("events", "their session was skipped", name)
             continue
         moved = _event_there(event, names)
-        known = there.get(_key(moved))
+        known = existing.get(_key(moved))
         if known is not None:
             if (known.session_id, known.digest, known.status) == (moved.session_id, moved.digest, moved.status):
                 tally.know("events")
             else:
-                tally.leave("events", "the ledger there has that source and id already, with another end", name)
+                tally.leave("events", "the target has an event with this source and id, with another result", name)
             continue
         is_there = moved.session_id in present
-        said = await target.find_message(moved.session_id, moved.message_id) if is_there and moved.message_id else None
-        if is_there and moved.message_id and said is None:
-            tally.leave("events", "their message has another name there, or is not there", name)
+        message = (
+            await target.find_message(moved.session_id, moved.message_id) if is_there and moved.message_id else None
+        )
+        if is_there and moved.message_id and message is None:
+            tally.leave("events", "their message has another id there, or is missing", name)
             continue
         guard = EventIsNew(event.direction, moved.source, moved.source_id, moved.attempt)
         unit = Unit(moved.session_id if is_there else STORE_WIDE, (AddEvent(moved),), (guard,))
@@ -155,11 +156,11 @@ async def _carry_events(
 
 
 async def _all_events(store: Store) -> list[LedgerEvent]:
-    """Oldest first."""
+    """Return all events, oldest first."""
     found: list[LedgerEvent] = []
     before: int | None = None
     while True:
-        page = await store.list_events(EventQuery(limit=_PAGE, before=before))
+        page = await store.list_events(EventQuery(limit=_PAGE_SIZE, before=before))
         found += page.events
         if page.next is None:
             return found[::-1]
@@ -179,13 +180,13 @@ def _key(event: LedgerEvent) -> tuple[str, str, str, int]:
 
 
 def _event_there(event: LedgerEvent, names: Mapping[str, str]) -> LedgerEvent:
-    """The event as it stands in the target. What came in stays as it is, whatever it looks like."""
+    """Return the event with the ids of the target. Inbound content stays unchanged, whatever it contains."""
     is_first = event.direction == "in" and event.attempt == 1
     return replace(
         event,
         session_id=names.get(event.session_id, event.session_id),
         message_id=names.get(event.message_id or "", event.message_id),
-        # Of the first attempt the turn is looked up by its message, and not stored.
+        # The turn of a first attempt is found by its message and not stored.
         turn_id=None if is_first else names.get(event.turn_id or "", event.turn_id),
         source_id=names.get(event.source_id, event.source_id) if event.source == PERSON else event.source_id,
         routing={
@@ -204,7 +205,7 @@ async def _carry_rules(source: Store, target: Store, project: str, tally: Tally,
     if wanted == held:
         tally.know("rules of projects")
     elif held:
-        tally.leave("rules of projects", "the project has rules of its own there, which stay", project)
+        tally.leave("rules of projects", "the project has its own rules there, which stay", project)
     else:
         await _put(target, PutProjectRules(project, tuple(wanted), now), "rules of projects", project, tally)
 

@@ -1,4 +1,4 @@
-"""The files a session's line has touched, a stretch of turns at a time. Only reads."""
+"""The files that a session's line has touched, by page. Only reads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["FileList", "load_files"]
 
 
 class FileList(msgspec.Struct, frozen=True):
-    """Files that the conversation has read or changed, the one touched last first.
+    """Files that the conversation has read or changed, the most recently touched first.
 
-    Of all turns of the line, or of a stretch of them: ``count`` and what was done to a file are of that stretch alone,
-    and ``next_cursor`` leads to the one before it. A file that was touched in several is told of in each.
+    Of all turns of the line, or of one page of them: then ``count`` and the actions are those of this page, and
+    ``next_cursor`` leads to the page before it. A file touched on several pages is listed on each.
     """
 
     files: list[TouchedFile]
@@ -26,9 +26,9 @@ class FileList(msgspec.Struct, frozen=True):
 
 
 async def load_files(store: Store, session: Session, limit: int | None, through: str | None) -> FileList:
-    """The files of the line, of its last ``limit`` turns, or of as many up to the turn ``through``.
+    """Return the files of the line, of its last ``limit`` turns, or of as many up to the turn ``through``.
 
-    A cursor follows the line of its first page, also when the head has moved since.
+    A cursor follows the line of the first page, even after the head has moved.
     """
     if through is not None:
         await get_turn_of(store, session.id, through)

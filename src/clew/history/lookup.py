@@ -1,7 +1,7 @@
-"""Lookup: how callers name a message or a turn, and where in the tree it is.
+"""Lookup of messages and turns by id, with their position in the tree.
 
 A message is named by the client's own id or by clew's. One id can name several rows, since an edit may use it again:
-what is on the line comes before what is off it, and there the newest before the rest.
+those on the line come before those off it, and within each group the newest first.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
     "words_of_turn",
 ]
 
-_LENGTH: Final = 80
+_MAX_LABEL_CHARS: Final = 80
 
 
 class MessagePlace(msgspec.Struct, frozen=True):
-    """A message somebody named, and the turn that holds it: none while it waits in the queue, or was cancelled.
+    """A message and the turn that contains it, which is None while it is queued or if it was cancelled.
 
-    ``held`` is what that turn holds.
+    ``held`` are the messages of that turn.
     """
 
     row: MessageRow
@@ -46,9 +46,9 @@ class MessagePlace(msgspec.Struct, frozen=True):
 
 
 async def get_named(store: Moment, session_id: str, message_id: str) -> list[MessageRow]:
-    """The messages an id from outside may mean, the likeliest first; :class:`MessageNotFound` when there is none.
+    """Return the messages a client's id may mean, the likeliest first; raise :class:`MessageNotFound` if there is none.
 
-    It reads no turn, so that a message can be named also where one of those is damaged.
+    No turn is read, so a message can be named even if a turn is damaged.
     """
     ids.check_named_message_id(message_id)
     rows = list(reversed(await store.load_client_messages(session_id, message_id)))
@@ -60,12 +60,12 @@ async def get_named(store: Moment, session_id: str, message_id: str) -> list[Mes
             f"there is no message {message_id} in this session; `clew show SESSION --ids` lists them",
             message_id=message_id,
         )
-    # An id whose message was cancelled may be used again.
+    # The id of a cancelled message may be used again.
     return sorted(rows, key=lambda row: row.is_cancelled)
 
 
 async def get_place(store: Moment, session_id: str, message_id: str) -> MessagePlace:
-    """The message of that id, and where it is; :class:`MessageNotFound` when the session has none."""
+    """Return the message with that id and its position; raise :class:`MessageNotFound` if the session has none."""
 
     async def ask(held: Moment) -> MessagePlace:
         places: list[MessagePlace] = []
@@ -82,7 +82,7 @@ async def get_place(store: Moment, session_id: str, message_id: str) -> MessageP
 
 
 def holder_of(tree: Tree, message_id: str) -> Turn | None:
-    """The turn through which a message is reached: the one on the line, else the newest that holds it."""
+    """Return the turn through which a message is reached: the one on the line, else the newest that contains it."""
     for turn in line_turns(tree):
         if message_id in tree.links.get(turn.id, ()):
             return turn
@@ -91,7 +91,7 @@ def holder_of(tree: Tree, message_id: str) -> Turn | None:
 
 
 async def get_turn_of(store: Moment, session_id: str, turn_id: str) -> Turn:
-    """The turn of that id; :class:`TurnNotFound` when the session has none."""
+    """Return the turn with that id; raise :class:`TurnNotFound` if the session has none."""
     turn = await store.find_turn(ids.check_turn_id(turn_id))
     if turn is None or turn.session_id != session_id:
         raise TurnNotFound(f"there is no turn {turn_id} in this session", turn_id=turn_id)
@@ -99,20 +99,20 @@ async def get_turn_of(store: Moment, session_id: str, turn_id: str) -> Turn:
 
 
 def begins_turn(place: MessagePlace) -> bool:
-    """Whether this is the user message its turn begins with."""
+    """Return whether this is the user message that starts its turn."""
     return place.row.role == "user" and not place.row.is_synthetic and place.held[:1] == (place.row.id,)
 
 
 def words_of_turn(turn: Turn, held: Iterable[str], rows: Mapping[str, MessageRow]) -> str:
-    """What a turn is known by: the first words of its user message, or of its summary."""
+    """Return the label of a turn: the first words of its user message, or of its summary."""
     for message_id in held:
         row = rows.get(message_id)
         if row is None:
             continue
         data = compaction_data(row) if turn.kind == "compaction" else None
         if data is not None:
-            return first_words(str(data.get("summary", "")), _LENGTH)
+            return first_words(str(data.get("summary", "")), _MAX_LABEL_CHARS)
         if row.role == "user" and not row.is_synthetic:
             text = "\n".join(row.texts)
-            return first_words(text if row.damage is None else f"[damaged] {text}", _LENGTH)
+            return first_words(text if row.damage is None else f"[damaged] {text}", _MAX_LABEL_CHARS)
     return ""

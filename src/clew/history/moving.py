@@ -1,8 +1,8 @@
-"""Moving in: sessions of other programs, each written once. One that grew since gets what is new, where that is right.
+"""Import of sessions of other programs, each written once. If the original grew since, the new part is added if safe.
 
-A session is known by its program and its id there, which is its alias here; its turns and messages have ids that follow
-from the program's own. What is new in the file is added while nobody went on with the session here, as one unit; else
-it is told, and nothing is changed.
+A session is identified by its program and its id there, which is its alias here; ids of its turns and messages are
+derived from the program's own. What is new in the file is added, as one unit, unless the session was continued here;
+then that is reported and nothing is changed.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ replace = msgspec.structs.replace
 async def take_in(
     host: Host, sessions: LiveSessions, found: Iterable[Foreign], soil: Soil, workspace: Path | None
 ) -> Arrival:
-    """Write the first session and those of its subagents, which come behind it; what became of them."""
+    """Write the first session and its subagents, which follow it; return a report."""
     first: Arrival | None = None
     for foreign in found:
-        portable = await asyncio.to_thread(_answerable, host, await run_long(plant, foreign, soil), foreign, soil.model)
-        # What was read is in the rows now, and a file may be large.
+        portable = await asyncio.to_thread(
+            _with_usable_model, host, await run_long(plant, foreign, soil), foreign, soil.model
+        )
+        # The rows have all its content now, and a file may be large.
         foreign.entries.clear()
-        session, outcome, turns, why = await _take(
+        session, outcome, turns, why = await _import_one(
             host, sessions, portable, alias_of(foreign.program, foreign.id), workspace, soil.owner
         )
         if first is None:
@@ -67,28 +69,28 @@ async def take_in(
             )
         else:
             moved = first.outcome if outcome == "same" or first.outcome != "same" else "grown"
-            remarks = _joined([*first.remarks, *foreign.remarks])
+            remarks = _merge_remarks([*first.remarks, *foreign.remarks])
             added = first.subagents + (outcome == "new")
             first = replace(first, outcome=moved, subagents=added, why=first.why or why, remarks=remarks)
     assert first is not None
     return first
 
 
-def _answerable(host: Host, portable: PortableSession, foreign: Foreign, usual: Model) -> PortableSession:
-    """The session with a model that can be asked here. Which it was is noted: nobody must look for a key to read it."""
+def _with_usable_model(host: Host, portable: PortableSession, foreign: Foreign, usual: Model) -> PortableSession:
+    """Return the session with a model available here. The original one is stored, so reading it needs no API key."""
     model = portable.session.model
     try:
         host.providers.get(model.provider_id)
     except (InvalidInput, ProviderFailure):
         foreign.remarks.append(
-            Remark(f"{model} cannot be used here; the next prompt goes to {usual}", "changed", 1, None)
+            Remark(f"{model} is not available here; the next prompt goes to {usual}", "changed", 1, None)
         )
         metadata = {**portable.session.metadata, MODEL_WAS_KEY: str(model)}
         return replace(portable, session=replace(portable.session, model=usual, metadata=metadata))
     return portable
 
 
-async def _take(
+async def _import_one(
     host: Host,
     sessions: LiveSessions,
     portable: PortableSession,
@@ -101,7 +103,7 @@ async def _take(
         try:
             session = await import_session(host, portable, workspace, owner, alias=alias)
         except AliasTaken:
-            # Somebody brought it in the same moment.
+            # Another process imported it concurrently.
             known = await host.store.find_named(alias, owner)
             if known is None:
                 raise
@@ -135,7 +137,7 @@ async def _plan(host: Host, session_id: str, arriving: PortableSession, now: int
 
 
 def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _Growth | str:
-    """What is to be written so that the session here is what the file says now; or why that cannot be."""
+    """Return the writes that update the session to the current file, or the reason why that is not possible."""
     rows = {row.id: row for row in held.messages}
     turns = {turn.id: turn for turn in held.turns}
     known_steps = {(step.turn_id, step.index) for step in held.steps}
@@ -147,24 +149,26 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
     }
     new_rows = tuple(row for row in arriving.messages if row.id not in rows)
     new_turns = tuple(turn for turn in arriving.turns if turn.id not in turns)
-    went_on = any(part.type != KEPT_PART for row in arriving.messages for part in _gone(rows.get(row.id), row))
-    ended = [] if went_on else list(_ended_otherwise(turns, arriving.turns))
+    has_changed = any(
+        part.type != KEPT_PART for row in arriving.messages for part in _removed_parts(rows.get(row.id), row)
+    )
+    ended = [] if has_changed else list(_changed_ends(turns, arriving.turns))
     if not changed and not new_rows and not new_turns and not ended:
         return _Growth()
     if set(turns) - {turn.id for turn in arriving.turns}:
-        return "it has turns here that the file has not: what is new in the file was not taken"
-    if went_on:
-        return "what it says stands otherwise in the file now: it was not taken again"
+        return "it was continued here: new content of the file was not imported"
+    if has_changed:
+        return "existing messages have changed in the file: they were not imported again"
     went = [move.to_turn_id for move in held.moves]
     if went != [move.to_turn_id for move in arriving.moves][: len(went)]:
-        return "it was rewound, here or there: what is new in the file was not taken"
+        return "it was rewound, here or in the other program: new content of the file was not imported"
     rest = replace(
         here,
         turns=new_turns,
         links={turn.id: arriving.links.get(turn.id, ()) for turn in new_turns},
         messages=tuple(
-            # What was kept with it before stays: a part is never taken away.
-            replace(row, parts=(*row.parts, *_gone(rows.get(row.id), row)))
+            # Foreign data stored with it stays: parts are never removed.
+            replace(row, parts=(*row.parts, *_removed_parts(rows.get(row.id), row)))
             for row in arriving.messages
             if row.id not in rows or row.id in changed
         ),
@@ -174,7 +178,7 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
     writes: list[u.Write] = []
     writes += [u.PutParts(id_, parts) for id_, parts in changed.items() if parts]
     was = {key: value for key, value in arriving.session.metadata.items() if key == MODEL_WAS_KEY}
-    # A person's choice stays; without one the session gets the model that answered last there.
+    # A model picked by the user stays; otherwise the session gets the last one used in the file.
     model = None if held.session.has_chosen_model else arriving.session.model
     writes.append(u.PatchSession(metadata=was, model=model))
     for write in plan_rows(rest, now):
@@ -182,13 +186,13 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
             continue
         writes.append(write)
         if isinstance(write, u.InsertMessage):
-            # A turn that was here holds it now, too.
+            # Existing turns may contain it now, too.
             holders = [id_ for id_ in turns if write.message.id in arriving.links.get(id_, ())]
             writes += [u.LinkMessage(id_, write.message.id) for id_ in holders]
     for turn, data in ended:
         writes.append(u.SetTurn(turn.id, "running"))
         writes.append(u.SetTurn(turn.id, turn.status, turn.settled_at, data))
-    # When the head moved before, this store says: what it hid then is hidden since then.
+    # The times of earlier head moves come from this store, so what they hid stays hidden since then.
     tree = tree_of(replace(arriving, moves=(*held.moves, *rest.moves)))
     tails = kept_tails_of(tree, {row.id: row for row in arriving.messages})
     hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, tails))
@@ -204,8 +208,8 @@ def _data_at(row: MessageRow, index: int) -> object:
     return row.parts[index].data if index < len(row.parts) else None
 
 
-def _ended_otherwise(before: Mapping[str, Turn], now: Iterable[Turn]) -> Iterator[tuple[Turn, dict[str, Any]]]:
-    """The turns that were here and ended otherwise than was known, each with what is to be noted of it."""
+def _changed_ends(before: Mapping[str, Turn], now: Iterable[Turn]) -> Iterator[tuple[Turn, dict[str, Any]]]:
+    """Yield the existing turns whose end has changed, each with the data to store."""
     for turn in now:
         if (held := before.get(turn.id)) is not None:
             data = {**{key: None for key in held.data if key not in turn.data}, **turn.data}
@@ -213,13 +217,13 @@ def _ended_otherwise(before: Mapping[str, Turn], now: Iterable[Turn]) -> Iterato
                 yield turn, data
 
 
-def _gone(before: MessageRow | None, now: MessageRow) -> tuple[PartRow, ...]:
-    """Parts at the end of a message here that the file's has no more."""
+def _removed_parts(before: MessageRow | None, now: MessageRow) -> tuple[PartRow, ...]:
+    """Return the parts at the end of a stored message that are no longer in the file."""
     return before.parts[len(now.parts) :] if before is not None else ()
 
 
-def _joined(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
-    """The same thing said of several sessions is said once."""
+def _merge_remarks(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
+    """Merge remarks: the same remark about several sessions is listed once."""
     found: dict[tuple[str, str], Remark] = {}
     for one in remarks:
         known = found.get((one.what, one.fate))

@@ -1,9 +1,8 @@
-"""Repair: what can be worked out anew is written anew. What cannot is left as it is, for a person to decide.
+"""Repair: derived data is rebuilt. Anything else is left as it is, for the user to decide.
 
-Opening a store for writing has already folded and settled what a dead process left. Here the projections of every
-session, which follow from its tree, are brought back to what the tree says, and a turn whose row does not read in full
-may stand without the rest. Text is never touched; that a damaged message may stand as it is now, a human says, and it
-is written down with it.
+Opening a store for writing has already folded and settled what a dead process left. This rebuilds the projections of
+every session, which follow from its tree, and accepts turns whose row is partly unreadable without that part. Text is
+never changed; only the user can accept a damaged message, and that is recorded with it.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ __all__ = ["plan_accept", "repair"]
 
 
 async def repair(store: Store) -> list[Problem]:
-    """Mend what can be mended; what that was, one entry a message."""
-    mended: list[Problem] = []
+    """Repair what can be repaired; return what that was, one entry per message."""
+    repaired: list[Problem] = []
     for session_id in await store.session_ids():
-        # A session that does not even read stays as it is; the judge says why.
+        # A session that cannot be read at all stays as it is; the check reports why.
         with contextlib.suppress(ClewError):
             whole = await store.find_whole(session_id)
             if whole is None or whole.damaged:
@@ -33,26 +32,26 @@ async def repair(store: Store) -> list[Problem]:
             changes = wrong_projections(whole.tree, {row.id: row for row in whole.messages})
             if changes:
                 await store.commit(Unit(session_id, (SetHidden(changes),), sync="power"))
-            what = "hidden_at and hidden_by were written anew"
-            mended += [Problem(what, session_id, message_id) for message_id in changes]
+            what = "hidden_at and hidden_by were rebuilt"
+            repaired += [Problem(what, session_id, message_id) for message_id in changes]
             for turn in whole.tree.turns.values():
                 if turn.damage is not None:
-                    # Its messages say what happened. What its row said beside that is gone, and noted to be.
-                    let_stand = {DAMAGED: None, DAMAGE_ACCEPTED: {"damage": turn.damage}}
-                    await store.commit(Unit(session_id, (SetTurn(turn.id, None, data=let_stand),), sync="power"))
-                    mended.append(
-                        Problem(f"its row stands without what did not read: {turn.damage}", session_id, turn.id)
+                    # Its messages have the content. Other data of the row is lost, which is recorded.
+                    accepted = {DAMAGED: None, DAMAGE_ACCEPTED: {"damage": turn.damage}}
+                    await store.commit(Unit(session_id, (SetTurn(turn.id, None, data=accepted),), sync="power"))
+                    repaired.append(
+                        Problem(f"its row was accepted without the unreadable part: {turn.damage}", session_id, turn.id)
                     )
-    return mended
+    return repaired
 
 
 async def plan_accept(store: Store, session_id: str, message_id: str, now: int) -> tuple[MessageRow, Unit]:
-    """The damaged message, and the unit that seals it as it is now. What does not read stays a part that says so."""
+    """Return the damaged message, and the unit that seals it as it is now. Unreadable parts stay marked as such."""
     try:
         rows = await get_named(store, session_id, message_id)
     except MessageNotFound as error:
         raise MessageNotFound(
-            f"there is no message {message_id} in this session; one that is gone cannot be accepted, only restored",
+            f"there is no message {message_id} in this session; a missing message cannot be accepted, only restored",
             session_id=session_id,
             message_id=message_id,
         ) from error

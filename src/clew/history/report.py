@@ -1,8 +1,8 @@
-"""What a turn did: its steps with what they used, and for any of them the request the model was really sent.
+"""Reports about a turn: its steps with their usage, and for each the request that was sent to the model.
 
-The request is put together again from what is stored: prompt and tools by their digests, messages by the compaction
-and the prunes that were in force then. Its digest is compared with the one kept when it was sent; ``proven`` says that
-they are the same. Only reads.
+The request is rebuilt from what is stored: prompt and tools by their digests, messages by the compaction and prunes in
+force then. Its digest is compared with the one stored when it was sent; ``proven`` says that they are equal. Only
+reads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("clew.history")
 
 
 class StepReport(msgspec.Struct, frozen=True):
-    """One step: who answered, what it used, how long it took, and the digests of its prompt and its request."""
+    """A step: its model, usage, duration, and the digests of its prompt and request."""
 
     index: int
     message_id: str
@@ -51,7 +51,7 @@ class StepReport(msgspec.Struct, frozen=True):
 
 
 class TurnReport(msgspec.Struct, frozen=True):
-    """A turn with its steps. ``data`` holds what its kind and its end left: errors, figures of a compaction."""
+    """A turn with its steps. ``data`` depends on its kind and end: errors, metrics of a compaction."""
 
     id: str
     session_id: str
@@ -68,7 +68,7 @@ class TurnReport(msgspec.Struct, frozen=True):
 
 
 class RequestReport(msgspec.Struct, frozen=True):
-    """A request as it was sent. ``digest`` is of what was put together here, ``recorded`` of what was sent."""
+    """A request as it was sent. ``digest`` is that of the rebuilt request, ``recorded`` that of the sent one."""
 
     turn_id: str
     step: int
@@ -84,13 +84,13 @@ class RequestReport(msgspec.Struct, frozen=True):
 
 
 async def load_turn(store: Store, turn_id: str) -> TurnReport:
-    """The turn with its steps, in order."""
+    """Return the turn with its steps in order."""
     turn = await get_turn(store, turn_id)
     line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
     steps = await store.load_steps(turn.id)
-    told = {name: getattr(turn, name) for name in TurnReport.__struct_fields__ if hasattr(turn, name)}
+    origin = {name: getattr(turn, name) for name in TurnReport.__struct_fields__ if hasattr(turn, name)}
     return TurnReport(
-        **told,
+        **origin,
         messages=tuple(row.id for row in line.turns[-1].messages),
         steps=tuple(
             StepReport(**{name: getattr(step, name) for name in StepReport.__struct_fields__}) for step in steps
@@ -99,20 +99,20 @@ async def load_turn(store: Store, turn_id: str) -> TurnReport:
 
 
 async def load_request(store: Store, turn_id: str, index: int | None = None) -> RequestReport:
-    """The request of a step; of the last one when none is named."""
+    """Return the request of a step, by default of the last one."""
     turn = await get_turn(store, turn_id)
     steps = await store.load_steps(turn.id)
     if not steps:
-        raise InvalidInput("this turn called no model", turn_id=turn.id)
+        raise InvalidInput("this turn made no model call", turn_id=turn.id)
     step = steps[-1] if index is None else next((one for one in steps if one.index == index), None)
     if step is None:
-        raise InvalidInput(f"this turn has no step {index}; it has {len(steps)}, counted from 0", turn_id=turn.id)
-    prompt = await _kept(store, step.prompt_digest or "") or ""
+        raise InvalidInput(f"this turn has no step {index}; it has {len(steps)}, numbered from 0", turn_id=turn.id)
+    prompt = await _load_text(store, step.prompt_digest or "") or ""
     try:
         sections, system = sections_of(prompt, step.sections), sent_text(prompt, step.sections)
     except InvalidInput:
         sections, system = (Section("prompt", prompt),) if prompt else (), prompt
-    tools = await _kept(store, step.tools_digest or "") or "[]"
+    tools = await _load_text(store, step.tools_digest or "") or "[]"
     output, temperature = (step.limits or (None, None))[:2]
     request = ModelRequest(
         model=step.model,
@@ -125,9 +125,9 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
     recorded = step.request_digest
     digest = request_digest_like(request, recorded)
     if digest != recorded and turn.origin_turn_id is not None:
-        told = await _of_origin(store, turn.origin_turn_id, step.index, recorded)
-        if told is not None:
-            return msgspec.structs.replace(told, turn_id=turn.id)
+        origin = await _of_origin(store, turn.origin_turn_id, step.index, recorded)
+        if origin is not None:
+            return msgspec.structs.replace(origin, turn_id=turn.id)
     return RequestReport(
         turn.id,
         step.index,
@@ -144,13 +144,13 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
 
 
 def _as_sent(message: Message) -> Message:
-    """Return the message without the parts kept for another program, which no model is sent."""
+    """Return the message without parts preserved for another program, which are never sent to a model."""
     parts = [part for part in message.parts if kind_of(part) != KEPT_PART]
     return message if len(parts) == len(message.parts) else msgspec.structs.replace(message, parts=parts)
 
 
-async def _kept(store: Store, digest: str) -> str | None:
-    """A text that was kept under its digest. One that is damaged proves nothing, and is not shown for what was sent."""
+async def _load_text(store: Store, digest: str) -> str | None:
+    """Return the text stored under a digest, or None: a damaged one proves nothing and is not shown as sent."""
     try:
         return await store.find_prompt(digest)
     except RowUndecodable as error:
@@ -159,30 +159,30 @@ async def _kept(store: Store, digest: str) -> str | None:
 
 
 async def _of_origin(store: Store, turn_id: str, index: int, recorded: str | None) -> RequestReport | None:
-    """The request as the turn it was copied from tells it: a branch may start later than what was sent."""
+    """Return the request from the turn it was copied from: a branch may start later than what was sent."""
     steps = await store.load_steps(turn_id) if await store.find_turn(turn_id) is not None else ()
     if all(step.index != index for step in steps):
         return None
-    told = await load_request(store, turn_id, index)
-    return told if told.proven and told.recorded == recorded else None
+    origin = await load_request(store, turn_id, index)
+    return origin if origin.proven and origin.recorded == recorded else None
 
 
 async def _messages(store: Store, turn: Turn, steps: Sequence[Step], step: Step) -> list[Message]:
-    """The messages as they were when the step began."""
+    """Return the messages as they were when the step began."""
     line = (await store.load_line(turn.session_id, through=turn.id, keep_damaged=True)).turns
     depth, seq = (step.view or (None, 0))[:2]
     depths = {entry.turn.id: entry.turn.depth for entry in line}
     compaction = next((one for one in compactions_of(line) if depths[one.turn_id] == depth), None)
     last = line[-1]
-    place = next((n for n, row in enumerate(last.messages) if row.id == step.message_id), len(last.messages))
+    index_on_line = next((n for n, row in enumerate(last.messages) if row.id == step.message_id), len(last.messages))
     live: Message | None = None
-    if place < len(last.messages):
-        # The step's own message up to where the step began.
-        row = last.messages[place]
+    if index_on_line < len(last.messages):
+        # The step's own message up to the start of the step.
+        row = last.messages[index_on_line]
         earlier = sum(1 for one in steps if one.message_id == row.id and one.index < step.index)
         starts = [n for n, part in enumerate(row.parts) if part.type == "step-start"]
         end = starts[earlier] + 1 if earlier < len(starts) else len(row.parts)
         live = Message(row.id, "assistant", [part.data for part in row.parts[:end]], {"turn_id": turn.id})
-    before = [*line[:-1], LineTurn(last.turn, last.messages[:place])]
+    before = [*line[:-1], LineTurn(last.turn, last.messages[:index_on_line])]
     prunes = pruned_through(await store.load_pruned(turn.session_id), seq)
     return without_begun(messages_with(before, compaction, prunes, live))

@@ -1,8 +1,8 @@
-"""Snapshots: how the workspace goes back together with the conversation.
+"""Snapshots: restoring the workspace together with the conversation.
 
-A layer that keeps the past of a workspace is optional. It is asked for a snapshot before each user message lands (for
-a queued one: when it is fired), the message remembers it as ``snapshot_id``, and a rewind to that message may have it
-restored. What a snapshot is made of is the layer's own business.
+A snapshot layer is optional. It is asked for a snapshot before each user message is stored (or, for a queued one,
+started), the message stores it as ``snapshot_id``, and a rewind to that message may restore it. The content of a
+snapshot is up to the layer.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ __all__ = ["SnapshotLayer", "attach"]
 
 
 class SnapshotLayer(Protocol):
-    """Keeps states of workspaces. Whatever it raises refuses what it was asked for."""
+    """A store of workspace snapshots. An exception refuses the operation."""
 
     async def take(self, session_id: str, message: MessageRow) -> str | None:
-        """Keep the workspace as it is before this message lands; None when there is nothing to keep."""
+        """Save the workspace as it is before this message; return None if there is nothing to save."""
 
     async def preview(self, session_id: str, snapshot_id: str) -> list[str]:
-        """The files that restoring would change, without changing them."""
+        """Return the files that restoring would change, without changing them."""
 
     async def restore(self, session_id: str, snapshot_id: str) -> None:
-        """Bring the workspace back to that state, or raise and leave it as it is."""
+        """Restore the workspace to that snapshot, or raise and leave it unchanged."""
 
 
 def attach(hooks: Hooks, layer: SnapshotLayer) -> None:
-    """Have each user message carry the snapshot that was taken before it."""
+    """Take a snapshot before each user message and store its id in the message."""
 
     async def take(row: MessageRow) -> MessageRow | None:
         snapshot_id = await layer.take(row.session_id, row)

@@ -1,8 +1,8 @@
-"""Transfer: a session taken out of a store to become a file, and one from a file written into a store.
+"""Export and import: a session read from a store as a portable value, and one written to a store.
 
-An import is one unit: the session arrives whole or not at all. Ids are kept when all of them are free here, so that a
-session that comes back is the same; otherwise all are new. Sums and projections are worked out anew, nothing that was
-open goes on, and no permission comes along.
+An import is one unit: the session arrives completely or not at all. Ids are kept if all of them are free, so a session
+that comes back is the same; otherwise all are new. Sums and projections are recomputed, nothing that was open
+continues, and no permissions are imported.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from clew.transcript.usage import Usage
 
 __all__ = ["close_open", "export_session", "import_session"]
 
-_WORKED_OUT: Final = (VIEW_KEYS | STORE_KEYS) - {DAMAGED}
-"""Message metadata that a file is not believed: the writes of the unit set it, or a view does."""
+_DERIVED_METADATA: Final = (VIEW_KEYS | STORE_KEYS) - {DAMAGED}
+"""Message metadata that is not trusted from a file: writes of the unit set it, or a view does."""
 replace = msgspec.structs.replace
 
 
 async def export_session(store: Store, session_id: str, now: int) -> PortableSession:
-    """The session as it is at this moment, whole, secrets and all. Only reads."""
+    """Return the session as it is now, complete, including secrets. Only reads."""
     return await run_long(for_export, await load_portable(store, session_id, keep_damaged=True), now)
 
 
@@ -56,14 +56,14 @@ async def import_session(
     *,
     alias: str | None = None,
 ) -> Session:
-    """Write it as a session of this host's store; what it became.
+    """Write a portable session to this host's store and return it.
 
-    It works in ``workspace``, never in the folder it names: what waits in its queue would be run there, by the
-    rules of that project, for whoever wrote the file.
+    It works in ``workspace``, never in the folder it names: its queued messages would run there, under the rules of
+    that project, on behalf of the file's author.
 
-    With ``alias`` it is found again by that name; :class:`AliasTaken` when there is one already.
+    With ``alias`` it is found again by that name; raise :class:`AliasTaken` if that exists already.
 
-    It is checked again: whoever hands it over may have made it by other means than by parsing.
+    It is checked again, since the caller may not have obtained it by parsing.
     """
     await run_long(check_portable, portable)
     if portable.session.compaction is not None:
@@ -72,7 +72,7 @@ async def import_session(
     arriving = await run_long(lambda: close_open(for_export(portable, portable.exported_at), now, mint))
     session = replace(await _session_here(host, arriving, workspace, now, owner), owner=owner, alias=alias)
     guards = () if alias is None else (AliasIsFree(alias, owner),)
-    # Files that it names and does not bring, and that are here: they must stay as long as it does.
+    # Files that it names without including them, but that exist here, must stay as long as it does.
     named = await run_long(named_blobs, arriving.messages)
     missing = sorted(named - {blob.sha256 for blob in arriving.blobs})
     links = tuple([LinkBlob(sha256) for sha256 in missing if await store.find_blob(sha256, owner) is not None])
@@ -82,10 +82,10 @@ async def import_session(
             writes = await run_long(plan_insert, replace(arriving, session=session), now, links)
             outcome = await store.commit(Unit(session.id, writes, guards, sync="power"))
         except InternalError:
-            # A message or a part of another session has one of these ids; nothing was written.
+            # A message or part of another session has one of these ids; nothing was written.
             outcome = None
     if outcome == Refused("alias_taken"):
-        raise AliasTaken("this session is here already, and came just now")
+        raise AliasTaken("this session was already imported, concurrently")
     if not isinstance(outcome, Committed):
         arriving = await run_long(_renamed, arriving, mint, store.capabilities.session_ids)
         session = replace(session, id=arriving.session.id, head_turn_id=arriving.session.head_turn_id)
@@ -101,7 +101,7 @@ async def import_session(
 
 
 def _renamed(arriving: PortableSession, mint: Mint, form: SessionIdForm) -> PortableSession:
-    # Minted in its order, so that they sort as the old ones did.
+    # Minted in order, so that they sort like the old ones.
     names = {row.id: mint.message() for row in arriving.messages}
     names |= {turn.id: mint.turn() for turn in arriving.turns}
     names[arriving.session.id] = mint.session(form)
@@ -109,7 +109,7 @@ def _renamed(arriving: PortableSession, mint: Mint, form: SessionIdForm) -> Port
 
 
 async def _is_free(store: Store, portable: PortableSession) -> bool:
-    """Whether this store could know the session by the names it has. Messages are found out about by the commit."""
+    """Return whether the session's ids are valid and free here. Message ids are checked by the commit."""
     session_id = portable.session.id
     if not store.capabilities.session_ids.keeps(session_id):
         return False
@@ -121,10 +121,10 @@ async def _is_free(store: Store, portable: PortableSession) -> bool:
 async def _session_here(
     host: Host, portable: PortableSession, workspace: Path | None, now: int, owner: str | None
 ) -> Session:
-    """The session row as it will be, but for its sums: what this host does not have is noted, not believed."""
+    """Return the session row without its sums; what this host lacks is replaced and recorded."""
     given = portable.session
     metadata = dict(given.metadata)
-    came: dict[str, Any] = {
+    origin: dict[str, Any] = {
         "session_id": given.id,
         "exported_at": portable.exported_at,
         "exporter": portable.exporter,
@@ -133,7 +133,7 @@ async def _session_here(
     if given.workspace_root is not None and given.workspace_root != str(workspace):
         metadata["workspace_was"] = given.workspace_root
     if given.mode == "accept_edits":
-        # Nobody here has said so.
+        # No user of this host has accepted edits.
         del metadata[MODE_KEY]
     catalog = await asyncio.to_thread(host.agents, workspace)
     try:
@@ -142,25 +142,25 @@ async def _session_here(
         agent = catalog.get(host.choices.default_agent).name
         metadata["agent_was"] = given.agent
     if portable.queue and given.paused_by is None:
-        # Nobody here has said that it may go on.
+        # No user of this host has resumed the queue.
         metadata[PAUSED_KEY] = "restart"
-    is_child = given.parent_id is not None and await _may_descend(host.store, given.id, given.parent_id, owner)
+    is_child = given.parent_id is not None and await _is_valid_parent(host.store, given.id, given.parent_id, owner)
     if given.parent_id is not None and not is_child:
-        came["parent_id"] = given.parent_id
+        origin["parent_id"] = given.parent_id
     return replace(
         given,
         agent=agent,
         workspace_root=str(workspace) if workspace is not None else None,
         parent_id=given.parent_id if is_child else None,
         parent_message_id=given.parent_message_id if is_child else None,
-        metadata={**metadata, "imported_from": came},
+        metadata={**metadata, "imported_from": origin},
     )
 
 
-async def _may_descend(store: Store, session_id: str, parent_id: str, owner: str | None) -> bool:
-    """Whether the parent could be one here, of the same owner, and nobody above it descends from the session itself.
+async def _is_valid_parent(store: Store, session_id: str, parent_id: str, owner: str | None) -> bool:
+    """Return whether the parent is valid here, of the same owner, and not a descendant of the session itself.
 
-    Rules are looked for upwards and deleting goes downwards; in a circle neither would end.
+    Rules are looked up through parents and deletion goes to children; a cycle would never end.
     """
     if not store.capabilities.session_ids.value.fullmatch(parent_id):
         return False
@@ -179,9 +179,9 @@ async def _may_descend(store: Store, session_id: str, parent_id: str, owner: str
 
 
 def close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSession:
-    """The session with nothing open, for what ran there runs nowhere here: turns aborted, calls and texts ended.
+    """Return the session with nothing open, as its runs do not continue here: turns aborted, calls and texts ended.
 
-    Messages lose what they are not believed, parts that had no id yet get one, and all of it may be sealed.
+    Untrusted message metadata is dropped, parts without an id get one, and every message may be sealed.
     """
     steps: dict[str, list[Step]] = {}
     for step in portable.steps:
@@ -199,12 +199,12 @@ def close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSessi
         used: dict[str, Any] = {}
         for step in steps.get(row.id, ()):
             used = book_usage(used, step.usage, estimated=step.is_estimated)
-        metadata = {key: value for key, value in row.metadata.items() if key not in _WORKED_OUT}
+        metadata = {key: value for key, value in row.metadata.items() if key not in _DERIVED_METADATA}
         metadata |= used
         if row.role == "assistant" and is_estimated(row.metadata):
-            # A call that broke off is no step: what it took, and that this is an estimate, only its message says.
+            # An interrupted call is no step: only its message has its usage, and that it is an estimate.
             counts = zip(*(msgspec.structs.astuple(usage_of(one)) for one in (row.metadata, metadata)), strict=True)
-            beyond = Usage(*(max(said - booked, 0) for said, booked in counts))
+            beyond = Usage(*(max(reported - booked, 0) for reported, booked in counts))
             cost = broken_off_usd(row.metadata)
             metadata = book_usage(metadata, beyond, estimated=True, broken_off=cost)
             rest += beyond
@@ -216,7 +216,7 @@ def close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSessi
     head, moves = portable.session.head_turn_id, portable.moves
     for turn in portable.turns:
         is_open = turn.status in OPEN
-        # Nobody here could answer what it asked a human.
+        # No user of this host could answer its requests.
         data = {key: value for key, value in turn.data.items() if key != "waiting" or not (value or is_open)}
         turns.append(replace(turn, data=data))
         if is_open:

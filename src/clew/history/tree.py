@@ -1,4 +1,4 @@
-"""The tree of a session as people look at it: every turn with its place, the branches that left it, the reflog."""
+"""The tree of a session for display: every turn with its position, the branches that start at it, and the reflog."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ReflogEntry", "TreeBranch", "TreeTurn", "TreeView", "load_reflog", "
 
 
 class TreeTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn with its place in the tree. ``text`` is the beginning of its user message, or of its summary."""
+    """A turn with its position. ``text`` is the beginning of its user message or summary."""
 
     id: str
     parent_turn_id: str | None
@@ -33,7 +33,7 @@ class TreeTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TreeBranch(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that starts as a copy of a line of this one. ``turn_id`` is where it left, if that is known."""
+    """A session that starts as a copy of a line of this one. ``turn_id`` is where it branched, if known."""
 
     session_id: str
     title: str | None
@@ -44,10 +44,10 @@ class TreeBranch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TreeView(msgspec.Struct, frozen=True, kw_only=True):
-    """Turns of a session, parents before children, and the branches that left them, oldest first.
+    """Turns of a session, parents before children, and the branches that start at them, oldest first.
 
-    All of them, or a page of the newest; ``next_cursor`` leads to those before it. Whatever hangs below a turn of the
-    page is on it, or on a page that came before. Branches of which nobody knows where they left are on the last page.
+    All of them, or a page of the newest; ``next_cursor`` leads to the page before. Every descendant of a turn is on the
+    same page or on one loaded before. Branches of unknown origin are on the last page.
     """
 
     session_id: str
@@ -59,7 +59,7 @@ class TreeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReflogEntry(msgspec.Struct, frozen=True):
-    """One move of the head, and what the turn it went to is known by; no text at the empty beginning."""
+    """A head move, and the label of the turn it went to; no text for the empty start."""
 
     seq: int
     from_turn_id: str | None
@@ -72,7 +72,7 @@ class ReflogEntry(msgspec.Struct, frozen=True):
 async def load_tree_view(
     store: Store, session_id: str, limit: int | None = None, before: str | None = None
 ) -> TreeView:
-    """The tree of a session, or a page of it: turns older than ``before``. Subagent sessions are no branches."""
+    """Return the tree of a session, or a page of it: turns older than ``before``. Subagent sessions are no branches."""
     children = await store.list_branches(session_id)
 
     async def ask(moment: Moment) -> TreeView:
@@ -103,7 +103,7 @@ async def load_tree_view(
                 **{name: getattr(turn, name) for name in TreeTurn.__struct_fields__ if hasattr(turn, name)},
                 on_line=turn.id in page.on_line,
                 is_head=turn.id == page.head_turn_id,
-                text=_words(known[turn.id]),
+                text=_label(known[turn.id]),
                 messages=known[turn.id].messages,
             )
             for turn in tree_order([one.turn for one in page.turns])
@@ -121,35 +121,35 @@ async def load_tree_view(
 
 
 def tree_order(turns: Iterable[Turn]) -> list[Turn]:
-    """Every turn right after its parent or an older sibling's descendants; one whose parent is not here as a root."""
+    """Return the turns depth first, siblings by age; a turn whose parent is missing counts as a root."""
     by_id = {turn.id: turn for turn in turns}
     below: dict[str | None, list[Turn]] = {}
     for turn in sorted(by_id.values(), key=lambda turn: (turn.created_at, turn.id), reverse=True):
         below.setdefault(turn.parent_turn_id if turn.parent_turn_id in by_id else None, []).append(turn)
     order: list[Turn] = []
-    ahead = below.get(None, [])
-    while ahead:
-        turn = ahead.pop()
+    stack = below.get(None, [])
+    while stack:
+        turn = stack.pop()
         order.append(turn)
-        ahead += below.get(turn.id, ())
+        stack += below.get(turn.id, ())
     return order
 
 
 async def load_reflog(
     store: Store, session_id: str, limit: int | None = None, before: int | None = None
 ) -> list[ReflogEntry]:
-    """Moves of the head, newest first: every one, or at most ``limit`` of those before the move ``before``."""
+    """Return head moves, newest first: all of them, or at most ``limit`` of those before the move ``before``."""
 
     async def ask(moment: Moment) -> list[ReflogEntry]:
         await get_session(moment, session_id)
         page = await moment.load_moves(session_id, limit=limit, before=before)
-        known_by = {
-            id_: words_of_summary(count) if (count := page.summarised.get(id_)) is not None else _words(known)
+        labels = {
+            id_: words_of_summary(count) if (count := page.summarised.get(id_)) is not None else _label(known)
             for id_, known in page.turns.items()
         }
         return [
             ReflogEntry(
-                move.seq, move.from_turn_id, move.to_turn_id, move.at, move.why, known_by.get(move.to_turn_id or "", "")
+                move.seq, move.from_turn_id, move.to_turn_id, move.at, move.why, labels.get(move.to_turn_id or "", "")
             )
             for move in page.moves
         ]
@@ -158,9 +158,9 @@ async def load_reflog(
 
 
 def words_of_summary(turns: int) -> str:
-    """What a compaction is known by in the reflog."""
+    """Return the label of a compaction in the reflog."""
     return f"summary of {turns} turn{'' if turns == 1 else 's'}"
 
 
-def _words(known: KnownTurn) -> str:
+def _label(known: KnownTurn) -> str:
     return words_of_turn(known.turn, known.messages, {row.id: row for row in known.told_by})

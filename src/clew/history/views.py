@@ -1,4 +1,4 @@
-"""A session's messages in one of its views, a page of them at a time. Only reads, and no more than the page needs."""
+"""A session's messages in one of its views, by page. Only reads what the page needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ View = Literal["visible", "all", "model"]
 async def load_messages(
     store: Store, session_id: str, view: View, limit: int | None, before: str | None
 ) -> list[Message]:
-    """The newest ``limit`` messages of a view, or those before a message; all of them without a limit."""
+    """Return the newest ``limit`` messages of a view, or those before a message; all of them without a limit."""
     if view == "all":
         await get_session(store, session_id)
         with giving_way():
@@ -32,11 +32,11 @@ async def load_messages(
             pruned = await store.load_pruned(session_id)
             return _page(await run_long(_every_message, rows, tree, pruned), limit, before)
     if view == "visible" and limit is not None:
-        most = limit
-        # At one moment: the head may move between two reads.
-        again = f"last {limit}" if before is None else None
+        max_messages = limit
+        # As of one moment: the head may move between two reads.
+        repeat_key = f"last {limit}" if before is None else None
         return await store.at_once(
-            session_id, lambda moment: _visible_page(moment, session_id, most, before), again=again
+            session_id, lambda moment: _visible_page(moment, session_id, max_messages, before), again=repeat_key
         )
     with giving_way():
         return await run_long(_shown_page, await _whole_line(store, session_id), view, limit, before)
@@ -49,7 +49,7 @@ def _every_message(rows: Sequence[MessageRow], tree: Tree, pruned: Sequence[Prun
 
 
 async def load_turn_messages(store: Store, turn_id: str) -> list[Message]:
-    """The messages of one turn, on the line or not."""
+    """Return the messages of one turn, on the line or not."""
     turn = await get_turn(store, turn_id)
     line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True, viewed=True)
     messages = [shown_message(row, turn.id) for row in line.turns[-1].messages]
@@ -72,78 +72,80 @@ def _shown_page(line: LineSlice, view: View, limit: int | None, before: str | No
 
 
 async def _visible_page(store: Moment, session_id: str, limit: int, before: str | None) -> list[Message]:
-    """What :func:`visible_view` shows there of the whole line, of which the page alone is read."""
-    # Most turns hold two messages; where they hold fewer, more are read.
-    some = (limit + 1) // 2
+    """Return a page of :func:`visible_view` of the whole line, reading only that page."""
+    # Most turns have two messages; if they have fewer, more are read.
+    page_turns = (limit + 1) // 2
     load = functools.partial(store.load_line, session_id, keep_damaged=True, viewed=True)
-    last = await load(turns=some if before is None else 1)
+    last = await load(turns=page_turns if before is None else 1)
     if not last.turns:
         return _shown_page(await _whole_line(store, session_id), "visible", limit, before)
     compaction_id = last.turns[-1].turn.compaction_turn_id
-    made: Sequence[LineTurn] = ()
+    marker_turns: Sequence[LineTurn] = ()
     if compaction_id is not None:
-        made = (await load(through=compaction_id, turns=1)).turns
-    compaction = find_compaction(made)
-    if made and compaction is None:
-        # Its marker does not read. Then an older one holds, and which, the whole line says.
+        marker_turns = (await load(through=compaction_id, turns=1)).turns
+    compaction = find_compaction(marker_turns)
+    if marker_turns and compaction is None:
+        # Its marker is unreadable. Which older one applies follows from the whole line.
         return _shown_page(await _whole_line(store, session_id), "visible", limit, before)
     tail_id = compaction.tail_start_id if compaction is not None else None
     tail = await store.find_holder(session_id, tail_id) if tail_id is not None else None
-    # The turn in which what people see begins: all of it when there is none.
-    first: Turn | None = tail.turn if tail is not None and tail.on_line else made[0].turn if tail_id else None
+    # The turn in which the visible messages begin; None shows all.
+    first: Turn | None = tail.turn if tail is not None and tail.on_line else marker_turns[0].turn if tail_id else None
 
-    async def back_from(stretch: LineSlice) -> list[Message] | None:
-        """The page that ends in this stretch; None when ``before`` is not seen there."""
-        turns, size = list(stretch.turns), some
+    async def page_ending_in(stretch: LineSlice) -> list[Message] | None:
+        """Return the page that ends in this slice; None if ``before`` is not in it."""
+        turns, size = list(stretch.turns), page_turns
         while True:
             seen = visible_slice(turns, compaction, tail_on_line=tail is not None and tail.on_line)
             begins = turns[0].turn.parent_turn_id is None or any(entry.turn == first for entry in turns)
             if begins and compaction is not None:
                 seen.insert(0, shown_message(compaction.marker, compaction.turn_id))
-            place = _place(seen, before)
-            if place is None:
+            index = _page_end(seen, before)
+            if index is None:
                 return None
-            if begins or place >= limit:
+            if begins or index >= limit:
                 pruned = await store.load_pruned(session_id, {message.id for message in seen})
-                known = {entry.turn.id: entry.turn for entry in (*made, *turns)}
-                return annotate(seen, known, pruned)[max(place - limit, 0) : place]
+                known = {entry.turn.id: entry.turn for entry in (*marker_turns, *turns)}
+                return annotate(seen, known, pruned)[max(index - limit, 0) : index]
             above = turns[0].turn.parent_turn_id
             turns[:0] = (await load(through=above, turns=size)).turns
             size *= 2
 
     if before is None:
-        return await back_from(last) or []
+        return await page_ending_in(last) or []
     if compaction is not None and before == compaction.marker.id:
         return []
     for turn in await _holding(store, session_id, before):
         if first is None or turn.depth >= first.depth:
-            stretch = await load(through=turn.id, turns=some)
-            page = await back_from(stretch)
+            stretch = await load(through=turn.id, turns=page_turns)
+            page = await page_ending_in(stretch)
             if page is not None:
                 return page
     raise _no_message(before)
 
 
 async def _holding(store: Moment, session_id: str, named: str) -> list[Turn]:
-    """The turns of the line that hold a message of that name, those of the client's own first."""
+    """Return the turns of the line with a message of that id, those with the client's id first."""
     rows = await store.load_client_messages(session_id, named)
     found = [await store.find_holder(session_id, id_) for id_ in (*(row.id for row in rows), named)]
-    client, own = ([one.turn for one in some if one is not None and one.on_line] for some in (found[:-1], found[-1:]))
+    client, own = (
+        [one.turn for one in page_turns if one is not None and one.on_line] for page_turns in (found[:-1], found[-1:])
+    )
     return [*sorted(client, key=lambda turn: turn.depth), *own]
 
 
-def _place(messages: Sequence[Message], before: str | None) -> int | None:
-    """Where a page ends: before that message, found by the client's id first; at the end without one."""
+def _page_end(messages: Sequence[Message], before: str | None) -> int | None:
+    """Return the index where a page ends: before that message, by the client's id first, or at the end."""
     if before is None:
         return len(messages)
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.client_message_id == before:
-            return place
-    return next((place for place, message in enumerate(messages) if message.id == before), None)
+            return index
+    return next((index for index, message in enumerate(messages) if message.id == before), None)
 
 
 def _page(messages: list[Message], limit: int | None, before: str | None) -> list[Message]:
-    end = _place(messages, before)
+    end = _page_end(messages, before)
     if end is None:
         raise _no_message(before)
     return messages[max(end - limit, 0) if limit is not None else 0 : end]

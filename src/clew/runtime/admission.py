@@ -267,7 +267,7 @@ def _read_file(
         data = _read_workspace_file(url.removeprefix("workspace:"), workspace, checked)
     elif digest := blob_of(part):
         if digest not in linked:
-            raise InvalidInput(f"no stored file {url}; send it as a data: url")
+            raise InvalidInput(f"there is no stored file {url}; send it as a data: url")
         # Part of the history already: a model that does not accept it gets a description, as for other history.
         data = linked[digest].data
         return PutBlob(digest, content_of(data, claimed).media_type, data, now)

@@ -70,7 +70,7 @@ class Hooks:
     def add(self, name: HookName, hook: Hook) -> None:
         if name not in CHANGING and name not in OBSERVING:
             known = ", ".join(sorted(CHANGING | OBSERVING))
-            raise InvalidInput(f"no hook named {name!r}; the hooks are {known}")
+            raise InvalidInput(f"there is no hook {name!r}; the hooks are {known}")
         try:
             inspect.signature(hook).bind(None, None)
             called: Any = hook

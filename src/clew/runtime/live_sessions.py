@@ -251,7 +251,7 @@ class LiveSessions:
             if outcome.reason == "lease_lapsed":
                 raise ReplicaAway("this replica is rejoining the cluster; retry")
             if outcome.reason == "session_not_found":
-                raise SessionNotFound(f"no session with the id {unit.session_id}", session_id=unit.session_id)
+                raise SessionNotFound(f"there is no session {unit.session_id}", session_id=unit.session_id)
             if outcome.reason == "event_exists":
                 raise DuplicateEvent("this event was already received", session_id=unit.session_id)
             if outcome.reason == "schedule_changed":

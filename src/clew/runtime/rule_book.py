@@ -167,7 +167,7 @@ def _changed(
 ) -> tuple[dict[str, Any], ...]:
     ids = [one.id for one in _with_ids(stored_rules(held, scope, ()), scope, of)]
     if new is None and rule_id not in ids:
-        raise RuleNotFound(f"no rule with the id {rule_id}; list the rules to see their ids", rule_id=rule_id)
+        raise RuleNotFound(f"there is no rule {rule_id}; list the rules to see their ids", rule_id=rule_id)
     rules = [rule for id_, rule in zip(ids, held, strict=True) if id_ != rule_id]
     rules += [new] if new is not None else []
     # Removing a rule is always possible.

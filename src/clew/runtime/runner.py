@@ -128,7 +128,7 @@ class Runner:
         while True:
             runner = self._host.lease.replica_id
             turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
-            line = counted.still_queued(turn, row) if counted is not None else None
+            line = counted.begun(turn, row) if counted is not None else None
             run = self._make_run(TakenSession(setting, turn, standing.next_epoch, row.id, counted=line))
             # Files can only be sent once they are stored.
             started = await run.plan_start() if not content.blobs else ()
