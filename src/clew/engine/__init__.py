@@ -1,4 +1,4 @@
-"""The engine: the facade every front uses. What it stands on is put together by :mod:`clew.opening`."""
+"""The engine: the facade that every front end uses. :mod:`clew.opening` assembles its components."""
 
 from clew.engine.facade import Engine, Operations
 from clew.engine.sessions import SessionList

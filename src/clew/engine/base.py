@@ -1,4 +1,4 @@
-"""What every part of the facade stands on: the host, the runtime, and the one gate for ids from outside."""
+"""The base of every part of the facade: host, runtime, and the resolution of ids from outside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.store.base import get_session
 from clew.transcript.session import Session
 
 if TYPE_CHECKING:
-    # What runs stand on is imported when an engine is opened: importing clew stays quick.
+    # Imported when an engine is opened, so that importing clew stays fast.
     from clew.runtime.host import Host
     from clew.runtime.runtime import Runtime
 
@@ -24,9 +24,10 @@ __all__ = ["EnginePart", "check_limit"]
 
 
 class EnginePart:
-    """Holds nothing of its own: each part of the facade adds the methods of one noun.
+    """The base class of the facade's parts, each of which adds the methods of one noun.
 
-    ``owner`` is whose sessions it sees, None for all there are; ``roots`` the folders these may work in, None for any.
+    ``owner`` limits it to the sessions of one owner, None for all; ``roots`` are the folders that these may work in,
+    None for any.
     """
 
     def __init__(self, host: Host, runtime: Runtime) -> None:
@@ -34,25 +35,25 @@ class EnginePart:
         self._runtime = runtime
         self._store = host.store
         self._adding_up = asyncio.Lock()
-        # By owner; a lock exists while it is held or awaited.
+        # By owner; a lock exists only while a task holds or awaits it.
         self._imports = WeakValueDictionary[str | None, asyncio.Lock]()
         self.owner: str | None = None
         self.roots: tuple[Path, ...] | None = None
 
     async def get_session(self, session_id: str) -> Session:
-        """The session as it is now, with what it has spent."""
+        """Return the session as it is now, with what it has spent."""
         session = await self._find_own(session_id)
         return replace(session, spend=(await self._store.load_spend([session.id]))[session.id])
 
     async def _find_own(self, session_id: str) -> Session:
-        """The session without what it has spent, which takes longer the more it has asked."""
+        """Return the session without its spending, which takes longer to load the more calls it made."""
         return await get_session(self._store, await self._own(session_id))
 
     async def _own(self, name: str) -> str:
-        """The one gate for ids and aliases of sessions from outside: their form, and whose they are.
+        """Resolve an id or alias of a session from outside: check its form, and that it belongs to the owner.
 
-        Every method that takes one passes through here first, and ids of turns by way of their session; a test holds
-        them to it. To an owner a stranger's session is not there: the same look finds neither it nor one that is none.
+        Every method that takes one calls this first, and resolves turn ids through their session; a test ensures that.
+        For an owner, sessions of others do not exist: the same lookup finds neither them nor missing ones.
         """
         form = self._store.capabilities.session_ids
         if self.owner is None:
@@ -68,7 +69,7 @@ class EnginePart:
         return found
 
     async def _own_turn(self, turn_id: str) -> str:
-        """The same for the id of a turn."""
+        """Resolve the id of a turn in the same way."""
         turn = await self._store.find_turn(ids.check_turn_id(turn_id))
         try:
             if turn is not None:
@@ -80,13 +81,13 @@ class EnginePart:
         raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
 
     async def _place(self, folder: str | Path | None) -> Path | None:
-        """A workspace as somebody outside names it; an owner's lies in one of the folders that are theirs."""
+        """Resolve a workspace path from outside; an owner's must be in one of their folders."""
         if folder is None:
             return None
         return await asyncio.to_thread(resolve_workspace, folder, self.roots)
 
 
 def check_limit(limit: int | None) -> None:
-    """How much of a session one page may hold; None is all of it."""
+    """Check the size of a page of a session; None means everything."""
     if limit is not None and not 1 <= limit <= 500:
         raise InvalidInput(f"limit must be from 1 to 500, not {limit}")

@@ -1,4 +1,4 @@
-"""The facade put together: what can be asked of any engine, and what only the one in this process has."""
+"""The complete facade: operations of any engine, and those of the engine in this process only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from clew.transcript.gate import check_value
 from clew.transcript.session import Model
 from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, parse_bound, report
 
-# Imports inside functions: what runs stand on is loaded when an engine is opened, so importing clew stays quick.
+# Imports inside functions: runtime modules are loaded when an engine is opened, so importing clew stays fast.
 if TYPE_CHECKING:
     from clew.compaction.plan import Plan
     from clew.dispatch.events import Events
@@ -60,14 +60,14 @@ WHOLE_STORE: Final = frozenset(
         *("clock", "config", "dispatcher", "host", "mint", "store"),
     }
 )
-"""What is about the host and all that it keeps, and so nothing of an owner's."""
-_LONGEST_OWNER: Final = 256
+"""Operations on the host and the whole store, which are not available to an owner."""
+_MAX_OWNER_CHARS: Final = 256
 T = TypeVar("T")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class AgentShape(msgspec.Struct, frozen=True):
-    """An agent a session can have."""
+    """An agent that a session can use."""
 
     name: str
     description: str
@@ -80,14 +80,15 @@ class AgentShape(msgspec.Struct, frozen=True):
 
 
 class AgentList(msgspec.Struct, frozen=True):
-    """``notices`` say which manifests could not be used, and why."""
+    """The available agents. ``notices`` report unusable manifests, with the reason."""
 
     agents: tuple[AgentShape, ...]
     notices: tuple[str, ...]
 
 
 class ReplicaShape(msgspec.Struct, frozen=True):
-    """A process that serves the store, by the store's clock. ``alive``: its lease holds; ``here``: it is this one."""
+    """A process that serves the store, by the store's clock. ``alive``: its lease is valid; ``here``: it is this
+    one."""
 
     id: str
     url: str | None
@@ -102,14 +103,14 @@ class ReplicaShape(msgspec.Struct, frozen=True):
 
 
 class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPrompts, Settings, Servers):
-    """What can be asked of an engine wherever it is: in this process, or in a server that has the store."""
+    """The operations of an engine, whether it runs in this process or in a server that owns the store."""
 
     events: Events
     schedules: Schedules
     webhooks: Webhooks
 
     async def models(self) -> list[ModelListing]:
-        """The models that can be named, the usable ones first; for the others the reason."""
+        """Return the models that can be named, usable ones first; the others with the reason."""
         listed = await asyncio.to_thread(self._host.providers.models)
         chosen = self._host.choices.default_model
         if chosen is None:
@@ -117,7 +118,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         return [msgspec.structs.replace(one, default=one.id == str(chosen.plain)) for one in listed]
 
     async def agents(self, workspace: str | Path | None = None) -> AgentList:
-        """The agents a session can have; with a ``workspace``, those of its project too."""
+        """Return the agents a session can use; with a ``workspace``, including those of its project."""
         from clew.compaction.presets import presets
 
         folder = Path(workspace) if workspace else None
@@ -125,7 +126,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
             folder = await self._place(folder)
         with resolved(folder) if self.roots is not None and folder is not None else contextlib.nullcontext():
             catalog = await asyncio.to_thread(self._host.agents, folder)
-        # The limit of a session that names no preset of its own. The config's may come from the kind of store.
+        # The limit of a session without its own preset. The config's may come from the kind of store.
         preset = presets()[self._host.config.compaction.preset or "guide"]
         limit = self._host.choices.max_steps or preset.max_steps
         shown, notices = [], [*catalog.notices]
@@ -135,12 +136,12 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
                 model = self._host.providers.parse(agent.model) if agent.model is not None else None
             except Invalid as error:
                 notices.append(f"{agent.path}: its model cannot be used; {error}")
-            own = {"model": model, "max_steps": agent.max_steps or limit}
-            shown.append(fit({**msgspec.structs.asdict(agent), **own}, AgentShape))
+            values = {"model": model, "max_steps": agent.max_steps or limit}
+            shown.append(fit({**msgspec.structs.asdict(agent), **values}, AgentShape))
         return AgentList(tuple(shown), tuple(notices))
 
     async def blob(self, sha256: str) -> Blob:
-        """The bytes of a file that a message names."""
+        """Return the bytes of a file that a message refers to."""
         if not _SHA256.fullmatch(sha256):
             raise InvalidId("a blob is named by its sha256 in hex")
         blob = await self._store.find_blob(sha256, self.owner)
@@ -151,38 +152,38 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
     async def usage(
         self, by: Grouping = "day", *, since: int | str | None = None, until: int | str | None = None
     ) -> UsageReport:
-        """What models were asked for and what that cost, over all calls whatever they were for, in groups.
+        """Return what model calls used and cost, in groups, over all calls for whatever purpose.
 
-        ``since`` is the first moment that counts and ``until`` the first that does not: epoch milliseconds or ISO 8601,
-        in UTC unless it says otherwise; a day as ``until`` counts as a whole. Calls of deleted sessions count too.
+        ``since`` is the first moment included and ``until`` the first excluded: epoch milliseconds or ISO 8601, in UTC
+        unless it says otherwise; a date as ``until`` is included completely. Calls of deleted sessions count too.
         """
         if by not in GROUPINGS:
             raise InvalidInput(f"by must be {', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}, not {by!r}")
         query = UsageQuery(by, parse_bound(since), parse_bound(until, is_end=True), self.owner)
-        # One at a time: over many calls it takes a while, and together they would have every reader of the store.
+        # One at a time: a large sum takes a while, and several would occupy every reader of the store.
         async with self._adding_up:
             return report(await self._store.load_usage(query))
 
     async def replicas(self) -> list[ReplicaShape]:
-        """The processes that serve the store, the oldest first, and what each runs; none where it has one owner."""
-        own, shown = self._host.lease.replica_id, []
+        """Return the processes that serve the store, oldest first, with their sessions; empty with a single owner."""
+        replica_id, shown = self._host.lease.replica_id, []
         for one in await self._store.list_replicas():
-            more = {"here": one.id == own, "sessions": await self._store.run_by(one.id)}
+            more = {"here": one.id == replica_id, "sessions": await self._store.run_by(one.id)}
             shown.append(fit({**msgspec.structs.asdict(one), **more}, ReplicaShape))
         return shown
 
     async def losses(self) -> tuple[Damage, ...]:
-        """What was acknowledged and is not in the store any more, until somebody has accepted it."""
+        """Return what was acknowledged but is missing from the store, until the loss is accepted."""
         return await self._store.losses()
 
     async def accept_loss(self, loss_id: str) -> None:
-        """Accept a loss, by the id it was told with: it is told no more."""
+        """Accept a loss by its id: it is no longer reported."""
         if not await self._store.accept_loss(loss_id, self._host.clock.now_ms()):
-            raise NotFound(f"there is no loss {loss_id} to accept", loss_id=loss_id)
+            raise NotFound(f"there is no loss {loss_id}", loss_id=loss_id)
 
 
 class Engine(Operations):
-    """Sessions and what can be done with them. Made by :func:`clew.open`."""
+    """Sessions and their operations. Created by :func:`clew.open`."""
 
     def __init__(self, host: Host, snapshots: SnapshotLayer | None = None) -> None:
         from clew.dispatch.dispatcher import Dispatcher
@@ -242,11 +243,11 @@ class Engine(Operations):
         output: type[T] | Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> TurnStream[Any]:
-        """Send a prompt, which is durable when this returns, and hand out its stream.
+        """Send a prompt, which is durable when this returns, and return its stream.
 
-        Every refusal raises here, before anything has begun: a busy session, a model or agent that is not there. A
-        prompt that was sent before under its ``message_id`` is not run again; its stream is. ``output`` is a type, or a
-        JSON Schema, that the answer is to be a value of; the stream's ``output()`` gives it.
+        Every refusal raises here, before anything has started: a busy session, an unknown model or agent. A prompt
+        already sent with this ``message_id`` is not run again; its stream is returned. ``output`` is a type, or a JSON
+        Schema, of the answer; the stream's ``output()`` returns the value.
         """
         from clew.tools.hints import schema_and_reader
 
@@ -263,14 +264,14 @@ class Engine(Operations):
             metadata=metadata,
         )
         if submission.queued:
-            raise SessionBusy("this message waits in the queue behind a run", session_id=session_id)
+            raise SessionBusy("this message is queued behind a run", session_id=session_id)
         return await self.follow(session_id, submission, read=read)
 
     async def follow(
         self, session_id: str, submission: Submission, *, read: Callable[[Any], Any] | None = None
     ) -> TurnStream[Any]:
-        """The stream of a submission: of what it began, or of what it was when it was sent before. ``read`` makes of a
-        structured output what is wanted of it."""
+        """Return the stream of a submission, also of one sent before. ``read`` converts a structured output to its
+        type."""
         from clew.engine.turn_stream import TurnStream, follow
 
         session_id = await self._own(session_id)
@@ -278,14 +279,14 @@ class Engine(Operations):
         return TurnStream(submission, batches, lambda named: self._store.find_message(session_id, named), read)
 
     def scoped(self, owner: str, *, roots: Iterable[str | Path] = ()) -> Engine:
-        """The same engine as one owner sees it: their sessions alone, and what they make is theirs.
+        """Return the engine as one owner sees it: limited to their sessions, and creating sessions of theirs.
 
-        Whatever belongs to another is not found. ``roots`` are the folders that their sessions may work in, or below;
-        without one they work in none. What is about the whole store, such as a backup, is not there for an owner.
+        Data of others is not found. ``roots`` are the folders that their sessions may work in, or below; without one
+        they work in none. Operations on the whole store, such as a backup, are not available to an owner.
         """
         check_value([owner], "owner")
-        if not 1 <= len(owner) <= _LONGEST_OWNER:
-            raise InvalidInput(f"an owner is text of 1 to {_LONGEST_OWNER} characters")
+        if not 1 <= len(owner) <= _MAX_OWNER_CHARS:
+            raise InvalidInput(f"an owner is text of 1 to {_MAX_OWNER_CHARS} characters")
         scoped = ScopedEngine.__new__(ScopedEngine)
         vars(scoped).update(vars(self), owner=owner, roots=tuple(Path(root).expanduser().resolve() for root in roots))
         scoped.events, scoped.schedules, scoped.webhooks = self.dispatcher.ways(scoped._gate())
@@ -297,7 +298,7 @@ class Engine(Operations):
         return Gate(self.owner, self._own, self._own_turn, self._draft)
 
     async def find_asked(self, session_id: str, message_id: str | None = None) -> MessageRow:
-        """The user message that an answer is to; of the newest turn when no answer is named."""
+        """Return the user message of an answer, by default of the newest turn's."""
         from clew.engine.turn_stream import find_asked_message
 
         return await find_asked_message(self._store, await self._own(session_id), message_id)
@@ -312,9 +313,9 @@ class Engine(Operations):
         message_id: str | None = None,
         attended: bool = True,
     ) -> AsyncIterator[dict[str, Any]]:
-        """``start``, and its stream: AI SDK chunks as dicts, each already durable.
+        """Run a prompt like ``start`` and yield its stream: AI SDK chunks as dicts, each already durable.
 
-        Leaving the loop early detaches; the run goes on. Refusals raise before the first chunk.
+        Leaving the loop early detaches; the run continues. Refusals raise before the first chunk.
         """
         started = await self.start(
             session_id, prompt, model=model, agent=agent, message_id=message_id, attended=attended
@@ -324,45 +325,45 @@ class Engine(Operations):
                 yield chunk_dict(chunk)
 
     async def find_stream(self, session_id: str) -> LiveStream | None:
-        """What runs on the session, here or elsewhere, in batches as they became durable."""
+        """Return the stream of the session's active run, here or elsewhere, in batches as they became durable."""
         return await self._runtime.streams.find(await self._own(session_id))
 
     async def find_batches(
         self, session_id: str, *, replay: bool = True, message_id: str | None = None
     ) -> AsyncIterator[Sequence[Any]] | None:
-        """What ``attach`` shows, in batches of chunks as they became durable together; None where that is nothing."""
+        """Return what ``attach`` shows, in batches as they became durable; None if there is nothing."""
         from clew.engine.turn_stream import find_batches
 
         find = self._runtime.streams.find
         return await find_batches(self._store, find, await self._own(session_id), replay=replay, message_id=message_id)
 
     def parse_model(self, named: str | Model | dict[str, Any]) -> Model:
-        """The model and the variant that a name means here, as every method takes it."""
+        """Return the model and variant that a name means here, as every method resolves it."""
         return self._host.providers.parse(named)
 
     def is_idle(self, session_id: str) -> bool:
-        """Nothing runs on the session in this process."""
+        """Return whether the session is idle in this process."""
         return not self._runtime.sessions.is_live(session_id)
 
     async def statuses(
         self, session_ids: Iterable[str], *, unsettled: Collection[str] | None = None
     ) -> dict[str, Status]:
-        """Return what each is doing. Only those that ran here, have something open, or failed (``unsettled``, from a
-        list of sessions) can be anything but idle."""
+        """Return the status of each session. Sessions that are not ``unsettled`` (known from a list of sessions) are
+        idle unless they ran here: only those have something open or failed."""
         if self.owner is not None:
             session_ids = [await self._own(session_id) for session_id in session_ids]
         known = {session_id: self._host.live.status(session_id) for session_id in session_ids}
         if unsettled is None:
             unsettled = {*await self._store.unsettled_sessions(known), *await self._store.failed_sessions(known)}
-        # What failed here may have been rewound since.
-        looked_at = {*unsettled, *(id_ for id_, status in known.items() if status and status.state == "error")}
+        # A session that failed here may have been rewound since.
+        maybe_active = {*unsettled, *(id_ for id_, status in known.items() if status and status.state == "error")}
         return {
-            session_id: await self.get_status(session_id) if session_id in looked_at else status or Status("idle")
+            session_id: await self.get_status(session_id) if session_id in maybe_active else status or Status("idle")
             for session_id, status in known.items()
         }
 
     def known_statuses(self, session_ids: Iterable[str]) -> dict[str, Status | None]:
-        """What each was last known to be doing, without a look into the store; None where nothing was heard of it."""
+        """Return the last known status of each session without reading the store; None if none is known."""
         return {session_id: self.host.live.status(session_id) for session_id in session_ids}
 
     @overload
@@ -396,56 +397,56 @@ class Engine(Operations):
     def hook(self, name: Literal["turn_finished"], hook: Observing[TurnOutcome]) -> None: ...
 
     def hook(self, name: HookName, hook: Hook) -> None:
-        """Add a hook; see the how-to for what each is given and may do."""
+        """Add a hook; see the how-to for its arguments and effects."""
         self.host.hooks.add(name, hook)
 
     async def backup(self, target: str | Path) -> None:
-        """A consistent copy of the store, made while it is in use."""
+        """Write a consistent copy of the store while it is in use."""
         await self.store.backup(Path(target))
 
     async def write_ledger(self, target: str | Path) -> None:
-        """Sessions, turns, messages, tool calls and events as tables of those names, in a SQLite file of their own."""
+        """Write sessions, turns, messages, tool calls and events as tables of those names to a new SQLite file."""
         await self.store.write_ledger(Path(target))
 
     async def rebuild(self, target: str | Path) -> Rebuilt:
-        """Make a new store from the event log alone, and compare it with this one. Needs ``event_log``."""
+        """Build a new store from the event log alone, and compare it with this one. Requires ``event_log``."""
         return await self.store.rebuild(Path(target))
 
     async def join(self, *, stays: bool) -> None:
-        """Become one of those who serve the store, where they are several. Called when the engine is opened."""
+        """Join the processes of a shared store. Called when the engine is opened."""
         await self._runtime.heartbeat.open(stays=stays)
 
     def figures(self) -> str:
-        """What was done and used here since this was opened, as a page that Prometheus reads."""
+        """Return metrics of this engine since it was opened, in Prometheus text format."""
         running = len(self._runtime.sessions.live_ids())
         now = {
-            "clew_running_sessions": ("Sessions on which something runs here.", float(running)),
+            "clew_running_sessions": ("Sessions with an active run here.", float(running)),
             "process_cpu_seconds_total": ("CPU time of this process.", time.process_time()),
         }
         return self.host.telemetry.figures.text(now)
 
     async def check_ready(self) -> None:
-        """Raise when nothing can be started here now: it is closing, has lost its lease, or cannot use its store."""
+        """Raise if no run can start here now: it is closing, has lost its lease, or cannot use its store."""
         self.host.lease.check_open()
         await self.store.list_replicas()
         await self.store.check_writable()
 
     async def drain(self, within_s: float) -> None:
-        """Begin nothing any more, and give what runs so long to end by itself; ``close`` settles the rest."""
+        """Start nothing more and let active runs finish for that long; ``close`` settles the rest."""
         await self.dispatcher.close()
         await self._runtime.heartbeat.drain(within_s)
 
     async def close(self, within_s: float = 30.0) -> tuple[str, ...]:
-        """End every run, settled as interrupted, and give what is done after a turn, such as a summary, time to end.
+        """End every run, settled as interrupted, and let work after turns, such as summaries, finish.
 
-        Called when the engine's context is left. The ids of turns that have ended and that the store did not let
-        settle; the next opening settles them. Each is told once.
+        Called when the engine's context exits. Return the ids of turns that ended but could not be settled; the next
+        opening settles them. Each is reported once.
         """
         from clew.tools.process.program import programs_ended
 
         await self.dispatcher.close()
         unsettled = await self._runtime.close(within_s)
-        # A run does not wait for a tool that ignores its signal. The host does: it is gone a moment later.
+        # Runs do not wait for tools that ignore their signal. The process must, before it exits.
         await programs_ended()
         await self.host.hooks.drain()
         await self.host.providers.close()
@@ -453,9 +454,9 @@ class Engine(Operations):
 
 
 class ScopedEngine(Engine):
-    """The engine as one owner sees it: what it refuses stands here; what it shows has passed the gate of each part."""
+    """The engine as one owner sees it: refuses operations on the whole store; every part checks ids of sessions."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in WHOLE_STORE:
-            raise NotFound(f"{name} is about the whole store; ask the engine that is nobody's")
+            raise NotFound(f"{name} concerns the whole store; it is not available to an owner")
         return super().__getattribute__(name)

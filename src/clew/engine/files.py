@@ -1,4 +1,4 @@
-"""Files of a workspace that a person names in a message, found while they type; ``workspace:PATH`` sends one along."""
+"""File names of a workspace, for completion while a user types; ``workspace:PATH`` attaches one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Files"]
 
-_LOOK_S: Final = 2.0
-_MOST_IGNORES: Final = 64 * 1024
-# Where there is no file that says so, these are nobody's own words either.
+_MAX_SEARCH_S: Final = 2.0
+_MAX_IGNORE_BYTES: Final = 64 * 1024
+# Skipped even if no ignore file lists them: they are not the user's own files.
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv"})
 
 
 class Files(EnginePart):
-    """Looks into the workspace of a session, or of one that is about to begin."""
+    """The search for files in the workspace of a session, or of one about to be created."""
 
     async def find_files(
         self,
@@ -37,10 +37,10 @@ class Files(EnginePart):
         limit: int = 50,
         folders: bool = False,
     ) -> list[str]:
-        """Names of files in the workspace that hold ``q``, the likeliest first: those that begin so, then those whose
-        own name does. What its ignore files leave out is not among them, nor what begins with a dot. Of a very large
-        folder not all is looked at; what lies in the folder that ``q`` itself names always is. With ``folders`` the
-        names of those right in the workspace that begin so, for whoever chooses where to work."""
+        """Return names of workspace files that contain ``q``, best match first: paths that start with it, then file
+        names that do. Ignored files and dotfiles are left out. Only part of a very large folder is searched, but the
+        folder that ``q`` itself names always is. With ``folders``, return the names of top-level folders that start
+        with it, for choosing a workspace."""
         if not 1 <= limit <= 200:
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
         check_value(q, "q")
@@ -54,11 +54,11 @@ class Files(EnginePart):
                 return await asyncio.to_thread(_find_folders, root, q, limit)
             return await asyncio.to_thread(_find, root, q, limit, closed, signal)
         finally:
-            # Whoever asked is gone: a thread is not cancelled, and would go on.
-            signal.abort("nobody waits for it")
+            # The client is gone: a thread cannot be cancelled and would continue.
+            signal.abort("the search was cancelled")
 
     async def _root(self, session_id: str | None, workspace: str | Path | None) -> Path | None:
-        """Return the folder as its links lead now. They are not followed again: an owner may change them meanwhile."""
+        """Return the folder with links resolved. They are not resolved again, as an owner may change them meanwhile."""
         if session_id is None:
             return await self._place(workspace)
         folder = (await self._find_own(session_id)).workspace_root
@@ -90,7 +90,7 @@ def _find(root: Path, q: str, limit: int, closed: tuple[str, ...], signal: Signa
 
     def read_ignored(folder: str) -> None:
         try:
-            data, _ = read_all(root / folder / IGNORE_FILE, _MOST_IGNORES)
+            data, _ = read_all(root / folder / IGNORE_FILE, _MAX_IGNORE_BYTES)
             ignored[folder] = IgnoredPaths(data.decode("utf-8", "replace"))
         except (OSError, ToolFailed):
             return
@@ -99,16 +99,16 @@ def _find(root: Path, q: str, limit: int, closed: tuple[str, ...], signal: Signa
         name = path.rpartition("/")[2]
         if name.startswith(".") or name in _SKIPPED or not path.isprintable():
             return True
-        # clew's own: a store's file, and what lies beside it under the same name.
-        if any(f"{root}/{path}".startswith(place) for place in closed):
+        # clew's own: a store's file and its companions of the same name.
+        if any(f"{root}/{path}".startswith(protected) for protected in closed):
             return True
-        # The nearest file that says something of it decides.
+        # The nearest ignore file with a matching rule decides.
         for above in map(str, PurePosixPath(path).parents):
             folder = "" if above == "." else above
             if folder in ignored:
-                said = ignored[folder].verdict(path[len(folder) :].lstrip("/"), is_folder=is_folder)
-                if said is not None:
-                    return said
+                verdict = ignored[folder].verdict(path[len(folder) :].lstrip("/"), is_folder=is_folder)
+                if verdict is not None:
+                    return verdict
         return False
 
     def enter(path: str) -> bool:
@@ -119,7 +119,7 @@ def _find(root: Path, q: str, limit: int, closed: tuple[str, ...], signal: Signa
 
     found: dict[str, None] = {}
 
-    def look(entries: Iterable[Entry], prefix: str = "") -> None:
+    def collect(entries: Iterable[Entry], prefix: str = "") -> None:
         for entry in entries:
             path = prefix + entry.path
             if entry.kind == "file" and typed in path.casefold() and not left_out(path, is_folder=False):
@@ -127,14 +127,14 @@ def _find(root: Path, q: str, limit: int, closed: tuple[str, ...], signal: Signa
 
     try:
         read_ignored("")
-        # However large the rest is: who writes a folder's name means what is in it.
-        named = PurePosixPath(q).parent if "/" in q else PurePosixPath()
-        above = [str(folder) for folder in reversed((named, *named.parents))][1:]
-        if not named.is_absolute() and ".." not in named.parts and all(map(enter, above)):
-            with contextlib.suppress(OSError, ToolFailed), open_folder(root / named) as handle:
-                look(list_folder(handle), f"{named}/" if above else "")
+        # Always searched: a user who types a folder's name means its content.
+        folder_part = PurePosixPath(q).parent if "/" in q else PurePosixPath()
+        above = [str(folder) for folder in reversed((folder_part, *folder_part.parents))][1:]
+        if not folder_part.is_absolute() and ".." not in folder_part.parts and all(map(enter, above)):
+            with contextlib.suppress(OSError, ToolFailed), open_folder(root / folder_part) as handle:
+                collect(list_folder(handle), f"{folder_part}/" if above else "")
         with open_folder(root) as handle:
-            look(walk(handle, Brake(signal, _LOOK_S), LeftOut(), enter))
+            collect(walk(handle, Brake(signal, _MAX_SEARCH_S), LeftOut(), enter))
     except (OSError, ToolFailed):
         return []
 

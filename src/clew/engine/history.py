@@ -1,4 +1,4 @@
-"""History: going back and aside, making room, and looking at what was said and sent."""
+"""History: rewinding and branching, compaction, and reports about turns and requests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from clew.transcript.message import Message
 from clew.transcript.metadata import check_metadata
 from clew.transcript.session import Model, Session
 
-# Imports inside functions: they bring the runtime or what puts requests together, half as long again to load as clew
-# itself. Only an opened engine needs them, so importing clew stays quick.
+# Imports inside functions: they load the runtime or the request builder, half as large as clew itself. Only an opened
+# engine needs them, so importing clew stays fast.
 if TYPE_CHECKING:
     from clew.compaction.context import ContextReport
     from clew.history.report import RequestReport, TurnReport
@@ -32,7 +32,7 @@ __all__ = ["History"]
 
 
 class History(EnginePart):
-    """What moves a session's head, copies its line, changes what of it is sent, or tells what was sent."""
+    """The operations that move a session's head, copy its line, compact it, or report what was sent."""
 
     def __init__(self, host: Host, runtime: Runtime, snapshots: SnapshotLayer | None = None) -> None:
         super().__init__(host, runtime)
@@ -55,10 +55,10 @@ class History(EnginePart):
     ) -> Rewound:
         """Go back to a user message. What came after it leaves the conversation and stays stored.
 
-        ``resend`` keeps the message and waits for a new answer; ``edit`` takes it back and hands its text over as a
-        draft. With ``run`` the message, or what the edit made of it, is answered at once. ``text`` replaces what the
-        message said, ``parts`` all of it; agent and the client's metadata stay the message's own unless given. So does
-        the model, unless another was chosen for the session since.
+        ``resend`` keeps the message and waits for a new answer; ``edit`` takes it back and returns its text as a draft.
+        With ``run`` the message, or its edited version, is answered immediately. ``text`` replaces its text, ``parts``
+        all of it; agent and client metadata stay the message's own unless given. So does the model, unless another was
+        picked for the session since.
         """
         check_metadata(metadata)
         edit = Edit(
@@ -74,17 +74,17 @@ class History(EnginePart):
         )
 
     async def unrewind(self, session_id: str) -> Rewound:
-        """Undo the newest rewind; ``NewerTurns`` once the conversation went on after it."""
+        """Undo the newest rewind; raise ``NewerTurns`` if the conversation has continued after it."""
         return await self._rewinding().unrewind(await self._own(session_id))
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
-        """Go to any turn the conversation has been at; None is its empty beginning."""
+        """Go to any turn that the conversation has been at; None is its empty start."""
         return await self._rewinding().set_head(await self._own(session_id), turn_id)
 
     async def reflog(
         self, session_id: str, *, limit: int | None = None, before: int | None = None
     ) -> list[ReflogEntry]:
-        """Every move of the head, newest first; or at most ``limit``, of those before the move ``before``."""
+        """Return every move of the head, newest first; or at most ``limit``, of those before the move ``before``."""
         check_limit(limit)
         return await load_reflog(self._store, await self._own(session_id), limit, before)
 
@@ -97,7 +97,7 @@ class History(EnginePart):
         model: str | Model | dict[str, Any] | None = None,
         start_message_id: str | None = None,
     ) -> Session:
-        """A new session that starts as a copy of the line of that message, up to and including it.
+        """Create a session with a copy of the line up to and including that message.
 
         ``metadata`` is merged into the copied one; ``start_message_id`` copies only from there.
         """
@@ -112,24 +112,24 @@ class History(EnginePart):
         )
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
-        """A branch at a turn, also one with children; labelled ``fork-…`` unless said otherwise.
+        """Create a branch at a turn, also at one with children; its label is ``fork-…`` by default.
 
-        A turn that has settled can be forked while its session runs. ``text`` is its first prompt, and runs.
+        A settled turn can be forked while its session runs. ``text`` is its first prompt, and is run.
         """
         from clew.history.branch import Branching
 
         return await Branching(self._host, self._runtime).fork(await self._own_turn(turn_id), label=label, text=text)
 
     async def tree(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> TreeView:
-        """Every turn of the session with its place, and the branches that left it.
+        """Return every turn of the session with its position, and the branches that start at them.
 
-        With a ``limit`` that many of the newest turns; the ``next_cursor`` of a page leads to those before it.
+        With a ``limit``, that many of the newest turns; the ``next_cursor`` of a page leads to those before it.
         """
         check_limit(limit)
         before = None if cursor is None else ids.check_turn_id(cursor)
         return await load_tree_view(self._store, await self._own(session_id), limit, before)
 
-    # Room
+    # Context size
 
     async def compact(self, session_id: str, focus: str | None = None) -> Compacted:
         """Summarise what lies before the newest turns, now. ``focus`` says what matters most.
@@ -142,34 +142,34 @@ class History(EnginePart):
         return await self._runtime.runner.compact(await self._own(session_id), focus)
 
     async def prune(self, session_id: str) -> Compacted:
-        """Show the model stubs in place of older tool outputs. What is stored stays whole."""
+        """Replace older tool outputs with stubs for the model. The stored outputs stay complete."""
         return await self._runtime.prune(await self._own(session_id))
 
     async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
-        """How large the next request would be, and how large it may be; for the session's model, or another."""
+        """Return the size of the next request and its limit, for the session's model or another."""
         from clew.runtime.context import load_report
 
         return await load_report(self._host, await self._own(session_id), model)
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
-        """What the compaction marked by this message summarised."""
+        """Return what the compaction marked by this message summarised."""
         session = await self._find_own(session_id)
         return await load_compaction(self._store, session.id, ids.check_named_message_id(message_id))
 
-    # What was said and sent
+    # Reports
 
     async def turn(self, turn_id: str) -> TurnReport:
-        """A turn with its steps: models, usage, timing, digests."""
+        """Return a turn with its steps: models, usage, timing, digests."""
         from clew.history.report import load_turn
 
         return await load_turn(self._store, await self._own_turn(turn_id))
 
     async def turn_messages(self, turn_id: str) -> list[Message]:
-        """The messages of one turn, also of one that is not on the line any more."""
+        """Return the messages of one turn, also of one that is no longer on the line."""
         return await load_turn_messages(self._store, await self._own_turn(turn_id))
 
     async def request(self, turn_id: str, step: int | None = None) -> RequestReport:
-        """What the model was sent at a step, put together again and proven by its digest."""
+        """Return the request sent to the model at a step, rebuilt and verified by its digest."""
         from clew.history.report import load_request
 
         return await load_request(self._store, await self._own_turn(turn_id), step)

@@ -1,4 +1,4 @@
-"""Saved prompts: words a person says often, each under a name, as files of their own folder of settings."""
+"""Saved prompts: texts that a user sends often, each under a name, as files in their config folder."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from clew.triggers.ledger import tag_of
 __all__ = ["SavedPrompt", "SavedPrompts"]
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
-_MOST: Final = 200
-_LONGEST: Final = 20_000
+_MAX_PROMPTS: Final = 200
+_MAX_CHARS: Final = 20_000
 
 
 class SavedPrompt(msgspec.Struct, frozen=True):
-    """Words under a name; in the folder of settings it is the file ``prompts/NAME.md``, an owner's in a
-    folder of their own below."""
+    """A text under a name; in the config folder it is the file ``prompts/NAME.md``, an owner's in a subfolder of their
+    own."""
 
     name: str
     text: str
 
 
 class SavedPrompts(EnginePart):
-    """Kept beside agents and skills, so that they can be written by hand, too."""
+    """The saved prompts, stored next to agents and skills, so that they can be edited by hand, too."""
 
     async def prompts(self) -> list[SavedPrompt]:
-        """The saved prompts, by their names. A file that cannot be read is none."""
+        """Return the saved prompts by name. Unreadable files are skipped."""
         return await asyncio.to_thread(_load, self._prompts_folder()) if self._host.config_folder is not None else []
 
     async def save_prompt(self, name: str, text: str) -> SavedPrompt:
-        """Keep words under a name, in the place of what had it."""
+        """Save a text under a name, replacing an existing one."""
         if _NAME.fullmatch(name) is None:
-            raise InvalidInput("a prompt is named by 1 to 40 of a-z, 0-9 and -, and does not begin with -")
+            raise InvalidInput("a prompt's name is 1 to 40 of a-z, 0-9 and -, and does not start with -")
         check_value(text, "text")
-        if not text.strip() or len(text) > _LONGEST:
-            raise InvalidInput(f"a saved prompt has 1 to {_LONGEST:,} characters")
+        if not text.strip() or len(text) > _MAX_CHARS:
+            raise InvalidInput(f"a saved prompt has 1 to {_MAX_CHARS:,} characters")
         try:
             await asyncio.to_thread(_save, self._prompts_folder(), name, text)
         except OSError as error:
@@ -52,29 +52,29 @@ class SavedPrompts(EnginePart):
         return SavedPrompt(name, text)
 
     async def remove_prompt(self, name: str) -> None:
-        """Forget a saved prompt."""
+        """Delete a saved prompt."""
         try:
             if _NAME.fullmatch(name) is None:
                 raise FileNotFoundError
             await asyncio.to_thread((self._prompts_folder() / f"{name}.md").unlink)
         except FileNotFoundError as error:
-            raise NotFound("there is no saved prompt of this name", name=name[:40]) from error
+            raise NotFound("there is no saved prompt with this name", name=name[:40]) from error
         except OSError as error:
             raise InvalidInput(f"the prompt could not be removed: {error}") from error
 
     def _prompts_folder(self) -> Path:
         if self._host.config_folder is None:
-            raise NotSupported("this engine has no folder of settings to keep prompts in")
+            raise NotSupported("this engine has no config folder to store prompts in")
         folder = self._host.config_folder / "prompts"
         return folder if self.owner is None else folder / tag_of(self.owner)
 
 
 def _load(folder: Path) -> list[SavedPrompt]:
     found: list[SavedPrompt] = []
-    for file in sorted(folder.glob("*.md"))[:_MOST]:
+    for file in sorted(folder.glob("*.md"))[:_MAX_PROMPTS]:
         try:
             with file.open(encoding="utf-8") as opened:
-                text = opened.read(_LONGEST)
+                text = opened.read(_MAX_CHARS)
         except (OSError, UnicodeDecodeError):
             continue
         if _NAME.fullmatch(file.stem) and text.strip():
@@ -85,12 +85,12 @@ def _load(folder: Path) -> list[SavedPrompt]:
 def _save(folder: Path, name: str, text: str) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     target = folder / f"{name}.md"
-    if not target.exists() and len(list(folder.glob("*.md"))) >= _MOST:
-        raise InvalidInput(f"there are {_MOST} saved prompts already; remove one first")
-    # Whole or not at all: somebody may read it at this moment.
-    beside = folder / f".{name}-{secrets.token_hex(4)}"
+    if not target.exists() and len(list(folder.glob("*.md"))) >= _MAX_PROMPTS:
+        raise InvalidInput(f"there are {_MAX_PROMPTS} saved prompts already; remove one first")
+    # Replaced atomically: another process may read it now.
+    temporary = folder / f".{name}-{secrets.token_hex(4)}"
     try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, target)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, target)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Runs: prompts, going on, stopping, what a session is doing, its queue, and the answers a human gives."""
+"""Runs: prompts, resuming, stopping, status, the queue, and answers to requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Runs"]
 
 
 class Runs(EnginePart):
-    """What starts, stops, watches or answers a run."""
+    """The operations that start, stop, watch or answer a run."""
 
     async def submit(
         self,
@@ -46,12 +46,12 @@ class Runs(EnginePart):
         output: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Submission:
-        """Send a prompt. It is durable when this returns; its run goes on by itself.
+        """Send a prompt. It is durable when this returns; its run continues in the background.
 
-        On a busy session ``on_busy`` says what happens: ``queue`` it, ``reject`` it (``SessionBusy``), or
-        ``interrupt`` what runs. ``message_id`` is the client's own id: sending it again changes nothing.
-        ``output`` is a JSON Schema: the answer is a value of it, in a ``data-output`` part, or the turn has failed.
-        ``metadata`` is stored with the message; keys that mean something to clew are ignored. At most 64 KiB of each.
+        On a busy session ``on_busy`` decides: ``queue`` it, ``reject`` it (``SessionBusy``), or ``interrupt`` the
+        active run. ``message_id`` is the client's own id: sending it again changes nothing.
+        ``output`` is a JSON Schema: the answer is a matching value, in a ``data-output`` part, or the turn has failed.
+        ``metadata`` is stored with the message; keys that clew uses are ignored. Both have a limit of 64 KiB.
         """
         if message_id is not None:
             ids.check_named_message_id(message_id)
@@ -73,11 +73,10 @@ class Runs(EnginePart):
     async def attach(
         self, session_id: str, *, replay: bool = True, message_id: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Follow what runs now, from its message's first part, or without ``replay`` from what comes next; ends at once
-        when nothing does.
+        """Follow the active run from its message's first part or, without ``replay``, from the next chunk; ends
+        immediately if there is none.
 
-        With ``message_id`` it is the turn that holds that message: one that is over is shown as it is stored, to its
-        end.
+        With ``message_id``, follow the turn of that message: one that has ended is shown as stored, to its end.
         """
         from clew.engine.turn_stream import find_batches
 
@@ -89,10 +88,9 @@ class Runs(EnginePart):
                     yield chunk_dict(chunk)
 
     async def abort(self, session_id: str, *, queue: Literal["stay", "go_on"] = "stay") -> bool:
-        """Stop what runs on the session, or deny what waits there. True when there was something.
+        """Stop the session's active run, or deny its pending requests. Return whether there was anything to stop.
 
-        What waits in the queue stays there until a person's next prompt, or ``continue_turn``; with ``go_on`` it is
-        fired at once.
+        Queued messages wait for the user's next prompt or ``continue_turn``; with ``go_on`` they start immediately.
         """
         if queue not in ("stay", "go_on"):
             raise InvalidInput(f"queue must be stay or go_on, not {queue!r}")
@@ -100,11 +98,11 @@ class Runs(EnginePart):
         return await self._runtime.runner.abort(session.id, queue=queue)
 
     async def continue_turn(self, session_id: str, *, mode: Mode = "on", queue: bool = False) -> Submission:
-        """Go on with the newest turn, after its last complete step: one that nobody answered, that failed, was aborted
-        or interrupted, or came to a limit. Else a paused queue goes on.
+        """Resume the newest turn after its last complete step, if it has no answer, failed, was aborted or interrupted,
+        or reached a limit. Otherwise start a paused queue.
 
-        ``mode="again"`` has the same prompt answered anew, in a turn beside that one. With ``queue`` a paused queue is
-        started and nothing else.
+        ``mode="again"`` answers the same prompt again, in a sibling turn. With ``queue`` only a paused queue is
+        started.
         """
         return await self._runtime.continuation.go_on(await self._own(session_id), mode, queue=queue)
 
@@ -112,7 +110,7 @@ class Runs(EnginePart):
         return await self._runtime.status(await self._find_own(session_id))
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
-        """The present status, then each change."""
+        """Yield the current status, then each change."""
         session_id = await self._own(session_id)
         changes = self._host.live.watch_status(session_id)
         last = await self.get_status(session_id)
@@ -134,10 +132,10 @@ class Runs(EnginePart):
         reason: str | None = None,
         pattern: str | None = None,
     ) -> int:
-        """Answer a request for approval; how many of the step are still open.
+        """Answer an approval request; return how many requests of the step are still open.
 
-        ``pattern`` is one of those the request offers: how far the rule goes that session and project store. Without
-        it, the rule covers this call and no other.
+        ``pattern`` is one of the request's offers: the scope of the rule that session and project store. Without it,
+        the rule covers only this call.
         """
         check_value([approval_id, reason, pattern], "answer")
         answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
@@ -150,45 +148,45 @@ class Runs(EnginePart):
         reason: str | None = None,
         approval_ids: Sequence[str] | None = None,
     ) -> int:
-        """Answer every request for approval that waits, alike; how many questions are still open.
+        """Answer every pending approval the same way; return how many questions are still open.
 
-        ``approval_ids`` are those that were seen: none but these is answered.
+        ``approval_ids`` are those shown to the user: only these are answered.
         """
         check_value([reason, approval_ids], "answer")
         answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
         return await self._seen_through(answers.answer_all(session_id, decision, reason, approval_ids, actor=actor))
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
-        """Answer a question the model asked."""
+        """Answer a question of the model."""
         check_value([tool_call_id, output], "answer")
         answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
         return await self._seen_through(answers.answer_question(session_id, tool_call_id, output, actor=actor))
 
     async def _seen_through(self, answering: Coroutine[Any, Any, int]) -> int:
-        """Whoever answers may leave: once the answer is stored, the turn must go on."""
+        """Store an answer even if the client disconnects: once it is stored, the turn must be resumed."""
         return await asyncio.shield(self._runtime.sessions.work(answering))
 
     async def queue(self, session_id: str) -> list[Message]:
-        """The messages that wait, in the order they will be fired."""
+        """Return the queued messages in the order in which they will start."""
         waiting = await self._runtime.queue.load(await self._own(session_id))
         return [shown_message(entry.message, None) for entry in waiting]
 
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
-        """Take a message out of the queue, by clew's id or the client's own."""
+        """Remove a message from the queue, by clew's id or the client's own."""
         session = await self._find_own(session_id)
         cancelled = await self._find_queued(session.id, message_id)
         async with self._runtime.sessions.lock(session.id):
             await self._runtime.queue.cancel(session.id, cancelled)
 
     async def edit_queued(self, session_id: str, message_id: str, text: str) -> None:
-        """Say a message that waits in other words. Its files stay with it, and it keeps its place."""
+        """Replace the text of a queued message. Its files and its position stay."""
         session = await self._find_own(session_id)
         edited = await self._find_queued(session.id, message_id)
         async with self._runtime.sessions.lock(session.id):
             await self._runtime.queue.edit(session.id, edited, text)
 
     async def move_queued(self, session_id: str, message_id: str, *, before: str | None = None) -> None:
-        """Have a message fired before another one that waits, or last."""
+        """Move a queued message before another one, or to the end."""
         session = await self._find_own(session_id)
         moved = await self._find_queued(session.id, message_id)
         behind = await self._find_queued(session.id, before) if before is not None else None
@@ -196,13 +194,13 @@ class Runs(EnginePart):
             await self._runtime.queue.move(session.id, moved, behind)
 
     async def send_queued(self, session_id: str, message_id: str) -> Submission:
-        """Send a message that waits now. What runs is interrupted for it, and what asks for approval denied."""
+        """Send a queued message now. The active run is interrupted, and pending requests are denied."""
         session = await self._find_own(session_id)
         return await self._runtime.prompts.send_queued(session.id, await self._find_queued(session.id, message_id))
 
     async def pause_queue(self, session_id: str, *, paused: bool = True) -> None:
-        """Let what waits stay in the queue until somebody says go on, which is ``paused=False``: whatever it was paused
-        by, it goes on, at once where nothing runs. What is sent meanwhile runs, or waits behind it."""
+        """Pause the queue until it is resumed with ``paused=False``, which ends a pause of any kind and starts the next
+        message if the session is idle. Messages sent meanwhile run, or wait behind it."""
         session = await self._find_own(session_id)
         if paused:
             await self._runtime.queue.pause(session.id, "person")
@@ -213,7 +211,7 @@ class Runs(EnginePart):
             await self._runtime.runner.fire_idle(session.id)
 
     async def _find_queued(self, session_id: str, message_id: str) -> str:
-        """Clew's id of a message: under a client's own, of the one that waits."""
+        """Return clew's id of a message; for a client's id, that of the queued one."""
         ids.check_named_message_id(message_id)
         rows = await self._store.load_client_messages(session_id, message_id)
         named = [row.id for row in sorted(rows, key=lambda row: row.queued_at is None)]
@@ -222,25 +220,27 @@ class Runs(EnginePart):
         return named[0] if named else message_id
 
     def subscribe(self) -> AsyncIterator[Event]:
-        """What happens on this host, from now on."""
+        """Return the events of this host from now on."""
         return self._shown(cast(AsyncGenerator[Event, None], self._host.live.subscribe()))
 
     async def _shown(self, events: AsyncGenerator[Event, None]) -> AsyncIterator[Event]:
-        """The events as they are shown, an owner's alone: a run's own status knows nothing of the queue."""
+        """Yield events as clients see them, for an owner only their own: statuses of runs lack the state of the
+        queue."""
         async with contextlib.aclosing(events):
             async for event in events:
                 if self.owner is not None and not await self._is_own(event):
                     continue
                 if event.type == "status":
-                    told = fit(event.data["status"], Status)
-                    shown = await self._runtime.with_pause(event.data["session_id"], told)
+                    status = fit(event.data["status"], Status)
+                    shown = await self._runtime.with_pause(event.data["session_id"], status)
                     event = Event("status", {**event.data, "status": msgspec.to_builtins(shown)})
                 yield event
 
     async def _is_own(self, event: Event) -> bool:
-        """Whether the owner may be told. An event of no session is the host's; that one is gone says whose it was."""
+        """Return whether the owner may see an event. Those without a session are the host's; a deletion names its
+        owner."""
         session_id = event.data.get("session_id")
         if event.type == "session_deleted":
             return event.data.get("owner") == self.owner
-        # By id: what one owner calls a session may be the id of another's.
+        # By id: an owner's alias may be the id of another owner's session.
         return isinstance(session_id, str) and await self._store.find_named(session_id, self.owner) == session_id

@@ -1,4 +1,4 @@
-"""MCP servers: which there are, how they are, and what a session is given of its own."""
+"""MCP servers: their list, their state, and servers given to a session."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ __all__ = ["Servers"]
 
 
 class Servers(EnginePart):
-    """For whoever the host is: a server is a program of theirs, or holds a key of theirs."""
+    """The operations on MCP servers, for the operator of the host: a server runs their program or uses their key."""
 
     async def mcp_servers(
         self, *, session_id: str | None = None, workspace: str | Path | None = None
     ) -> tuple[ServerState, ...]:
-        """The servers of the config, by name; of a session those that it has, its own and its agent's too."""
+        """Return the servers of the config, by name; for a session all it has, including its own and its agent's."""
         servers = self._host.servers
-        return servers.states(await self._place_of(session_id, workspace)) if servers is not None else ()
+        return servers.states(await self._server_scope(session_id, workspace)) if servers is not None else ()
 
     async def start_mcp_server(
         self, name: str, *, session_id: str | None = None, workspace: str | Path | None = None
     ) -> ServerState:
-        """Start a server, or ask it again what its tools are. That it does not work is what it then says of itself."""
-        place = await self._place_of(session_id, workspace)
+        """Start a server, or reload its tools. A failure is part of the returned state."""
+        server_scope = await self._server_scope(session_id, workspace)
         servers = self._host.servers
-        if servers is None or name not in servers.names(place):
-            raise NotFound(f"there is no MCP server {name!r} here; name it in your config.toml", server=name)
-        await servers.renew(place, name)
-        return next(one for one in servers.states(place) if one.name == name)
+        if servers is None or name not in servers.names(server_scope):
+            raise NotFound(f"there is no MCP server {name!r}; add it to your config.toml", server=name)
+        await servers.renew(server_scope, name)
+        return next(one for one in servers.states(server_scope) if one.name == name)
 
     async def give_mcp_servers(
         self, session_id: str, servers: Mapping[str, McpServer | Mapping[str, Any]]
     ) -> tuple[ServerState, ...]:
-        """Give a session servers of its own, in the place of those it was given before. They are kept as long as this
-        process: whoever gives them does so again."""
+        """Give a session its own servers, replacing those given before. They last as long as this process, so the
+        client must give them again after a restart."""
         session = await self._find_own(session_id)
         if self._host.servers is None:
             raise InvalidInput("this host has no MCP servers")
         self._host.servers.give(session.id, {name: read_server(one, name) for name, one in servers.items()})
         return await self.mcp_servers(session_id=session.id)
 
-    async def _place_of(self, session_id: str | None, workspace: str | Path | None) -> Place:
+    async def _server_scope(self, session_id: str | None, workspace: str | Path | None) -> Place:
         from clew.runtime.served_tools import find_place
         from clew.tools.served import Place
 

@@ -1,6 +1,6 @@
-"""Sessions: made, listed, changed and removed, and the messages and files in them.
+"""Sessions: created, listed, changed and deleted, with their messages and files.
 
-Searching and carrying them is in ``transfer``, what they allow in ``permissions``, what moves a head in ``history``.
+Search, export and import are in ``transfer``, rules in ``permissions``, head moves in ``history``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from clew.transcript.metadata import (
 from clew.transcript.rule import Mode, check_mode
 from clew.transcript.session import Model, Session
 
-# Imports inside functions: what makes room is only looked at where somebody asks, and importing clew stays quick.
+# Imports inside functions: compaction code is only loaded when needed, so importing clew stays fast.
 if TYPE_CHECKING:
     from clew.history.files import FileList
 
@@ -49,8 +49,8 @@ __all__ = ["SessionList", "Sessions"]
 
 
 class SessionList(msgspec.Struct, frozen=True):
-    """A page of sessions, newest first. ``next_cursor`` is None on the last page. ``unsettled`` are those that have
-    something open (a turn, a call, a queued prompt), or whose newest turn ``failed``; None where that is not known.
+    """A page of sessions, newest first. ``next_cursor`` is None on the last page. ``unsettled`` are those with
+    something open (a turn, a call, a queued prompt), or whose newest turn ``failed``; None if that is not known.
 
     Public under this name. Over HTTP the same page is a ``SessionPage``, and a ``SessionList`` is one without a cursor.
     """
@@ -62,9 +62,9 @@ class SessionList(msgspec.Struct, frozen=True):
 
 
 class Sessions(EnginePart):
-    """What is asked about sessions and changed of them, mostly while a run goes on too.
+    """The operations on sessions, most of them also available during a run.
 
-    Deleting one and accepting a message need it idle: they are refused, or abort the run where that was asked for.
+    Deleting a session and accepting a message need it idle: they are refused, or abort the run if requested.
     """
 
     async def create_session(
@@ -79,12 +79,12 @@ class Sessions(EnginePart):
         mode: Mode | None = None,
         alias: str | None = None,
     ) -> Session:
-        """A new, empty session.
+        """Create an empty session.
 
-        ``workspace_root`` must be a folder; it is kept as an absolute path without links. The model is the one given,
-        else the agent's, else the workspace's own (``.clew/config.toml``), else the default. A variant given here is
-        for the first turn. ``alias`` is the caller's own name for it, good wherever an id is. A ``json:`` store needs
-        ``workerId`` and ``workspaceId`` in ``metadata``.
+        ``workspace_root`` must be a folder; it is stored as an absolute path without links. The model is the one given,
+        else the agent's, else the workspace's (``.clew/config.toml``), else the default. A variant given here applies
+        to the first turn. ``alias`` is the caller's own name for it, accepted wherever an id is. A ``json:`` store
+        needs ``workerId`` and ``workspaceId`` in ``metadata``.
         """
         if system_prompt is not None:
             metadata = {**(metadata or {}), "system_prompt": system_prompt}
@@ -117,10 +117,10 @@ class Sessions(EnginePart):
         ephemeral: bool = False,
         pinned: bool = False,
     ) -> SessionList:
-        """Sessions, newest first. Archived, ephemeral and subagent sessions are left out unless asked for; with
-        ``pinned`` all that are not pinned.
+        """Return sessions, newest first. Archived, ephemeral and subagent sessions are left out unless requested; with
+        ``pinned``, all that are not pinned.
 
-        ``workspace`` may be any name of the folder; it need not be there any more.
+        ``workspace`` may be any path of the folder, which need not exist any more.
         """
         if not 1 <= limit <= 200:
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
@@ -147,11 +147,11 @@ class Sessions(EnginePart):
         return SessionList(page.sessions, _format_cursor(page.next), page.unsettled, page.failed)
 
     async def rename_session(self, session_id: str, title: str) -> Session:
-        """Give the session a title; an empty one takes it away. Its place in the list stays."""
+        """Set the session's title; an empty one removes it. Its position in the list stays."""
         return await self.patch_session(session_id, title=title)
 
     async def archive_session(self, session_id: str, *, archived: bool = True) -> Session:
-        """Put the session out of the list, or back into it. Nothing is removed."""
+        """Archive a session, or restore it: hide it from the list without deleting it."""
         return await self.patch_session(session_id, archived=archived)
 
     async def patch_session(
@@ -165,11 +165,11 @@ class Sessions(EnginePart):
         mode: Mode | None = None,
         pinned: bool | None = None,
     ) -> Session:
-        """Change what is given, in one unit. ``metadata`` is merged key by key; a key set to None is removed.
+        """Change the given values, in one unit. ``metadata`` is merged key by key; a key set to None is removed.
 
-        ``model`` answers from the next turn on that names none, those of the queue included; its variant in that turn.
-        ``mode`` counts from the next call of a tool on, and what waits is judged again by it. A ``pinned``
-        session stands at the top of the page's list.
+        ``model`` applies from the next turn that names none, including queued ones; its variant to that turn only.
+        ``mode`` applies from the next tool call, and pending requests are decided again. A ``pinned`` session is
+        listed first in the web UI.
         """
         given = metadata
         if pinned is not None:
@@ -189,7 +189,7 @@ class Sessions(EnginePart):
         self._check_required(merged, [key for key in required if key in (metadata or {})])
         self._check_settings(merged)
         if title is not None or "title" in (metadata or {}):
-            # A person's word: clew names it no more.
+            # A title set by the user: clew does not replace it.
             drop = (*drop, NAMING_KEY)
         if title:
             merged["title"] = title
@@ -209,9 +209,9 @@ class Sessions(EnginePart):
         return await self.get_session(session_id)
 
     async def delete_session(self, session_id: str, *, force: bool = False) -> None:
-        """Remove the session for good, with its subagent sessions. Branches of it stay.
+        """Delete the session permanently, with its subagent sessions. Branches of it stay.
 
-        Refused while a run is live, unless ``force``, which aborts it first.
+        Refused while a run is active, unless ``force``, which aborts it first.
         """
         session = await self._find_own(session_id)
         if not force and await self._is_live(session.id):
@@ -227,7 +227,7 @@ class Sessions(EnginePart):
         finally:
             self._runtime.end_deletion(session.id, gone=gone)
         await asyncio.to_thread(shutil.rmtree, self._host.spill / session.id, ignore_errors=True)
-        # Whose it was nobody could ask any more.
+        # The owner can no longer be looked up.
         owned = {} if session.owner is None else {"owner": session.owner}
         self._runtime.sessions.publish("session_deleted", session.id, **owned)
         self._host.hooks.observe("session_delete", session, session)
@@ -237,16 +237,16 @@ class Sessions(EnginePart):
 
         return await is_live_anywhere(self._host, self._runtime.sessions, session_id)
 
-    # What is in one
+    # Content
 
     async def messages(
         self, session_id: str, *, view: View = "visible", limit: int | None = None, before: str | None = None
     ) -> list[Message]:
-        """The messages of a session, ready for ``useChat``.
+        """Return the messages of a session, ready for ``useChat``.
 
-        ``visible``: the line as it stands, what a compaction summarised left out. ``model``: what the next call
-        would send, the summary first. ``all``: every row. ``limit`` takes that many from the end, ``before`` pages
-        back from a message.
+        ``visible``: the current line, without what a compaction summarised. ``model``: what the next call would send,
+        the summary first. ``all``: every row. ``limit`` takes that many from the end, ``before`` pages back from a
+        message.
         """
         session_id = await self._own(session_id)
         if view not in ("visible", "all", "model"):
@@ -257,10 +257,9 @@ class Sessions(EnginePart):
         return await load_messages(self._store, session_id, view, limit, before)
 
     async def files(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> FileList:
-        """The files that tool calls on the line read and changed, the one touched last first.
+        """Return the files that tool calls on the line read and changed, the most recently touched first.
 
-        With a ``limit`` only what the newest turns did, that many; the ``next_cursor`` leads to what the turns before
-        them did.
+        With a ``limit``, only those of that many newest turns; the ``next_cursor`` leads to the turns before them.
         """
         from clew.history.files import load_files
 
@@ -269,7 +268,7 @@ class Sessions(EnginePart):
         return await load_files(self._store, await self._find_own(session_id), limit, through)
 
     async def accept_message(self, session_id: str, message_id: str) -> Message:
-        """Accept a damaged message as it is now: it is sealed anew, sent again, and its metadata says so."""
+        """Accept a damaged message as it is now: it is sealed and sent again, and its metadata records that."""
         session = await self._find_own(session_id)
         async with self._runtime.sessions.lock(session.id):
             if await self._is_live(session.id):
@@ -279,7 +278,7 @@ class Sessions(EnginePart):
         self._runtime.sessions.publish("session_updated", session.id)
         return shown_message(await self._store.find_message(session.id, row.id) or row, None)
 
-    # Inside
+    # Internals
 
     async def _draft(
         self,
@@ -291,7 +290,7 @@ class Sessions(EnginePart):
         metadata: Mapping[str, Any] | None,
         owner: str | None,
     ) -> Session:
-        """A session as it would be stored."""
+        """Return a session as it would be stored."""
         from clew.runtime.setting import usual_model
 
         now = self._host.clock.now_ms()
@@ -300,14 +299,14 @@ class Sessions(EnginePart):
         workspace = await self._place(workspace_root)
         catalog = await asyncio.to_thread(self._host.agents, workspace)
         manifest = catalog.get(agent or self._host.choices.default_agent)
-        bag = dict(metadata or {})
+        values = dict(metadata or {})
         if title is not None:
-            bag["title"] = title
+            values["title"] = title
         if self._store.capabilities.required_metadata:
-            # Of an event that makes its own session nobody could ask for them.
-            bag = {**local_place(str(workspace) if workspace is not None else None), **bag}
-        check_metadata(bag)
-        self._check_settings(bag)
+            # A session created for an event has no client to provide them.
+            values = {**local_place(str(workspace) if workspace is not None else None), **values}
+        check_metadata(values)
+        self._check_settings(values)
         named = model if model is not None else manifest.model
         chosen = self._host.providers.parse(named) if named is not None else await usual_model(self._host, workspace)
         session = Session(
@@ -315,17 +314,17 @@ class Sessions(EnginePart):
             agent=manifest.name,
             model=chosen,
             workspace_root=str(workspace) if workspace is not None else None,
-            metadata=bag,
+            metadata=values,
             created_at=now,
             updated_at=now,
             owner=owner,
         )
         check_value(msgspec.to_builtins(session.model), "model")
-        check_names(bag)
+        check_names(values)
         return session
 
     def _check_required(self, metadata: Mapping[str, Any], keys: Iterable[str]) -> None:
-        """What whoever shares the store goes by is refused where it is missing, not made up."""
+        """Refuse a session without the metadata that other programs of the store require; it is not made up."""
         if missing := [key for key in keys if not (isinstance(metadata.get(key), str) and metadata[key])]:
             kind, names = self._store.url.partition(":")[0], " and ".join(missing)
             raise InvalidInput(
@@ -334,7 +333,7 @@ class Sessions(EnginePart):
             )
 
     def _check_settings(self, metadata: Mapping[str, Any]) -> None:
-        """A session's own settings are refused here, where somebody can still mend them."""
+        """Refuse invalid settings of a session while the client can still fix them."""
         check_mode(metadata.get(MODE_KEY, "ask"))
         if metadata.get("compaction") is not None:
             from clew.compaction.policy import policy_for

@@ -1,4 +1,4 @@
-"""Settings that a person changes while the host runs: kept in their own file, and in force at once."""
+"""Settings that a user changes while the host runs: stored in their config file, and in force immediately."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["Settings", "SettingsShape"]
 
 
 class SettingsShape(msgspec.Struct, frozen=True):
-    """``default_model`` null is the first one that can be used, ``max_steps`` null what the preset of a session says.
-    ``file`` is where a change is kept; null where it lasts as long as this process."""
+    """The current settings. ``default_model`` null is the first usable one, ``max_steps`` null the preset's. ``file``
+    is where changes are stored; null if they last only as long as this process."""
 
     default_model: str | None
     default_agent: str
@@ -26,13 +26,13 @@ class SettingsShape(msgspec.Struct, frozen=True):
 
 
 class Settings(EnginePart):
-    """Those of :class:`clew.config.Config` that are a person's taste. An agent that says otherwise goes before them."""
+    """The settings of :class:`clew.config.Config` that are user preferences. An agent's own values override them."""
 
     async def settings(self) -> SettingsShape:
-        """What is in force now for whoever says nothing else."""
+        """Return the settings in force where nothing else is specified."""
         chosen, folder = self._host.choices, self._host.config_folder
         model = str(chosen.default_model) if chosen.default_model is not None else None
-        # Where the host keeps them is not an owner's to know, who cannot change them.
+        # The location is not shown to an owner, who cannot change the settings.
         file = str(folder / "config.toml") if folder is not None and self.owner is None else None
         return SettingsShape(model, chosen.default_agent, chosen.max_steps, file)
 
@@ -43,8 +43,8 @@ class Settings(EnginePart):
         default_agent: str | UnsetType | None = UNSET,
         max_steps: int | UnsetType | None = UNSET,
     ) -> SettingsShape:
-        """Change what is given, from the next turn on; None takes a setting back. Kept in the user's file of settings,
-        whose other lines stay as they are. Other processes read it when they start."""
+        """Change the given settings from the next turn on; None resets one. They are stored in the user's config file,
+        whose other lines stay unchanged. Other processes read it when they start."""
         from clew.agents.manifest import MAX_STEPS
 
         check_value([default_model or None, default_agent or None], "settings")
@@ -62,7 +62,7 @@ class Settings(EnginePart):
         changed = {name: value for name, value in given.items() if not isinstance(value, UnsetType)}
         if self._host.config_folder is not None and changed:
             await asyncio.to_thread(save_settings, self._host.config_folder / "config.toml", changed)
-        # Only what is kept is in force: both or neither.
+        # Applied only once stored: both or neither.
         for name in changed:
             setattr(self._host.choices, name, getattr(chosen, name))
         return await self.settings()

@@ -1,4 +1,4 @@
-"""Transfer: messages found by their words, and sessions carried out and in as files."""
+"""Transfer: full-text search, and sessions exported and imported as files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.transcript.gate import check_value
 from clew.transcript.metadata import local_place
 from clew.transcript.session import Model, Session
 
-# Imports inside functions: what writes and reads files of sessions takes half as long to load as all of clew.
+# Imports inside functions: the code for session files takes half as long to load as the rest of clew.
 
 __all__ = ["ExportFormat", "Transfer"]
 
@@ -27,7 +27,7 @@ _ANTHROPIC: Final = Model("anthropic", "claude-sonnet-4-5")
 
 
 class Transfer(EnginePart):
-    """What reads whole sessions: searching them, and taking them out and in. A run may go on meanwhile."""
+    """The operations that read whole sessions: search, export and import. A run may continue meanwhile."""
 
     async def search(
         self,
@@ -38,10 +38,10 @@ class Transfer(EnginePart):
         session_id: str | None = None,
         wait: bool = False,
     ) -> SearchPage:
-        """Messages that hold these words, best first: all sessions or one, and what is hidden too.
+        """Return messages that contain these words, best match first: of all sessions or one, including hidden ones.
 
-        Every word must be there, the last one may be unfinished; ``"…"`` is a phrase. Where much is not indexed yet, as
-        at the first search of a large store, the answer is not ``complete``, unless it is to ``wait``.
+        Every word must occur, the last one may be incomplete; ``"…"`` is a phrase. While much is not indexed yet, as
+        at the first search of a large store, the result is not ``complete``, unless called with ``wait``.
         """
         within = None if session_id is None else (await self._find_own(session_id)).id
         check_value([q, cursor], "search")
@@ -52,11 +52,11 @@ class Transfer(EnginePart):
     async def export(
         self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
     ) -> bytes:
-        """A session as a file: ``json`` and ``jsonl`` whole, ``md`` and ``html`` for reading, ``ai-sdk`` and
-        ``openai`` as messages that other programs take, ``claude-code`` and ``pi`` as those keep theirs.
+        """Return a session as a file: ``json`` and ``jsonl`` complete, ``md`` and ``html`` for reading, ``ai-sdk`` and
+        ``openai`` as messages for other programs, ``claude-code`` and ``pi`` in those programs' own formats.
 
-        What looks like a key or a password is struck out unless ``redact`` is False. ``hidden`` takes into a page for
-        reading what is not in the conversation any more.
+        Likely keys and passwords are redacted unless ``redact`` is False. ``hidden`` adds messages that are no longer
+        in the conversation to a page for reading.
         """
         from clew.history.transfer import export_session
         from clew.interop.formats import FORMATS, format_session
@@ -75,7 +75,7 @@ class Transfer(EnginePart):
             return file
 
     def _signers(self, format: ExportFormat) -> tuple[str, ...]:
-        """Return the providers whose signed thoughts Anthropic's API takes."""
+        """Return the providers whose signed reasoning Anthropic's API accepts."""
         try:
             others = self._host.providers.info(_ANTHROPIC).seals if format == "claude-code" else ()
         except InvalidInput:
@@ -83,10 +83,10 @@ class Transfer(EnginePart):
         return (_ANTHROPIC.provider_id, *others)
 
     async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
-        """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole.
+        """Import a session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, and atomic.
 
-        The folder the file names is ignored: the session works in ``workspace_root``, or in none. Imports of one owner
-        run one after another, since each needs several times its file in memory.
+        The folder named in the file is ignored: the session works in ``workspace_root``, or in none. Imports of one
+        owner run one after another, since each needs several times its file in memory.
         """
         from clew.history import transfer
         from clew.interop.session_file import parse_session
@@ -95,14 +95,14 @@ class Transfer(EnginePart):
         async with self._import_lock():
             with giving_way():
                 reading = run_long(parse_session, data)
-                del data  # what was read takes its place
+                del data  # replaced by the parsed content
                 return await transfer.import_session(self._host, await reading, workspace, self.owner)
 
     async def import_from(self, program: Program, data: bytes, *, workspace_root: str | Path | None = None) -> Arrival:
-        """A session of another program, from the bytes of its file; ``opencode``'s as its export writes it.
+        """Import a session of another program, from the bytes of its file; ``opencode``'s in its export format.
 
-        Once more, it changes nothing; one that grew since gets its new turns, unless it has turns here that the file
-        has not. What has no place here is kept with it, and named. The folder the file names is not believed.
+        Importing it again changes nothing; one that grew since gets its new turns, unless it was continued here.
+        Content that clew cannot represent is stored with it and reported. The folder named in the file is ignored.
         """
         from clew.history.moving import take_in
         from clew.interop.programs.planting import Soil
@@ -118,7 +118,7 @@ class Transfer(EnginePart):
         async with self._import_lock():
             with giving_way():
                 reading = run_long(read_foreign, program, [data])
-                del data  # what was read takes its place
+                del data  # replaced by the parsed content
                 return await take_in(self._host, self._runtime.sessions, await reading, soil, workspace)
 
     def _import_lock(self) -> asyncio.Lock:

@@ -1,7 +1,7 @@
-"""The stream of one turn: of what was just begun, or of a prompt that a client sends a second time.
+"""The stream of one turn: of a prompt that was just sent, or of one that a client sends again.
 
-While such a turn runs that is the live stream, from its message's first part. Afterwards it is made from what is
-stored, and ends as the turn ended.
+While the turn runs this is the live stream, from its message's first part. Afterwards it is made from the store, and
+ends as the turn ended.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FindStream = Callable[[str], Awaitable[LiveStream | None]]
 
 
 class TurnStream(Generic[T]):
-    """A prompt that was taken, and what comes of it: AI SDK chunks as dicts, each already durable, once.
+    """An accepted prompt and its output: AI SDK chunks as dicts, each already durable, once.
 
-    Leaving the loop early detaches; the run goes on. ``wait`` says how the turn ended, for whoever follows or not.
-    ``batches`` are the same chunks as values, for whoever sends them on.
+    Leaving the loop early detaches; the run continues. ``wait`` returns how the turn ended, whether or not it is
+    followed. ``batches`` are the same chunks as values, for forwarding.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class TurnStream(Generic[T]):
                 yield c.chunk_dict(chunk)
 
     async def wait(self) -> TurnOutcome:
-        """How the turn ended, or that it waits for a human."""
+        """Wait for the end of the turn, or until it waits for a human."""
         return await self._submission.wait()
 
     async def output(self) -> T:
-        """The value that was asked for, once the turn has ended. Raises ``ModelFailed`` where it ended without one."""
+        """Return the structured output once the turn has ended. Raise ``ModelFailed`` if it ended without one."""
         outcome = await self.wait()
         row = await self._find_message(outcome.message_id)
         return read_output(outcome, [part.data for part in row.parts] if row else (), self._read)
 
 
 def read_output(outcome: TurnOutcome, parts: Sequence[Part], read: Callable[[Any], T] | None) -> T:
-    """The value that a turn which has ended was asked for, in the parts of its last message."""
+    """Return the structured output of an ended turn, from the parts of its last message."""
     found = data_values(parts, OUTPUT_DATA)
     if outcome.status != "completed" or not found:
         why = (outcome.error or {}).get("message", f"the turn ended as {outcome.status}, without an output")
@@ -81,28 +81,28 @@ def read_output(outcome: TurnOutcome, parts: Sequence[Part], read: Callable[[Any
 
 
 async def find_asked_message(store: Store, session_id: str, message_id: str | None) -> MessageRow:
-    """The user message that an answer is to; of the newest turn when no answer is named.
+    """Return the user message of an answer, by default of the newest turn's.
 
-    What has none, a summary for one, is given back as it is: why it cannot be answered is the engine's to say.
+    A message without one, such as a summary, is returned itself: the engine reports why it cannot be answered.
     """
     if message_id is not None:
-        pointed = await get_place(store, session_id, message_id)
-        held = pointed.held
-        if pointed.turn is None or pointed.turn.kind != "normal" or pointed.row.role == "user":
-            return pointed.row
+        position = await get_place(store, session_id, message_id)
+        entry = position.held
+        if position.turn is None or position.turn.kind != "normal" or position.row.role == "user":
+            return position.row
     else:
         newest, _ = await load_newest_turn(store, session_id)
-        held = newest.messages if newest is not None else ()
-    asked = await store.find_message(session_id, held[0]) if held else None
-    if asked is None:
-        raise MessageNotFound("there is no answer to make again", session_id=session_id)
-    return asked
+        entry = newest.messages if newest is not None else ()
+    user_message = await store.find_message(session_id, entry[0]) if entry else None
+    if user_message is None:
+        raise MessageNotFound("there is no answer to repeat", session_id=session_id)
+    return user_message
 
 
 async def follow(
     store: Store, find_stream: FindStream, session_id: str, submission: Submission
 ) -> AsyncIterator[Sequence[c.Chunk]]:
-    """The chunks of what was just sent, or of what it was when it was sent before."""
+    """Return the chunks of a submission, also of one that was sent before."""
     if submission.turn_id is not None and submission.stream is not None:
         return submission.stream.follow(replay=False)
     return (await _of_turn(store, find_stream, session_id, submission.message_id))[-1]
@@ -111,8 +111,8 @@ async def follow(
 async def find_batches(
     store: Store, find_stream: FindStream, session_id: str, *, replay: bool = True, message_id: str | None = None
 ) -> AsyncIterator[Sequence[c.Chunk]] | None:
-    """What runs on the session; or the turn that holds ``message_id``, message by message, whether it runs or is over.
-    None where there is nothing to show."""
+    """Return the stream of the active run; or of the turn with ``message_id``, message by message, whether it runs or
+    has ended. None if there is nothing to show."""
     if message_id is not None and replay:
         return _joined(await _of_turn(store, find_stream, session_id, message_id))
     turn = None if message_id is None else (await get_place(store, session_id, message_id)).turn
@@ -125,21 +125,21 @@ async def find_batches(
 async def _of_turn(
     store: Store, find_stream: FindStream, session_id: str, message_id: str
 ) -> list[AsyncIterator[Sequence[c.Chunk]]]:
-    """The messages of the turn that holds one, each from its first part; the last may be coming still."""
-    place = await get_place(store, session_id, message_id)
-    if place.turn is None:
-        raise MessageNotFound("this message is in no turn yet", message_id=place.row.id)
+    """Return the messages of the turn that contains one, each from its first part; the last may still be streaming."""
+    position = await get_place(store, session_id, message_id)
+    if position.turn is None:
+        raise MessageNotFound("this message is not in a turn yet", message_id=position.row.id)
     live = await find_stream(session_id)
-    runs = live is not None and (await store.load_state(session_id)).open_turn_id == place.turn.id
-    # A stream ends after its turn was settled, so what is read from here on is the end of it.
-    held = (await store.load_line(session_id, through=place.turn.id, turns=1, keep_damaged=True)).turns[-1]
-    rows = [row for row in held.messages if row.role == "assistant"]
+    runs = live is not None and (await store.load_state(session_id)).open_turn_id == position.turn.id
+    # A stream ends after its turn was settled, so a read from here on includes its end.
+    entry = (await store.load_line(session_id, through=position.turn.id, turns=1, keep_damaged=True)).turns[-1]
+    rows = [row for row in entry.messages if row.role == "assistant"]
     if live is not None and runs:
         earlier = list(itertools.takewhile(lambda row: row.id != live.message_id, rows))
         last = live.follow(replay=True)
     else:
-        earlier, last = rows[:-1], _stored(held, place.held[0])
-    return [*(_earlier(row, held, place.held[0]) for row in earlier), last]
+        earlier, last = rows[:-1], _stored(entry, position.held[0])
+    return [*(_earlier(row, entry, position.held[0]) for row in earlier), last]
 
 
 async def _joined(messages: Sequence[AsyncIterator[Sequence[c.Chunk]]]) -> AsyncIterator[Sequence[c.Chunk]]:
@@ -149,18 +149,18 @@ async def _joined(messages: Sequence[AsyncIterator[Sequence[c.Chunk]]]) -> Async
 
 
 async def _attached(stream: LiveStream, *, replay: bool) -> AsyncIterator[Sequence[c.Chunk]]:
-    """What runs, from its message's first part; without ``replay`` only what comes from now on, which may go on with
-    parts that began before."""
+    """Yield the live stream from its message's first part; without ``replay`` only new chunks, which may continue parts
+    that began before."""
     async for batch in stream.follow(replay=True):
-        # What was shown before comes first, put together anew; what comes live is a batch as it became durable.
+        # The first batches rebuild what was shown before; live ones are of type Batch.
         if replay or isinstance(batch, Batch):
             yield batch
 
 
-async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
-    turn = held.turn
+async def _stored(entry: LineTurn, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
+    turn = entry.turn
     added = {"turn_id": turn.id, "user_message_id": user_message_id}
-    rows = [row for row in held.messages if row.role == "assistant"]
+    rows = [row for row in entry.messages if row.role == "assistant"]
     if not rows:
         yield [c.Start(message_metadata=added), *ending_of(turn)]
         return
@@ -171,10 +171,10 @@ async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequenc
         yield list(replay(value, finish="tool-calls" if turn.status in OPEN else finish_of(turn.stopped)))
 
 
-async def _earlier(row: MessageRow, held: LineTurn, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
-    """A message that its turn went on from, ended as it was: a step that was cut did not end."""
-    value = _message(row, held.turn.id, {"turn_id": held.turn.id, "user_message_id": user_message_id})
-    if row.id in held.turn.unsent:
+async def _earlier(row: MessageRow, entry: LineTurn, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
+    """Yield a message after which its turn continued, ended as it was: a step that was cut off has no end."""
+    value = _message(row, entry.turn.id, {"turn_id": entry.turn.id, "user_message_id": user_message_id})
+    if row.id in entry.turn.unsent:
         yield [*replay(value), c.Finish(finish_reason="error")]
     else:
         yield list(replay(value, finish="tool-calls"))

@@ -1,4 +1,4 @@
-"""A workspace as somebody outside names it: checked, and spelt as sessions keep it."""
+"""Workspace paths from outside: checked and normalized."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["resolve_workspace", "without_links"]
 
 
 def resolve_workspace(folder: str | Path, roots: Sequence[Path] | None = None) -> Path:
-    """The folder, absolute and without links. What is not one is refused, and what lies in none of ``roots``, of which
-    it is not told whether it is there."""
+    """Return the folder as an absolute path without links. Refuse one that is no folder, or in none of ``roots``,
+    without revealing whether that exists."""
     check_value(str(folder), "workspace_root")
     try:
         path = Path(folder).expanduser().resolve()
@@ -21,7 +21,7 @@ def resolve_workspace(folder: str | Path, roots: Sequence[Path] | None = None) -
             raise InvalidInput(f"the workspace {str(folder)[:200]!r} is in none of the folders that you may work in")
         is_folder = path.is_dir() and folder != ""
     except (OSError, RuntimeError) as error:
-        # A name that is too long, a loop of links, the home of a user who is not there.
+        # A name that is too long, a loop of links, or an unknown user's home.
         raise InvalidInput(f"the workspace {str(folder)[:200]!r} is not a folder") from error
     if not is_folder:
         raise InvalidInput(f"the workspace {str(folder)[:200]!r} is not a folder")
@@ -29,7 +29,7 @@ def resolve_workspace(folder: str | Path, roots: Sequence[Path] | None = None) -
 
 
 def without_links(folder: str) -> str:
-    """A folder's name as sessions keep it. What cannot be one is nobody's workspace, and finds nothing."""
+    """Return a folder's normalized path. An invalid path stays as it is and matches no workspace."""
     try:
         return str(Path(folder).expanduser().resolve())
     except (OSError, RuntimeError):

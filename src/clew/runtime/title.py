@@ -120,9 +120,9 @@ async def _request_title(host: Host, session: Session, titler: Model, text: str)
         reading = await race(answer, after(host.clock, _TIMEOUT_MS), grace_s=1)
         if not reading.done() or reading.cancelled():
             raise ProviderFailure("the model took too long for a title", kind="transient")
-        answer, _ = reading.result()
+        reply, _ = reading.result()
     except Exception as error:  # a bug of a provider must not affect the session
         log.info("%s returned no title: %s", titler, error)
         return None
-    lines = [line.strip(" #\"*`'") for line in answer.splitlines() if line.strip()]
+    lines = [line.strip(" #\"*`'") for line in reply.splitlines() if line.strip()]
     return _one_line(lines[0]) if lines and lines[0] else None
