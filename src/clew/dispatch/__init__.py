@@ -1,1 +1,1 @@
-"""Dispatch: what starts turns that no human typed. Events from outside, schedules and webhooks, all by one way in."""
+"""Dispatch: starting turns without a user. Events, schedules and webhooks share one entry point."""

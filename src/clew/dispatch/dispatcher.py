@@ -1,4 +1,4 @@
-"""The dispatcher: the three ways in put together, and the loop that fires schedules while the store is owned."""
+"""The dispatcher: its three entry points, and the loop that fires schedules in the process that owns the store."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["NAP_MS", "Dispatcher"]
 log = logging.getLogger("clew.dispatch")
 
 NAP_MS: Final = 30_000.0
-"""The longest the loop waits before it looks at the clock again: the wall clock may be set while it waits."""
+"""The longest wait of the loop before it reads the clock again: the wall clock may be set meanwhile."""
 
-_END_S: Final = 2.0
+_STOP_WAIT_S: Final = 2.0
 
 
 class Dispatcher:
-    """Begins with ``open``, for the process that owns the store alone; ends with ``close``."""
+    """The dispatcher of one engine. ``open`` starts the loop, in the owner of the store only; ``close`` ends it."""
 
     def __init__(self, host: Host, runtime: Runtime, gate: Gate) -> None:
         self._host = host
@@ -43,7 +43,7 @@ class Dispatcher:
         self._task: asyncio.Task[None] | None = None
 
     def ways(self, gate: Gate) -> tuple[Events, Schedules, Webhooks]:
-        """The three ways in, for whoever asks."""
+        """Return the three entry points for one owner."""
         host, router, firing = self._host, self._router, self._firing
         if gate.owner is not None:
             router = router.scoped(gate)
@@ -52,12 +52,12 @@ class Dispatcher:
         return Events(host, router, gate), schedules, Webhooks(host, router, gate, self._hooks)
 
     async def open(self, *, fire: bool, left: Iterable[str] = ()) -> None:
-        """Make good what a dead process left of its events; with ``fire``, go on with them and watch the schedules.
+        """Settle the events that a dead process left open; with ``fire``, resume their turns and start the schedules.
 
-        ``left`` are sessions of which a turn was interrupted, to go on with.
+        ``left`` are the sessions with an interrupted turn to resume.
         """
         for session_id in left if fire else ():
-            # First: what goes out for an event is known when its turn has ended.
+            # First, since the reply to an event is known only when its turn has ended.
             await self._runtime.continuation.resume(session_id)
         events = await self._runtime.outbound.recover()
         if fire:
@@ -66,16 +66,17 @@ class Dispatcher:
 
     @property
     def fires(self) -> bool:
-        """Whether schedules and events are fired here; not by who has the store open for a while only."""
+        """Return whether schedules and events are fired here, which a process that only briefly opens the store does
+        not."""
         return self._task is not None
 
     async def close(self) -> None:
-        """End the loop. What it has just begun to fire it fires, so that nothing is stored without its run."""
+        """End the loop. A schedule that is just firing is still started, so that nothing is stored without its run."""
         self._ending.set()
         self._wake.set()
         task, self._task = self._task, None
         if task is not None:
-            await asyncio.wait({task}, timeout=_END_S)
+            await asyncio.wait({task}, timeout=_STOP_WAIT_S)
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -87,15 +88,15 @@ class Dispatcher:
                 try:
                     await self._router.resume(session_id)
                 except Exception:
-                    log.exception("what waits on %s could not be gone on with", session_id)
+                    log.exception("could not start the queue of session %s", session_id)
         while not self._ending.is_set():
             self._wake.clear()
             try:
                 waits = [await self._firing.tick(), await self._watches.tick()]
                 wait = min((one for one in waits if one is not None), default=None)
             except Exception:
-                # One that cannot be read or written must not stop the others for good.
-                log.exception("schedules could not be looked at; trying again")
+                # A schedule that cannot be read or written must not stop the others permanently.
+                log.exception("could not check the schedules; retrying")
                 wait = NAP_MS
             if self._ending.is_set():
                 return

@@ -1,4 +1,4 @@
-"""Events from outside over the API, and the ledger as it is asked for."""
+"""Events from other programs, received over the API, and queries of the event ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EventList(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """``engine.events``: take an event in, and look at the ledger."""
+    """``engine.events``: receive events, and list the ledger."""
 
     def __init__(self, host: Host, router: Router, gate: Gate) -> None:
         self._host = host
@@ -45,16 +45,16 @@ class Events:
         payload: Any = None,
         type: str | None = None,
     ) -> Received:
-        """Take an event and start, or queue, its turn. The same one again changes nothing and is answered alike.
+        """Receive an event and start, or queue, its turn. A repeated event changes nothing and gets the same answer.
 
-        The message is the ``text``, and the ``payload`` as JSON after it. Nobody is asked during its turn.
+        The message is the ``text``, followed by the ``payload`` as JSON. Its turn has no user to ask.
         """
         if text is None and payload is None:
             raise InvalidInput("an event needs a text or a payload")
         check_value([source, source_id, text, payload, type], "the event", max_bytes=MAX_CONTENT)
         ledger.check_type(type)
-        said = text if text is not None else f"An event{f' of type {type}' if type else ''} came in from {source}."
-        parts: list[dict[str, Any]] = [text_part(said)]
+        message = text if text is not None else f"An event{f' of type {type}' if type else ''} came in from {source}."
+        parts: list[dict[str, Any]] = [text_part(message)]
         if payload is not None:
             parts.append({"type": "text", "text": ledger.event_text(payload)})
         received, _ = await self._router.receive(
@@ -82,7 +82,7 @@ class Events:
         turn_id: str | None = None,
         direction: ledger.Direction | None = None,
     ) -> EventList:
-        """The ledger, newest first: all of it, or what belongs to a session, a source or a turn."""
+        """Return the ledger, newest first: all of it, or the events of a session, a source or a turn."""
         if not 1 <= limit <= 200:
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
         if direction not in (None, "in", "out"):
@@ -109,8 +109,8 @@ class Events:
         )
         page = await self._host.store.list_events(query)
         if turn_id is not None and not page.events:
-            # The turn of a session that was deleted is known by what went out for it alone.
+            # The turn of a deleted session is only known from the reply to its event.
             await self._gate.own_turn(turn_id)
-        own = ledger.owned_source(owner, "")
-        events = (replace(event, source=event.source.removeprefix(own)) for event in page.events)
+        prefix = ledger.owned_source(owner, "")
+        events = (replace(event, source=event.source.removeprefix(prefix)) for event in page.events)
         return EventList(tuple(events), None if page.next is None else str(page.next))

@@ -1,4 +1,4 @@
-"""Firing: schedules that are due, and resources they watch that have changed, become turns. None overlaps itself."""
+"""Firing: starts turns for due schedules and for changes of watched resources. No schedule overlaps its own run."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ __all__ = ["Changes", "Firing", "no_schedule"]
 
 log = logging.getLogger("clew.dispatch")
 
-_LONG_MS: Final = 7 * 86_400_000
-_AGAIN_MS: Final = 100
+_THREAD_AFTER_MS: Final = 7 * 86_400_000
+_RETRY_MS: Final = 100
 
 
 class Changes:
-    """What all who look at schedules share: one changes them at a time, and the loop that fires them is told."""
+    """State shared by all users of schedules: one of them changes schedules at a time, and notifies the firing loop."""
 
     def __init__(self) -> None:
         # Firing and changing read a schedule and write it back.
         self.lock = asyncio.Lock()
-        # What was listed before a change is old.
+        # Lists read before a change are outdated.
         self.count = 0
         self.on_change: Callable[[], None] = lambda: None
-        # Why what a schedule watches cannot be watched now, by its id.
+        # The reason why a schedule's resource cannot be watched now, by the schedule's id.
         self.troubles: dict[str, str] = {}
 
 
 class Firing:
-    """Of every owner's schedules; ``router`` takes in what they say."""
+    """The firing of every owner's schedules; ``router`` receives their prompts."""
 
     def __init__(self, host: Host, router: Router, changes: Changes) -> None:
         self._host = host
         self._router = router
         self.changes = changes
-        # When the last look was. Before the first one nothing is known of the clock.
-        self._looked_at: int | None = None
+        # The time of the last tick. Before the first one, a change of the clock cannot be noticed.
+        self._last_tick_at: int | None = None
 
     async def tick(self) -> float | None:
-        """Do what is due now; milliseconds until something is due again, None when nothing will be."""
+        """Fire what is due now; return the milliseconds until the next schedule is due, None if none is."""
         waits: list[int] = []
         now = self._host.clock.now_ms()
-        steady = self._looked_at is not None and self._looked_at <= now
+        steady = self._last_tick_at is not None and self._last_tick_at <= now
         changes = self.changes.count
         for known in await self._host.store.list_schedules():
             next_at = known.next_fire_at
             if known.paused or known.watches is not None:
                 continue
             if not steady or next_at is None or next_at <= now:
-                next_at = await self._look(known, changes, now)
+                next_at = await self._fire_if_due(known, changes, now)
             if next_at is not None:
                 waits.append(max(next_at - now, 0))
-        self._looked_at = now
+        self._last_tick_at = now
         return min(waits, default=None)
 
     async def fire_watch(self, schedule_id: str, heard_at: int) -> int | None:
-        """What it watches has changed: start its turn, or say in how many milliseconds that may be. None when it is
-        done, here or by another process, or gone."""
+        """Start the turn for a changed resource, or return in how many milliseconds that is allowed. None when it is
+        done, here or by another process, or when the schedule is gone."""
         async with self.changes.lock:
             schedule = await self._find(schedule_id)
             last = schedule.last_fired_at or 0 if schedule is not None else 0
@@ -85,14 +85,14 @@ class Firing:
             try:
                 await self._fire(after, now, schedule)
             except ScheduleMoved:
-                return _AGAIN_MS
+                return _RETRY_MS
             except ClewError as error:
                 why = f"{error.code}: {error}"[:1000]
                 await self.keep(msgspec.structs.replace(after, last_error=why, skipped=after.skipped + 1), schedule)
             return None
 
     async def fire_now(self, schedule: Schedule) -> Received:
-        """Run it without being due; its next time stays. Whoever calls holds the lock."""
+        """Fire a schedule that is not due; its next time stays. The caller holds the lock."""
         await self._check_idle(schedule)
         now = self._host.clock.now_ms()
         own_id = self._host.mint.event().removeprefix("evt_")
@@ -101,7 +101,7 @@ class Firing:
         return received
 
     async def keep(self, schedule: Schedule, old: Schedule) -> bool:
-        """Store it, unless it went with its session since it was read, or is not any more what it was made of."""
+        """Store a schedule; return False if it was changed since it was read. Raise an error if it is gone."""
         try:
             return await self.commit(PutSchedule(schedule), ScheduleIs(old))
         except ClewError:
@@ -110,7 +110,7 @@ class Firing:
             raise
 
     async def commit(self, write: Write, *guards: Guard) -> bool:
-        """Whether it was written: a guard may say that another process was quicker."""
+        """Commit one write; return False if a guard refused it because another process was faster."""
         unit = Unit(STORE_WIDE, (write,), guards, sync="power")
         return not isinstance(await self._host.store.commit(unit), Refused)
 
@@ -118,25 +118,25 @@ class Firing:
         stored = await self._host.store.list_schedules()
         return next((one for one in stored if one.id == schedule_id), None)
 
-    async def _look(self, known: Schedule, changes: int, now: int) -> int | None:
-        """Do what one schedule has to do; when it has to do something again."""
+    async def _fire_if_due(self, known: Schedule, changes: int, now: int) -> int | None:
+        """Fire one schedule if it is due; return when it is due next."""
         async with self.changes.lock:
             schedule: Schedule | None = known
             if self.changes.count != changes:
-                # Changed or removed while another was fired: what is stored now counts.
+                # Changed or removed while another one was firing: the stored version counts.
                 schedule = await self._find(known.id)
             if schedule is None or schedule.paused:
                 return None
             try:
                 return await self._advance(schedule, now)
             except TriggerNotFound:
-                # Its session was deleted at this moment, and it went along.
+                # Its session was deleted concurrently, and the schedule with it.
                 return None
 
     async def _advance(self, schedule: Schedule, now: int) -> int | None:
-        """Fire the schedule or leave a run out, and note when the next one is, how many were left out, and why."""
-        # Counting what was missed in months takes longer than others should wait.
-        is_long = now - (schedule.next_fire_at or now) > _LONG_MS
+        """Fire the schedule or skip a run; store its next time, the number of skipped runs, and the reason."""
+        # In a thread: counting the runs missed in months takes long.
+        is_long = now - (schedule.next_fire_at or now) > _THREAD_AFTER_MS
         due, next_at, missed = await asyncio.to_thread(plan, schedule, now) if is_long else plan(schedule, now)
         after = msgspec.structs.replace(schedule, next_fire_at=next_at, skipped=schedule.skipped + missed)
         if due is not None:
@@ -151,14 +151,14 @@ class Firing:
                     await self.commit(DropSchedule(fired.id))
                     return None
             except ScheduleMoved:
-                # Another process has fired it, or somebody has changed it: it is looked at anew.
-                return now + _AGAIN_MS
+                # Another process fired it, or a client changed it: read it again.
+                return now + _RETRY_MS
             except Exception as error:
-                # A row that cannot be read costs the schedule that needs it; a store that fails costs the whole look.
+                # An unreadable row only affects its own schedule; a failing store ends the whole tick.
                 if isinstance(error, StoreError) and not isinstance(error, RowUndecodable):
                     raise
                 if not isinstance(error, ClewError):
-                    log.exception("schedule %s could not be fired", schedule.id)
+                    log.exception("could not fire schedule %s", schedule.id)
                 why = f"{error.code if isinstance(error, ClewError) else InternalError.code}: {error}"[:1000]
                 after = msgspec.structs.replace(after, skipped=after.skipped + 1, last_error=why)
         if after != schedule:
@@ -166,8 +166,8 @@ class Firing:
         return next_at
 
     async def _fire(self, after: Schedule, now: int, before: Schedule) -> tuple[Received, bool]:
-        """Start a run; the schedule as it is afterwards is written in the same unit, which is refused when it is not as
-        it was before: so one of several processes fires it."""
+        """Start a run and store the schedule in the same unit, which is refused if the schedule has changed since it
+        was read: so only one of several processes fires it."""
         source = "agent" if after.by == "agent" else "mcp" if after.watches is not None else "schedule"
         trigger = Trigger(source=source, fired_at=now, schedule_id=after.id)
         inbound = Inbound(
@@ -184,22 +184,22 @@ class Firing:
         return await self._router.receive(inbound, (write,), (ScheduleIs(before),))
 
     async def _check_idle(self, schedule: Schedule) -> None:
-        """Refuse a run while the last one has come in, or is gone on with, and nothing went out for it yet."""
-        store, named = self._host.store, (schedule.source, schedule.last_id)
-        began = (
+        """Raise ``SessionBusy`` while the last run has no reply yet, because it is running or waiting."""
+        store, last_event = self._host.store, (schedule.source, schedule.last_id)
+        last_run = (
             await store.find_event("in", schedule.source, schedule.last_id) if schedule.last_id is not None else None
         )
-        left = await store.open_events(began.session_id) if began is not None else ()
-        if began is not None and named in [(event.source, event.source_id) for event in left]:
+        open_events = await store.open_events(last_run.session_id) if last_run is not None else ()
+        if last_run is not None and last_event in [(event.source, event.source_id) for event in open_events]:
             raise SessionBusy(
-                f"the last run of this schedule has not ended: it goes on, or waits, in session {began.session_id}",
+                f"the last run of this schedule is still running or waiting in session {last_run.session_id}",
                 schedule_id=schedule.id,
-                session_id=began.session_id,
+                session_id=last_run.session_id,
             )
 
 
 def _is_over(schedule: Schedule) -> bool:
-    """It was to fire once, and has."""
+    """Return whether a one-time schedule has fired."""
     return not schedule.cron and schedule.next_fire_at is None and schedule.watches is None
 
 

@@ -1,8 +1,8 @@
-"""The router: the one way in for everything that is not a person.
+"""The router: the single entry point for everything that does not come from a user.
 
-An event is taken once, by its source and source id. It finds its session, or makes it, and its message, its place in
-the ledger and the session are one unit. Whoever comes to a busy session waits in its queue, so that many at once make
-one session and a chain.
+An event is accepted once, identified by its source and source id. It is routed to its session, which is created if
+necessary; session, message and ledger entry are stored in one unit. Events for a busy session are queued, so many
+concurrent ones share one session and run one after another.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from clew.triggers.routing import RouteKind, Routing
 __all__ = ["MAX_CONTENT", "Draft", "Duplicate", "Gate", "Inbound", "Received", "Router"]
 
 MAX_CONTENT: Final = 1024 * 1024
-"""Bytes of text and payload of one event. Whoever makes an :class:`Inbound` has checked what is in it."""
+"""Bytes of text and payload of one event. The creator of an :class:`Inbound` has checked its content."""
 
 Draft = Callable[..., Awaitable[Session]]
-"""A session as ``create_session`` would make it, not stored."""
+"""Returns a session as ``create_session`` would make it, without storing it."""
 
 
 class Gate(NamedTuple):
-    """Who asks, and the gates of the facade for what they name: sessions and turns that are not theirs are not there.
+    """The owner on whose behalf events arrive, and the facade's functions to resolve the sessions and turns they name.
 
-    ``owner`` is None for whoever sees all there is.
+    ``owner`` None has access to everything.
     """
 
     owner: str | None
@@ -67,8 +67,8 @@ class Gate(NamedTuple):
 
 
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that came in. ``content`` decides whether it is the same again; ``tags`` go onto a session it makes,
-    which is the ``owner``'s. Where ``source_id`` cannot be trusted, ``digest`` identifies the event: one with the
+    """An incoming event. ``content`` decides whether it is a repetition; ``tags`` are metadata of a session created for
+    it, which belongs to ``owner``. If ``source_id`` cannot be trusted, ``digest`` identifies the event: one with the
     digest of another event of the last ``distinct_ms`` is its duplicate."""
 
     source: str
@@ -85,7 +85,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """What every delivery of the same event is answered with."""
+    """The answer to every delivery of the same event."""
 
     event_id: str
     session_id: str
@@ -93,45 +93,45 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Duplicate(Received, frozen=True):
-    """The answer to a delivery that repeats another one under a different id: the ids of the first."""
+    """The answer to a delivery that repeats an earlier one under a different id: the ids of the first."""
 
     duplicate: Literal[True] = True
 
 
 class Router:
-    """Takes events in. ``receive`` is safe to call from any number of tasks."""
+    """The receiver of events. ``receive`` is safe to call concurrently."""
 
     def __init__(self, host: Host, runtime: Runtime, gate: Gate) -> None:
         self._host = host
         self._runtime = runtime
         self._gate = gate
-        # A lock lives while somebody holds or awaits it.
+        # A lock exists only while a task holds or awaits it.
         self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
 
     async def receive(
         self, inbound: Inbound, also: Sequence[Write] = (), guards: Sequence[Guard] = ()
     ) -> tuple[Received, bool]:
-        """Take an event, and whether it is new. ``also`` is written in its unit, and only then, under these guards."""
+        """Accept an event; return whether it is new. Only then are ``also`` and ``guards`` part of its unit."""
         async with self._lock("event", inbound.source, inbound.source_id):
             known = await self._find_known(inbound)
             if known is not None:
                 return known, False
             try:
-                return await self._take(inbound, also, guards), True
+                return await self._accept(inbound, also, guards), True
             except DuplicateEvent:
-                # Another task or process took it at this moment.
+                # Another task or process accepted it concurrently.
                 known = await self._find_known(inbound)
                 if known is None:
                     raise
                 return known, False
 
     async def _find_known(self, inbound: Inbound) -> Received | None:
-        """Return the answer to an event that came before or repeats one that did; record the repetition."""
+        """Return the answer to an event that was received before or repeats one; record the repetition."""
         source, store = inbound.source, self._host.store
         event = await store.find_event("in", source, inbound.source_id)
         if event is not None and not _is_same(event, inbound):
             raise DuplicateEvent(
-                f"event {inbound.source_id!r} of {source} came before with other content", event_id=event.id
+                f"event {inbound.source_id!r} of {source} was already received with other content", event_id=event.id
             )
         if event is not None and event.status is None:
             return Received(event.id, event.session_id, event.message_id or "")
@@ -145,8 +145,8 @@ class Router:
         return None if event is None else Duplicate(event.id, event.session_id, event.message_id or "")
 
     async def _note_duplicate(self, inbound: Inbound, event: LedgerEvent, now: int) -> None:
-        """Add a row in and a row out. The message stays the first event's: its turn answers that one alone."""
-        came = msgspec.structs.replace(
+        """Add an inbound and an outbound row. The message stays the first event's: its turn answers that one alone."""
+        inbound_row = msgspec.structs.replace(
             event,
             id=self._host.mint.event(),
             source_id=inbound.source_id,
@@ -158,24 +158,24 @@ class Router:
             data={},
             at=now,
         )
-        went = msgspec.structs.replace(came, id=self._host.mint.event(), direction="out", digest=None)
-        guard = EventIsNew("in", came.source, came.source_id)
+        outbound_row = msgspec.structs.replace(inbound_row, id=self._host.mint.event(), direction="out", digest=None)
+        guard = EventIsNew("in", inbound_row.source, inbound_row.source_id)
         for scope in (event.session_id, STORE_WIDE):
-            unit = Unit(scope, (AddEvent(came), AddEvent(went)), (guard,), sync="power")
+            unit = Unit(scope, (AddEvent(inbound_row), AddEvent(outbound_row)), (guard,), sync="power")
             if await self._host.store.commit(unit) != Refused("session_not_found"):
                 return
 
     def scoped(self, gate: Gate) -> Router:
-        """The same for another who asks: what they name is looked for among their own."""
+        """Return a router for another owner: it finds only their sessions."""
         router = copy.copy(self)
         router._gate = gate
         return router
 
     async def check(self, routing: Routing) -> tuple[Routing, str | None]:
-        """Refuse now what could not be answered later: a session, an agent, a model or a folder that is not there.
+        """Refuse a routing that could not be used later: with an unknown session, agent, model or folder.
 
-        What comes back says which model and variant its name means, which session an alias, and where the folder is:
-        what is kept must not mean another one in another process. With it, whose it is: the session's, or who asks.
+        Return it with the model and variant, session id and folder that its names mean now, since they could mean
+        others in another process; and its owner: the session's, or this router's.
         """
         owner = self._gate.owner
         if routing.session_id is not None:
@@ -192,9 +192,9 @@ class Router:
             routing = msgspec.structs.replace(routing, model=self._host.providers.parse(routing.model))
         return routing, owner
 
-    async def _take(self, inbound: Inbound, also: Sequence[Write], guards: Sequence[Guard]) -> Received:
+    async def _accept(self, inbound: Inbound, also: Sequence[Write], guards: Sequence[Guard]) -> Received:
         routing = inbound.routing
-        # Its session and its message are known once it is taken; the row is whole in the unit that stores them.
+        # Session and message are known once it is accepted; the unit that stores them has the complete row.
         event = LedgerEvent(
             id=self._host.mint.event(),
             direction="in",
@@ -227,25 +227,25 @@ class Router:
                 while True:
                     found = await self._find_named(*routing.name, inbound.owner)
                     if found is not None:
-                        # Deleted under our hands, it is one that has to be made.
+                        # If it is deleted concurrently, a new one must be made.
                         with contextlib.suppress(SessionNotFound):
                             session, submission = found, await self._submit(inbound, found, event_unit)
                             break
                     deleting = None if found is None else found.id
                     free = RouteIsFree(*routing.name, deleting=deleting, owner=inbound.owner)
-                    # Made by another process at this moment, it is there.
+                    # If another process created it concurrently, it is found now.
                     with contextlib.suppress(RouteTaken):
                         session, submission = await self._begin(inbound, event_unit, free)
                         break
-        # Once more: somebody else's end may have come between.
+        # Again: a run that ended meanwhile may have removed it.
         self._runtime.outbound.expect(session.id)
         return Received(event.id, session.id, submission.message_id)
 
     async def _find_named(self, kind: RouteKind, name: str, owner: str | None) -> Session | None:
-        """The one session of this label or key. Which of several was meant is not guessed."""
+        """Return the session with this label or key. With several there is no guess which one was meant."""
         found = await self._host.store.load_routed(kind, name, owner)
         if kind == "routing_key":
-            # Branches of older versions kept the key of what they are a branch of; it was never theirs.
+            # In older versions branches inherited the key of their origin; it was never theirs.
             found = tuple(one for one in found if one.parent_id is None) or found[:1]
         if len(found) > 1:
             ids = [session.id for session in found]
@@ -268,13 +268,15 @@ class Router:
         )
 
     async def _begin(self, inbound: Inbound, also: UnitFor, *guards: Guard) -> tuple[Session, Submission]:
-        """A session of its own for the event; its first turn is in the unit that makes it."""
+        """Create a session for the event; its first turn is in the same unit."""
         runtime, host = self._runtime, self._host
         session = await self._draft_of(inbound.routing, inbound.tags, inbound.owner)
         folder = inbound.routing.workspace_root
         if inbound.owner != self._gate.owner and session.workspace_root != folder:
-            # Kept without links when its owner named it: where it leads now nobody has allowed.
-            raise InvalidInput(f"the workspace {folder} leads elsewhere now; name the folder that is meant anew")
+            # Stored as resolved when its owner named it: the path it resolves to now was not allowed.
+            raise InvalidInput(
+                f"the workspace {folder} is now a link to another folder; name the folder you mean again"
+            )
         async with runtime.sessions.lock(session.id):
             runtime.sessions.check_open(session.id)
             setting, content = await admit(
@@ -303,7 +305,8 @@ class Router:
         return self._locks.setdefault(name, asyncio.Lock())
 
     async def resume(self, session_id: str) -> None:
-        """Fire what a trigger left in the queue of a session before a restart, unless somebody had stopped it."""
+        """Start what triggers queued in a session before a restart, unless the queue was paused by an abort or a
+        user."""
         sessions = self._runtime.sessions
         with contextlib.suppress(SessionNotFound):
             async with sessions.lock(session_id):
@@ -322,7 +325,7 @@ def _is_same(event: LedgerEvent, inbound: Inbound) -> bool:
     # Older versions stored the digest of the content for every event.
     if event.digest in (_digest_of(inbound), _content_digest(inbound)):
         return True
-    # The webhook may have got another secret since then.
+    # The webhook's secret may have changed since then.
     return inbound.digest is not None and event.data == inbound.content
 
 

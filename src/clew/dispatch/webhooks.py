@@ -1,7 +1,7 @@
-"""Webhooks: kept, changed, and what is delivered to them taken in.
+"""Webhooks: created, changed, and the receiver of their deliveries.
 
-A delivery is believed for its signature alone. Who has no secret cannot tell a webhook that is there from one that is
-not, and the same delivery again changes nothing.
+A delivery is trusted only for its signature. Without the secret, an existing webhook cannot be told from a missing one,
+and a repeated delivery changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_WEBHOOKS: Final = 1_000
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """What Slack asks to hear back before it sends anything to a webhook. It starts no turn."""
+    """The answer to Slack's verification of a webhook's URL. It starts no turn."""
 
     challenge: str
 
@@ -43,7 +43,7 @@ class Webhooks:
     def __init__(self, host: Host, router: Router, gate: Gate, lock: asyncio.Lock) -> None:
         self._host = host
         self._router = router
-        self._nobodys = new_secret()
+        self._dummy_secret = new_secret()
         self._owner = gate.owner
         # Changing reads a webhook and writes it back: one at a time.
         self._lock = lock
@@ -58,11 +58,10 @@ class Webhooks:
         paused: bool = False,
         routing: Routing | None = None,
     ) -> Webhook:
-        """Keep a webhook under a new secret, which is in the answer and is never shown again.
+        """Store a webhook with a new secret, which is in the answer and is never shown again.
 
-        ``scheme`` is how its sender signs. ``secret`` is one that the sender made, as Stripe and Slack do. The message
-        of a delivery is the ``prompt``, and what was sent after it. Without a routing each delivery has a session of
-        its own.
+        ``scheme`` is how its sender signs. ``secret`` is one made by the sender, as Stripe and Slack do. The message of
+        a delivery is the ``prompt`` followed by the payload. Without a routing each delivery has its own session.
         """
         routing = check_routing(routing or Routing())
         check_value([name, prompt, msgspec.to_builtins(routing)], "webhook")
@@ -76,10 +75,10 @@ class Webhooks:
         async with self._lock:
             known = await self.list()
             if any((webhook.name, webhook.owner) == (name, owner) for webhook in known):
-                why = f"there is a webhook {name} already; take another name, or `clew hook rm {name}` first"
+                why = f"a webhook named {name} already exists; use another name, or run `clew hook rm {name}` first"
                 raise Conflict(why, webhook=name)
             if len(known) >= MAX_WEBHOOKS:
-                raise InvalidInput(f"there are {MAX_WEBHOOKS} webhooks already; remove some first")
+                raise InvalidInput(f"the limit of {MAX_WEBHOOKS} webhooks is reached; remove some first")
             now = self._host.clock.now_ms()
             webhook = Webhook(
                 name=name,
@@ -95,11 +94,11 @@ class Webhooks:
             return webhook
 
     async def list(self) -> tuple[Webhook, ...]:
-        kept = await self._host.store.list_webhooks()
-        return tuple(one for one in kept if self._owner in (None, one.owner))
+        stored = await self._host.store.list_webhooks()
+        return tuple(one for one in stored if self._owner in (None, one.owner))
 
     async def get(self, name: str) -> Webhook:
-        """By its name, or by its key, which names it among all owners'."""
+        """Return the webhook with this name, or with this key, which is unique across owners."""
         named = (name, key_of(self._owner, name))
         found = next((one for one in await self.list() if one.key in named), None)
         if found is None:
@@ -108,7 +107,7 @@ class Webhooks:
         return found
 
     async def change(self, name: str, *, paused: bool | None = None, prompt: str | None = None) -> Webhook:
-        """Change what is given; an empty prompt takes it away."""
+        """Change the given values; an empty prompt removes it."""
         if paused is None and prompt is None:
             return await self.get(name)
         check_value([prompt], "webhook")
@@ -120,11 +119,11 @@ class Webhooks:
         return await self._replace(name, lambda _: changes)
 
     async def rotate(self, name: str, *, secret: str | None = None) -> Webhook:
-        """A new secret, shown once, or the sender's own new one; the old one counts no more."""
+        """Replace the secret by a new one, shown once, or by the sender's new one; the old one becomes invalid."""
         return await self._replace(name, lambda webhook: {"secret": check_secret(webhook.scheme, secret)})
 
     async def remove(self, name: str) -> None:
-        """Take it out. What came in stays."""
+        """Remove a webhook. Received deliveries stay."""
         async with self._lock:
             await self._commit(DropWebhook((await self.get(name)).key))
 
@@ -135,37 +134,37 @@ class Webhooks:
             try:
                 await self._commit(PutWebhook(webhook))
             except ClewError:
-                # It may have gone with its session since it was read.
+                # It may have been deleted with its session since it was read.
                 await self.get(name)
                 raise
             return webhook
 
     async def deliver(self, name: str, body: bytes, headers: Iterable[tuple[str, str]]) -> Received | Challenge:
-        """Take a delivery in: signed, new, and not too large, or refused."""
-        given: dict[str, str] = {}
+        """Accept a delivery that is signed, new, and not too large, or refuse it."""
+        lowercase: dict[str, str] = {}
         for key, value in headers:
-            given.setdefault(key.lower(), value)
+            lowercase.setdefault(key.lower(), value)
         webhook = next((one for one in await self.list() if one.key == name), None)
-        scheme, secret = (webhook.scheme, webhook.secret) if webhook is not None else ("standard", self._nobodys)
-        signed = is_signed(scheme, secret, body, given, self._host.clock.now_ms())
+        scheme, secret = (webhook.scheme, webhook.secret) if webhook is not None else ("standard", self._dummy_secret)
+        signed = is_signed(scheme, secret, body, lowercase, self._host.clock.now_ms())
         if webhook is None or not signed:
             raise SignatureInvalid("this delivery is not signed for this webhook, or not within five minutes")
         if len(body) > MAX_DELIVERY:
             raise InvalidInput(f"a delivery has at most {MAX_DELIVERY} bytes")
-        payload = payload_of(body, given.get("content-type", ""))
+        payload = payload_of(body, lowercase.get("content-type", ""))
         if scheme == "slack" and isinstance(payload, dict) and payload.get("type") == "url_verification":
             return Challenge(str(payload.get("challenge", "")))
         if webhook.paused:
             raise TriggerPaused(f"the webhook {name} is paused", webhook=name)
-        return await self._take(webhook, body, payload, given)
+        return await self._accept(webhook, body, payload, lowercase)
 
-    async def _take(self, webhook: Webhook, body: bytes, payload: Any, headers: dict[str, str]) -> Received:
+    async def _accept(self, webhook: Webhook, body: bytes, payload: Any, headers: dict[str, str]) -> Received:
         delivery_id = delivery_id_of(webhook.scheme, body, headers)
-        is_named = signs_id(webhook.scheme)
+        has_signed_id = signs_id(webhook.scheme)
         if payload in ("", None):
             raise InvalidInput("the delivery is empty")
         check_value(payload, "the delivery", max_bytes=MAX_CONTENT)
-        said = webhook.prompt or f"A delivery came in at the webhook {webhook.name}."
+        message = webhook.prompt or f"A delivery came in at the webhook {webhook.name}."
         trigger = Trigger(
             source="webhook",
             fired_at=self._host.clock.now_ms(),
@@ -178,13 +177,13 @@ class Webhooks:
             source_id=delivery_id,
             trigger=trigger,
             content={"payload": payload},
-            parts=(text_part(said), text_part(event_text(payload))),
+            parts=(text_part(message), text_part(event_text(payload))),
             routing=webhook.routing,
             type=type_of(webhook.scheme, payload, headers),
             tags={"source": "webhook", "webhook": webhook.name},
             owner=webhook.owner,
-            digest=None if is_named else replay_digest(webhook.secret, body),
-            distinct_ms=0 if is_named else round(self._host.config.duplicate_delivery_s * 1000),
+            digest=None if has_signed_id else replay_digest(webhook.secret, body),
+            distinct_ms=0 if has_signed_id else round(self._host.config.duplicate_delivery_s * 1000),
         )
         return (await self._router.receive(inbound))[0]
 

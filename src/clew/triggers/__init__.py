@@ -1,1 +1,1 @@
-"""Turns that no human typed: what starts them, as pure values and rules. What acts on them is ``clew.dispatch``."""
+"""Triggers of turns without a user, as pure values and rules. ``clew.dispatch`` acts on them."""

@@ -1,9 +1,9 @@
-"""The events ledger as values: what came in, and what went out for it.
+"""The event ledger as values: inbound events, and the outbound events that reply to them.
 
-An inbound event and the outbound ones that answer it have the same ``source`` and ``source_id``. Rows are added and
-never changed, so the turn of an inbound event, which begins only after its row, is looked up through its message. To go
-on with that turn once something went out, or to ask anew, is another attempt: a row more in, and a row more out, of
-which the newest counts. A row outlives its session: who, where, when and what came of it stay, what was said goes.
+An inbound event and its replies have the same ``source`` and ``source_id``. Rows are only added, never changed, so the
+turn of an inbound event, which starts after its row is written, is looked up through its message. Resuming that turn
+after a reply, or answering again, is another attempt: one more inbound and one more outbound row, of which the newest
+counts. Rows outlive their session: who, where, when and the result stay, the content is deleted.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _SOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _SOURCE_ID: Final = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _TYPE: Final = re.compile(r"[\x21-\x7e]{1,100}", re.ASCII)
 PERSON: Final = "person:local"
-"""The source of what a person typed; nobody outside can choose a name with a colon."""
-_OWN: Final = frozenset({"schedule", "hook", "clew"})
+"""The source of users' prompts; names chosen by other programs cannot contain a colon."""
+_RESERVED: Final = frozenset({"schedule", "hook", "clew"})
 
 
 class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the ledger. ``seq`` is given by the store; ``status`` is the turn's, of outbound ones alone, but for a
-    delivery that repeats another one: both its rows say ``duplicate``.
+    """A row of the ledger. ``seq`` is set by the store; ``status`` is the turn's, for outbound events only, except for
+    repeated deliveries: both rows say ``duplicate``.
 
-    ``turn_id`` is stored with outbound events and looked up for inbound ones. ``digest`` is of what came in;
-    ``routing`` says how it found its session. ``attempt`` counts from 1; the rows of later ones name their turn.
-    ``owner`` is the session's, which the store fills in.
+    ``turn_id`` is stored with outbound events and looked up for inbound ones. ``digest`` is that of the inbound
+    content; ``routing`` says how it found its session. ``attempt`` counts from 1; the rows of later ones name their
+    turn. ``owner`` is the session's, set by the store.
     """
 
     id: str
@@ -71,17 +71,17 @@ class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_taken(self) -> bool:
-        """Whether it came in for the first time and started, or queued, a turn."""
+        """Return whether it is a first delivery that started, or queued, a turn."""
         return self.direction == "in" and self.attempt == 1 and self.status is None
 
 
 def without_content(event: LedgerEvent) -> LedgerEvent:
-    """What stays of an event when its session is deleted."""
+    """Return the event as it is stored after its session is deleted."""
     return msgspec.structs.replace(event, data={})
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events to list, newest first."""
+    """A query of the ledger, newest first."""
 
     limit: int = 50
     before: int | None = None
@@ -93,25 +93,25 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventPage(msgspec.Struct, frozen=True):
-    """A page of the ledger; ``next`` is where the next one begins, None on the last."""
+    """A page of the ledger; ``next`` is the start of the next page, None on the last."""
 
     events: tuple[LedgerEvent, ...]
     next: int | None
 
 
 def tag_of(owner: str) -> str:
-    """An owner in a name that others may see: it says who is whose, and not who they are."""
+    """Return an opaque tag for an owner, for names that others may see."""
     return sha256(owner.encode()).hexdigest()[:16]
 
 
 def owned_source(owner: str | None, source: str) -> str:
-    """A source as it is stored: event identities are an owner's own. Nobody outside can choose a name with a colon."""
+    """Return a source as it is stored, unique per owner. Names chosen by other programs cannot contain a colon."""
     return source if owner is None else f"owner:{tag_of(owner)}:{source}"
 
 
 def check_source(source: str) -> str:
-    """The name of a source as somebody outside may choose it: none of clew's own."""
-    if not _SOURCE.fullmatch(source) or source.lower() in _OWN:
+    """Check a source named by another program: it must not be one of clew's own."""
+    if not _SOURCE.fullmatch(source) or source.lower() in _RESERVED:
         raise InvalidInput(
             "a source is 1 to 64 letters, digits, dots, dashes and underscores, and not schedule, hook or clew"
         )
@@ -131,10 +131,10 @@ def check_type(type_: str | None) -> str | None:
 
 
 def digest_event(content: Mapping[str, Any]) -> str:
-    """What makes two deliveries of an event the same one."""
+    """Return a digest by which two deliveries count as the same event."""
     return sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def event_text(payload: Any) -> str:
-    """A payload as the model reads it."""
+    """Return a payload as text for the model."""
     return payload if isinstance(payload, str) else orjson.dumps(payload, option=orjson.OPT_INDENT_2).decode()

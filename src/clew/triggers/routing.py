@@ -1,4 +1,4 @@
-"""Routing: which session something from outside belongs to, and what a session is made of when there is none yet."""
+"""Routing: the session that an event belongs to, and the values for creating it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from clew.transcript.session import Model
 __all__ = ["MAX_NAME", "RouteKind", "Routing", "check_routing"]
 
 RouteKind = Literal["label", "routing_key"]
-"""The two metadata keys of a session that something can be routed by."""
+"""The session metadata keys that events can be routed by."""
 
 MAX_NAME: Final = 200
 
 
 class Routing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where to: a session by its id, by its label, or by a routing key; without any, a new session each time.
+    """The target of an event: a session by its id, label or routing key; without any, a new session each time.
 
-    The rest is what a session that has to be made gets. ``model`` and ``agent`` also answer in one that is there.
+    The other values are for a session that is created. ``model`` and ``agent`` also apply to an existing one.
     """
 
     session_id: str | None = None
@@ -33,19 +33,19 @@ class Routing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def name(self) -> tuple[RouteKind, str] | None:
-        """The metadata key and its value by which the session is looked for."""
+        """The metadata key and value that identify the session."""
         if self.label is not None:
             return "label", self.label
         return None if self.key is None else ("routing_key", self.key)
 
     def chosen(self) -> dict[str, Any]:
-        """The one way that was chosen, as it is shown."""
-        ways = {"session_id": self.session_id, "label": self.label, "key": self.key}
-        return {name: value for name, value in ways.items() if value is not None}
+        """Return the target that was given, for display."""
+        targets = {"session_id": self.session_id, "label": self.label, "key": self.key}
+        return {name: value for name, value in targets.items() if value is not None}
 
 
 def check_routing(routing: Routing, *, needed: bool = False) -> Routing:
-    """The routing, or why it cannot be one."""
+    """Return the routing; raise ``InvalidInput`` for an invalid one."""
     chosen = routing.chosen()
     if len(chosen) > 1:
         raise InvalidInput("name one of session_id, label and key, not several")

@@ -1,8 +1,8 @@
-"""Schedules: when the next run is due, and what to do with runs that were missed.
+"""Schedules: the times at which runs are due, and the handling of missed runs.
 
-Times are wall times of a zone, worked out by cronsim, which does with a change of the clocks what Debian's cron does:
-a fixed time that is skipped in spring comes right after the gap, one that comes twice in autumn runs once; a pattern
-of every so many minutes goes by what the clock shows. Pure: the time is always given.
+Times are wall-clock times of a zone, computed by cronsim, which treats changes of the clocks like Debian's cron: a
+fixed time that is skipped in spring runs right after the gap, one that occurs twice in autumn runs once; an interval of
+minutes follows the clock. Pure: the current time is always a parameter.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ __all__ = [
 ]
 
 MissedPolicy = Literal["skip", "once"]
-"""What becomes of runs that were due while nobody was there: left out, or made up for by one."""
+"""The handling of runs that were due while no process owned the store: skipped, or made up for by one run."""
 
 GRACE_MS: Final = 60_000
-"""A run that is at most this late is not a missed one."""
+"""A run that is at most this late does not count as missed."""
 
 MOST_COUNTED: Final = 1_000_000
-"""Of a clock that was wrong by decades no more missed runs are counted: two years of one every minute."""
+"""The limit for counting missed runs, if the clock was wrong by decades: two years of one per minute."""
 
 MAX_WATCHED: Final = 10
-"""So many resources a session may watch."""
+"""The number of resources a session may watch."""
 
 WATCH_GAP_MS: Final = 60_000
-"""Changes of a resource start turns that are this far apart at least; those in between are one."""
+"""The minimum interval of turns for a changing resource; changes in between count as one."""
 
 MAX_OWN: Final = 5
-"""So many schedules an agent may keep for its session."""
+"""The number of schedules an agent may have in its session."""
 
 LEAST_GAP_MS: Final = 5 * 60_000
-"""An agent's own turns are this far apart at least: each costs money, and nobody may be looking."""
+"""The minimum interval of an agent's own turns: each costs money, possibly unobserved."""
 
-_COMPARED: Final = 100
+_MAX_COMPARED: Final = 100
 FARTHEST_MS: Final = 366 * 86_400_000
 _DAY_MS: Final = 86_400_000
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}", re.ASCII)
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """A resource of an MCP server, whose changes are what a schedule fires by."""
+    """A resource of an MCP server whose changes fire a schedule."""
 
     server: str
     uri: str
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that fires by itself. ``last_id`` is the source id of its newest run, ``skipped`` counts runs left out.
+    """A job that fires automatically. ``last_id`` is the source id of its newest run, ``skipped`` counts skipped runs.
 
-    Where ``cron`` is empty it fires once, ``at`` a moment, and is gone then; or it fires whenever what it ``watches``
-    changes. ``by`` says who made it.
+    With an empty ``cron`` it fires once, at the time ``at``, and is then removed; or whenever the resource that it
+    ``watches`` changes. ``by`` says who made it.
     """
 
     id: str
@@ -99,13 +99,13 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """What its events have as their source."""
+        """The source of its events."""
         return f"schedule:{self.id}"
 
 
 class Plan(NamedTuple):
-    """What is to be done now: the moment a run is due for, None for no run; when the next one is; and how many were due
-    before now and are left out."""
+    """The action now: the time a run is due for, None for no run; the next time; and the number of runs that were due
+    before and are skipped."""
 
     due: int | None
     next_at: int | None
@@ -113,7 +113,7 @@ class Plan(NamedTuple):
 
 
 def check_cron(cron: str, timezone: str) -> None:
-    """Refuse an expression or a zone that is none."""
+    """Refuse an invalid expression or time zone."""
     from cronsim import CronSim, CronSimError  # here and below when it is needed: importing clew stays quick
 
     zone = _zone(timezone)
@@ -128,29 +128,29 @@ def check_cron(cron: str, timezone: str) -> None:
 
 
 def check_own(cron: str, timezone: str, at: int | None, now: int) -> None:
-    """Refuse what an agent may not ask for: too soon, too far off, or too often."""
+    """Refuse a schedule of an agent that fires too soon, too late, or too often."""
     minutes = LEAST_GAP_MS // 60_000
     if at is not None:
         if not LEAST_GAP_MS <= at - now <= FARTHEST_MS:
-            raise InvalidInput(f"that is not between {minutes} minutes and a year from now")
+            raise InvalidInput(f"the time must be between {minutes} minutes and a year from now")
         return
     check_cron(cron, timezone)
     moments = list(islice(_fires(cron, timezone, now, reverse=False), 500))
     if any(later - before < LEAST_GAP_MS for before, later in pairwise(moments)):
-        raise InvalidInput(f"{cron!r} comes more often than every {minutes} minutes")
+        raise InvalidInput(f"{cron!r} fires more often than every {minutes} minutes")
 
 
 def check_apart(schedule: Schedule, others: Iterable[Schedule], now: int) -> None:
-    """Refuse what comes too close to another of the agent's own: five that keep their distance, each from itself,
-    would come every minute. Both sides are gone through, as either may be the one that comes seldom."""
+    """Refuse a schedule that fires too close to another of the agent's own: five, each with the minimum interval, could
+    together fire every minute. Both are iterated, as either may be the rarer one."""
     for other in others:
         for one, two in ((schedule, other), (other, schedule)):
-            for moment in islice(_moments(one, now), _COMPARED):
+            for moment in islice(_moments(one, now), _MAX_COMPARED):
                 near = next(_moments(two, moment - LEAST_GAP_MS), None)
                 if near is not None and near < moment + LEAST_GAP_MS:
                     minutes = LEAST_GAP_MS // 60_000
                     raise InvalidInput(
-                        f"that comes within {minutes} minutes of {other.id}, which this session has already"
+                        f"that is within {minutes} minutes of {other.id}, which this session already has"
                     )
 
 
@@ -161,32 +161,32 @@ def _moments(schedule: Schedule, after: int) -> Iterator[int]:
 
 
 def read_moment(text: str, timezone: str) -> int:
-    """A time in ISO 8601, by the clock of the zone unless it says otherwise."""
+    """Return an ISO 8601 time in milliseconds, in the given zone unless it specifies one."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidInput(f"{text[:64]!r} is not a time; such as 2027-05-03T09:00") from error
+        raise InvalidInput(f"{text[:64]!r} is not a time, such as 2027-05-03T09:00") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=_zone(timezone))
     return int(moment.timestamp()) * 1000
 
 
 def next_fire(cron: str, timezone: str, after: int) -> int | None:
-    """The first moment after ``after`` that the expression names; None when there is none for decades."""
+    """Return the first time after ``after`` that matches; None if there is none for decades."""
     return next(_fires(cron, timezone, after, reverse=False), None)
 
 
 def latest_fire(cron: str, timezone: str, now: int) -> int | None:
-    """The last moment up to and with ``now`` that the expression names."""
+    """Return the last time up to and including ``now`` that matches."""
     found = next(_fires(cron, timezone, now + 1, reverse=True), None)
-    # Looking back from the hour that comes twice misses what was in it the first time.
+    # Searching backwards from the hour that occurs twice misses its first occurrence.
     while found is not None and (later := next_fire(cron, timezone, found)) is not None and later <= now:
         found = later
     return found
 
 
 def plan(schedule: Schedule, now: int) -> Plan:
-    """What a schedule has to do at ``now``."""
+    """Return the action of a schedule at ``now``."""
     following = next_fire(schedule.cron, schedule.timezone, now)
     waiting = schedule.next_fire_at
     if schedule.paused:
@@ -194,7 +194,7 @@ def plan(schedule: Schedule, now: int) -> Plan:
     if waiting is None:
         return Plan(None, following)
     if waiting > now:
-        # The clock went back: what it passes again was dealt with. One that was wrong by days is not believed.
+        # The clock went back: times passed again are already handled. A clock that was wrong by days is ignored.
         went_back = following is not None and waiting > following
         return Plan(None, following if went_back and _was_wrong(schedule, waiting, now) else waiting)
     latest = latest_fire(schedule.cron, schedule.timezone, now)
@@ -206,13 +206,13 @@ def plan(schedule: Schedule, now: int) -> Plan:
 
 
 def count_fires(cron: str, timezone: str, since: int, until: int) -> int:
-    """How many moments the expression names after ``since``, up to and with ``until``."""
+    """Return how many times match after ``since``, up to and including ``until``."""
     found = _fires(cron, timezone, since, reverse=False)
     return sum(1 for _ in islice(takewhile(lambda moment: moment <= until, found), MOST_COUNTED))
 
 
 def _was_wrong(schedule: Schedule, waiting: int, now: int) -> bool:
-    """Whether the time of which ``waiting`` is the next one was more than a day ahead, run or left out."""
+    """Return whether the time before ``waiting``, run or skipped, was more than a day in the future."""
     if schedule.last_fired_at is None:
         return True
     before = latest_fire(schedule.cron, schedule.timezone, waiting - 1) or 0
@@ -220,15 +220,15 @@ def _was_wrong(schedule: Schedule, waiting: int, now: int) -> bool:
 
 
 def _fires(cron: str, timezone: str, at: int, *, reverse: bool) -> Iterator[int]:
-    """The moments after ``at``, or before it, one by one."""
+    """Yield the times after ``at``, or before it, one by one."""
     from cronsim import CronSim, CronSimError
 
-    # From whole seconds and microseconds, so that no fraction of a millisecond comes of it.
+    # Seconds and microseconds separately, to avoid fractions of a millisecond.
     start = datetime.fromtimestamp(at // 1000, UTC).replace(microsecond=at % 1000 * 1000)
     try:
         for found in CronSim(cron, start.astimezone(_zone(timezone)), reverse=reverse):
             moment = int(found.timestamp()) * 1000
-            # In the hour that comes twice a fixed time is found where it was the first time, which may be behind.
+            # In the hour that occurs twice, a fixed time is found at its first occurrence, which may be in the past.
             if (moment < at) if reverse else (moment > at):
                 yield moment
                 at = moment
@@ -246,4 +246,4 @@ def _zone(name: str) -> tzinfo:
             raise ValueError(name)
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:
-        raise InvalidInput(f"{name[:64]!r} is not a time zone this machine knows; such as Europe/Vienna") from error
+        raise InvalidInput(f"{name[:64]!r} is not a known time zone, such as Europe/Vienna") from error

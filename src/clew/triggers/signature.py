@@ -1,12 +1,12 @@
-"""Signatures of deliveries: who knows the secret sent exactly this, just now.
+"""Signatures of deliveries: a proof that the owner of the secret sent exactly this, just now.
 
-Every scheme is an HMAC-SHA256 over bytes that hold the body. ``standard`` is that of Standard Webhooks, which senders
-and libraries have: the headers ``webhook-id``, ``webhook-timestamp`` in seconds and ``webhook-signature``, which holds
-``v1,`` and the base64 of the HMAC over id, timestamp and body, joined by dots; several may stand in it, between
-spaces; a secret is ``whsec_`` and base64. The others are those of senders with a scheme of their own, whose secret is
-the text itself and whose digest is in hex:
+Every scheme is an HMAC-SHA256 over bytes that include the body. ``standard`` is that of Standard Webhooks, which many
+senders and libraries support: the headers ``webhook-id``, ``webhook-timestamp`` in seconds and ``webhook-signature``,
+which contains ``v1,`` and the base64 of the HMAC over id, timestamp and body, joined by dots; there may be several,
+separated by spaces; a secret is ``whsec_`` and base64. The others are for senders with their own scheme, whose secret
+is the text itself and whose digest is hexadecimal:
 
-- ``github``: ``X-Hub-Signature-256: sha256=…`` over the body alone. Neither a time nor its id is signed.
+- ``github``: ``X-Hub-Signature-256: sha256=…`` over the body alone. Neither a time nor the id is signed.
 - ``stripe``: ``Stripe-Signature: t=…,v1=…`` over time, a dot and the body; several ``v1`` while a secret is rolled.
 - ``slack``: ``X-Slack-Signature: v0=…`` over ``v0:``, ``X-Slack-Request-Timestamp``, ``:`` and the body.
 """
@@ -42,20 +42,20 @@ Scheme = Literal["standard", "github", "stripe", "slack"]
 SCHEMES: Final[tuple[Scheme, ...]] = ("standard", "github", "stripe", "slack")
 
 TOLERANCE_S: Final = 300
-"""How far the sender's clock may be from ours; older deliveries are refused however well they are signed."""
+"""The maximum difference between the sender's clock and ours; older deliveries are refused even if signed."""
 
 _PREFIX: Final = "whsec_"
-# A number after a dot could be the time: the same signed bytes would be another delivery, under another id.
+# A number after a dot could be the time: the same signed bytes would be another delivery, with another id.
 _DELIVERY: Final = re.compile(r"(?!.*\.[0-9]+(\.|$))[\x21-\x7e]{1,200}", re.ASCII)
 _STAMP: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 _HEX: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _SECRET: Final = re.compile(r"[\x21-\x7e]{16,200}", re.ASCII)
-_MOST: Final = 8
+_MAX_SIGNATURES: Final = 8
 
 
 class _Claim(NamedTuple):
-    """What the headers of a delivery say: the bytes that were signed, the digests of them, when, and whether all of it
-    has the form it must have. ``stamp`` is None where a scheme signs no time."""
+    """The signature headers of a delivery: the signed bytes, their digests, the time, and whether the format is valid.
+    ``stamp`` is None for a scheme that signs no time."""
 
     signed: bytes
     digests: Sequence[bytes]
@@ -68,33 +68,33 @@ def new_secret() -> str:
 
 
 def check_secret(scheme: Scheme, secret: str | None) -> str:
-    """The secret of a webhook: one that was handed in, or a new one where the sender takes ours."""
+    """Return the secret of a webhook: the given one, or a new one if the sender accepts ours."""
     if secret is None:
         if scheme in ("stripe", "slack"):
-            why = f"{scheme} makes the secret itself; hand in the signing secret that it shows (--secret-file FILE)"
+            why = f"{scheme} creates the secret itself; pass the signing secret that it shows (--secret-file FILE)"
             raise InvalidInput(why)
         return new_secret()
     if not _SECRET.fullmatch(secret):
         raise InvalidInput("a secret is 16 to 200 printable ASCII characters without spaces")
     if scheme == "standard" and not (secret.startswith(_PREFIX) and len(_from_base64(secret[len(_PREFIX) :])) >= 16):
-        raise InvalidInput("the secret of a standard webhook is whsec_ and the base64 of at least 16 bytes")
+        raise InvalidInput("the secret of a standard webhook must be whsec_ and the base64 of at least 16 bytes")
     return secret
 
 
 def sign(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
-    """The signature a sender of Standard Webhooks puts into its header."""
+    """Return the signature that a sender of Standard Webhooks puts into its header."""
     digest = hmac.digest(_key("standard", secret), f"{delivery_id}.{timestamp}.".encode() + body, "sha256")
     return "v1," + base64.b64encode(digest).decode()
 
 
 def is_signed(scheme: Scheme, secret: str, body: bytes, headers: Mapping[str, str], now_ms: int) -> bool:
-    """Whether the delivery is from somebody who knows the secret, and new; names of headers are in small letters.
+    """Return whether a delivery is signed with the secret, and recent; header names must be lowercase.
 
     Takes the same time whatever is wrong.
     """
     claim = _CLAIMS[scheme](body, headers)
     expected = hmac.digest(_key(scheme, secret), claim.signed, "sha256")
-    # All are looked at, so that how long it takes tells nothing.
+    # All are compared, so that the duration reveals nothing.
     matches = [hmac.compare_digest(one, expected) for one in claim.digests or [b""]]
     fresh = claim.stamp is None or abs(now_ms // 1000 - claim.stamp) <= TOLERANCE_S
     return any(matches) and fresh and claim.sound
@@ -106,12 +106,13 @@ def signs_id(scheme: Scheme) -> bool:
 
 
 def replay_digest(secret: str, body: bytes) -> str:
-    """Return what two deliveries of one body under one secret have in common; it is not the signature itself."""
+    """Return the identity of a body under one secret, for finding repeated deliveries; it is not the signature
+    itself."""
     return sha256(hmac.digest(secret.encode(), body, "sha256")).hexdigest()
 
 
 def signed_bytes(scheme: Scheme, body: bytes, headers: Mapping[str, str]) -> bytes:
-    """What the signature of a delivery is over: two deliveries with the same are one."""
+    """Return the bytes that a delivery's signature covers: two deliveries with the same bytes are one."""
     return _CLAIMS[scheme](body, headers).signed
 
 
@@ -123,7 +124,7 @@ def _standard(body: bytes, headers: Mapping[str, str]) -> _Claim:
     delivery_id = headers.get("webhook-id", "")
     is_named = _DELIVERY.fullmatch(delivery_id) is not None
     stamp = _stamp(headers.get("webhook-timestamp", ""))
-    given = headers.get("webhook-signature", "").split(" ", _MOST)[:_MOST]
+    given = headers.get("webhook-signature", "").split(" ", _MAX_SIGNATURES)[:_MAX_SIGNATURES]
     signed = f"{delivery_id if is_named else ''}.{stamp}.".encode() + body
     return _Claim(signed, [_from_base64(one[3:]) for one in given if one.startswith("v1,")], stamp, is_named)
 
@@ -135,10 +136,13 @@ def _github(body: bytes, headers: Mapping[str, str]) -> _Claim:
 
 
 def _stripe(body: bytes, headers: Mapping[str, str]) -> _Claim:
-    pairs = [item.partition("=") for item in headers.get("stripe-signature", "").split(",", 2 * _MOST)[: 2 * _MOST]]
+    pairs = [
+        item.partition("=")
+        for item in headers.get("stripe-signature", "").split(",", 2 * _MAX_SIGNATURES)[: 2 * _MAX_SIGNATURES]
+    ]
     stamps = [value for name, _, value in pairs if name == "t"]
     stamp = _stamp(stamps[0] if len(stamps) == 1 else "")
-    digests = [_from_hex(value) for name, _, value in pairs if name == "v1"][:_MOST]
+    digests = [_from_hex(value) for name, _, value in pairs if name == "v1"][:_MAX_SIGNATURES]
     return _Claim(f"{stamp}.".encode() + body, digests, stamp)
 
 
@@ -152,7 +156,7 @@ _CLAIMS: Final = {"standard": _standard, "github": _github, "stripe": _stripe, "
 
 
 def _stamp(text: str) -> int:
-    # A zero in front would be signed and is not in the number: such a time is none.
+    # A leading zero would be signed but lost in the number, so such a time is invalid.
     return int(text) if _STAMP.fullmatch(text) and str(int(text)) == text else 0
 
 

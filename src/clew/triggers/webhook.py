@@ -1,4 +1,5 @@
-"""Webhooks: doors for other programs, each with a name, a secret of its own, and the scheme its sender signs by."""
+"""Webhooks: entry points for other programs, each with a name, its own secret, and the signature scheme of its
+sender."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """Who knows ``secret`` may start a turn with what they send, after ``prompt``. ``scheme`` is how it is signed."""
+    """An entry point whose signed deliveries start turns: ``prompt`` and payload. ``scheme`` is how they are signed."""
 
     name: str
     secret: str
@@ -35,16 +36,16 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What it is kept under, and delivered to: the name is the owner's own, and another may have the same."""
+        """The key for storage and delivery: names are unique per owner only."""
         return key_of(self.owner, self.name)
 
     @property
     def source(self) -> str:
-        """What its events have as their source."""
+        """The source of its events."""
         return f"hook:{self.key}"
 
     def __repr__(self) -> str:
-        # A value in a log or a traceback must not give the secret away.
+        # A value in a log or a traceback must not reveal the secret.
         return f"Webhook(name={self.name!r})"
 
 
@@ -54,14 +55,14 @@ def key_of(owner: str | None, name: str) -> str:
 
 def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise InvalidInput("a webhook's name is 1 to 64 small letters, digits, dashes and underscores")
+        raise InvalidInput("a webhook's name is 1 to 64 lowercase letters, digits, dashes and underscores")
     return name
 
 
 def payload_of(body: bytes, content_type: str = "") -> Any:
-    """What was sent: a JSON value, the fields of a form, else text. A form's field ``payload`` alone is JSON in it.
+    """Return the payload: a JSON value, the fields of a form, or text. A form with only ``payload`` contains JSON.
 
-    No scheme signs the content type: what is JSON is JSON, whatever the header says.
+    No scheme signs the content type, so JSON counts as JSON whatever the header says.
     """
     try:
         text = body.decode()
@@ -81,38 +82,39 @@ def payload_of(body: bytes, content_type: str = "") -> Any:
 
 def _from_json(text: str) -> Any:
     try:
-        # Whole numbers stay whole, however long: one that cannot be kept is refused, not rounded.
+        # Integers keep all digits; those that cannot be stored are refused, not rounded.
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return text
 
 
 def delivery_id_of(scheme: Scheme, body: bytes, headers: Mapping[str, str]) -> str:
-    """What the sender calls a delivery that is signed: the same when it is sent again, under whatever other headers.
+    """Return the sender's id of a signed delivery, which is the same when it is sent again, with whatever other
+    headers.
 
-    Where a body names itself the id is signed with it; where nothing does, the delivery is named by what was signed.
+    Where the body contains an id, that is signed with it; otherwise the signed bytes identify the delivery.
     """
     if scheme == "standard":
         return headers["webhook-id"]
     if scheme == "github":
         return headers["x-github-delivery"]
     payload = payload_of(body)
-    named = payload.get("id" if scheme == "stripe" else "event_id") if isinstance(payload, dict) else None
+    sender_id = payload.get("id" if scheme == "stripe" else "event_id") if isinstance(payload, dict) else None
     try:
-        return check_source_id(named if isinstance(named, str) else "")
+        return check_source_id(sender_id if isinstance(sender_id, str) else "")
     except InvalidInput:
         return f"sha256-{sha256(signed_bytes(scheme, body, headers)).hexdigest()}"
 
 
 def type_of(scheme: Scheme, payload: Any, headers: Mapping[str, str]) -> str | None:
-    """What a delivery says it is, where it says so."""
-    named = payload.get("type") if isinstance(payload, dict) else None
+    """Return the event type of a delivery, if it has one."""
+    sender_id = payload.get("type") if isinstance(payload, dict) else None
     if scheme == "github":
-        named = headers.get("x-github-event")
+        sender_id = headers.get("x-github-event")
     elif scheme == "slack" and isinstance(payload, dict) and isinstance(payload.get("event"), dict):
-        # The envelope of every event is of type event_callback.
-        named = payload["event"].get("type")
+        # The envelope of every event has the type event_callback.
+        sender_id = payload["event"].get("type")
     try:
-        return check_type(named) if isinstance(named, str) else None
+        return check_type(sender_id) if isinstance(sender_id, str) else None
     except InvalidInput:
         return None
