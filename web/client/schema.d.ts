@@ -20,13 +20,13 @@ export interface AddedRule {
   workspace?: string | null;
 }
 
-/** `notices` say which manifests could not be used, and why. */
+/** The available agents. `notices` report unusable manifests, with the reason. */
 export interface AgentList {
   agents: AgentShape[];
   notices: string[];
 }
 
-/** An agent a session can have. */
+/** An agent that a session can use. */
 export interface AgentShape {
   name: string;
   description: string;
@@ -75,7 +75,7 @@ export interface BranchBody {
   start_message_id?: string | null;
 }
 
-/** What Slack asks to hear back before it sends anything to a webhook. It starts no turn. */
+/** The answer to Slack's verification of a webhook's URL. It starts no turn. */
 export interface Challenge {
   challenge: string;
 }
@@ -101,7 +101,7 @@ export interface CompactBody {
   focus?: string | null;
 }
 
-/** What became of it. `turns` is how many earlier turns the summary stands for. */
+/** The result of a compaction. `turns` is the number of earlier turns that the summary covers. */
 export interface Compacted {
   compacted: boolean;
   message_id?: string | null;
@@ -112,7 +112,7 @@ export interface Compacted {
   pruned?: number;
 }
 
-/** What a summary stands for. `previous_id` is the marker of the compaction it carries on, if there is one. */
+/** A compaction with the messages its summary covers. `previous_id` is the previous marker, if there is one. */
 export interface CompactionReport {
   message_id: string;
   turn_id: string;
@@ -160,7 +160,7 @@ export interface Damage {
   id?: string | null;
 }
 
-/** The answer to a delivery that repeats another one under a different id: the ids of the first. */
+/** The answer to a delivery that repeats an earlier one under a different id: the ids of the first. */
 export interface Duplicate {
   event_id: string;
   session_id: string;
@@ -190,7 +190,7 @@ export interface ExplainedShape {
   subjects: SubjectShape[];
 }
 
-/** Files that the conversation has read or changed, the one touched last first. Of all turns of the line, or of a stretch of them: `count` and what was done to a file are of that stretch alone, and `next_cursor` leads to the one before it. A file that was touched in several is told of in each. */
+/** Files that the conversation has read or changed, the most recently touched first. Of all turns of the line, or of one page of them: then `count` and the actions are those of this page, and `next_cursor` leads to the page before it. A file touched on several pages is listed on each. */
 export interface FileList {
   files: TouchedFile[];
   next_cursor?: string | null;
@@ -224,7 +224,7 @@ export interface Health {
   login: "host" | "token";
 }
 
-/** A rule with its id and whose it is: `of` a session's id, a project's folder, an agent's name. `unknown`: it names no known tool, and applies to every tool if it denies or asks. */
+/** A rule with its id and its owner `of`: a session's id, a project's folder, or an agent's name. `unknown`: it names no known tool, and applies to every tool if it denies or asks. */
 export interface KeptRule {
   id: string;
   scope: "agent" | "project" | "session";
@@ -242,7 +242,7 @@ export interface KeptRules {
   rules: KeptRule[];
 }
 
-/** A row of the ledger. `seq` is given by the store; `status` is the turn's, of outbound ones alone, but for a delivery that repeats another one: both its rows say `duplicate`. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is of what came in; `routing` says how it found its session. `attempt` counts from 1; the rows of later ones name their turn. `owner` is the session's, which the store fills in. */
+/** A row of the ledger. `seq` is set by the store; `status` is the turn's, for outbound events only, except for repeated deliveries: both rows say `duplicate`. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is that of the inbound content; `routing` says how it found its session. `attempt` counts from 1; the rows of later ones name their turn. `owner` is the session's, set by the store. */
 export interface LedgerEvent {
   id: string;
   direction: "in" | "out";
@@ -466,14 +466,14 @@ export interface QueuedBody {
   text: string;
 }
 
-/** What every delivery of the same event is answered with. */
+/** The answer to every delivery of the same event. */
 export interface Received {
   event_id: string;
   session_id: string;
   message_id: string;
 }
 
-/** One move of the head, and what the turn it went to is known by; no text at the empty beginning. */
+/** A head move, and the label of the turn it went to; no text for the empty start. */
 export interface ReflogEntry {
   seq: number;
   from_turn_id: string | null;
@@ -505,7 +505,7 @@ export interface ReplicaList {
   replicas: ReplicaShape[];
 }
 
-/** A process that serves the store, by the store's clock. `alive`: its lease holds; `here`: it is this one. */
+/** A process that serves the store, by the store's clock. `alive`: its lease is valid; `here`: it is this one. */
 export interface ReplicaShape {
   id: string;
   url: string | null;
@@ -519,7 +519,7 @@ export interface ReplicaShape {
   sessions: string[];
 }
 
-/** A request as it was sent. `digest` is of what was put together here, `recorded` of what was sent. */
+/** A request as it was sent. `digest` is that of the rebuilt request, `recorded` that of the sent one. */
 export interface RequestReport {
   turn_id: string;
   step: number;
@@ -557,7 +557,7 @@ export interface RewoundShape {
   queued?: boolean;
 }
 
-/** Where to: a session by its id, by its label, or by a routing key; without any, a new session each time. The rest is what a session that has to be made gets. `model` and `agent` also answer in one that is there. */
+/** The target of an event: a session by its id, label or routing key; without any, a new session each time. The other values are for a session that is created. `model` and `agent` also apply to an existing one. */
 export interface Routing {
   session_id?: string | null;
   label?: string | null;
@@ -602,13 +602,13 @@ export interface RunningCall {
   since: number;
 }
 
-/** Words under a name; in the folder of settings it is the file `prompts/NAME.md`, an owner's in a folder of their own below. */
+/** A text under a name; in the config folder it is the file `prompts/NAME.md`, an owner's in a subfolder of their own. */
 export interface SavedPrompt {
   name: string;
   text: string;
 }
 
-/** A job that fires by itself. `last_id` is the source id of its newest run, `skipped` counts runs left out. Where `cron` is empty it fires once, `at` a moment, and is gone then; or it fires whenever what it `watches` changes. `by` says who made it. */
+/** A job that fires automatically. `last_id` is the source id of its newest run, `skipped` counts skipped runs. With an empty `cron` it fires once, at the time `at`, and is then removed; or whenever the resource that it `watches` changes. `by` says who made it. */
 export interface Schedule {
   id: string;
   cron: string;
@@ -645,7 +645,7 @@ export interface SchedulePatch {
   paused?: boolean;
 }
 
-/** The next moments of a schedule that is not kept yet, and what is wrong with it where it cannot be. */
+/** The next times of a schedule that is not stored yet, and what is wrong with it, if anything. */
 export interface SchedulePreview {
   times: number[];
   problem?: string | null;
@@ -771,7 +771,7 @@ export interface SettingsPatch {
   max_steps?: number | null;
 }
 
-/** `default_model` null is the first one that can be used, `max_steps` null what the preset of a session says. `file` is where a change is kept; null where it lasts as long as this process. */
+/** The current settings. `default_model` null is the first usable one, `max_steps` null the preset's. `file` is where changes are stored; null if they last only as long as this process. */
 export interface SettingsShape {
   default_model: string | null;
   default_agent: string;
@@ -801,7 +801,7 @@ export interface Status {
   running?: RunningCall[];
 }
 
-/** One step: who answered, what it used, how long it took, and the digests of its prompt and its request. */
+/** A step: its model, usage, duration, and the digests of its prompt and request. */
 export interface StepReport {
   index: number;
   message_id: string;
@@ -851,7 +851,7 @@ export interface TouchedFile {
   last_at: number;
 }
 
-/** A session that starts as a copy of a line of this one. `turn_id` is where it left, if that is known. */
+/** A session that starts as a copy of a line of this one. `turn_id` is where it branched, if known. */
 export interface TreeBranch {
   session_id: string;
   title: string | null;
@@ -861,7 +861,7 @@ export interface TreeBranch {
   created_at: number;
 }
 
-/** A turn with its place in the tree. `text` is the beginning of its user message, or of its summary. */
+/** A turn with its position. `text` is the beginning of its user message or summary. */
 export interface TreeTurn {
   id: string;
   parent_turn_id: string | null;
@@ -877,7 +877,7 @@ export interface TreeTurn {
   messages: string[];
 }
 
-/** Turns of a session, parents before children, and the branches that left them, oldest first. All of them, or a page of the newest; `next_cursor` leads to those before it. Whatever hangs below a turn of the page is on it, or on a page that came before. Branches of which nobody knows where they left are on the last page. */
+/** Turns of a session, parents before children, and the branches that start at them, oldest first. All of them, or a page of the newest; `next_cursor` leads to the page before. Every descendant of a turn is on the same page or on one loaded before. Branches of unknown origin are on the last page. */
 export interface TreeView {
   session_id: string;
   head_turn_id: string | null;
@@ -887,7 +887,7 @@ export interface TreeView {
   next_cursor?: string | null;
 }
 
-/** A turn with its steps. `data` holds what its kind and its end left: errors, figures of a compaction. */
+/** A turn with its steps. `data` depends on its kind and end: errors, metrics of a compaction. */
 export interface TurnReport {
   id: string;
   session_id: string;
@@ -953,7 +953,7 @@ export interface Waiting {
   since: number;
 }
 
-/** A resource of an MCP server, whose changes are what a schedule fires by. */
+/** A resource of an MCP server whose changes fire a schedule. */
 export interface Watch {
   server: string;
   uri: string;

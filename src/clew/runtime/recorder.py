@@ -9,11 +9,9 @@ flight at a time; chunks that arrive meanwhile go into the next one. The store's
 sent, unless a caller waits for it. From time to time a unit also writes the parts the fold has grown, with the mark of
 how far; its own chunks then need no journal. Folds happen at the end of a part or a step, whenever the text has
 doubled, after a second (five for each 64 KB), and at the end; a part of more than 64 KB otherwise only once a quarter
-of it is new, so the cost of a reply stays proportional to its length. If many streams are due at the same time, the
-batcher takes turns.
+of it is new, so the cost of a reply stays proportional to its length. Streams due at the same time take turns.
 
-The recorder knows no transport and no model. A unit that is refused or fails ends it: with ``chunk`` nothing of that
-unit was shown, and every later call raises the error.
+A unit that is refused or fails ends the recorder: with ``chunk`` nothing of it was shown; later calls raise the error.
 """
 
 from __future__ import annotations
@@ -96,8 +94,8 @@ class Recorder:
         self._stored = stored
         self._n = last_n
         self._pending: list[tuple[int, int | None, c.Chunk]] = []
-        self._next_unit_writes: list[u.Write] = []
-        self._next_sync_writes: list[u.Write] = []
+        self._unit_writes: list[u.Write] = []
+        self._sync_writes: list[u.Write] = []
         self._unshown: list[c.Chunk] = []
         self._bytes = 0
         self._parts: list[tuple[str, int]] = [(part.id, part.created_at) for part in message.parts]
@@ -157,12 +155,12 @@ class Recorder:
 
     def join(self, *writes: u.Write) -> None:
         """Add writes to the next unit, which is sent soon. They are not lost by an abort after this."""
-        self._next_unit_writes += writes
+        self._unit_writes += writes
         self._flush_soon()
 
     def hold(self, *writes: u.Write) -> None:
         """Add writes to the next unit that a caller waits for, and that is synced."""
-        self._next_sync_writes += writes
+        self._sync_writes += writes
 
     def rest(self) -> None:
         """Defer the next unit for a commit that is about to follow; without one it is sent after a short time."""
@@ -170,10 +168,8 @@ class Recorder:
             self._defer_timer = self._clock.call_later(_MAX_DEFER_MS, self._end_deferral)
 
     async def book(self, *, sync: u.Sync = "power") -> None:
-        """Wait until everything written so far is durable and synced: what follows may be interrupted.
-
-        With ``save_on: turn`` only model calls and joined writes are; chunks and steps wait for the end of the turn.
-        """
+        """Wait until everything written so far is durable and synced: what follows may be interrupted. With
+        ``save_on: turn`` only model calls and joined writes are; chunks and steps wait for the end of the turn."""
         await self._commit((), fold=not self._at_turn and self._wants_fold(), sync=sync, whole=not self._at_turn)
 
     async def end_step(self, *writes: u.Write) -> None:
@@ -182,10 +178,8 @@ class Recorder:
         await self._commit((), fold=True, sync="process")
 
     async def close(self, *writes: u.Write, seal: bool = True) -> None:
-        """Fold what is left and end, in one unit with ``writes`` (for example the settled turn and the head's move).
-
-        ``seal=False`` leaves the message open for a later run to resume.
-        """
+        """Fold what is left and end, in one unit with ``writes``, such as the settled turn and the head's move.
+        ``seal=False`` leaves the message open for a later run to resume."""
         for chunk in self._sanitizer.left_over():
             with contextlib.suppress(IllegalChunk):
                 self._apply(chunk)
@@ -217,8 +211,8 @@ class Recorder:
         """Stop without writing anything more; recovery folds what is durable."""
         self._closed = True
         self._pending.clear()
-        self._next_unit_writes.clear()
-        self._next_sync_writes.clear()
+        self._unit_writes.clear()
+        self._sync_writes.clear()
         self._stop_timers()
 
     # Internals
@@ -299,10 +293,10 @@ class Recorder:
             self._overdue = self._overdue or whole
             return
         if not whole:
-            if self._next_unit_writes:
+            if self._unit_writes:
                 self._submit(self._unit((), fold=False, whole=False), whole=False)
             return
-        if not self._pending and not self._next_unit_writes:
+        if not self._pending and not self._unit_writes:
             self._show(self._pop_unshown())
             return
         self._submit(self._unit((), fold=self._wants_fold()))
@@ -319,7 +313,7 @@ class Recorder:
     ) -> u.Unit:
         """Return a unit of everything pending: as parts when it folds, else as journal entries."""
         if not whole:
-            joined, self._next_unit_writes = self._next_unit_writes, []
+            joined, self._unit_writes = self._unit_writes, []
             return u.Unit(self.message.session_id, (*joined, *writes), (self._guard,), sync)
         new_writes: list[u.Write] = []
         entries = self._pending
@@ -359,8 +353,8 @@ class Recorder:
             new_writes.append(u.SealMessage(self.message.id, seal_of(self.fold.parts)))
         if not self._at_chunk and self._unshown:
             sync = self._unstored.sync_of_end(sync)
-        new_writes += self._next_unit_writes
-        self._pending, self._next_unit_writes = [], []
+        new_writes += self._unit_writes
+        self._pending, self._unit_writes = [], []
         self._bytes = 0
         self._overdue = False
         return u.Unit(self.message.session_id, (*new_writes, *writes), (self._guard,), sync)
@@ -380,7 +374,7 @@ class Recorder:
         if isinstance(answer, u.Refused):
             answer = refused_error(answer, self.message)
         if isinstance(answer, BaseException):
-            self._unstored.fail(unit.writes if unit is not None else (), self._next_unit_writes, self._next_sync_writes)
+            self._unstored.fail(unit.writes if unit is not None else (), self._unit_writes, self._sync_writes)
             self._fail(answer)
             return
         self._unstored.settle()
@@ -392,7 +386,7 @@ class Recorder:
         self._wake()
         if self._committing:
             return  # chunks that arrived meanwhile go with the unit that a caller waits to commit
-        if self._next_unit_writes or (self._pending and self._at_chunk):
+        if self._unit_writes or (self._pending and self._at_chunk):
             self._flush_soon()
         elif self._pending and (self._overdue or (self._unshown and self._defer_timer is None)):
             self._flush(whole=True)
@@ -400,8 +394,8 @@ class Recorder:
     def _fail(self, error: BaseException) -> None:
         self._error = error
         self._pending.clear()
-        self._next_unit_writes.clear()
-        self._next_sync_writes.clear()
+        self._unit_writes.clear()
+        self._sync_writes.clear()
         self._unshown.clear()
         self._stop_timers()
         self._wake()
@@ -452,13 +446,13 @@ class Recorder:
             self._committing -= 1
             self._stop_deferral()
         self._check()
-        held, self._next_sync_writes = (
-            self._next_sync_writes,
-            [] if whole else [one for one in self._next_sync_writes if not isinstance(one, u.PutCall)],
+        held, self._sync_writes = (
+            self._sync_writes,
+            [] if whole else [one for one in self._sync_writes if not isinstance(one, u.PutCall)],
         )
         writes = (*(one for one in held if whole or isinstance(one, u.PutCall)), *writes)
         seal = seal and (self._stored or bool(self._pending))
-        has_work = writes or (whole and self._pending) or self._next_unit_writes
+        has_work = writes or (whole and self._pending) or self._unit_writes
         if not (has_work or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
             if whole:
                 self._show(self._pop_unshown())

@@ -118,11 +118,8 @@ class Run:
     # Called from outside
 
     async def plan_start(self) -> Sequence[Write]:
-        """Return the first writes of the answer and of its model call, to be stored with the prompt.
-
-        Empty if something must be read, written or run by hooks or servers in between: the prompt does not wait for
-        that. Called before the session is acquired; has no side effects.
-        """
+        """Return the first writes of the answer and its model call, to be stored with the prompt that is not acquired
+        yet. Empty if a hook, a server or the store must act in between."""
         host, setting = self._host, self._setting
         prompt_changed = setting.change is not None or setting.session.model != setting.model.plain
         at_turn = host.config.save.save_on == "turn"
@@ -149,8 +146,7 @@ class Run:
         return ()
 
     def begin(self, state: dict[str, Any]) -> None:
-        """Publish that the acquired session is busy, and with which turn. ``state`` is what its tools keep between
-        runs."""
+        """Publish the turn of the acquired session. ``state`` is what its tools keep between runs."""
         self._caller.state = state
         row, last_n = (self._resumption.message, self._resumption.last_n) if self._resumption else (None, 0)
         self.stream = RunStream(self._host, self.session_id, self.message_id, row, epoch=self._epoch, last_n=last_n)
@@ -247,8 +243,7 @@ class Run:
             self._room.renew()
 
     async def _begin(self) -> None:
-        """Make the request fit, then give the session the model of this turn: a model that cannot take the conversation
-        must not become the session's."""
+        """Make the request fit, then give the session the model of this turn, which is known to fit by then."""
         await self._room.fit(None)
         # A summary may have been added.
         self._newest_at = max(self._newest_at, await self._host.store.newest_message_at(self.session_id))
@@ -257,8 +252,7 @@ class Run:
             raise asyncio.CancelledError
         picked, is_resumed = self._setting.session.model, self.turn.status in ("failed", "aborted")
         moved = await self._plan_model(picked, self._setting.model.plain)
-        # A resumed turn still switches the model as planned. A model picked since it stopped stays picked; its variant
-        # has been used.
+        # A resumed turn still switches the model as planned. A model picked since it stopped stays picked.
         swaps = self.turn.swapped_from == msgspec.to_builtins(picked) or picked.plain == self._setting.model.plain
         if moved and (not is_resumed or swaps):
             await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
@@ -339,10 +333,8 @@ class Run:
         await self._begin_next(row.id)
 
     async def _went_on(self, recorder: Recorder, failure: BaseException | None) -> bool:
-        """End a message whose stream was truncated and begin the next, in a session without a user present.
-
-        The text before the cut is shown but not sent. Aborts and refusals by the provider are final.
-        """
+        """End a message whose stream was truncated and begin the next, in a session without a user present. The text
+        before the cut is shown but not sent. Aborts and refusals by the provider are final."""
         may_go_on = not self._setting.attended and not self.signal.aborted and self.turn.resumed < MAX_RESUMED
         if not may_go_on or not isinstance(failure, ProviderFailure):
             return False
