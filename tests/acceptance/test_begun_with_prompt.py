@@ -86,14 +86,14 @@ async def test_who_stops_an_answer_before_its_model_is_asked_pays_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The row of the call is there by then, and says so."""
-    begun, model = Runner._begin, ScriptedModel([say("never")])
+    begun, model = Runner._start_run, ScriptedModel([say("never")])
 
     def stopped(runner: Runner, run: Run) -> Submission:
         submission = begun(runner, run)
         run.abort("aborted by the user")
         return submission
 
-    monkeypatch.setattr(Runner, "_begin", stopped)
+    monkeypatch.setattr(Runner, "_start_run", stopped)
     async with opened(tmp_path, model) as engine:
         session_id = await begin(engine)
         seen = [chunk["type"] async for chunk in engine.run(session_id, "go")]

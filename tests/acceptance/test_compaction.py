@@ -205,7 +205,7 @@ async def test_switched_off_nothing_fires_and_too_much_is_a_clear_error(tmp_path
         s.model.add(fail(kind="overflow", text="too long"))
         outcome = await s.say("go")
         assert (outcome.status, (outcome.error or {})["code"]) == ("failed", "context_too_large")
-        assert "compact the session (compaction is off here)" in (outcome.error or {})["message"]
+        assert "compact the session (compaction is disabled here)" in (outcome.error or {})["message"]
         assert await s.kinds() == ["normal"] * 5
         await talk_on(s, 5, 8, tokens=800)
         refused = await s.say(bulk("more", 1_500))

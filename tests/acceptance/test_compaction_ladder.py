@@ -61,7 +61,7 @@ async def test_a_failure_in_passing_is_tried_again_twice(tmp_path: Path) -> None
         await passing(clock, s.say("go"))
         assert len(s.summariser.requests) == 3
         assert (await s.parts())[0]["strategy"] == "summary"
-        again = [line for line in said if line.startswith("summarising did not go well; trying again in ")]
+        again = [line for line in said if line.startswith("summarising failed; retrying in ")]
         assert len(again) == 2
         await s.is_sound()
 
@@ -86,7 +86,7 @@ async def test_after_three_failures_the_turn_goes_on_uncompacted_with_a_warning(
         assert s.sent()[0].startswith("user: ask0")
         assert len(s.summariser.requests) == 3
         assert [record.getMessage() for record in caplog.records] == [
-            f"session {s.id} goes on uncompacted: the summariser failed: busy"
+            f"session {s.id} continues uncompacted: the summariser failed: busy"
         ]
         await passing(clock, s.say("next"))
         assert (await s.kinds())[5:] == ["compaction", "normal"]

@@ -243,7 +243,7 @@ async def test_a_store_with_everything_in_it_arrives_equal_or_each_difference_is
         },
         {"rules of projects": 1},
     )
-    log = Left("facts of the event log", facts, "the target keeps a log of its own, from now on", ())
+    log = Left("facts of the event log", facts, "the target starts its own log", ())
     assert done.left == ((log,) if kind == "sqlite" else ())
 
 
@@ -363,13 +363,13 @@ async def test_what_cannot_come_along_is_named_and_what_is_there_stays(
     left = {(one["kind"], one["count"], one["why"]) for one in answer["left"]}
     assert [one["ids"] for one in answer["left"] if one["kind"].startswith("folders")] == [ids[1:]]
     assert left == {
-        ("folders of outputs put aside", 1, "they stay under the old name of their session"),
-        ("webhooks", 1, "there is another one of that name, with a secret of its own"),
-        ("rules of projects", 1, "the project has rules of its own there, which stay"),
-        ("events", 2, "the ledger there has that source and id already, with another end"),
+        ("folders of outputs put aside", 1, "they stay under the old id of their session"),
+        ("webhooks", 1, "another one with this name exists, with its own secret"),
+        ("rules of projects", 1, "the project has its own rules there, which stay"),
+        ("events", 2, "the target has an event with this source and id, with another result"),
         ("damage", 1, next(why for kind, _, why in left if kind == "damage")),
     }
-    assert "clew: left: 2 events: the ledger there has that source and id already" in told.err
+    assert "clew: left: 2 events: the target has an event with this source and id" in told.err
     assert any("schedule" in why for kind, _, why in left if kind == "damage")
     async with opened("jsonl", tmp_path / "new", read_only=True) as e:
         after = await everything(e)

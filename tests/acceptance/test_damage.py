@@ -307,5 +307,5 @@ async def test_a_damaged_blob_is_given_to_nobody_and_a_missing_one_is_named(tmp_
     write(tmp_path, "DELETE FROM blobs")
     async with served(store=store) as client:
         assert [(problem.what, problem.id) for problem in await check(client.engine.store)] == [
-            (f"its file {sha256} is not there", prompt["id"])
+            (f"its file {sha256} is missing", prompt["id"])
         ]

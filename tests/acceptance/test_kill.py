@@ -196,7 +196,7 @@ async def test_a_chunk_acknowledged_before_its_commit_is_found_to_be_lost(witnes
     script = stream.script()
     assert witness.shown == {stream.message_id: script[:18]}
     assert await witness.judge() == [
-        f"{stream.session_id} {stream.message_id}: what is stored does not hold all that was shown",
+        f"{stream.session_id} {stream.message_id}: the stored message lacks some of what was shown",
         f"{stream.message_id} (text): it is not what any 18 to {len(script)} chunks of its script fold to",
     ]
 
@@ -220,7 +220,7 @@ async def test_streams_acknowledged_too_early_are_found_out_under_load_too(
         child = life(early, seed, "writer.before_commit=kill@60", ack_early=True)
         assert child.acks > 0
         problems = await early.judge()
-        caught += any(text.endswith("what is stored does not hold all that was shown") for text in problems)
+        caught += any(text.endswith("the stored message lacks some of what was shown") for text in problems)
     record_property("figure", f"control, acknowledged before the commit: loss found in {caught} of 4 kills")
     assert caught >= 1
 
@@ -249,7 +249,7 @@ async def test_the_judgement_finds_what_was_changed_by_hand(witness: Witness, ch
     fresh.streams, fresh.shown, fresh.settled = witness.streams, witness.shown, witness.settled
     assert await fresh.judge() == [
         f"{session_id} {message_id}: it was changed after it had settled: its seal does not match",
-        f"{session_id} {message_id}: what is stored does not hold all that was shown",
+        f"{session_id} {message_id}: the stored message lacks some of what was shown",
         f"{message_id} (text): it is not what any {script} to {script} chunks of its script fold to",
         f"{message_id} was settled, and its seal does not say so",
     ]

@@ -170,7 +170,7 @@ async def test_a_run_that_is_over_holds_no_line(tmp_path: Path, monkeypatch: pyt
         await s.begin()
         ended = [(await s.say(text)).status for text in ("go", "go wrong", "go on")]
         assert ended == ["completed", "failed", "completed"]
-        assert [(one._line, one._counted, one._outset) for one in rooms] == [(None, None, None)] * 3
+        assert [(one._line, one._counted, one._fitted) for one in rooms] == [(None, None, None)] * 3
 
 
 async def test_few_messages_are_gone_through_on_the_spot() -> None:

@@ -122,11 +122,11 @@ async def test_an_agent_keeps_so_many_and_none_too_soon_too_often_or_too_far_off
     wrong: list[tuple[dict[str, Any], str]] = [
         ({}, "name one of"),
         ({"in_minutes": 5, "cron": "0 9 * * *"}, "name one of"),
-        ({"in_minutes": 4}, "not between 5 minutes and a year"),
-        ({"in_minutes": 10**15}, "not between 5 minutes and a year"),
-        ({"at": "2027-05-03T10:01"}, "not between 5 minutes and a year"),
+        ({"in_minutes": 4}, "must be between 5 minutes and a year"),
+        ({"in_minutes": 10**15}, "must be between 5 minutes and a year"),
+        ({"at": "2027-05-03T10:01"}, "must be between 5 minutes and a year"),
         ({"at": "tomorrow"}, "is not a time"),
-        ({"at": "2027-05-04T12:00", "timezone": "Nowhere"}, "is not a time zone"),
+        ({"at": "2027-05-04T12:00", "timezone": "Nowhere"}, "is not a known time zone"),
         ({"cron": "* * * * *"}, "more often than every 5 minutes"),
         ({"cron": "0,1 9 * * *"}, "more often than every 5 minutes"),
         ({"cron": "nonsense"}, "cron is five fields"),
@@ -142,7 +142,7 @@ async def test_an_agent_keeps_so_many_and_none_too_soon_too_often_or_too_far_off
             assert why in said, (args, said)
         assert told[len(wrong) :] == [
             *["next schedule_id"] * MAX_OWN,
-            f"this session has {MAX_OWN} schedules of its own already; people can remove some",
+            f"this session already has {MAX_OWN} schedules of its own; a user can remove some",
         ]
         listed = await client.engine.schedules.list()
         assert [one.prompt for one in listed] == ["a person's", *[f"n{n}" for n in range(MAX_OWN)]]
@@ -166,7 +166,7 @@ async def test_several_of_its_own_do_not_come_closer_together_than_one_may() -> 
         session_id = await asked(client, allowed=True)
         told = outputs(await client.messages(session_id))
         assert ["next schedule_id" in said for said in told] == [kept for _, kept in wanted]
-        assert all("comes within 5 minutes of sch_" in said for said in told if "next" not in said)
+        assert all("is within 5 minutes of sch_" in said for said in told if "next" not in said)
 
 
 @pytest.mark.rule("EV-5")
@@ -230,7 +230,7 @@ async def test_one_that_fires_once_and_cannot_stays_and_says_why(tmp_path: Path)
         await passing(engine, clock, NOON + HOUR, 5 * MINUTE)
         [stuck] = await engine.schedules.list()
         assert (stuck.last_error, stuck.next_fire_at, stuck.skipped) == ("invalid_input: the agent is gone", None, 1)
-        with pytest.raises(clew.InvalidInput, match="its one time has passed"):
+        with pytest.raises(clew.InvalidInput, match="this one-time schedule is in the past"):
             await engine.schedules.change(stuck.id, prompt="other")
         changed = await engine.schedules.change(stuck.id, cron="0 9 * * *")
         assert isinstance(changed, Schedule)

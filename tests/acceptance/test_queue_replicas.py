@@ -80,7 +80,7 @@ async def test_a_move_from_an_old_look_takes_nothing_back_that_was_sent_now_mean
         await one._runtime.queue.put_ahead(await one.get_session(session.id), ids[2])
 
     once(two, "commit", ahead, before=True, when=writes(Enqueue))
-    with pytest.raises(Conflict, match="look at it again"):
+    with pytest.raises(Conflict, match="reload it"):
         await two.move_queued(session.id, ids[1], before=ids[0])
     assert await order(cluster, session.id) == [("fourth", True), ("second", False), ("third", False)]
 
@@ -105,7 +105,7 @@ async def test_of_two_who_change_the_same_words_one_is_told(cluster: Cluster) ->
         await one.edit_queued(session.id, waiting, "mine")
 
     once(two, "commit", edited, before=True, when=writes(PutParts))
-    with pytest.raises(Conflict, match="look at it again"):
+    with pytest.raises(Conflict, match="reload it"):
         await two.edit_queued(session.id, waiting, "yours")
     assert await order(cluster, session.id) == [("mine", False)]
 

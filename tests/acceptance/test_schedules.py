@@ -172,9 +172,7 @@ async def test_a_schedule_never_overlaps_itself(open_scenario: Open) -> None:
         assert await runs(engine) == ["05-03 12:01+0200", "05-03 12:02+0200"]
         held = await engine.schedules.get(slow.id)
         [session] = [one for one in (await engine.list_sessions()).sessions if one.title == "slow"]
-        why = (
-            f"run_in_flight: the last run of this schedule has not ended: it goes on, or waits, in session {session.id}"
-        )
+        why = f"run_in_flight: the last run of this schedule is still running or waiting in session {session.id}"
         assert (held.skipped, held.last_error) == (3, why)
         with pytest.raises(SessionBusy):
             await engine.schedules.run(slow.id)

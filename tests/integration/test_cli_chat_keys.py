@@ -91,7 +91,7 @@ def test_files_go_along_and_a_shell_is_at_hand(chat: Open, tmp_path: Path) -> No
     (tmp_path / "dot.png").write_bytes(base64.b64decode("iVBORw0KGgo="))
     # What the model does not take is refused before it is sent, and the words are handed back.
     screen.type("see dot.png\r")
-    screen.shows("'dot.png' (image/png, 8 bytes) is not whole: leave it out, or attach it\n")
+    screen.shows("'dot.png' (image/png, 8 bytes) is truncated; remove it or attach it again\n")
     screen.shows("› see dot.png")
     screen.type("\x15")
     assert screen.leave() == 0

@@ -243,7 +243,7 @@ async def test_a_prompt_is_refused_before_there_is_a_stream_and_else_its_stream_
 
 @pytest.mark.rule("EM-2")
 @pytest.mark.parametrize("name", ["message.user", "before_model_call", "before_tool_call"])
-@pytest.mark.parametrize(("way", "said"), [("bytes", "gave back bytes"), ("cancelled", "cancelled from inside")])
+@pytest.mark.parametrize(("way", "said"), [("bytes", "returned bytes"), ("cancelled", "cancelled from inside")])
 async def test_a_hook_that_gives_back_what_it_cannot_is_a_refusal_that_says_so(name: Any, way: str, said: str) -> None:
     """Not a failure inside of clew, and not the end of whoever asked; the session can be used after it."""
 

@@ -27,7 +27,7 @@ __all__ = ["run", "wire"]
 SONG = MP3 + bytes(600_000)
 LOOK = {"type": "text", "text": "look"}
 TAKEN = "text in UTF-8, image/png, image/jpeg, image/gif, image/webp, application/pdf"
-ADVICE = "Leave the file out, turn it into one of these, or choose another model"
+ADVICE = "Remove the file, convert it to one of these, or choose another model"
 ANSWERS: dict[EndpointKind, list[bytes]] = {
     "anthropic": ANTHROPIC.text("seen"),
     "openai": OPENAI.text("seen"),
@@ -86,7 +86,7 @@ async def test_a_file_the_model_does_not_take_is_refused_and_nothing_is_stored(r
         assert (answer.status, answer.code, answer.json()["detail"]) == (
             422,
             "unsupported_file",
-            f"'song.mp3' (audio/mpeg) cannot be sent to test/model, which takes {TAKEN}. {ADVICE}",
+            f"'song.mp3' (audio/mpeg) cannot be sent to test/model, which accepts {TAKEN}. {ADVICE}",
         )
         assert await client.messages(session, "all") == []
         assert (await client.get(f"/api/blobs/{sha256(MP3).hexdigest()}")).status == 404
@@ -97,23 +97,23 @@ async def test_a_file_the_model_does_not_take_is_refused_and_nothing_is_stored(r
 @pytest.mark.parametrize(
     ("data", "media_type", "detail"),
     [
-        (b"", "image/png", "'x' (image/png, 0 bytes) is not whole"),
-        (b"", "application/pdf", "'x' (application/pdf, 0 bytes) is not whole"),
-        (PNG[:8], "image/png", "'x' (image/png, 8 bytes) is not whole"),
-        (PNG[:-4], "text/plain", f"'x' (image/png, {len(PNG) - 4} bytes) is not whole"),
-        (JPEG[:-2], "image/jpeg", f"'x' (image/jpeg, {len(JPEG) - 2} bytes) is not whole"),
-        (GIF[:-1], "image/gif", f"'x' (image/gif, {len(GIF) - 1} bytes) is not whole"),
-        (WEBP[:-1], "image/webp", f"'x' (image/webp, {len(WEBP) - 1} bytes) is not whole"),
-        (PDF[:-8], "application/pdf", f"'x' (application/pdf, {len(PDF) - 8} bytes) is not whole"),
-        (ZIP, "text/plain", "'x' (text/plain) cannot be sent to test/model, which takes text"),
-        (ZIP, "image/png", "'x' (application/octet-stream) cannot be sent to test/model, which takes text"),
+        (b"", "image/png", "'x' (image/png, 0 bytes) is truncated"),
+        (b"", "application/pdf", "'x' (application/pdf, 0 bytes) is truncated"),
+        (PNG[:8], "image/png", "'x' (image/png, 8 bytes) is truncated"),
+        (PNG[:-4], "text/plain", f"'x' (image/png, {len(PNG) - 4} bytes) is truncated"),
+        (JPEG[:-2], "image/jpeg", f"'x' (image/jpeg, {len(JPEG) - 2} bytes) is truncated"),
+        (GIF[:-1], "image/gif", f"'x' (image/gif, {len(GIF) - 1} bytes) is truncated"),
+        (WEBP[:-1], "image/webp", f"'x' (image/webp, {len(WEBP) - 1} bytes) is truncated"),
+        (PDF[:-8], "application/pdf", f"'x' (application/pdf, {len(PDF) - 8} bytes) is truncated"),
+        (ZIP, "text/plain", "'x' (text/plain) cannot be sent to test/model, which accepts text"),
+        (ZIP, "image/png", "'x' (application/octet-stream) cannot be sent to test/model, which accepts text"),
         (
             b"caf\xe9",
             "application/x-unknown",
-            "'x' (application/x-unknown) cannot be sent to test/model, which takes text",
+            "'x' (application/x-unknown) cannot be sent to test/model, which accepts text",
         ),
-        (b"\xff\xfe\x00", "text/plain", "'x' (text/plain) cannot be sent to test/model, which takes text"),
-        (ZIP, "no type at all", "'x' (application/octet-stream) cannot be sent to test/model, which takes text"),
+        (b"\xff\xfe\x00", "text/plain", "'x' (text/plain) cannot be sent to test/model, which accepts text"),
+        (ZIP, "no type at all", "'x' (application/octet-stream) cannot be sent to test/model, which accepts text"),
     ],
 )
 async def test_garbage_is_refused_whatever_it_says_it_is(data: bytes, media_type: str, detail: str) -> None:
@@ -211,7 +211,7 @@ def test_the_command_line_sends_files_along_and_says_what_is_wrong_with_one(run:
     (tmp_path / "Makefile").write_bytes(b"all:\n\techo hi\n")
     (tmp_path / "song.mp3").write_bytes(MP3)
     code, out, err = run("run", "look", "--file", "song.mp3", "--file", "Makefile", "--model", "demo/echo")
-    said = f"'song.mp3' (audio/mpeg) cannot be sent to demo/echo, which takes {TAKEN}. {ADVICE} (unsupported_file)"
+    said = f"'song.mp3' (audio/mpeg) cannot be sent to demo/echo, which accepts {TAKEN}. {ADVICE} (unsupported_file)"
     assert (code, out, err.strip()) == (2, "", f"clew: {said}")
     assert run("ls")[1] == ""
     code, out, _ = run("run", "look", "--file", "Makefile", "--model", "demo/echo")

@@ -58,7 +58,10 @@ async def test_a_session_goes_on_with_a_settled_turn_that_is_damaged(
         assert told == ["first", "one", "second", "two", "third", "three"]
         assert await named(client) == [(f"its row is damaged: {what}", turns[place]["id"])]
         [mended] = await repair(client.engine.store)
-        assert (mended.what, mended.id) == (f"its row stands without what did not read: {what}", turns[place]["id"])
+        assert (mended.what, mended.id) == (
+            f"its row was accepted without the unreadable part: {what}",
+            turns[place]["id"],
+        )
         assert await named(client) == []
         shown = (await client.get(f"/api/sessions/{session_id}/tree")).json()["turns"][place]
         ended = "failed" if "status" in change else "completed"
@@ -102,7 +105,7 @@ async def test_a_turn_that_waits_can_be_stopped_although_its_row_is_damaged(
         # Where nobody can tell any more what it waits for, opening the store has ended it.
         if "turn_type" in change:
             assert (status["state"], len(status["waiting"])) == ("idle", 1)
-            assert f"its newest turn is damaged: {what}; answer, abort or go on" in status["message"]
+            assert f"its newest turn is damaged: {what}; answer, abort or send a prompt" in status["message"]
         else:
             assert status == {"state": "idle"}
         assert (await client.post(f"/api/sessions/{session_id}/abort")).status == 202
@@ -125,7 +128,7 @@ async def test_a_session_whose_open_turn_is_gone_says_so_and_what_to_do(tmp_path
             connection.execute("DELETE FROM chat_turns WHERE id = ?", (turn_id,))
         status = await client.status(session_id)
         what = "the turn that the session points at is missing"
-        told = f"this session is damaged: {what}; look with `clew check`, then restore a backup or delete it"
+        told = f"this session is damaged: {what}; run `clew check`, then restore a backup or delete it"
         problem = {"code": "row_undecodable", "message": told}
         assert status == {"state": "error", "message": told, "problem": problem}
         for name, body in (("abort", None), ("prompt", {"text": "second"})):

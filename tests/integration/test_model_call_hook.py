@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rule("EM-7")]
 SECRET = "hunter2"
 CALL_SITES = {
     "runtime/model_calls.py": ["AskedCall.stream", "ask_text.ask_text"],
-    "runtime/loop.py": ["Loop._stream", "Loop._note_asked"],
+    "runtime/loop.py": ["Loop._stream", "Loop._create_call"],
 }
 """Where a provider or an ``AskedCall`` is asked, and where one is made. A new site needs the hook first."""
 PURPOSES: tuple[CallPurpose, ...] = ("answer", "subagent", "title", "summary")

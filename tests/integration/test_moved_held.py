@@ -67,7 +67,7 @@ async def test_what_is_new_stays_out_of_a_session_that_was_rewound_here() -> Non
         before = [message.texts for message in await engine.messages(session_id)]
         came = await engine.import_from("pi", pi(*grown))
         assert (came.session_id, came.outcome, came.turns) == (session_id, "apart", 0)
-        assert came.why == "it was rewound, here or there: what is new in the file was not taken"
+        assert came.why == "it was rewound, here or in the other program: new content of the file was not imported"
         assert [message.texts for message in await engine.messages(session_id)] == before == [["one"], ["first"]]
 
 

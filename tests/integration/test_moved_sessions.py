@@ -107,7 +107,7 @@ async def test_what_went_out_again_changes_nothing_when_it_comes_back(
         sent = await engine.export(came.session_id, program, redact=False)
         back = await engine.import_from(program, sent)
         assert (back.session_id, back.outcome, back.turns) == (came.session_id, "apart", 0)
-        assert back.why == "it has turns here that the file has not: what is new in the file was not taken"
+        assert back.why == "it was continued here: new content of the file was not imported"
         assert told(json.loads(await engine.export(came.session_id, redact=False))) == before
 
 

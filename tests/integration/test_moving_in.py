@@ -124,7 +124,7 @@ def test_what_is_new_stays_out_of_a_session_that_went_on_here(run: Run, tmp_path
     file.write_bytes(b"\n".join(lines))
     one = taken(run, "pi", file)
     assert (one["session_id"], one["outcome"], one["turns"]) == (session, "apart", 0)
-    assert one["why"] == "it has turns here that the file has not: what is new in the file was not taken"
+    assert one["why"] == "it was continued here: new content of the file was not imported"
     assert {**exported(run, session), "exported_at": 0} == {**before, "exported_at": 0}
 
 

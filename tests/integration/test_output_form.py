@@ -65,14 +65,14 @@ async def test_a_model_that_only_talks_is_reminded_and_then_the_turn_has_failed(
         assert "calling final_answer" in model.requests[1].messages[-1].texts[-1]
         model.add(say("Four."), say("Four!"), say("It is four."))
         stubborn = await engine.start(session.id, "And now?", output={"type": "integer"})
-        with pytest.raises(clew.ModelFailed, match="no answer of the form"):
+        with pytest.raises(clew.ModelFailed, match="did not return the requested structured output"):
             await stubborn.output()
         assert (await stubborn.wait()).status == "failed"
         model.add(*[call("final_answer", {"value": f"x{n}"}) for n in range(4)])
         wrong = await engine.start(session.id, "Once more", output={"type": "integer"})
-        with pytest.raises(clew.ModelFailed, match="no answer of the form"):
+        with pytest.raises(clew.ModelFailed, match="did not return the requested structured output"):
             await wrong.output()
-        with pytest.raises(clew.InvalidInput, match="no JSON Schema"):
+        with pytest.raises(clew.InvalidInput, match="not a valid JSON Schema"):
             await engine.start(session.id, "x", output={"type": "nothing"})
 
 

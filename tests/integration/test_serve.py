@@ -297,7 +297,7 @@ async def test_an_end_is_not_clean_where_the_store_did_not_take_how_a_turn_ended
             server.process.send_signal(signal.SIGTERM)
             _, err = await server.process.communicate()
     turn_id = start["messageMetadata"]["turn_id"]
-    told = f"turn {turn_id} has ended and could not be settled; it is settled at the next start"
+    told = f"turn {turn_id} has ended but could not be settled; it is settled at the next start"
     assert (server.process.returncode, err.decode().count(told)) == (1, 1)
     (tmp_path / "elsewhere").rename(tmp_path / "store.db")
     async with serving(tmp_path) as server:

@@ -58,7 +58,7 @@ async def test_a_superseded_run_that_writes_on_is_seen(kind: str, tmp_path: Path
     await store.commit(Unit(scribe.session_id, (AppendChunks(message_id, (JournalEntry(mark + 1, 0, more),)),)))
     [problem] = [found for found in await check(store) if "journal" in found.what]
     assert (problem.what, problem.id) == (
-        "it grew after its turn had settled: the journal holds more of it",
+        "it grew after its turn had settled: the journal has more of it",
         message_id,
     )
     row = await store.find_message(scribe.session_id, message_id)
@@ -90,4 +90,4 @@ def test_the_command_line_says_so_of_a_store_that_was_harmed_before(
         connection.execute("UPDATE chat_parts SET updated_at = updated_at + 5000 WHERE message_id = ?", [message_id])
     capsys.readouterr()
     assert run_command(words) == 7
-    assert f"{message_id}: it grew after its turn had settled: it was written to later" in capsys.readouterr().out
+    assert f"{message_id}: it grew after its turn had settled: it was changed later" in capsys.readouterr().out

@@ -15,7 +15,7 @@ async def test_a_turn_that_a_silent_store_does_not_tell_of_is_not_called_settled
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All are asked about together, for a moment, however many there are."""
-    monkeypatch.setattr(live_sessions, "_CANCELLED_S", 0.01)
+    monkeypatch.setattr(live_sessions, "_CANCEL_WAIT_S", 0.01)
     async with clew.open("memory:") as engine:
         asked: list[str] = []
 
@@ -26,6 +26,6 @@ async def test_a_turn_that_a_silent_store_does_not_tell_of_is_not_called_settled
         monkeypatch.setattr(engine.store, "load_state", silent)
         sessions = engine._runtime.sessions
         sessions._unsettled = {f"ses_{n}": f"trn_{n}" for n in range(3)}
-        assert await sessions._take_unsettled() == ("trn_0", "trn_1", "trn_2")
+        assert await sessions._pop_unsettled() == ("trn_0", "trn_1", "trn_2")
         assert asked == ["ses_0", "ses_1", "ses_2"]
         monkeypatch.undo()

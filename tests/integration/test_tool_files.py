@@ -183,8 +183,11 @@ async def test_a_file_that_cannot_be_taken_fails_its_call_and_nothing_is_kept(tm
     os.mkfifo(tmp_path / "pipe")
     large = clew.File(bytes(10 * 1024 * 1024 + 1), name="l.bin")
     for value, told in (
-        ([clew.File(PNG), large], "l.bin is too large: a file may have 10,485,760 bytes, all of a call 20,971,520"),
-        ([clew.File(PNG)] * 11, "a call gives at most 10 files, and this one gave 11; none was kept"),
+        (
+            [clew.File(PNG), large],
+            "l.bin is too large: a file may have 10,485,760 bytes, all files of a call 20,971,520",
+        ),
+        ([clew.File(PNG)] * 11, "a call may return at most 10 files, not 11; none was stored"),
         (clew.File(tmp_path / "none.png"), "none.png cannot be read: No such file or directory"),
         (clew.File(tmp_path / "pipe"), "pipe is not a file"),
         (lambda: clew.File("chart.png"), "make failed: TypeError: a file is bytes or a pathlib.Path, not a str"),  # type: ignore[arg-type]
@@ -290,5 +293,5 @@ async def test_a_tool_with_the_name_of_the_one_that_takes_an_answer_is_told() ->
 
     async with clew.open("memory:", tools=[final_answer], providers={"test": ScriptedModel([])}) as engine:
         session = await engine.create_session()
-        with pytest.raises(clew.InvalidInput, match="a tool is called final_answer"):
+        with pytest.raises(clew.InvalidInput, match="the tool final_answer has the name reserved"):
             await engine.start(session.id, "go", output={"type": "object"})

@@ -136,7 +136,7 @@ def a_parent_that_is_not_there(told: Told) -> list[tuple[str, str | None]]:
     turn_id = told.second[0]
     told.set_turn(turn_id, parent_turn_id="trn_gone")
     return [
-        ("its parent trn_gone is not there", turn_id),
+        ("its parent trn_gone is missing", turn_id),
         ("its depth is 1, its parent's is None", turn_id),
     ]
 
@@ -160,13 +160,13 @@ def a_wrong_depth(told: Told) -> list[tuple[str, str | None]]:
 @case
 def a_wrong_nearest_compaction(told: Told) -> list[tuple[str, str | None]]:
     told.set_turn(told.open_turn, compaction_turn_id=told.first[0])
-    return [(f"its nearest compaction is noted as {told.first[0]}", told.open_turn)]
+    return [(f"its nearest compaction is recorded as {told.first[0]}", told.open_turn)]
 
 
 @case
 def a_compaction_that_does_not_note_itself(told: Told) -> list[tuple[str, str | None]]:
     told.set_turn(told.second[0], kind="compaction")
-    return [("its nearest compaction is noted as None", told.second[0])]
+    return [("its nearest compaction is recorded as None", told.second[0])]
 
 
 @case
@@ -184,15 +184,15 @@ def an_open_turn_that_the_session_does_not_know(told: Told) -> list[tuple[str, s
 @case
 def a_turn_that_holds_a_message_that_is_not_there(told: Told) -> list[tuple[str, str | None]]:
     told.value.links[told.first[0]] += ("msg_gone",)
-    return [("it holds msg_gone, which is not there", told.first[0])]
+    return [("it contains msg_gone, which is missing", told.first[0])]
 
 
 @case
 def a_head_that_points_at_nothing(told: Told) -> list[tuple[str, str | None]]:
     told.set_state(head_turn_id="trn_gone")
     return [
-        ("the head points at a turn that is not there", "trn_gone"),
-        ("the open turn does not hang under the head", told.open_turn),
+        ("the head points at a turn that is missing", "trn_gone"),
+        ("the open turn is not below the head", told.open_turn),
         (f"the reflog ends at {told.second[0]}, the head is trn_gone", "trn_gone"),
     ]
 
@@ -202,7 +202,7 @@ def an_open_turn_that_is_not_there(told: Told) -> list[tuple[str, str | None]]:
     told.set_state(open_turn_id="trn_gone")
     return [
         ("it is running, but the session's open turn is trn_gone", told.open_turn),
-        ("the open turn is not there", "trn_gone"),
+        ("the open turn is missing", "trn_gone"),
     ]
 
 
@@ -215,7 +215,7 @@ def an_open_turn_that_is_settled(told: Told) -> list[tuple[str, str | None]]:
 @case
 def an_open_turn_somewhere_else(told: Told) -> list[tuple[str, str | None]]:
     told.set_turn(told.open_turn, parent_turn_id=told.first[0], depth=1)
-    return [("the open turn does not hang under the head", told.open_turn)]
+    return [("the open turn is not below the head", told.open_turn)]
 
 
 @case
@@ -302,10 +302,10 @@ def a_prune_of_what_is_no_output(told: Told) -> list[tuple[str, str | None]]:
     prunes += [Pruned(3, other, 1, 5, 0, 1), Pruned(4, "msg_gone", 0, 5, 0, 1)]
     told.value.pruned.update({(one.seq, one.message_id, one.part): one for one in prunes})
     return [
-        ("prune 2 names its part 1, which holds no output", reply_),
-        ("prune 3 names its part 9, which holds no output", reply_),
-        ("prune 3 names its part 1, which holds no output", other),
-        ("prune 4 names its part 0, which holds no output", "msg_gone"),
+        ("prune 2 names its part 1, which has no output", reply_),
+        ("prune 3 names its part 9, which has no output", reply_),
+        ("prune 3 names its part 1, which has no output", other),
+        ("prune 4 names its part 0, which has no output", "msg_gone"),
     ]
 
 

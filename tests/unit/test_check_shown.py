@@ -26,7 +26,7 @@ async def test_what_was_shown_must_be_stored() -> None:
     shown = [c.StartStep(), *text("one two three", id="t", open=True)]
     for upto in range(len(shown) + 1):
         assert await check(told.store, {told.streaming: shown[:upto]}) == []
-    lacking = Problem("what is stored does not hold all that was shown", told.session_id, told.streaming)
+    lacking = Problem("the stored message lacks some of what was shown", told.session_id, told.streaming)
     assert await check(told.store, {told.streaming: [*shown, c.TextDelta("t", " four")]}) == [lacking]
     assert await check(told.store, {told.streaming: [*shown, *text("more", id="u")]}) == [lacking]
 
@@ -37,7 +37,7 @@ async def test_a_shown_chunk_that_the_journal_lost_is_found() -> None:
     shown = [c.StartStep(), *text("one two three", id="t", open=True)]
     told.value.journal[told.streaming] = told.value.journal[told.streaming][:-1]
     assert await check(told.store, {told.streaming: shown}) == [
-        Problem("what is stored does not hold all that was shown", told.session_id, told.streaming)
+        Problem("the stored message lacks some of what was shown", told.session_id, told.streaming)
     ]
 
 
@@ -45,7 +45,7 @@ async def test_a_message_that_was_shown_must_be_there() -> None:
     """Unless nothing of it had any part yet."""
     told = await tell()
     assert await check(told.store, {"msg_gone": [c.StartStep()]}) == [
-        Problem("it was shown, and is not stored", None, "msg_gone")
+        Problem("it was shown but is not stored", None, "msg_gone")
     ]
     assert await check(told.store, {"msg_gone": [c.Start("msg_gone")], "msg_none": []}) == []
 
@@ -53,7 +53,7 @@ async def test_a_message_that_was_shown_must_be_there() -> None:
 async def test_what_is_no_stream_cannot_have_been_shown() -> None:
     """A mistake of the witness is said, not thrown."""
     told = await tell()
-    sentence = "what was shown is no stream: text-delta: no open text with the id 't'"
+    sentence = "the shown chunks are not a valid stream: text-delta: no open text with the id 't'"
     assert await check(told.store, {told.streaming: [c.TextDelta("t", "x")], "msg_gone": [c.TextDelta("t", "x")]}) == [
         Problem(sentence, told.session_id, told.streaming),
         Problem(sentence, None, "msg_gone"),
