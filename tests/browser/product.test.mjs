@@ -27,12 +27,15 @@ test("a customer attaches, allows and pays, and another one sees nothing of it",
   await ann.getByLabel("Files").setInputFiles({ name: "lamp.png", mimeType: "image/png", buffer: PNG });
   await ann.getByLabel("Message").fill("This lamp flickers. I want my money back.");
   await ann.getByRole("button", { name: "Send" }).click();
+  // Her picture, the chat's title and what was spent come beside the stream: a button that they move is not clicked.
+  const widths = () => ann.locator("article img").evaluateAll((all) => all.map((one) => one.naturalWidth));
+  await until(async () => (await widths()).length > 0 && (await widths()).every((width) => width > 0));
+  await spent(ann, "4 calls, $0.0600");
   await ann.getByRole("button", { name: "Allow" }).click();
   await ann.getByText("Done. Send it back with this label.").waitFor();
   await ann.getByText("49.00 € for Blue lamp go back to ann").waitFor();
   await ann.getByText("Order 7, a blue lamp.").waitFor();
   await spent(ann, "6 calls, $0.0900");
-  const widths = () => ann.locator("article img").evaluateAll((all) => all.map((one) => one.naturalWidth));
   await until(async () => (await widths()).length === 2 && (await widths()).every((width) => width > 0));
   assert.equal((await widths())[1], 160);
   assert.deepEqual(await audit(ann), []);
