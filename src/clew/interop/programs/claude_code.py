@@ -32,7 +32,7 @@ __all__ = ["BOUNDARIES", "BOUNDARY", "HEAD_LINE", "LEFT_BOUNDARY", "read_claude_
 BOUNDARY: Final = "compact_boundary"
 LEFT_BOUNDARY: Final = "clew_left_boundary"
 """A compaction outside the line of the head, in files that clew writes. The program ignores the line."""
-BOUNDARIES: Final = frozenset({BOUNDARY, LEFT_BOUNDARY})
+BOUNDARIES: Final = (BOUNDARY, LEFT_BOUNDARY)  # a tuple: what a file holds in its place may be no string
 HEAD_LINE: Final = "clew_head"
 """The last line of a file that clew writes for a session whose head has turns below it. It follows the head."""
 _TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle", "agent-name": "agentName", "summary": "summary"}
