@@ -169,7 +169,7 @@ test("a change of one's words waits for an answer that is over and still being r
   await page.getByRole("article", { name: "Assistant" }).getByText("one").waitFor();
   await settled(server, id);
   await until(() => page.evaluate(() => "endStream" in window), "the stream is not held");
-  await page.getByRole("main").getByRole("status").getByText("Working").waitFor();
+  await page.getByRole("button", { name: "Stop" }).waitFor();
   await composer(page).press("ArrowUp");
   await page.getByText("Editing your last message").waitFor();
   await composer(page).fill("two");

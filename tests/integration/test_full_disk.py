@@ -140,7 +140,7 @@ async def test_an_answer_that_fills_the_disk_ends_as_what_was_stored(tmp_path: P
                 assert turn["status"] == "failed"
                 error, lost = turn["data"]["error"], len(words) - len(kept)
                 assert (error["code"], error["lost_chars"]) == ("storage_full", lost)
-                assert f"the last {lost} of the {len(words)} characters shown are lost" in error["message"]
+                assert f"the last {lost} of {len(words)} characters shown are lost" in error["message"]
                 assert [one["type"] for one in ends] == ["finish"]
                 assert shown[-1] == {"type": "finish", "finishReason": "error"}
             else:

@@ -482,5 +482,5 @@ async def test_schedules_of_one_owner_leave_room_for_those_of_another(monkeypatc
             for _ in range(2):
                 kept = await engine.schedules.add("0 9 * * *", "look", routing=Routing(session_id=session.id))
                 assert kept.owner == name
-            with pytest.raises(InvalidInput, match="2 schedules already"):
+            with pytest.raises(InvalidInput, match="the limit of 2 schedules is reached"):
                 await engine.schedules.add("0 9 * * *", "look", routing=Routing(session_id=session.id))

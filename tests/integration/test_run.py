@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -102,8 +103,9 @@ async def test_run_on_a_terminal_shows_what_came_after_an_answer(tmp_path: Path,
     assert "bash done: one" in said
     assert seen.count(said) == 1
     shown = (await asyncio.to_thread(run, "show", session["id"]))[1]
-    assert f'assistant: bash {{"command":"{pause}echo one"}} → one\n' in shown
-    assert f'assistant: bash {{"command":"{pause}echo two"}} → [output-denied]\n' in shown
+    told = re.sub(r"by [^,]+, cli, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)", "by someone)", shown)
+    assert f'assistant: bash {{"command":"{pause}echo one"}} (approved by someone) → one\n' in told
+    assert f'bash {{"command":"{pause}echo two"}} (denied by someone) → [output-denied]\n' in told
 
 
 async def test_ls_has_a_header_on_a_terminal(tmp_path: Path, run: Run) -> None:

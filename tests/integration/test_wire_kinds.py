@@ -177,7 +177,7 @@ async def test_what_a_provider_refuses_is_told_in_its_words_and_not_tried_again(
         too_long = "maximum context length exceeded: maximum prompt length"
         for status, words, told in (
             (401, "the key is bad", "k answered 401: the key is bad"),
-            (400, too_long, "too large for it: send less, or choose a model with a larger window"),
+            (400, too_long, "as too large: send less, or choose a model with a larger window"),
         ):
             before = len(talk.wire.requests)
             talk.replies(refusal(kind, status, words))
