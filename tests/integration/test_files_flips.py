@@ -18,6 +18,7 @@ from clew.ids import Mint
 from clew.store.base import Whole
 from clew.store.files import folder
 from clew.store.files.codec import format_note
+from clew.store.files.metadata import read_metadata, unknown_keys
 from clew.store.files.opening import FilesOptions, open_files
 from clew.store.files.store import FileStore
 from clew.store.unit import (
@@ -151,6 +152,23 @@ async def test_a_flipped_bit_is_never_taken_for_what_was_written(
         assert rewritten <= ({path} if path.name == "metadata.json" else set()), at
         path.write_bytes(whole[path])
     record_property("figure", f"flipped bits, {kind}: {FLIPS} of {sum(map(len, whole.values())) * 8}, 0 without a word")
+
+
+@pytest.mark.rule("ST-14", "FS-7")
+async def test_no_flipped_bit_in_metadata_becomes_a_key_of_another_program(tmp_path: Path) -> None:
+    """Every bit of the file: it does not read, or nothing more is carried into the session than before."""
+    root = tmp_path / "store"
+    await fill("jsonl", root)
+    whole = next(iter(sorted(root.glob("sessions/*/metadata.json")))).read_bytes()
+    truth = read_metadata(whole)
+    assert truth is not None
+    assert unknown_keys(truth, truth["id"]) == {}
+    for bit in range(len(whole) * 8):
+        harmed = bytearray(whole)
+        harmed[bit // 8] ^= 1 << bit % 8
+        found = read_metadata(bytes(harmed))
+        if found is not None and "clew" in found:
+            assert unknown_keys(found, truth["id"]) == {}, bit
 
 
 @both

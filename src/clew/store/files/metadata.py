@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -45,6 +45,7 @@ _OWN: Final = frozenset(
 )
 _KEPT_BY_CLEW: Final = frozenset({"messages", "clew", "check", *PLACE_KEYS, *_TIMES})
 _TEXTS: Final = frozenset({"id", "title", "name", "model", "systemPromptOverride"})
+_SOURCES: Final = frozenset({"interactive", "cron"})
 _METRICS: Final = frozenset(
     {
         *("inputTokens", "outputTokens", "reasoningTokens", "cacheReadTokens", "cacheWriteTokens"),
@@ -149,16 +150,18 @@ def as_found(found: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, 
 def unknown_keys(found: Mapping[str, Any], session_id: str) -> dict[str, Any]:
     """Return the keys of a session's file that clew does not understand, which a copy of the session carries.
 
-    A key that repeats the session's id is none of them: a copy may have another id.
+    A key that repeats the session's id is none of them: a copy may have another id. Neither is a name or source that
+    one flipped bit made of one that clew writes.
     """
     unknown: dict[str, Any] = {}
     for key, value in found.items():
         match key:
             case "metrics" if isinstance(value, dict):
-                if more := {name: one for name, one in value.items() if name not in _METRICS}:
+                more = {name: one for name, one in value.items() if name not in _METRICS}
+                if more := {name: one for name, one in more.items() if not _is_flipped(name, _METRICS - value.keys())}:
                     unknown[key] = more
             case "source":
-                if value not in ("interactive", "cron"):
+                if value not in _SOURCES and not _is_flipped(value, _SOURCES):
                     unknown[key] = value
             case "cronJobId":
                 if found.get("source") != "cron":
@@ -167,9 +170,20 @@ def unknown_keys(found: Mapping[str, Any], session_id: str) -> dict[str, Any]:
                 pass
             case _ if key in _KEPT_BY_CLEW or value == session_id or (key in _TEXTS and isinstance(value, str)):
                 pass
+            case _ if _is_flipped(key, _OWN - found.keys()):
+                pass
             case _:
                 unknown[key] = value
     return unknown
+
+
+def _is_flipped(text: object, names: Collection[str]) -> bool:
+    """Whether the text differs in exactly one bit from one of the names."""
+    if not isinstance(text, str):
+        return False
+    found = text.encode()
+    same_length = (name.encode() for name in names if len(name) == len(found))
+    return any(sum((a ^ b).bit_count() for a, b in zip(name, found, strict=True)) == 1 for name in same_length)
 
 
 def carried_keys(session: Session) -> dict[str, Any]:
