@@ -182,6 +182,55 @@ test("the reply to an answer comes late and takes no focus from the request that
   assert.equal(await request(page).evaluate((element) => element.contains(document.activeElement)), true);
 });
 
+/** Timers of the page come as late as the case says, as on a machine that is busy with something else. */
+const lateTimers = () => {
+  const real = window.setInterval;
+  window.setInterval = (act, ms, ...more) => real(() => !window.timersHeld && act(...more), ms);
+};
+const holdTimers = (page, held) => page.evaluate((on) => (window.timersHeld = on), held);
+
+test("the keys of a request that has just moved are answers, as long as they are shown", async () => {
+  const server = await sharedServer();
+  const waiting = await waitingSession(server, { title: "moved", count: 2 });
+  const page = await openSession(server, waiting.id, { before: lateTimers });
+  const { waiting: [, second] } = await status(server, waiting.id);
+  await button(request(page).first(), "Deny").focus();
+  await keyed(page);
+  const place = () => button(request(page).first(), "Deny").evaluate((one) => one.getBoundingClientRect().top);
+  const before = await place();
+  await holdTimers(page, true);
+  await server.call("POST", `/api/sessions/${waiting.id}/approvals/${second.approval_id}`, { decision: "once" });
+  await until(async () => (await request(page).count()) === 1, "the answered request is still shown");
+  await until(async () => (await place()) !== before, "nothing has moved");
+  await keyed(page);
+  await page.keyboard.press("p");
+  await page.keyboard.press("Enter");
+  await until(async () => (await approvals(server, waiting)).files.length === 2, "it was not answered");
+  assert.deepEqual((await approvals(server, waiting)).rules, ["touch ran0"]);
+  assert.equal(await composer(page).inputValue(), "");
+});
+
+test("a letter at a request that is out of sight is no text while its keys are shown, and gives nothing until it is seen", async () => {
+  const server = await sharedServer();
+  const waiting = await waitingSession(server, { title: "out of sight" });
+  const page = await openSession(server, waiting.id, { before: lateTimers, height: 400 });
+  await button(request(page), "Deny").focus();
+  await keyed(page);
+  await holdTimers(page, true);
+  await page.getByRole("region", { name: "Messages" }).evaluate((list) => list.scrollTo(0, 0));
+  await page.keyboard.press("y");
+  await request(page).getByText("Press Enter to confirm: Allow once").waitFor({ state: "attached" });
+  await page.keyboard.press("Enter");
+  assert.equal(await composer(page).inputValue(), "");
+  assert.deepEqual(await approvals(server, waiting), NONE);
+  // Seen again, and for long enough, it is given.
+  await until(async () => {
+    await page.keyboard.press("Enter");
+    return (await approvals(server, waiting)).files.length === 1;
+  }, "it was not answered");
+  assert.equal(await composer(page).inputValue(), "");
+});
+
 test("a press on buttons that have just come or moved is no answer", async () => {
   const server = await sharedServer();
   const waiting = await waitingSession(server, { title: "in flight", count: 2 });

@@ -71,6 +71,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
     letter.current = '';
     setSelected(null);
   };
+  const keys = focused && ready.keys;
   // A letter selects an answer and Enter confirms it. Any other typed text goes to the composer.
   const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
     if ((event.target as HTMLElement).matches('input, select') || leaveByEscape(event)) return;
@@ -82,7 +83,9 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
     }
     const meant = answers.find(({ key }) => key === event.key.toLowerCase());
     const button = meant && buttons.current?.querySelector<HTMLElement>(`[data-decision="${meant.decision}"]`);
-    if (!button || event.shiftKey || event.repeat || sending || denying || !takesKeys()) return;
+    if (!button || event.shiftKey || event.repeat || sending || denying) return;
+    // As long as the keys are shown, a letter is no text, even if the answer must wait until the request is steady again.
+    if (!keys && !takesKeys()) return;
     event.preventDefault();
     button.focus({ preventScroll: true });
     letter.current = event.key;
@@ -96,7 +99,6 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       if (typed) queueMicrotask(() => writeInComposer(composerField(pane), typed));
     };
   }, []);
-  const keys = focused && ready.keys;
 
   return (
     <div

@@ -1,4 +1,4 @@
-/** Accepts an answer to a request only if it was deliberate: its buttons have not moved for a while and, for keys, have been visible. */
+/** Accepts an answer to a request only if it was deliberate: for presses its buttons have not moved for a while, for keys they have been visible. */
 
 import { type KeyboardEvent, type MouseEvent, type RefObject, useCallback, useEffect, useRef, useState } from 'react';
 import { composerField, focusQuietly } from '../ui/composer_field';
@@ -30,10 +30,8 @@ export function useRequestGuard(ref: RefObject<HTMLElement | null>, asked: strin
   const [ready, setReady] = useState({ presses: false, keys: false });
   // Checked at the press as well: the buttons may have moved since the last sample.
   const takesPresses = useCallback(() => position.isSteady(positionOf(ref.current, asked)), [position, ref, asked]);
-  const takesKeys = useCallback(() => {
-    const seen = visible.isSteady(isVisible(ref.current) ? asked : null);
-    return takesPresses() && seen;
-  }, [visible, ref, asked, takesPresses]);
+  // A key goes to the focused request wherever that has moved, so only its content must be steady.
+  const takesKeys = useCallback(() => visible.isSteady(contentOf(ref.current, asked)), [visible, ref, asked]);
   useEffect(() => {
     const sample = () => {
       const [presses, keys] = [takesPresses(), takesKeys()];
@@ -52,7 +50,7 @@ export function useRequestGuard(ref: RefObject<HTMLElement | null>, asked: strin
       pressed.current = takesPresses();
     },
     onClickCapture: (event: MouseEvent) => {
-      const aimed = isKeyClick(event) ? takesKeys() : pressed.current;
+      const aimed = isKeyClick(event) ? takesKeys() && (event.target === document.activeElement || takesPresses()) : pressed.current;
       pressed.current = false;
       if (aimed) return;
       event.preventDefault();
@@ -106,8 +104,15 @@ function positionOf(element: HTMLElement | null, asked: string): string | null {
   return JSON.stringify([asked, list?.scrollHeight, ...[within, left, width, height].map(Math.round)]);
 }
 
-function isVisible(element: HTMLElement | null): boolean {
-  if (!element || document.visibilityState === 'hidden') return false;
+/** Return the request and the height of its content above the buttons, or null if the buttons are not visible. */
+function contentOf(element: HTMLElement | null, asked: string): string | null {
+  if (!element || !isVisible(element)) return null;
+  const request = element.closest('[data-request]');
+  return JSON.stringify([asked, request && Math.round(element.getBoundingClientRect().top - request.getBoundingClientRect().top)]);
+}
+
+function isVisible(element: HTMLElement): boolean {
+  if (document.visibilityState === 'hidden') return false;
   const { top, bottom } = element.getBoundingClientRect();
   // Content scrolled below the list is behind the composer.
   const list = element.closest('[role="region"]')?.getBoundingClientRect() ?? { top: 0, bottom: window.innerHeight };
