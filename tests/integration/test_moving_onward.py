@@ -213,3 +213,92 @@ async def test_an_import_from_before_a_key_was_set_gets_the_default_model_of_its
             models = [str((await engine.get_session(id_)).model) for id_ in (waits, chosen)]
             grown = await engine.import_from("pi", file.replace(b'"s-1"', b'"s-2"'))
             assert (models, grown.outcome) == (["work/claude-x", "demo/tour"], "same")
+
+
+@pytest.mark.rule("IO-1", "IO-2")
+@pytest.mark.parametrize("provider", ["anthropic", "github-copilot", "work"])
+async def test_a_thought_is_anthropics_by_the_api_that_made_it_whatever_the_provider_is_called(provider: str) -> None:
+    """Sent to a provider of its kind, exported for Claude Code, and back to pi as it was; one of another API is not."""
+    thought = {"type": "thinking", "thinking": "By the door.", "thinkingSignature": "c2lnbmVk"}
+    said = [{"type": "text", "text": "There."}]
+    apis = ["anthropic-messages", "openai-completions"]
+    answers = [answer(thought, *said) | {"provider": provider, "api": api} for api in apis]
+    file = pi(asked("Where?"), answers[0], asked("Sure?"), answers[1] | {"provider": "other"})
+    async with wired("anthropic") as one:
+        session = (await one.client.post("/api/import-from?program=pi", file)).json()["session_id"]
+        assert (await one.client.prompt(session, "And?", model="wired/m")).status == 202
+        await one.client.idle(session)
+        sent = one.wire.requests[0].json["messages"]
+        outs = [
+            (await one.client.get(f"/api/sessions/{session}/export?format={form}")).body.decode().splitlines()
+            for form in ("claude-code", "pi")
+        ]
+    signed = {"type": "thinking", "thinking": "By the door.", "signature": "c2lnbmVk"}
+    assert [message["content"][0] for message in sent if message["role"] == "assistant"] == [signed, *said]
+    lines = [[json.loads(line).get("message", {}) for line in out] for out in outs]
+    claude, again = ([line["content"] for line in one if line.get("role") == "assistant"][:2] for one in lines)
+    assert claude == [[signed, *said], said]
+    assert again == [[thought, *said], [thought, *said]]
+    assert [line["api"] for line in lines[1] if line.get("role") == "assistant"][:2] == apis
+
+
+@pytest.mark.rule("IO-2", "FS-7")
+def test_an_openai_thought_goes_back_to_pi_as_the_item_it_was(run: Run, tmp_path: Path) -> None:
+    """Its summary, which pi sends again, and keys of it that nobody knows; pi keeps the item as a text."""
+    items: list[dict[str, Any]] = [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbA=="},
+        {"type": "reasoning", "id": "rs_2", "summary": [{"type": "summary_text", "text": "one"}]},
+        {
+            "type": "reasoning",
+            "id": "rs_3",
+            "summary": [{"type": "summary_text", "text": "one"}, {"type": "summary_text", "text": "two"}],
+            "encrypted_content": "c2VhbA==",
+            "status": "completed",
+            "zz": {"deep": [1, None]},
+        },
+    ]
+    said = [
+        {
+            "type": "thinking",
+            "thinking": "\n\n".join(one["text"] for one in item["summary"]),
+            "thinkingSignature": json.dumps(item),
+        }
+        for item in items
+    ]
+    made = answer(*said, {"type": "text", "text": "There."}) | {"provider": "openai", "api": "openai-responses"}
+    file = tmp_path / "s.jsonl"
+    file.write_bytes(pi(asked("Where?"), made))
+    session = taken(run, "pi", file)["session_id"]
+    code, out, err = run("export", session, "--format", "pi", "--keep-secrets")
+    assert code == 0, err
+    [content] = [line["message"]["content"] for line in map(json.loads, out.splitlines()) if "api" in str(line)]
+    assert [json.loads(block["thinkingSignature"]) for block in content[:-1]] == items
+
+
+@pytest.mark.rule("IO-1")
+def test_what_a_compaction_of_codex_kept_of_the_user_is_sent_with_its_summary(run: Run, tmp_path: Path) -> None:
+    """Codex goes on with the prompts of before, word for word, and the summary; what it tells the model is its own."""
+
+    def user(words: str) -> dict[str, Any]:
+        return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": words}]}
+
+    history = [user("Where?"), user("<environment_context>x</environment_context>"), user("Look."), user("A thread.")]
+    payloads = [
+        ("session_meta", {"id": "0199a213-0000-7000-8000-0000000000c1", "timestamp": "2026-01-05T08:00:00.000Z"}),
+        ("response_item", user("Where?")),
+        (
+            "response_item",
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hm."}]},
+        ),
+        ("response_item", user("Look.")),
+        ("compacted", {"message": "A thread.", "replacement_history": history}),
+        ("response_item", user("Go on.")),
+    ]
+    lines = [{"timestamp": "2026-01-05T08:00:01.000Z", "type": kind, "payload": one} for kind, one in payloads]
+    file = tmp_path / "rollout-2026-01-05T08-00-00-0199a213-0000-7000-8000-0000000000c1.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    session = taken(run, "codex", file)["session_id"]
+    code, out, err = run("show", session, "--view", "model")
+    assert code == 0, err
+    summary = out.partition("<summary>")[2].partition("</summary>")[0]
+    assert summary.strip() == "user: Where?\n\nuser: Look.\n\nA thread."

@@ -190,7 +190,8 @@ class _Reader:
                 payer.usage = used(told) or payer.usage
         reading.settle(known)
         known.finish = text(message, "stop_reason") or known.finish
-        if (asked := text(record, "requestId")) is not None:
+        # Without usage there is no step to note it with: it is kept like an unknown key.
+        if known.usage is not None and (asked := text(record, "requestId")) is not None:
             known.noted = {"request_id": asked}
         if record.get("isApiErrorMessage") is True:
             said = [part["text"] for part in parts if part["type"] == "text"]

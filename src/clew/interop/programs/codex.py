@@ -244,17 +244,14 @@ class _Reader:
 
     def _compacted(self, payload: Record, record: Record, where: str) -> None:
         said = text(payload, "message")
-        history = payload.get("replacement_history")
-        if said is None and isinstance(history, list):
+        lines = list(_readable(payload.get("replacement_history"), said))
+        if said is not None:
+            # The program sends the prompts that it kept before its summary.
+            lines.append(said)
+        elif isinstance(payload.get("replacement_history"), list):
             # The provider's own summary is sealed; what it left readable of the conversation stands for it.
-            lines = []
-            for item in history:
-                words = "\n".join(one["text"] for one in _blocks(item) if isinstance(one.get("text"), str))
-                if words and not words.lstrip().startswith(_TOLD):
-                    lines.append(f"{text(item, 'role') or 'assistant'}: {words}")
-            said = "\n\n".join(lines)
             self.reading.remark("summaries that only the provider can read", "changed", where)
-        summary = {"summary": self.reading.cut(said or "", where), "auto": True}
+        summary = {"summary": self.reading.cut("\n\n".join(lines), where), "auto": True}
         entry = self._add(self._new("compaction", summary=summary), where)
         self._step = None
         self.reading.keep("lines of kind compacted", record, where, entry)
@@ -301,6 +298,15 @@ class _Reader:
             self._tip = entry.parent
             entry = self.reading.find(self._tip)
         self._step = None
+
+
+def _readable(history: object, summary: str | None) -> Iterator[str]:
+    """Yield what a compaction kept word for word, without what the program tells the model itself and the summary."""
+    for item in history if isinstance(history, list) else ():
+        words = "\n".join(one["text"] for one in _blocks(item) if isinstance(one.get("text"), str))
+        told = words.lstrip().startswith(_TOLD) or text(item, "role") not in (None, "user", "assistant")
+        if words and words != summary and not told:
+            yield f"{text(item, 'role') or 'assistant'}: {words}"
 
 
 def _blocks(item: object) -> list[Record]:

@@ -25,11 +25,15 @@ from clew.interop.programs.foreign import (
     time_of,
     used,
 )
-from clew.interop.programs.remainder import ignore, plain
+from clew.interop.programs.remainder import ignore, peek, plain
+from clew.transcript.gate import clean_value
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
-__all__ = ["read_pi"]
+__all__ = ["SIGNERS", "item_of", "read_pi"]
+
+SIGNERS: Final = {"anthropic-messages": "anthropic"}
+"""APIs whose signatures are accepted by every provider of the API, with the name of these signatures."""
 
 _ENDS: Final = {"toolUse": "tool_use", "length": "length", "stop": "stop"}
 
@@ -165,7 +169,8 @@ class _Reader:
     def _answer(self, made: Entry, message: Record, where: str) -> Entry:
         provider = text(message, "provider") or "unknown"
         made.kind = "answer"
-        made.parts = list(self._content(message.get("content"), where, provider, state="done"))
+        signer = SIGNERS.get(str(peek(message, "api")), provider)
+        made.parts = list(self._content(message.get("content"), where, signer, state="done"))
         made.model = Model(provider, text(message, "model") or "unknown")
         told = message.get("usage")
         if isinstance(told, dict):
@@ -174,9 +179,12 @@ class _Reader:
             ignore(told, "totalTokens")
             made.usage = used(Usage(input=given, output=said, cache_read=read, cache_write=written))
             made.cost_usd = money(told.get("cost"), "total")
-        made.noted = {"api": api} if (api := text(message, "api")) is not None else {}
-        reason = text(message, "stopReason")
+        # Without usage there is no step to note this with, nor how it ended: both are kept like unknown keys.
+        made.noted = {"api": api} if made.usage is not None and (api := text(message, "api")) is not None else {}
+        reason = str(found) if isinstance(found := peek(message, "stopReason"), str) else None
         made.finish = _ENDS.get(reason or "", reason)
+        if made.usage is not None or reason in ("aborted", "error"):
+            ignore(message, "stopReason")
         if reason in ("aborted", "error"):
             made.stopped = "aborted" if reason == "aborted" else "failed"
             made.why = text(message, "errorMessage")
@@ -220,17 +228,17 @@ class _Reader:
         self.reading.keep("commands that the person ran", kept, where, made)
         return made
 
-    def _content(self, content: object, where: str, provider: str = "", **more: Any) -> Iterator[dict[str, Any]]:
+    def _content(self, content: object, where: str, signer: str = "", **more: Any) -> Iterator[dict[str, Any]]:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         for block in blocks if isinstance(blocks, list) else ():
-            part = self._part(block, where, provider, more) if isinstance(block, dict) else None
+            part = self._part(block, where, signer, more) if isinstance(block, dict) else None
             if part is not None:
                 yield part
             else:
                 kept = block if isinstance(block, dict) else {"block": block}
                 self.reading.hold(f"blocks of kind {str(kept.get('type'))[:40]}", kept, where)
 
-    def _part(self, block: Record, where: str, provider: str, more: dict[str, Any]) -> dict[str, Any] | None:
+    def _part(self, block: Record, where: str, signer: str, more: dict[str, Any]) -> dict[str, Any] | None:
         match block.get("type"):
             case "text" if isinstance(block.get("text"), str):
                 signature = text(block, "textSignature")
@@ -238,7 +246,7 @@ class _Reader:
                 return self.reading.text_part(block["text"], where, **more, **seal)
             case "thinking":
                 return self.reading.text_part(
-                    block.get("thinking"), where, "reasoning", **more, **_seal_of(block, provider)
+                    block.get("thinking"), where, "reasoning", **more, **_seal_of(block, signer)
                 )
             case "toolCall" if isinstance(block.get("id"), str):
                 thought = text(block, "thoughtSignature")
@@ -253,14 +261,26 @@ class _Reader:
 _HEADER: Final = frozenset({"type", "version", "id", "timestamp", "cwd", "parentSession", "branchedFrom"})
 
 
-def _seal_of(block: Record, provider: str) -> dict[str, Any]:
-    """What a provider wants to see again of a thought. OpenAI's is a whole item, as JSON."""
+def _seal_of(block: Record, signer: str) -> dict[str, Any]:
+    """Return what the signer of a thought requires to be sent back. OpenAI's is a whole item, as JSON."""
     signature = text(block, "thinkingSignature")
     item = read_json(signature.encode(errors="surrogatepass")) if signature and signature.startswith("{") else None
-    if isinstance(item, dict):
-        return sealed(provider, id=item.get("id"), signature=item.get("encrypted_content"))
-    name = "redacted_thinking" if block.get("redacted") is True else None
-    return sealed(provider, id=name, signature=signature)
+    if not isinstance(item, dict):
+        name = "redacted_thinking" if block.get("redacted") is True else None
+        return sealed(signer, id=name, signature=signature)
+    item, _ = clean_value(item, 10)
+    seal = sealed(signer, id=item.get("id"), signature=item.get("encrypted_content"))
+    if item == item_of(block.get("thinking"), item.get("id"), item.get("encrypted_content")):
+        return seal
+    rest = {key: value for key, value in item.items() if key != "encrypted_content" or not isinstance(value, str)}
+    return {"providerMetadata": {**seal.get("providerMetadata", {}), "pi": {"item": rest}}}
+
+
+def item_of(thought: object, id_: object, signature: object) -> Record:
+    """Return a reasoning item of OpenAI's, as pi stores it."""
+    summary = [{"type": "summary_text", "text": thought}] if thought else []
+    sealed = {} if signature is None else {"encrypted_content": signature}
+    return {"type": "reasoning", "id": id_, "summary": summary, **sealed}
 
 
 def _names(details: object, key: str) -> list[str]:

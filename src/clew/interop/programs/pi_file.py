@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from clew.interop.programs.pi import SIGNERS, item_of
 from clew.interop.programs.retelling import (
     Placed,
     Told,
@@ -243,12 +244,15 @@ _ASIDES: Final = frozenset({"branch_summary", "custom_message", "message"})
 
 
 def _sealed(part: p.Part, provider: str) -> dict[str, Any]:
-    """What a provider wants to see again of a thought, as pi keeps it."""
-    own = p.provider_data(part, provider) or {}
+    """Return what the signer of a thought requires to be sent back, as pi stores it."""
+    own = p.seal_of(part, (provider, *SIGNERS.values())) or {}
     name, signature = own.get("id"), own.get("signature")
+    item = (p.provider_data(part, "pi") or {}).get("item")
+    if isinstance(item, dict):
+        sealed = {} if signature is None else {"encrypted_content": signature}
+        return {"thinkingSignature": orjson.dumps({**item, **sealed}).decode()}
     if name == "redacted_thinking":
         return {"thinkingSignature": signature, "redacted": True}
     if isinstance(name, str):
-        item: dict[str, Any] = {"type": "reasoning", "id": name, "summary": [], "encrypted_content": signature}
-        return {"thinkingSignature": orjson.dumps(item).decode()}
+        return {"thinkingSignature": orjson.dumps(item_of(p.text_of(part, "reasoning"), name, signature)).decode()}
     return {"thinkingSignature": signature} if isinstance(signature, str) else {}
