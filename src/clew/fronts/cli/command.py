@@ -92,8 +92,8 @@ async def open_store(
 
     Without ``make`` there must be one already; ``may_lack``: where nobody named one, an empty one does. ``tools`` go
     before clew's own, where the engine is of this process.
-    Reading needs no owner, only a file that can be read; but what another program wrote into it is first taken in,
-    which takes one for a moment.
+    Reading needs no owner, only a file that can be read; but a damaged index is rebuilt first, and what another program
+    wrote is imported, which takes one for a moment.
     """
     location = parse_url(store or default_store_url())
     if may_lack and store is None and isinstance(location, SqliteFile) and not location.path.exists():
@@ -104,7 +104,7 @@ async def open_store(
     async with contextlib.AsyncExitStack() as stack:
         try:
             # A command is gone in a moment: what it fired it would have to abort.
-            read_only = not write and not _has_untaken(location)
+            read_only = not write and not _needs_writing(location)
             own = clew.open(store, config="user", read_only=read_only, tools=tools, triggers=False)
             engine: AnyEngine = await stack.enter_async_context(own)
         except e.OwnedByAnotherProcess as error:
@@ -118,21 +118,21 @@ async def open_store(
 
 @contextlib.asynccontextmanager
 async def open_file(store: str | None) -> AsyncIterator[clew.Engine]:
-    """The store's own file, for reading, whoever has it open; where nobody has, what others wrote is taken in first."""
+    """The store's own file, for reading, whoever has it open; where nobody has, it is repaired and updated first."""
     location = parse_url(store or default_store_url())
     _require_store(location)
-    async with clew.open(store, config="user", read_only=not _has_untaken(location), triggers=False) as engine:
+    async with clew.open(store, config="user", read_only=not _needs_writing(location), triggers=False) as engine:
         yield engine
 
 
-def _has_untaken(location: Location) -> bool:
-    """Whether another program wrote something that nobody has taken in, and nobody is there who would."""
-    from clew.store.sql.sqlite.opening import has_untaken
+def _needs_writing(location: Location) -> bool:
+    """Whether an index has to be rebuilt or another program's changes imported, and no owner is there to do it."""
+    from clew.store.sql.sqlite.opening import needs_writing
 
     lock = lock_of(location)
     if not isinstance(location, SqliteFile) or (lock is not None and read_owner(lock) is not None):
         return False
-    return os.access(location.path, os.W_OK) and has_untaken(location.path)
+    return os.access(location.path, os.W_OK) and needs_writing(location.path)
 
 
 def _require_store(location: Location) -> None:

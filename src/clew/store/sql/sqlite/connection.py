@@ -206,6 +206,10 @@ class SqliteStatements:
         self._connection = connection
         self.tails = tails
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._connection
+
     def run(self, name: str, params: Mapping[str, Any]) -> int:
         return self._connection.execute(QUERIES[name], params).rowcount
 

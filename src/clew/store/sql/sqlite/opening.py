@@ -13,7 +13,7 @@ from clew.errors import ClewError, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.file_lock import find_file
-from clew.store.owner import OwnerLock, refuse_lost, refuse_network_file_system, take_ownership
+from clew.store.owner import OwnerLock, read_owner, refuse_lost, refuse_network_file_system, take_ownership
 from clew.store.sql.adopt import any_unadopted
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog, is_log_complete
@@ -21,14 +21,14 @@ from clew.store.sql.losses import damage_of, newest_commit, record_loss
 from clew.store.sql.sqlite import connection as c
 from clew.store.sql.sqlite.acknowledged import LOSS_CAUSE, Acknowledged, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import Connect, connect
-from clew.store.sql.sqlite.indexes import repair_indexes
+from clew.store.sql.sqlite.indexes import check_indexes, has_damaged_index, repair_indexes
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, is_plain, migrate
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.sqlite.writer import SqliteOptions, Writer
 
-__all__ = ["SqliteOptions", "has_untaken", "open_sqlite"]
+__all__ = ["SqliteOptions", "needs_writing", "open_sqlite"]
 
 logger = logging.getLogger("clew.store")
 
@@ -102,12 +102,17 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
         return SqliteStore(path, readers, writer, lock)
 
 
-def has_untaken(path: Path) -> bool:
-    """Return whether opening the store for writing would adopt another program's changes. Only reads."""
+def needs_writing(path: Path) -> bool:
+    """Return whether opening the store for writing would rebuild an index or adopt another program's changes.
+
+    Only reads.
+    """
     try:
         with contextlib.closing(c.connect_to_inspect(path)) as connection:
             version, plain = check_version(connection, path), is_plain(connection)
-            return plain or (version == SCHEMA_VERSION and any_unadopted(c.SqliteStatements(connection)))
+            if plain or version != SCHEMA_VERSION:
+                return plain
+            return has_damaged_index(connection) or any_unadopted(c.SqliteStatements(connection))
     except (sqlite3.Error, ClewError, OSError):
         return False  # opening it reports the reason
 
@@ -191,6 +196,8 @@ def _check_readable(path: Path) -> None:
     _refuse_foreign(path)
     with contextlib.closing(connect(path, writer=False)) as connection:
         version, plain = check_version(connection, path), is_plain(connection)
+        if version == SCHEMA_VERSION:
+            check_indexes(connection, path, refuse=read_owner(path) is None)
     if plain:
         raise StoreUnavailable(f"another program made {path}; open it once for writing to import it")
     if version == 0:

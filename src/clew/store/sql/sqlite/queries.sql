@@ -1176,9 +1176,6 @@ SELECT 1 FROM search_docs d WHERE NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p
 -- name: delete_lost_search_docs
 DELETE FROM search_docs WHERE NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.id = search_docs.part_id)
 
--- name: rebuild_part_indexes
-REINDEX chat_parts
-
 -- name: last_search_doc
 -- Checks the index too: another program may have deleted parts, and their numbers must not be reused.
 SELECT max(ifnull((SELECT max(id) FROM search_docs), 0), ifnull((SELECT max(id) FROM search_index_docsize), 0))

@@ -18,7 +18,8 @@ from typing import Final, Literal, TypeVar
 
 from clew.store.sql import rows
 from clew.store.sql.messages import MessageReader
-from clew.store.sql.sqlite.connection import QUERIES
+from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements
+from clew.store.sql.sqlite.indexes import indexes_of, rebuild
 from clew.store.sql.statements import Statements
 
 __all__ = ["SearchIndex", "search_schema"]
@@ -48,7 +49,7 @@ def search_schema(sql: Statements) -> Literal["whole", "none", "other"]:
 class SearchIndex:
     """Keeps the index in sync with the parts. ``available``: this SQLite has FTS5."""
 
-    def __init__(self, sql: Statements, *, available: bool) -> None:
+    def __init__(self, sql: SqliteStatements, *, available: bool) -> None:
         self._sql = sql
         self._available = available
         self._used = sql.first("any_search_mark", {}) is not None
@@ -192,7 +193,7 @@ class SearchIndex:
     def _rebuild_part_indexes(self) -> bool:
         """Rebuild all indexes of parts; return False if the table is damaged too."""
         try:
-            self._sql.run("rebuild_part_indexes", {})
+            rebuild(self._sql.connection, "chat_parts", indexes_of(self._sql.connection, "chat_parts"))
         except sqlite3.DatabaseError as error:
             if not _is_damage(error) and not isinstance(error, sqlite3.IntegrityError):
                 raise
