@@ -35,7 +35,7 @@ RULES: Final = (
         for name in ("awk", "cat", "cd", "echo", "env", "find", "git", "grep", "head", "ls", "printf", "sed", "sort")
     ),
     *(Rule("bash", f"{name} *", "allow") for name in ("tar", "test", "[", "[[", "wait", "timeout", "xargs", "jobs")),
-    *(Rule("bash", f"{name} *", "allow") for name in ("diff", "rg", "strings")),
+    *(Rule("bash", f"{name} *", "allow") for name in ("cmake", "cp", "diff", "install", "rg", "sh", "strings")),
     Rule("bash", "make*", "allow"),
     Rule("read", "./**", "allow"),
     Rule("write", "./**", "allow"),
@@ -103,6 +103,12 @@ _STARTED: Final = (
     "debugfs -R '!cmd'", "dc -e '!cmd'",
     "python3 -c 'import os; os.system(\"cmd\")'", "perl -e 'system(\"cmd\")'", "{{ cmd; }}", "(cmd)",
     "if cmd; then ls; fi", "cmd &", "$(echo cmd)", "c''md", "c\\md", "$x cmd", "*md", "x=cmd; $x", "ls | cmd",
+    "sh -c '[[ x || cmd ]]'", "sh -c 'if [[ -n x || cmd ]]; then ls; fi'", "sh <<< '[[ x || cmd ]]'",
+    "sh -c 'ls a &> /dev/null cmd'", "sh -c 'ls a &>> /dev/null cmd'", "sh -c \"eval '[[ x || cmd ]]'\"",
+    "make S*", "make [S]HELL*", "cmake -B b && cmake --build b -- SHELL=cmd t",
+    "cmake -B b && cmake --build b --target t SHELL=cmd", "cp cmd g/hooks/post-index-change; git status",
+    "install cmd g/hooks/post-index-change; git status", "(cd g/hooks; cp ../../cmd post-index-change); git status",
+    "cp -t g/hooks/ 0/post-index-change; git status", "cp 0/* g*/hooks; git status",
     "ls;cmd", "ls\ncmd", "ls && cmd", "ls #\ncmd", "./cmd", "evil/ls",
 )  # fmt: skip
 _LINKED: Final = (
@@ -196,6 +202,9 @@ class _Scratch:
         (work / "Makefile").write_text("all:\n\t@true\nd:\n\t@ln -sfn ../home d\n")
         (work / "evil.mk").write_text("all:\n\t@cmd\n")
         (work / "s").write_text("e cmd\n")
+        (work / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.10)\nproject(x NONE)\nadd_custom_target(t)\n"
+        )
         self._git("init", "-q", "-b", "main")
         self._git("add", "-A")
         self._git("commit", "-qm", "a")
@@ -210,15 +219,17 @@ class _Scratch:
         with (work / "bare/config").open("a") as config:
             config.write(f"[core]\n\tbare = false\n\tworktree = {self.world}/work\n\tfsmonitor = cmd\n\tpager = cmd\n")
         hook = work / "bare/hooks/pre-receive"
-        for path in (self.template / "bin/cmd", work / "cmd", work / "evil/ls", work / "evil/git", hook):
+        later = work / "evil/post-index-change"
+        for path in (self.template / "bin/cmd", work / "cmd", work / "evil/ls", work / "evil/git", hook, later):
             path.write_text(f"#!/bin/sh\necho ran >> {self.mark}\n")
             path.chmod(0o755)
         # A folder that `printf %n` can name.
         for name in ("0", "1"):
             shutil.copytree(work / "evil", work / name)
-        # Names that a glob finds first, and that mean something to a builtin.
-        for name in ("-v", "-va[$(cmd)]", "a[$(cmd)]", "-v a[$(cmd)] x"):
+        # Names that a glob finds first, and that mean something to a builtin or to `make`.
+        for name in ("-v", "-va[$(cmd)]", "a[$(cmd)]", "-v a[$(cmd)] x", "SHELL=cmd"):
             (work / name).touch()
+        (work / "g").symlink_to(".git")
 
     def _git(self, *words: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@example.com")

@@ -14,8 +14,8 @@ from clew.transcript.rule import Rule
 from tests.unit.permission_values import bash
 
 NAMES = word_set(
-    """7z awk cat cd cmake cp cpio diff echo find git grep head jq ls make npm pytest python3 rg sed sort split strings
-    tar unzip xz zip"""
+    """7z awk cat cd cmake cp cpio dd diff echo find frob gcc git grep head install jq ls make mv npm pytest python3 rg
+    rsync sed sort split strings tar tee touch unzip xz zip [ test"""
 )
 
 
@@ -125,3 +125,43 @@ def test_lines_that_follow_no_link_stay_allowed(workspace: Path) -> None:
     assert [line for line in lines if action(line, workspace) != "allow"] == []
     (workspace / "linked/h").unlink()
     assert [action(line, workspace) for line in ("grep -R x plain", "diff -r plain linked")] == ["allow", "allow"]
+
+
+@pytest.mark.rule("PM-8")
+@pytest.mark.parametrize(
+    "line",
+    ["cp a g/hooks/pre-commit", "mv a plain/../g/config", "tee g/config < a", "dd if=a of=g/config", "cp -t g config",
+     "install -m 755 --target-directory=g/hooks a", "cd g; cp ../a config", "cd plain; cp ../a ../g/config",
+     "touch g/x", "cp a */hooks/pre-commit", "cp a [g]/config", "git mv a g/hooks/pre-commit", "split a g/hooks/x",
+     "tar xf p.tar -C g", "zip -q g/config a", "git init g/x", "git clone -q ./bare g/x", "cmake -B g",
+     "rsync -a a/ g/hooks", "rsync -a a/ .git/hooks/", "gcc -o .git/hooks/x a.c", "gcc -o g/hooks/x a.c",
+     "frob .git/config", "frob --output=g/config", "find . -exec frob g/{} \\;", "git init */x", "split a gi*/hooks/x"],
+)  # fmt: skip
+def test_no_star_covers_a_write_into_the_folder_of_git_through_a_link_or_a_program_without_a_table(
+    line: str, workspace: Path
+) -> None:
+    """A branch may hold the link `g`; a hook or a setting behind it would run with the next command of git."""
+    (workspace / "linked/h").unlink()
+    (workspace / ".git/hooks").mkdir(parents=True)
+    (workspace / "g").symlink_to(".git")
+    (workspace / "gi").symlink_to("plain/../.git")
+    assert action(line, workspace) == "ask"
+
+
+@pytest.mark.rule("PM-5", "PM-8")
+@pytest.mark.parametrize("line", ["git init l*/h", "split a l*/h/profile", "zip -q l*/h/x.zip a", "cmake l*/h"])
+def test_a_place_that_a_glob_finds_is_asked_about_where_a_link_leads_out_of_the_workspace(
+    line: str, workspace: Path
+) -> None:
+    (workspace.parent / "home/profile").touch()
+    (workspace.parent / "home/x.zip").touch()
+    assert action(line, workspace) == "ask"
+
+
+def test_reading_the_folder_of_git_and_naming_it_in_a_test_stays_allowed(workspace: Path) -> None:
+    (workspace / "linked/h").unlink()
+    (workspace / ".git").mkdir()
+    lines = ["cat .git/config", "ls -la .git", "grep -r url .git", "[ -d .git ]", "test -d .git", "find .git -name x",
+             "rsync -a --exclude=.git plain/ out/", "tar --exclude=.git -czf a.tgz plain", "frob a", "split a pl*/x",
+             "git mv plain/*.py linked/", "pytest plain/*.py"]  # fmt: skip
+    assert [line for line in lines if action(line, workspace) != "allow"] == []

@@ -82,19 +82,21 @@ class Parts(msgspec.Struct, frozen=True):
     moves: bool
 
 
-def take_apart(line: str, depth: int = 0) -> Parts:
+def take_apart(line: str, depth: int = 0, *, bash: bool = True) -> Parts:
     """Every command and redirect of ``line``, those inside wrappers included. Raises :class:`Unreadable`.
 
-    ``depth`` is how many shells the line is inside of.
+    ``depth`` is how many shells the line is inside of; ``bash`` says that the innermost of them is bash.
     """
     if depth > _MAX_NESTING:
         raise Unreadable("shells are nested too deeply")
     read = read_line(line)
+    if read.only_bash and not bash:
+        raise Unreadable(f"to a shell other than bash `{read.only_bash}` has another meaning")
     redirects = list(read.redirects)
     commands: list[Command] = []
     moves = read.moves
     for simple in read.commands:
-        for part in _judge(simple, depth):
+        for part in _judge(simple, depth, bash=bash):
             if isinstance(part, Command):
                 commands.append(part)
             else:
@@ -122,7 +124,7 @@ def is_interpreter(program: str) -> bool:
     return name in SHELLS or any(pattern.fullmatch(name) for pattern, _ in _INTERPRETERS)
 
 
-def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
+def _judge(simple: SimpleCommand, depth: int, *, bash: bool) -> Iterator[Command | Parts]:
     """The command itself, then what it runs."""
     if depth > _MAX_NESTING:
         raise Unreadable("commands are nested too deeply")
@@ -141,9 +143,10 @@ def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
     if inside is None:
         return
     for inner in inside.commands:
-        yield from _judge(inner, depth + 1)
+        yield from _judge(inner, depth + 1, bash=bash)
+    bash = inside.read_by == "bash" or (bash and inside.read_by == "same")
     for line in inside.lines:
-        part = take_apart(line, depth + 1)
+        part = take_apart(line, depth + 1, bash=bash)
         if inside.elsewhere and part.redirects:
             raise Unreadable("a redirect on another machine")
         # The wrapper may have changed the folder (`env -C`, `sudo -i`): where a relative path leads is not known.

@@ -10,15 +10,18 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from clew.permissions import globs, hosts, paths
+from clew.permissions.builtins import DYNAMIC, is_builtin
 from clew.permissions.certainty import Certainty
 from clew.permissions.command_paths import CommandPaths, LookupBudget, working_folders
 from clew.permissions.commands import Command, only_reads, take_apart
 from clew.permissions.file_system import FileSystem
+from clew.permissions.programs.catalog import find_program
 from clew.permissions.shell import Redirect
 from clew.permissions.tokens import UNKNOWN, Unreadable, word_set
 from clew.transcript.rule import Rule, Target
@@ -33,6 +36,8 @@ _ADRIFT: Final = re.compile(r"CDPATH|cdable_vars")
 _WRITERS: Final = word_set("cp dd install ln mkdir mv rm rmdir rsync shred tar tee touch truncate unzip")
 # Those without a table, and whose words are all files.
 _COPYING: Final = _WRITERS - word_set("rsync tar unzip")
+# Those with a table whose operands may be written; their options are no files of git's.
+_OPERANDS_ONLY: Final = word_set("rsync")
 # They may add links and run nothing of the workspace; a program that does could read any file by itself.
 _LINKING: Final = _WRITERS | word_set("bsdtar cpio gtar patch")
 # They unpack files, also through the folders that links of the workspace lead to: their letters and long options.
@@ -66,6 +71,9 @@ _GIT_FILES: Final = (
 )
 # Git's own folder, in a word or behind an option.
 _OF_GIT: Final = re.compile(r"(?i)(?:^|[/=])\.git(?:/|$)")
+_GLOB: Final = re.compile(r"[*?\[]")
+# The system knows no longer one.
+_MAX_PATH: Final = 4096
 _WORD_START: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?=\S)")
 
 
@@ -158,9 +166,14 @@ def _held_inside(command: Command, folders: Sequence[str] | None, file_system: F
     root, why = file_system.workspace, ""
     if command.cover not in ("any", "named") or root is None:
         return command
-    words = [word.value for word in command.words[1:]]
-    if _program(command) in _COPYING and any(map(_OF_GIT.search, (*words, *(folders or ())))):
-        why = "it may change git's own folder, whose settings and hooks are run"
+    if _may_write(command):
+        words = [word.value for word in command.words[1:]]
+        if _program(command) in _OPERANDS_ONLY:
+            words = [word for word in words if not word.startswith("-")]
+        named = [word[at:] for word in words for at in {0, word.find("=") + 1}]
+        reached = [_led(word, folder, file_system) or [] for folder in folders or (root,) for word in named]
+        if any(map(_OF_GIT.search, (*words, *(folders or ()), *chain.from_iterable(reached)))):
+            why = "it may change git's own folder, whose settings and hooks are run"
     # Each folder of `tar -C` begins at the one before it.
     if "tar" in _program(command) and len(command.places) > 2:
         why = "the folder it writes to depends on several options"
@@ -174,10 +187,34 @@ def _held_inside(command: Command, folders: Sequence[str] | None, file_system: F
         if folders is None or not (steady or _program(command) in _NOT_READING):
             why = f"where `{show_unknown(place)}` leads may change before the command opens it"
         elif file_system.resolve is not None:
-            led = [file_system.resolve(posixpath.join(folder, place)) for folder in folders]
-            if not all(paths.path_matches("./**", one, root) for one in led):
+            led_from = [_led(place, folder, file_system) for folder in folders]
+            led = [one for each in led_from for one in each or ()]
+            if None in led_from or not all(paths.path_matches("./**", one, root) for one in led):
                 why = f"`{show_unknown(place)}` leads out of the workspace"
+            elif any(map(_OF_GIT.search, led)):
+                why = f"`{show_unknown(place)}` leads into git's own folder, whose settings and hooks are run"
     return msgspec.structs.replace(command, cover="exact", why=why) if why else command
+
+
+def _may_write(command: Command) -> bool:
+    """Return whether the command may write the files that its words name; nothing is known of one without a table."""
+    program = command.words[0].value if command.words else ""
+    name = _program(command)
+    if is_builtin(program) or program in DYNAMIC or name in DYNAMIC or not command.words:
+        return False
+    return name in _COPYING or name in _OPERANDS_ONLY or find_program(name) is None
+
+
+def _led(word: str, folder: str, file_system: FileSystem) -> list[str] | None:
+    """Return where a word leads from a folder; of a glob, where the links it may find lead. None if it finds too
+    many files to look at."""
+    path = posixpath.join(folder, word)
+    if file_system.resolve is None or len(path) > _MAX_PATH or UNKNOWN in path:
+        return []
+    if not _GLOB.search(word):
+        return [file_system.resolve(path)]
+    found = () if file_system.finds is None else file_system.finds(path)
+    return None if found is None else list(map(file_system.resolve, found))
 
 
 def _unpacks(command: Command) -> bool:

@@ -318,6 +318,8 @@ class _Reading:
     def _check(self, word: Token, pattern: re.Pattern[str]) -> None:
         """Hold an operand against what a harmless one looks like, by its beginning where that decides."""
         globbed = word.glob and UNKNOWN not in word.value and not word.several and not _DOTTED.search(word.value)
+        # A file may be called `SHELL=cmd`; below a folder that is written out it is a path for certain.
+        globbed = globbed and (is_place(pattern) or "/" in _beginning(word))
         text = word.value if _is_known(word) or globbed else _beginning(word)
         if not _is_known(word) and not (text and (self.table.open_end or globbed)):
             raise self._hidden(word)

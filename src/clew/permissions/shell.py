@@ -57,6 +57,9 @@ _WRITES: Final = word_set("> >> >| &> &>> >& <>")
 _READS: Final = word_set("< <> <&")
 _COPIES: Final = word_set(">& <&")
 _REDIRECTS: Final = _WRITES | _READS | _COPIES | {"<<", "<<-", "<<<"}
+_BASH_OPERATORS: Final = word_set("&> &>> |& <<< ;& ;;&")
+_BASH_WORDS: Final = word_set("[[ function")
+_PLAIN_ASSIGNMENT: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=")
 _DESCRIPTOR: Final = re.compile(r"[0-9]*-|[0-9]+")
 _LOOP_NAME: Final = re.compile(r"(?!path$)[a-z][a-z0-9]{0,15}")
 _HARMLESS: Final = word_set("/dev/null /dev/stdin /dev/stdout /dev/stderr")
@@ -82,12 +85,14 @@ class SimpleCommand(msgspec.Struct, frozen=True):
 
 class ShellLine(msgspec.Struct, frozen=True):
     """All commands and redirects of a line. ``moves`` says that the folder may change before a redirect is opened,
-    ``single`` that there is one command, run once: its redirects are opened before it starts."""
+    ``single`` that there is one command, run once: its redirects are opened before it starts. ``only_bash`` is a
+    construct that another shell reads as other commands; empty where there is none."""
 
     commands: tuple[SimpleCommand, ...]
     redirects: tuple[Redirect, ...]
     moves: bool = False
     single: bool = False
+    only_bash: str = ""
 
 
 def read_line(line: str) -> ShellLine:
@@ -117,7 +122,19 @@ def read_line(line: str) -> ShellLine:
         raise Unreadable("the line holds no command")
     moves = any(c.words and c.words[0].value in ("cd", "pushd", "popd") for c in commands)
     loops = any(token.bare and token.value in ("for", "while", "until") for level in levels for token in level)
-    return ShellLine(tuple(commands), tuple(redirects), moves, len(commands) <= 1 and not loops)
+    only_bash = next(filter(None, (_only_bash(token, line) for level in levels for token in level)), "")
+    return ShellLine(tuple(commands), tuple(redirects), moves, len(commands) <= 1 and not loops, only_bash)
+
+
+def _only_bash(token: Token, line: str) -> str:
+    """Return the token where it has another meaning outside of bash: to dash, `[[ a || cmd ]]` runs `cmd`."""
+    if token.kind == "operator":
+        return token.value if token.value in _BASH_OPERATORS else ""
+    if token.bare and token.value in _BASH_WORDS:
+        return token.value
+    raw = line.encode()[token.start : token.end] if token.assigns or token.rooted or UNKNOWN in token.value else b""
+    special = b"<(" in raw or b">(" in raw or (token.assigns and not _PLAIN_ASSIGNMENT.match(raw))
+    return raw.decode() if special else ""
 
 
 # ---------------------------------------------------------------- the grammar's reading

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -24,8 +24,10 @@ SHELLS: Final = word_set(
     """ash bash csh dash elvish es fish ion ksh ksh93 loksh lksh mksh nu oksh osh posh rbash rc rzsh sash scsh sh tcsh
     xonsh yash ysh zsh"""
 )
-# Their language is another one, in which a line means something else.
-_FOREIGN: Final = word_set("csh elvish es fish ion nu osh rc rzsh sash scsh tcsh xonsh ysh zsh")
+# Their language is another one, in which a line means something else. Korn shells evaluate the operands of `test`.
+_FOREIGN: Final = word_set(
+    "csh elvish es fish ion ksh ksh93 lksh loksh mksh nu oksh osh rc rzsh sash scsh tcsh xonsh yash ysh zsh"
+)
 # Options that do not change how a line is read.
 _SHELL_LETTERS: Final = frozenset("ceuxvnfhml")
 _SHELL_SETTINGS: Final = word_set("errexit nounset pipefail xtrace")
@@ -74,34 +76,44 @@ _STARTS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(word_set("dirmngr gpg gpg-wks-server gpg-zip gpg2 gpgcompose gpgconf gpgsm gpgtar"), _GPG_STARTS),
     **dict.fromkeys(word_set("gpic groff neqn nroff pic troff"), ("-U", "-F", "-X")),
     "ar": ("--plugin", "-M"),
+    "aria2c": ("--on-", "--conf-path"),
     "cpack": ("--config", "-D", "-P"),
     "cpio": ("--rsh-command", "-F", "-I", "-O", "--file"),
     # Each of its requests may be `!cmd`.
     "debugfs": ("-R", "-f"),
+    "cvs": ("-d", "-e"),
     "diff3": ("--diff-program",),
     "dpkg": ("--pre-invoke", "--post-invoke", "--status-logger", "--root", "--admindir", "-i", "--install", "--unpack",
         "--configure"),
     "dpkg-architecture": ("-c", "--command"),
     "grog": ("--run",),
+    "hg": ("--config", "--cwd", "--remotecmd", "--repository", "--ssh", "--tool", "-R", "-t"),
     "install": ("--strip-program", "-s", "--strip"),
     # Its words may be shortened: `ip net exec`.
     "ip": ("-b", "net", "vr"),
     "man": ("-P", "--pager", "-H", "--html", "-C", "--config-file", "-X", "--gxditview", "-T", "--troff-device",
         "-t", "--troff", "-l", "--local-file", "-K"),
+    **dict.fromkeys(("javac", "javadoc"), ("-J", "-processor", "--processor", "-Xplugin", "-doclet", "@")),
     "json_pp": ("-f", "--f"),
     "mkfs": ("-t", "--type"),
     "mt": ("--rsh-command",),
     "nc": ("-e", "-c"),
     "nm": ("--plugin",),
+    "pandoc": ("-F", "--filter", "-L", "--lua-filter", "--pdf-engine", "-d", "--defaults", "--syntax-definition"),
     "ranlib": ("--plugin",),
-    "openssl": ("-engine", "-provider", "engine", "-config"),
+    # It takes each of its options with one dash or two.
+    "openssl": ("-engine", "-provider", "engine", "-config", "--engine", "--provider", "--config"),
     "patch": ("-e", "--ed", "-o", "--output", "-d", "--directory", "-g", "--get"),
     "ssh-add": ("-s", "-e", "-S"),
+    "rpm": ("-D", "-E", "--define", "--eval", "--load", "--macros", "--pipe", "--rcfile"),
+    # The linker is a program, and so is what runs the examples of a document.
+    **dict.fromkeys(("rustc", "rustdoc"), ("-C", "-Z", "--codegen", "--runtool", "--test-builder", "--test-run", "@")),
     "savelog": ("-x",),
     "scp": ("-S", "-o", "-F", "-J"),
     "sdiff": ("--diff-program",),
     "sftp": ("-S", "-o", "-F", "-b", "-D", "-s", "-J"),
     "ssh-keygen": ("-D", "-w"),
+    "svn": ("--config-dir", "--config-option", "--diff-cmd", "--diff3-cmd", "--editor-cmd", "--extensions", "-x"),
     "tc": ("exec", "-b"),
     "tcpdump": ("-z",),
     **dict.fromkeys(("updatedb", "updatedb.findutils"), ("--findoptions",)),
@@ -114,11 +126,15 @@ class ClosedWrapper(Exception):
 
 
 class InnerCommands(msgspec.Struct, frozen=True):
-    """What a wrapper runs: commands, and lines for a shell. ``elsewhere`` says that those run on another machine."""
+    """What a wrapper runs: commands, and lines for a shell. ``elsewhere`` says that those run on another machine.
+
+    ``read_by`` is the shell that reads the lines: the one that runs the wrapper, bash, or another one.
+    """
 
     commands: tuple[SimpleCommand, ...] = ()
     lines: tuple[str, ...] = ()
     elsewhere: bool = False
+    read_by: Literal["same", "bash", "other"] = "same"
 
 
 def look_inside(command: SimpleCommand) -> InnerCommands | None:
@@ -279,7 +295,7 @@ def _watch(command: SimpleCommand) -> InnerCommands:
         return InnerCommands()
     if options.keys() & {"-x", "--exec"}:
         return _inner(words, (), assigns=False)
-    return InnerCommands(lines=(_line_of(words),))
+    return InnerCommands(lines=(_line_of(words),), read_by="other")
 
 
 def _ssh(command: SimpleCommand) -> InnerCommands:
@@ -292,13 +308,17 @@ def _ssh(command: SimpleCommand) -> InnerCommands:
         raise ClosedWrapper("an option of `ssh` behind the host")
     if not words and not options.keys() & {"-N", "-V"}:
         raise ClosedWrapper("a shell on another machine that runs what it is fed")
-    return InnerCommands(lines=(_line_of(words),), elsewhere=True) if words else InnerCommands()
+    if not words:
+        return InnerCommands()
+    return InnerCommands(lines=(_line_of(words),), elsewhere=True, read_by="other")
 
 
 def _shell(command: SimpleCommand) -> InnerCommands:
     """A shell with ``-c`` runs a line, with a file runs that file, with neither runs whatever it is fed."""
-    if command.words[0].value.rpartition("/")[2] in _FOREIGN:
+    name = command.words[0].value.rpartition("/")[2]
+    if name in _FOREIGN:
         raise ClosedWrapper("a shell with a language of its own")
+    read_by: Literal["bash", "other"] = "bash" if name in ("bash", "rbash") else "other"
     words = command.words[1:]
     takes_line = False
     while words:
@@ -323,11 +343,11 @@ def _shell(command: SimpleCommand) -> InnerCommands:
         # What follows the line are its parameters, which the line may run: `bash -c '"$@"' _ rm`; it is unknown then.
         if not words:
             raise ClosedWrapper("`-c` has no line")
-        return InnerCommands(lines=(_line_of(words[:1]),))
+        return InnerCommands(lines=(_line_of(words[:1]),), read_by=read_by)
     if not words or words[0].value in ("-", "/dev/stdin", "/dev/fd/0"):
         if len(command.inputs) != 1 or UNKNOWN in command.inputs[0]:
             raise ClosedWrapper("a shell that runs what it is fed")
-        return InnerCommands(lines=command.inputs)
+        return InnerCommands(lines=command.inputs, read_by=read_by)
     return InnerCommands()
 
 
