@@ -120,7 +120,10 @@ class Watch:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                if pid == self.child:
+                if os.WIFSTOPPED(status):
+                    # A program that asked to be traced by its parent: it would stand still until this process ends.
+                    os.kill(pid, signal.SIGKILL)
+                elif pid == self.child:
                     self.code = os.waitstatus_to_exitcode(status)
         except ChildProcessError:
             self.childless = True
