@@ -29,6 +29,7 @@ __all__ = [
     "FolderListing",
     "Kept",
     "Unreadable",
+    "confined",
     "list_contained",
     "note",
     "read_contained",
@@ -49,6 +50,7 @@ Trace = tuple[int, ...]
 """What a file is known by: device, inode, kind, length, when its content and when anything about it changed last."""
 _noted: ContextVar[dict[Path, Trace | None] | None] = ContextVar("noted", default=None)
 _resolved: ContextVar[Path | None] = ContextVar("resolved", default=None)
+_confined: ContextVar[Path | None] = ContextVar("confined", default=None)
 
 
 class Unreadable(Exception):
@@ -90,6 +92,8 @@ class Kept(Generic[T]):
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of this key. What ``make`` reads, it reads by the functions of this module, or notes. Blocking."""
+        if (confinement := _confined.get()) is not None:
+            key = key, confinement
         known = self._kept.get(key)
         if known is not None and all(_trace(path) == trace for path, trace in known[0].items()):
             with self._lock:
@@ -151,6 +155,18 @@ def resolved(folder: Path) -> Iterator[None]:
         _resolved.reset(outer)
 
 
+@contextlib.contextmanager
+def confined(folder: Path | None) -> Iterator[None]:
+    """Read for an owner's session in this folder: as :func:`resolved`, and no file of it that has a second name, which
+    may be outside, of a file that the owner must not read. None changes nothing."""
+    outer = _confined.set(folder)
+    try:
+        with resolved(folder) if folder is not None else contextlib.nullcontext():
+            yield
+    finally:
+        _confined.reset(outer)
+
+
 def resolve_folder(folder: Path) -> Path:
     """Return where a folder lies. Raises ``OSError`` or :class:`Unreadable`."""
     fixed = _resolved.get()
@@ -197,6 +213,9 @@ def read_contained(path: Path, inside: Path, limit: int) -> ContainedText | None
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise Unreadable("is not a regular file")
+        fixed = _confined.get()
+        if fixed is not None and status.st_nlink > 1 and real.is_relative_to(fixed):
+            raise Unreadable("has a second name (a hard link), which may be outside the workspace")
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(limit + 1)
     except OSError as error:

@@ -230,6 +230,7 @@ def _spill_folder(location: Location | None, data_dir: Path | None) -> Iterator[
 def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Live, spill: Path) -> Host:
     """Put together what every run stands on."""
     from clew.agents.catalog import AgentCatalog
+    from clew.contained import confined
     from clew.permissions.rules import base_rules, host_rules
     from clew.runtime.choices import Choices
     from clew.runtime.hooks import Hooks
@@ -251,15 +252,16 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
     if given.agents is None:
         config_dir = given.config_dir
 
-        def agents(workspace: Path | None) -> AgentCatalog:
-            return AgentCatalog.load(config_dir, workspace, names)
+        def agents(workspace: Path | None, owner: str | None) -> AgentCatalog:
+            with confined(None if owner is None else workspace):
+                return AgentCatalog.load(config_dir, workspace, names)
     else:
         catalog = AgentCatalog.of(given.agents, offered, names)
         usual = [agent.name for agent in sorted(given.agents, key=lambda one: one.mode != "primary")]
         if config.default_agent not in usual:
             config = msgspec.structs.replace(config, default_agent=usual[0])
 
-        def agents(workspace: Path | None) -> AgentCatalog:
+        def agents(workspace: Path | None, owner: str | None) -> AgentCatalog:
             return catalog
 
     hooks = Hooks(given.deps)

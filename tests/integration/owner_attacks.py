@@ -18,6 +18,16 @@ CANARY = "CANARY-7f3a"
 """Stands in every file, name and variable that is not ada's to see."""
 
 
+MANIFEST = f"""---
+name: far
+description: {CANARY}
+rules:
+  - {{permission: bash, pattern: "{CANARY} *", action: deny}}
+---
+{CANARY}
+"""
+
+
 class Machine:
     """One user's machine, with a server and two owners; ada works in ``work``, and everything else is not hers.
 
@@ -40,7 +50,6 @@ class Machine:
         (self.work / "link.txt").symlink_to(self.secret)
         (self.work / "shadow.md").symlink_to(home / "shadow")
         (self.bob / "onward").symlink_to(f"/{CANARY}/x")
-        os.link(self.secret, self.work / "hard.txt")
         self._service = socket.socket(socket.AF_UNIX)
         # The name of a socket is a short one.
         os.symlink(home, short := Path(f"/tmp/clew-{os.getpid()}-{home.stat().st_ino}"))
@@ -49,6 +58,13 @@ class Machine:
         self._service.listen()
         self._service.setblocking(False)
         self.socket = f"{short}/service"
+
+    def share(self, *names: str) -> None:
+        """Give ada's folder these files, which are bob's as well (hard links)."""
+        for name in names:
+            (bobs := self.bob / name.replace("/", "_")).write_text(MANIFEST)
+            (self.work / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(bobs, self.work / name)
 
     def close(self) -> None:
         self._service.close()

@@ -12,7 +12,7 @@ import pytest
 
 from clew import contained
 from clew.agents.catalog import AgentCatalog
-from clew.contained import Kept, read_contained
+from clew.contained import Kept, Unreadable, confined, read_contained
 from clew.errors import InvalidInput
 from clew.system_prompt.assemble import _assemble, assemble
 from clew.system_prompt.inputs import Environment, PromptInputs
@@ -141,6 +141,39 @@ def test_what_is_kept_has_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.M
     asked = ["a", "b", "a", "c", "a", "b", "d", "d", "none", "none"]
     assert [get(name)[:1] for name in asked] == ["a", "b", "a", "c", "a", "b", "d", "d", "", ""]
     assert made == ["a", "b", "c", "b", "d", "d", "none"]
+
+
+def test_what_is_kept_is_not_for_a_reader_who_may_read_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with a second name is read for everybody but an owner who is confined to its folder."""
+    monkeypatch.setattr(contained, "_SETTLED_NS", -HOUR_NS)
+    work = tmp_path / "work"
+    work.mkdir()
+    write(tmp_path, "secret", "secret")
+    (work / "note").hardlink_to(tmp_path / "secret")
+    kept: Kept[str] = Kept()
+
+    def get() -> str:
+        def make() -> str:
+            try:
+                found = read_contained(work / "note", work, 100)
+            except Unreadable as error:
+                return str(error)
+            return found.text if found is not None else ""
+
+        return kept.get("note", make)
+
+    refused = "has a second name (a hard link), which may be outside the workspace"
+    for _ in range(2):
+        assert get() == "secret"
+        with confined(work):
+            assert get() == refused
+        with confined(tmp_path / "elsewhere"), confined(None):
+            assert get() == "secret"
+    write(work, "own", "own")
+    with confined(work):
+        found = read_contained(work / "own", work, 100)
+    assert found is not None
+    assert found.text == "own"
 
 
 def test_what_is_kept_of_folders_without_files_has_a_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 import msgspec
 
-from clew.contained import resolved
 from clew.engine.files import Files
 from clew.engine.history import History
 from clew.engine.permissions import Permissions
@@ -124,8 +122,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
         folder = Path(workspace) if workspace else None
         if self.roots is not None:
             folder = await self._place(folder)
-        with resolved(folder) if self.roots is not None and folder is not None else contextlib.nullcontext():
-            catalog = await asyncio.to_thread(self._host.agents, folder)
+        catalog = await asyncio.to_thread(self._host.agents, folder, self.owner)
         # The limit of a session without its own preset. The config's may come from the kind of store.
         preset = presets()[self._host.config.compaction.preset or "guide"]
         limit = self._host.choices.max_steps or preset.max_steps

@@ -78,7 +78,7 @@ class Permissions(EnginePart):
             if workspace is not None and self.roots is not None:
                 # An agent may be defined by a file in that folder.
                 root = str(await self._place(workspace))
-            found += await book.of_agent(named, root, stored=agent is None)
+            found += await book.of_agent(named, root, owner, stored=agent is None)
         return found
 
     async def add_rule(

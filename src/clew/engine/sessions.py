@@ -297,7 +297,7 @@ class Sessions(EnginePart):
         check_value([agent, title], "session")
         check_metadata(metadata)
         workspace = await self._place(workspace_root)
-        catalog = await asyncio.to_thread(self._host.agents, workspace)
+        catalog = await asyncio.to_thread(self._host.agents, workspace, owner)
         manifest = catalog.get(agent or self._host.choices.default_agent)
         values = dict(metadata or {})
         if title is not None:
@@ -308,7 +308,9 @@ class Sessions(EnginePart):
         check_metadata(values)
         self._check_settings(values)
         named = model if model is not None else manifest.model
-        chosen = self._host.providers.parse(named) if named is not None else await usual_model(self._host, workspace)
+        chosen = (
+            self._host.providers.parse(named) if named is not None else await usual_model(self._host, workspace, owner)
+        )
         session = Session(
             id=self._host.mint.session(self._store.capabilities.session_ids),
             agent=manifest.name,

@@ -52,7 +52,7 @@ class Settings(EnginePart):
         if default_model is not UNSET:
             chosen.default_model = self._host.providers.parse(default_model) if default_model is not None else None
         if default_agent is not UNSET:
-            catalog = await asyncio.to_thread(self._host.agents, None)
+            catalog = await asyncio.to_thread(self._host.agents, None, None)
             chosen.default_agent = catalog.get("assistant" if default_agent is None else default_agent).name
         if max_steps is not UNSET:
             if max_steps is not None and not 1 <= max_steps <= MAX_STEPS:

@@ -110,8 +110,11 @@ class Transfer(EnginePart):
         from clew.runtime.setting import usual_model
 
         workspace = await self._place(workspace_root)
-        catalog = await asyncio.to_thread(self._host.agents, workspace)
-        agent, model = catalog.get(self._host.choices.default_agent).name, await usual_model(self._host, workspace)
+        catalog = await asyncio.to_thread(self._host.agents, workspace, self.owner)
+        agent, model = (
+            catalog.get(self._host.choices.default_agent).name,
+            await usual_model(self._host, workspace, self.owner),
+        )
         able = self._store.capabilities
         place = local_place(str(workspace) if workspace is not None else None) if able.required_metadata else {}
         soil = Soil(able.session_ids, self.owner, agent, model, place)

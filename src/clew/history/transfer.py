@@ -135,7 +135,7 @@ async def _session_here(
     if given.mode == "accept_edits":
         # No user of this host has accepted edits.
         del metadata[MODE_KEY]
-    catalog = await asyncio.to_thread(host.agents, workspace)
+    catalog = await asyncio.to_thread(host.agents, workspace, owner)
     try:
         agent = catalog.get(given.agent).name
     except InvalidInput:

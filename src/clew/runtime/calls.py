@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.contained import confined
 from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.live.base import RunningCall
 from clew.permissions.approval_rules import offers_for
@@ -330,7 +331,8 @@ class Caller:
 
         async def load_skill(name: str) -> str:
             try:
-                return await asyncio.to_thread(self.setting.skills.load_skill, name)
+                with confined(None if self.setting.session.owner is None else self.setting.workspace):
+                    return await asyncio.to_thread(self.setting.skills.load_skill, name)
             except InvalidInput as error:
                 raise ToolFailed(str(error)) from error
 

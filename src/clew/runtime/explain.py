@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from clew.contained import resolved
 from clew.errors import InvalidInput, ToolFailed
 from clew.permissions.evaluate import Decision
 from clew.runtime.host import Host
@@ -26,8 +24,7 @@ _TARGET_ARGS: Final = ("command", "path", "url", "name", "agent")
 async def explain_call(host: Host, session: Session, tool: str, target: str) -> Decision:
     """Return the decision about a call of ``tool`` on ``target`` by the current rules."""
     workspace = Path(session.workspace_root) if session.workspace_root else None
-    with resolved(workspace) if workspace is not None and session.owner is not None else contextlib.nullcontext():
-        catalog = await asyncio.to_thread(host.agents, workspace)
+    catalog = await asyncio.to_thread(host.agents, workspace, session.owner)
     agent = catalog.first_known(session.agent, host.choices.default_agent)
     permit = await load_permit(host, session, agent.rules, attended=True)
     targets = await asyncio.to_thread(_targets, host.tools.get(tool), tool, target, workspace)

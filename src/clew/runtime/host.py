@@ -30,13 +30,16 @@ __all__ = ["Host"]
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """The store, models, tools and other components that all runs share. ``chance`` returns numbers from 0 to 1."""
+    """The store, models, tools and other components that all runs share. ``chance`` returns numbers from 0 to 1.
+
+    ``agents`` returns the agents of a workspace, read as the owner of the session or of the engine may; None is any.
+    """
 
     store: Store
     live: Live
     providers: Providers
     tools: Mapping[str, Tool]
-    agents: Callable[[Path | None], AgentCatalog]
+    agents: Callable[[Path | None, str | None], AgentCatalog]
     base_rules: Sequence[Rule]
     places: OwnPlaces
     hooks: Hooks

@@ -63,12 +63,14 @@ class RuleBook:
         stored = await self._host.store.load_project_rules(project_of(owner, folder))
         return _with_ids(stored_rules(stored, "project", self._host.permission_names), "project", folder)
 
-    async def of_agent(self, name: str, workspace: str | None, *, stored: bool = False) -> list[KeptRule]:
+    async def of_agent(
+        self, name: str, workspace: str | None, owner: str | None, *, stored: bool = False
+    ) -> list[KeptRule]:
         """Return an agent's own rules and those of every agent, which also protect clew's own paths.
 
         An agent named by a session, ``stored``, may be unknown here: then the default agent is used.
         """
-        catalog = await asyncio.to_thread(self._host.agents, None if workspace is None else Path(workspace))
+        catalog = await asyncio.to_thread(self._host.agents, None if workspace is None else Path(workspace), owner)
         agent = catalog.first_known(name, self._host.choices.default_agent) if stored else catalog.get(name)
         rules = mark_unknown((*self._host.base_rules, *agent.rules), self._host.permission_names)
         return _with_ids(rules, "agent", agent.name)
@@ -84,7 +86,7 @@ class RuleBook:
                 for rule in stored_rules(session.permissions, "session", ())
             }
             new_rules = [rule for rule in parsed if (rule.permission, rule.pattern, rule.action) not in held]
-            await self._check(new_rules, session.workspace_root, session)
+            await self._check(new_rules, session.workspace_root, session, session.owner)
             new = PatchSession(permissions=tuple(_as_stored(rule) for rule in parsed))
             await self._sessions.commit(Unit(session_id, (new,), sync="power"))
         await self._apply_to_session(session_id)
@@ -96,7 +98,7 @@ class RuleBook:
         ``owner``."""
         [parsed] = parse_rules([rule], scope, added_at=self._host.clock.now_ms())
         session = await get_session(self._host.store, of) if scope == "session" else None
-        await self._check([parsed], of if session is None else session.workspace_root, session)
+        await self._check([parsed], of if session is None else session.workspace_root, session, owner)
         [new] = _with_ids((parsed,), scope, of)
         await self._change(scope, of, new.id, _as_stored(parsed), owner)
         return new
@@ -107,15 +109,16 @@ class RuleBook:
         """Remove a rule."""
         await self._change(scope, of, rule_id, None, owner)
 
-    async def _check(self, rules: Sequence[Rule], folder: str | None, session: Session | None) -> None:
+    async def _check(
+        self, rules: Sequence[Rule], folder: str | None, session: Session | None, owner: str | None
+    ) -> None:
         """Refuse a rule that names no tool and no MCP server of the host, the session or an agent in the folder."""
         workspace = None if folder is None else Path(folder)
         servers: set[str] = set()
         if self._host.servers is not None:
-            id_, owner = ("", None) if session is None else (session.id, session.owner)
-            scope_of_servers = Place(session_id=id_, owner=owner, workspace=workspace)
+            scope_of_servers = Place(session_id="" if session is None else session.id, owner=owner, workspace=workspace)
             servers |= {one.name for one in self._host.servers.states(scope_of_servers)}
-        catalog = await asyncio.to_thread(self._host.agents, workspace)
+        catalog = await asyncio.to_thread(self._host.agents, workspace, owner)
         servers |= {name for agent in catalog.list() for name in agent.mcp_servers or ()}
         check_known(rules, self._host.permission_names, servers)
 

@@ -38,7 +38,7 @@ def place_of(setting: Setting) -> Place:
 async def find_place(host: Host, session: Session) -> Place:
     """Return the same for an idle session."""
     workspace = Path(session.workspace_root) if session.workspace_root else None
-    catalog = await asyncio.to_thread(host.agents, workspace)
+    catalog = await asyncio.to_thread(host.agents, workspace, session.owner)
     agent = catalog.first_known(session.agent, host.choices.default_agent)
     return Place(session_id=session.id, owner=session.owner, workspace=workspace, servers=agent.mcp_servers)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from clew.agents.catalog import AgentCatalog
 from clew.agents.manifest import Agent
-from clew.contained import resolved, shown
+from clew.contained import confined, resolved, shown
 from clew.errors import ClewError, Invalid, InvalidInput, RowUndecodable
 from clew.providers.base import NO_MODEL, ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
@@ -238,9 +238,7 @@ def _load_surroundings(host: Host, session: Session) -> _Surroundings:
         raise InvalidInput(
             f"the workspace {workspace} is now a link to another folder; start a session in the folder you mean"
         )
-    if session.owner is None or workspace is None:
-        return _read_surroundings(host, session, workspace)
-    with resolved(workspace):
+    with confined(None if session.owner is None else workspace):
         return _read_surroundings(host, session, workspace)
 
 
@@ -251,7 +249,7 @@ def _read_surroundings(host: Host, session: Session, workspace: Path | None) -> 
     except InvalidInput as error:
         named = error
     return _Surroundings(
-        host.agents(workspace),
+        host.agents(workspace, session.owner),
         SkillCatalog.load(host.config_folder, workspace) if "skill" in host.tools else SkillCatalog(),
         # For an owner's session nothing above the workspace is read, and git does not run in a folder they control.
         load_instructions(workspace, home=workspace if session.owner is not None else None).files if workspace else (),
@@ -386,11 +384,11 @@ def _session_model(host: Host, session: Session, manifest: Agent, surroundings: 
     return usual if is_placeholder or usual.plain == session.model else session.model
 
 
-async def usual_model(host: Host, workspace: Path | None) -> Model:
+async def usual_model(host: Host, workspace: Path | None, owner: str | None) -> Model:
     """Return the model to use if neither user nor agent names one: the workspace's, else the default."""
     if workspace is None:
         return _usual_model(host, None, None)
-    with resolved(workspace):
+    with resolved(workspace), confined(None if owner is None else workspace):
         named = await asyncio.to_thread(find_workspace_model, workspace)
     return _usual_model(host, workspace, named)
 
@@ -420,7 +418,7 @@ async def load_permit(
         attended = False
         above = await host.store.find_session(session.parent_id)
         if above is not None:
-            catalog = await asyncio.to_thread(host.agents, _workspace(above))
+            catalog = await asyncio.to_thread(host.agents, _workspace(above), above.owner)
             manifest = catalog.first_known(above.agent, host.choices.default_agent)
             parent = await load_permit(host, above, manifest.rules, attended=False)
     names = host.permission_names

@@ -63,7 +63,9 @@ class Subagents:
         now, model = host.clock.now_ms(), setting.model
         try:
             if agent is not None:
-                named = (await asyncio.to_thread(host.agents, setting.workspace)).get(agent).model
+                named = (
+                    (await asyncio.to_thread(host.agents, setting.workspace, setting.session.owner)).get(agent).model
+                )
                 model = host.providers.parse(named) if named is not None else model
         except ClewError as error:
             raise ToolFailed(str(error)) from error

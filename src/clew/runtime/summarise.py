@@ -182,7 +182,7 @@ class Summariser:
 
     async def _call(self, text: str, task: SummaryTask) -> str:
         # The user may define their own summariser; a project may not.
-        agent = (await asyncio.to_thread(self._host.agents, None)).get_internal("summary")
+        agent = (await asyncio.to_thread(self._host.agents, None, None)).get_internal("summary")
         request = ModelRequest(
             model=self._models[0],
             system=agent.prompt,

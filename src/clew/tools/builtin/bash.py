@@ -20,6 +20,7 @@ from clew.errors import ToolFailed
 from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext, ToolOutput
 from clew.tools.decorator import FunctionTool, tool
 from clew.tools.files.hard_links import files_named_outside
+from clew.tools.files.paths import show_name
 from clew.tools.output import Spool
 from clew.tools.process.environment import environment
 from clew.tools.process.owner_sandbox import find_owner_sandbox
@@ -35,6 +36,9 @@ MAX_TIMEOUT_MS: Final = 600_000
 MAX_COMMAND_CHARS: Final = 30_000
 SHOWN_CHARS: Final = 4_000
 """How much of the end of its output is shown while a command runs."""
+
+_MAX_NAMED: Final = 3
+"""Files that a refusal names."""
 
 _DESCRIPTION: Final = """Run a command line in bash, in the workspace.
 
@@ -88,10 +92,25 @@ def _fence(
     program: Program, sandbox: Sandbox | None, scratch: Path, closed: Sequence[str], context: ToolContext
 ) -> Program:
     if context.owner is not None:
-        # Writing to a file that has a name outside would change it there.
-        hidden = files_named_outside(program.cwd)
-        return find_owner_sandbox().around(program, scratch, closed, (context.spill,), hidden)
+        _refuse_names_outside(program.cwd)
+        return find_owner_sandbox().around(program, scratch, closed, (context.spill,))
     return program if sandbox is None else sandbox.around(program, scratch, closed, (context.spill,))
+
+
+def _refuse_names_outside(workspace: Path) -> None:
+    """Refuse to run a command that could read and change a file outside the workspace by a name inside.
+
+    To leave out that name alone would not do: another command could move it, also into the workspace of a running one.
+    """
+    found = sorted(files_named_outside(workspace))
+    if found:
+        shown = ", ".join(show_name(os.path.relpath(path, workspace)) for path in found[:_MAX_NAMED])
+        more = f" and {len(found) - _MAX_NAMED:,} more" if len(found) > _MAX_NAMED else ""
+        raise ToolFailed(
+            "An owner's commands run only where no file of the workspace has another name (hard link) outside of it: "
+            f"{shown}{more} may have one. Nothing was run. Replace these by copies (`git clone --no-hardlinks` makes "
+            "none), or use the other tools."
+        )
 
 
 async def _run(program: Program, context: ToolContext) -> ToolOutput:

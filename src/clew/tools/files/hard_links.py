@@ -26,18 +26,25 @@ def count_names(folder: Path, limit: int) -> Counter[Identity]:
 
 
 def files_named_outside(folder: Path) -> list[str]:
-    """Return the paths in the folder of files that also have names outside of it. Blocking."""
-    found = list(_linked(folder))
+    """Return the paths in the folder of files that also have names outside of it, and of folders that cannot be looked
+    into but could be opened by this user. Blocking."""
+    unseen: list[str] = []
+    found = list(_linked(folder, unseen))
     names = Counter((status.st_dev, status.st_ino) for _, status in found)
-    return [path for path, status in found if names[status.st_dev, status.st_ino] < status.st_nlink]
+    return [path for path, status in found if names[status.st_dev, status.st_ino] < status.st_nlink] + unseen
 
 
-def _linked(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _linked(folder: Path, unseen: list[str] | None = None) -> Iterator[tuple[str, os.stat_result]]:
     below = [str(folder)]
     while below:
+        path = below.pop()
         try:
-            entries = os.scandir(below.pop())
+            entries = os.scandir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
         except OSError:
+            if unseen is not None and _could_be_opened(path):
+                unseen.append(path)
             continue
         with entries:
             for entry in entries:
@@ -48,3 +55,11 @@ def _linked(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                         yield entry.path, status
                 except OSError:
                     continue
+
+
+def _could_be_opened(folder: str) -> bool:
+    """Return whether a program of this user could get access to a folder: its owner can change its mode."""
+    try:
+        return os.geteuid() in (0, os.lstat(folder).st_uid)
+    except OSError:
+        return True

@@ -77,12 +77,11 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
         scratch: Path,
         closed: Sequence[str],
         readable: Sequence[Path] = (),
-        hidden: Sequence[str] = (),
     ) -> Program:
         """Return the program inside the sandbox. Raise ``ToolFailed`` where it cannot be provided.
 
-        ``scratch`` is an empty folder that goes after the call, ``closed`` are clew's own places, ``readable``
-        folders that may be read, and ``hidden`` files of the workspace that are empty inside.
+        ``scratch`` is an empty folder that goes after the call, ``closed`` are clew's own places, and ``readable``
+        folders that may be read.
         """
         if self.by is None:
             raise ToolFailed(
@@ -104,10 +103,9 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
             folder.mkdir(parents=True)
         env = {name: value for name, value in program.env.items() if name in _PASSED_ON or name.startswith("GIT_")}
         env |= _ENVIRONMENT
-        (scratch / "nothing").touch()
         read = [*_SYSTEM, *(os.path.realpath(one) for one in readable)]
         if self.by == "bubblewrap":
-            argv = (*self._wrapping(workspace, own, read, hidden), *program.argv)
+            argv = (*self._wrapping(workspace, own, read), *program.argv)
             if can_filter_sockets():
                 (scratch / "filter").write_bytes(filter_program(apart=True))
                 opened = ("/bin/sh", "-c", 'exec "$@" 9< "$0"', str(scratch / "filter"))
@@ -122,14 +120,10 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
             "network": False,
             "apart": str(scratch / "root"),
             "scratch": own,
-            "hidden": list(hidden),
-            "nothing": str(scratch / "nothing"),
         }
         return msgspec.structs.replace(program, env=env, fence=fence)
 
-    def _wrapping(
-        self, workspace: str, own: Mapping[str, str], read: Sequence[str], hidden: Sequence[str]
-    ) -> Iterator[str]:
+    def _wrapping(self, workspace: str, own: Mapping[str, str], read: Sequence[str]) -> Iterator[str]:
         yield from (self.program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
         yield from ("--proc", "/proc", "--dev", "/dev")
         for path, source in own.items():
@@ -140,8 +134,6 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
             elif os.path.exists(path):
                 yield from ("--ro-bind", path, path)
         yield from ("--bind", workspace, workspace)
-        for path in hidden:
-            yield from ("--ro-bind", "/dev/null", path)
         status = os.stat(workspace, follow_symlinks=False)
         yield from ("--chdir", workspace, "--", "/bin/sh", "-c", _SAME_FOLDER + 'shift; exec "$@"', "sh")
         yield f"{status.st_dev}:{status.st_ino}"

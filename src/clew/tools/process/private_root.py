@@ -48,8 +48,6 @@ def enter(root: str, workspace: str, fence: Mapping[str, Any]) -> None:
     for path in ("/proc", *(one for one in fence["read"] if not one.startswith("/proc/"))):
         _give(library, path, path, root, writable=False)
     _give(library, ".", workspace, root, writable=True)
-    for path in fence["hidden"]:
-        _give(library, fence["nothing"], path, root, writable=False)
     os.chdir(root)
     _check(library.syscall(ctypes.c_long(_PIVOT_ROOT[os.uname().machine]), b".", b"."), "another root")
     _check(library.umount2(b".", _DETACH), "another root")
