@@ -13,7 +13,17 @@ from zlib import crc32
 
 import orjson
 
-__all__ = ["BOM", "CHECKED_END", "check_of", "checked", "is_checked", "verdict", "with_check", "without_check"]
+__all__ = [
+    "BOM",
+    "CHECKED_END",
+    "check_of",
+    "checked",
+    "is_check",
+    "is_checked",
+    "verdict",
+    "with_check",
+    "without_check",
+]
 
 BOM: Final = b"\xef\xbb\xbf"
 """What some programs begin a text file with. It says nothing."""
@@ -24,6 +34,7 @@ CHECKED_END: Final = re.compile(rb',"check":"[0-9a-f]{8}"\}')
 """How a line with a check ends. Text cannot hold it: its quotes are escaped."""
 
 
+_CHECK: Final = re.compile("[0-9a-f]{8}")
 _WHOLE_FLOAT: Final = re.compile(rb"(?<=[0-9])\.0(?=[],}]|$)")
 """The end of a number that some programs write without it. Text may hold it, too: it is left out there likewise."""
 
@@ -53,6 +64,11 @@ def checked(value: Any) -> bytes:
     body = orjson.dumps(value)
     between = b',"check":"' if body[-1:] == b"}" else b',"'
     return b'%s%s%s"%s' % (body[:-1], between, check_of(value).encode(), body[-1:])
+
+
+def is_check(value: object) -> bool:
+    """Return whether a value under the key ``check`` can be one of clew's. Another program may use the key, too."""
+    return isinstance(value, str) and _CHECK.fullmatch(value) is not None
 
 
 def is_checked(value: Any, check: object) -> bool:

@@ -20,7 +20,7 @@ from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD, Codec, Entries, Loaded, Saving
-from clew.store.files.crc import BOM, check_of, checked, is_checked, verdict, with_check, without_check
+from clew.store.files.crc import BOM, check_of, checked, is_check, is_checked, verdict, with_check, without_check
 from clew.store.files.json_message import (
     decode_message,
     encode_message,
@@ -30,7 +30,7 @@ from clew.store.files.json_message import (
 )
 from clew.store.files.log import is_streaming
 from clew.store.files.mend import Clues, Fault, mend
-from clew.store.files.metadata import HEADED, as_found, carried_keys, head_of, session_of
+from clew.store.files.metadata import HEADED, as_found, carried_keys, head_of, reserved_keys, session_of
 from clew.store.files.record import is_marker
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
@@ -278,6 +278,8 @@ class _Reading:
             raise TypeError("its messages are no list")
         # A file that carries checks is gone by them; one of another program, or of an older clew, has none.
         has_checks = "check" in document or "session_check" in (self._own or {})
+        if self._own is None:
+            has_checks = is_check(document.get("check"))
         self._doubted = has_checks and not whole and not _is_whole(document)
         if self._doubted:
             _check_frame(document)
@@ -291,7 +293,9 @@ class _Reading:
     def read(self) -> list[Fault]:
         shapes = self._document.get("messages", [])
         if self._own is None:
-            return _load_plain(self.value, shapes, self.memo.unread)
+            self._faults += _reserved([self._document, *shapes])
+            self.memo.faults, self.memo.kept = [*self._faults], not self._faults
+            return self._faults + _load_plain(self.value, shapes, self.memo.unread)
         aside, tables = self._own.get("aside"), self._own.get("tables")
         known = [(str(what), id_) for what, id_ in self._own.get("damaged", ())]
         self._read_tables(tables if isinstance(tables, dict) else {})
@@ -305,11 +309,13 @@ class _Reading:
             # Every piece is as it was written. Another program may have written the file again, with keys of its own.
             shown = as_found(self.memo.others, _shown(session))
             self._doubted = any(self.memo.others.get(key) != one for key, one in shown.items())
+        reserved = _reserved(plain)
         if self._doubted and not (self._faults or plain):
             self._faults.append(("something in its file was changed after it was written", None))
         found = [*known, *self._faults]
         # What is not understood is not written back: the file as it is now is kept before that.
-        self.memo.faults, self.memo.kept = [*found], not (self._doubted or self._faults)
+        found += reserved
+        self.memo.faults, self.memo.kept = [*found], not (self._doubted or self._faults or reserved)
         read = dict(self.value.messages)
         found += self._strange
         self._clues.harmed = bool(found)
@@ -325,8 +331,10 @@ class _Reading:
         groups: dict[Any, list[Any]] = {}
         for shape in shapes:
             own = shape.get("clew") if isinstance(shape, dict) else None
-            ours = self._doubted and isinstance(shape, dict) and ("check" in shape or shape.get("id") in held)
-            if own is None and not ours:
+            ours = (
+                self._doubted and isinstance(shape, dict) and (is_check(shape.get("check")) or shape.get("id") in held)
+            )
+            if not isinstance(own, dict) and not ours:
                 plain.append(shape)
                 continue
             own = own if isinstance(own, dict) else {}
@@ -377,6 +385,15 @@ class _Reading:
                 except MISREAD as error:
                     self._faults.append((f"an entry of {name} does not read: {type(error).__name__}: {error}", None))
                     self._clues.state_lost |= name == "state"
+
+
+def _reserved(objects: list[Any]) -> list[Fault]:
+    """Return what another program's objects have under the names of clew's own keys, where it cannot be kept."""
+    keys = [key for one in objects if isinstance(one, dict) for key in reserved_keys(one)]
+    return [
+        (f"there is a key {key!r} of another program, which is clew's own: the next write keeps it aside", None)
+        for key in keys
+    ]
 
 
 def _holds(found: Any, written: Any) -> bool:

@@ -223,7 +223,8 @@ def plain_records(messages: Sequence[Any]) -> list[dict[str, Any]]:
     for place, shape in enumerate(messages):
         if not isinstance(shape, dict) or shape.get("role") not in ("user", "assistant", "tool"):
             continue
-        role, said = shape["role"], next((shape[key] for key in _TEXT if key in shape), "")
+        role = shape["role"]
+        said = next((shape[key] for key in _TEXT if isinstance(shape.get(key), str | list)), "")
         text = said if isinstance(said, str) else content_text(said)
         seq = (place + 1) * 1000
         head = {"seq": seq, "timestamp": shape.get("createdAt", shape.get("timestamp")), "from": place}
@@ -279,7 +280,7 @@ def _kept(shape: dict[str, Any]) -> dict[str, Any]:
     holes: list[list[Any]] = [[key] for key in _TEXT if isinstance(shape.get(key), str)][:1]
     if shape.get("summary") is True and shape.get("role") == "user":
         holes = []  # clew has no other place for the words of a boundary
-    kept = dict(shape)
+    kept = {key: value for key, value in shape.items() if key not in ("clew", "check")}
     if isinstance(shape.get("toolCalls"), list) and _calls_of(shape):
         kept["toolCalls"] = [dict(call) if isinstance(call, dict) else call for call in shape["toolCalls"]]
         for place, call in enumerate(shape["toolCalls"]):

@@ -21,7 +21,16 @@ from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
 from clew.store.files.log_lines import read_lines
 from clew.store.files.memo import Memo
 from clew.store.files.mend import Fault
-from clew.store.files.metadata import End, carried_keys, end_of, head_of, read_metadata, session_of, write_metadata
+from clew.store.files.metadata import (
+    End,
+    carried_keys,
+    end_of,
+    head_of,
+    read_metadata,
+    reserved_keys,
+    session_of,
+    write_metadata,
+)
 from clew.store.files.rebuild_value import rebuild_value
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import milliseconds
@@ -116,6 +125,9 @@ class JsonlCodec(Codec):
         if metadata is None and known is not None:
             harmed.add(METADATA)
             damages.append((f"{METADATA} does not read", None))
+        for key in reserved_keys(metadata or {}):
+            harmed.add(METADATA)
+            damages.append((f"{METADATA} has a key {key!r}, which is clew's own: the next write keeps it aside", None))
         try:
             session = session_of(session_id, metadata or {}, _first_time(lines.units))
         except msgspec.ValidationError as error:
@@ -228,7 +240,7 @@ class JsonlCodec(Codec):
         known = read_metadata(folder.read(place / METADATA))
         wanted = self._metadata(value, memo)
         # Another program's metadata is left alone until there is something new to say.
-        if known is None or ("clew" in known and _plain(read_metadata(wanted)) != _plain(known)):
+        if known is None or (isinstance(known.get("clew"), dict) and _plain(read_metadata(wanted)) != _plain(known)):
             for name in memo.harmed:
                 folder.keep_aside(place / name, self.damaged, f"{value.session.id}-{name}")
             folder.write_whole(place / METADATA, wanted, sync=True)

@@ -11,7 +11,7 @@ import orjson
 from msgspec.structs import replace
 
 from clew.fit import fit
-from clew.store.files.crc import BOM, check_of, is_checked
+from clew.store.files.crc import BOM, check_of, is_check, is_checked
 from clew.transcript.iso_time import iso, milliseconds
 from clew.transcript.metadata import FILE_KEYS, MAX_METADATA_BYTES, PLACE_KEYS, merge
 from clew.transcript.session import Model, Session, Spend
@@ -25,6 +25,7 @@ __all__ = [
     "head_of",
     "model_of",
     "read_metadata",
+    "reserved_keys",
     "session_of",
     "unknown_keys",
     "with_file_keys",
@@ -76,7 +77,14 @@ def read_metadata(data: bytes | None) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         return None
     whole = "check" not in found or is_checked(found.get("clew"), found["check"])
-    return found if whole else None
+    return found if whole or reserved_keys(found) else None
+
+
+def reserved_keys(found: Mapping[str, Any]) -> list[str]:
+    """Return the keys of another program's object that have the names of clew's own, which it cannot keep there."""
+    if isinstance(found.get("clew"), dict) or is_check(found.get("check")):
+        return []
+    return [key for key in ("clew", "check") if key in found]
 
 
 def end_of(metadata: dict[str, Any]) -> End:

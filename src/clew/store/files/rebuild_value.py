@@ -81,7 +81,7 @@ def _is_whole(unit: list[Record]) -> bool:
 def _gather(value: SessionValue, clues: Clues, record: Record) -> None:
     """What a record says a second time: it counts where the line that says it first is lost."""
     kind, state = record["recordType"], value.state["state"]
-    own = record.get("clew", record)
+    own = record if kind == "aside" else record.get("clew")
     if kind == "move":
         value.state["state"] = replace(state, head_turn_id=record["value"]["to_turn_id"])
     elif kind == "turn" and record["value"]["status"] in OPEN:
