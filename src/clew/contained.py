@@ -30,6 +30,7 @@ __all__ = [
     "Kept",
     "Unreadable",
     "confined",
+    "leads_elsewhere",
     "list_contained",
     "note",
     "read_contained",
@@ -176,6 +177,14 @@ def resolve_folder(folder: Path) -> Path:
     if fixed is not None and folder.is_relative_to(fixed) and not real.is_relative_to(fixed):
         raise Unreadable(f"leads out of {shown(fixed)}")
     return real
+
+
+def leads_elsewhere(folder: str | Path) -> bool:
+    """Return whether the path of a folder, which had no link in it, leads to another one now."""
+    try:
+        return os.path.realpath(folder) != str(folder)
+    except OSError:
+        return True  # changed while it was resolved
 
 
 def list_contained(folder: Path, inside: Path, limit: int, suffix: str = "") -> FolderListing:

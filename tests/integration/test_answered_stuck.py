@@ -12,7 +12,13 @@ from tests.integration.processes import command, serving
 pytestmark = pytest.mark.rule("SR-5")
 
 
-async def test_an_answer_whose_turn_cannot_go_on_leaves_nothing_waiting(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("answers", "decision"),
+    [("one", "once"), ("one", "session"), ("one", "project"), ("one", "deny"), ("all", "once"), ("all", "project")],
+)
+async def test_an_answer_whose_turn_cannot_go_on_leaves_nothing_waiting(
+    answers: str, decision: str, tmp_path: Path
+) -> None:
     """The owner's workspace leads elsewhere for a while: status and message tell the same."""
     workspace = tmp_path / "work" / "sub"
     workspace.mkdir(parents=True)
@@ -25,11 +31,11 @@ async def test_an_answer_whose_turn_cannot_go_on_leaves_nothing_waiting(tmp_path
         await client.prompt(session_id, "!write a.txt hello")
         [wait] = (await client.idle(session_id))["waiting"]
         path = f"/api/sessions/{session_id}"
-        approve = f"{path}/approvals/{wait['approval_id']}"
+        approve = f"{path}/approvals/{wait['approval_id']}" if answers == "one" else f"{path}/approvals"
 
         workspace.rename(tmp_path / "work" / "away")
         workspace.symlink_to(tmp_path / "out")
-        refused = await client.request("POST", approve, {"decision": "once"})
+        refused = await client.request("POST", approve, {"decision": decision})
         assert (refused.status, refused.code) == (422, "invalid_input")
         assert await client.status(session_id) == {"state": "idle"}
         answered = (await client.messages(session_id))[-1]["parts"][-1]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+import threading
 import unicodedata
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from clew.contained import leads_elsewhere
 from clew.errors import PermissionDenied, ToolFailed
 from clew.tools.base import Signal, Tool
 from clew.tools.builtin import BUILTIN
@@ -303,3 +308,25 @@ def test_a_write_that_fails_leaves_the_file_and_no_rest(workspace: Path, monkeyp
 def test_names_are_shown_on_one_line_and_without_disguise() -> None:
     """Line ends, escapes, direction marks and bytes that are no text are written out."""
     assert show_name("a\nb\x1b[31m\u202egpj.exe\udc80 é") == "a\\nb\\x1b[31m\\u202egpj.exe\\udc80 é"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="exchanges two names in one system call")
+def test_a_path_that_changes_while_it_is_resolved_raises_nothing_unexpected(workspace: Path) -> None:
+    """A folder and a link that take each other's place: what is a link when it is looked at is none when it is read."""
+    folder, link = os.fsencode(workspace / "src"), os.fsencode(workspace / "in")
+    library, ended = ctypes.CDLL(None), threading.Event()
+
+    def exchange() -> None:
+        while not ended.is_set():
+            library.renameat2(-100, folder, -100, link, 2)
+
+    exchanging = threading.Thread(target=exchange)
+    exchanging.start()
+    try:
+        for _ in range(10_000):
+            with suppress(ToolFailed):
+                locate("src/b.txt", workspace)
+            leads_elsewhere(workspace / "src")
+    finally:
+        ended.set()
+        exchanging.join()

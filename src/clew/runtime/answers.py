@@ -256,7 +256,12 @@ class Answers:
                 session = await get_session(self._host.store, session_id)
         self._publish_answered(session_id, asked)
         if rules is not None:
-            waits = await self._answer_covered(session_id, turn, waits)
+            try:
+                waits = await self._answer_covered(session_id, turn, waits)
+            except Exception:
+                # The answers are stored anyway, as below.
+                self._sessions.show(session_id, Status("idle", waiting=open_waits(waits)))
+                raise
         return await self._resume_if_complete(session_id, turn, waits)
 
     def _publish_answered(self, session_id: str, answered: Sequence[Wait]) -> None:

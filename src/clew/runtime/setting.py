@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 
 from clew.agents.catalog import AgentCatalog
 from clew.agents.manifest import Agent
-from clew.contained import confined, resolved, shown
+from clew.contained import confined, leads_elsewhere, resolved, shown
 from clew.errors import ClewError, Invalid, InvalidInput, RowUndecodable
 from clew.providers.base import NO_MODEL, ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
@@ -233,7 +232,7 @@ class _Surroundings(msgspec.Struct, frozen=True):
 def _load_surroundings(host: Host, session: Session) -> _Surroundings:
     """Read the configuration around a session. Blocking; unchanged files are not read again."""
     workspace = _workspace(session)
-    if session.owner is not None and workspace is not None and os.path.realpath(workspace) != str(workspace):
+    if session.owner is not None and workspace is not None and leads_elsewhere(workspace):
         # The workspace was allowed when the session was created; the path it resolves to now was not.
         raise InvalidInput(
             f"the workspace {workspace} is now a link to another folder; start a session in the folder you mean"

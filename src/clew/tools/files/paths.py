@@ -57,8 +57,11 @@ def locate(text: str, workspace: Path | None) -> ResolvedPath:
     if workspace is None:
         raise ToolFailed("this session has no workspace, so there are no files to work with")
     _check(text)
-    root = os.path.realpath(workspace)
-    real = os.path.realpath(os.path.join(root, text))
+    try:
+        root = os.path.realpath(workspace)
+        real = os.path.realpath(os.path.join(root, text))
+    except OSError as error:
+        raise ToolFailed(f"{show_name(text)} changes while it is looked for: {error.strerror}") from error
     # A circle of links is left in the path, unresolved: there is no real path to judge.
     if any(os.path.islink(step) for step in (real, *map(str, Path(real).parents))):
         raise ToolFailed(f"{show_name(text)} cannot be resolved: its links lead in a circle")

@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from clew.contained import leads_elsewhere
 from clew.errors import ToolFailed
 from clew.tools.process.landlock import can_filter_sockets, filter_program, landlock_abi
 from clew.tools.process.program import Program, run_blocking
@@ -89,7 +90,7 @@ class OwnerSandbox(msgspec.Struct, frozen=True):
                 f"{self.why}. Nothing was run; use the other tools."
             )
         workspace = str(program.cwd)
-        if os.path.realpath(workspace) != workspace:
+        if leads_elsewhere(workspace):
             raise ToolFailed(f"the workspace {workspace} leads elsewhere now; nothing was run")
         for place in closed:
             if any(_overlap(place, given) for given in (workspace, *_SYSTEM)):
