@@ -163,6 +163,21 @@ def test_the_environment_always_has_a_path() -> None:
     assert environment({"PATH": "/x", "TERM": "xterm", "LC_TOKEN": "x"}) == {"PATH": "/x", "TERM": "dumb", **git}
 
 
+@pytest.mark.rule("PM-8")
+@pytest.mark.parametrize("begin", ["", ".:", ":", "./node_modules/.bin:", "node_modules/.bin:", "/nowhere::"])
+async def test_no_program_is_found_in_the_workspace_by_a_relative_path(
+    begin: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule for `ls` is no rule for the file `ls` of a workspace."""
+    for folder in (workspace, workspace / "node_modules/.bin"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "ls").write_text("#!/bin/sh\necho evil\n")
+        (folder / "ls").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{begin}/usr/bin:/bin:.")
+    assert "evil" not in await run("ls; env ls; sh -c ls", workspace)
+    assert environment({"PATH": "a:.:"})["PATH"] == os.defpath
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 async def test_git_takes_no_folder_for_a_repository_because_of_its_files(workspace: Path) -> None:
     """A bare repository that an edit could have made would name programs for git to run."""

@@ -12,6 +12,9 @@ from clew.runtime.places import leads_to
 from clew.transcript.rule import Rule, Target
 
 LINES = {
+    "paths that a program without a table may write": "".join(f"cd d{n};" for n in range(15))
+    + "foo "
+    + " ".join(f"x={n}/y/z/../w" for n in range(3_800)),
     "a package whose version is compared without end": "pip install a" + "=" * 20 + "/",
     "a package with versions without end": "npm install a" + "@1" * 14_000 + "/",
     "a program for sqlite of empty lines": "sqlite3 a.db '" + "\n" * 29_000 + "x'",

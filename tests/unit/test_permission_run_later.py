@@ -31,6 +31,15 @@ from tests.unit.permission_values import bash
         ".zlogout",
         "simple-git-hooks.cjs",
         ".Kube/config.yml",
+        "rust-toolchain.toml",
+        "sub/rust-toolchain",
+        "tools/bazel",
+        "gradle.properties",
+        "NuGet.Config",
+        "src/Directory.Build.targets",
+        ".Renviron",
+        ".pylintrc",
+        "_vimrc",
     ],
 )
 def test_accept_edits_asks_about_more_places_whose_content_is_executed_later(name: str) -> None:

@@ -74,6 +74,7 @@ _OF_GIT: Final = re.compile(r"(?i)(?:^|[/=])\.git(?:/|$)")
 _GLOB: Final = re.compile(r"[*?\[]")
 # The system knows no longer one.
 _MAX_PATH: Final = 4096
+_MAX_LOOKUPS: Final = 2_000
 _WORD_START: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?=\S)")
 
 
@@ -171,8 +172,11 @@ def _held_inside(command: Command, folders: Sequence[str] | None, file_system: F
         if _program(command) in _OPERANDS_ONLY:
             words = [word for word in words if not word.startswith("-")]
         named = [word[at:] for word in words for at in {0, word.find("=") + 1}]
-        reached = [_led(word, folder, file_system) or [] for folder in folders or (root,) for word in named]
-        if any(map(_OF_GIT.search, (*words, *(folders or ()), *chain.from_iterable(reached)))):
+        begins = folders or (root,)
+        if len(named) * len(begins) > _MAX_LOOKUPS:
+            return msgspec.structs.replace(command, cover="exact", why="it names too many files to look at each")
+        reached = [_led(word, folder, file_system) or [] for folder in begins for word in named]
+        if any(map(_OF_GIT.search, (*words, *begins, *chain.from_iterable(reached)))):
             why = "it may change git's own folder, whose settings and hooks are run"
     # Each folder of `tar -C` begins at the one before it.
     if "tar" in _program(command) and len(command.places) > 2:

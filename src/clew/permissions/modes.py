@@ -40,10 +40,23 @@ _RUN_LATER: Final = (
     # Package managers: registries, scripts and plugins.
     *(".npmrc", ".yarnrc*", ".yarn/**", ".pnpmfile.*js", ".cargo/**", ".pypirc", "pip.conf", ".bazelrc"),
     *(".mvn/**", ".gradle/**", "gradle/wrapper/**", ".bundle/**", ".terraform/**", ".terraformrc", ".gemrc"),
+    *("rust-toolchain*", ".bazeliskrc", "tools/bazel", ".jvmopts", ".sbtopts", "gradle.properties", "nuget.config"),
+    *("Directory.Build.*", ".Renviron", ".erlang", ".perldb", ".procmailrc", ".forward", ".pylintrc", "pylintrc"),
     # Editors and debuggers: tasks, settings that name programs, scripts that run on opening.
     *(".vscode/**", ".idea/**", ".zed/**", ".devcontainer/**", ".devcontainer.json", "*.code-workspace"),
     *(".gitpod.y*ml", ".codesandbox/**", ".fleet/**", ".run/**", ".vs/**", ".replit"),
-    *(".vimrc", ".lvimrc", ".nvimrc", ".exrc", ".nvim.lua", ".dir-locals.el", ".gdbinit", ".lldbinit"),
+    *(
+        ".vimrc",
+        "_vimrc",
+        ".gvimrc",
+        ".lvimrc",
+        ".nvimrc",
+        ".exrc",
+        ".nvim.lua",
+        ".dir-locals.el",
+        ".gdbinit",
+        ".lldbinit",
+    ),
     # Automation that runs with the next push.
     *(".github/workflows/**", ".github/actions/**", ".gitlab-ci.y*ml", ".circleci/**", "Jenkinsfile"),
     *("azure-pipelines.y*ml", ".travis.y*ml", ".woodpecker*/**", ".buildkite/**", ".forgejo/**", ".gitea/**"),

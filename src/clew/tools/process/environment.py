@@ -11,7 +11,8 @@ __all__ = ["environment"]
 
 _KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
 # git must not treat a folder as a repository because of the files in it: its config would name programs to run.
-# Nor may a `.git` that came out of an archive run a program when git only reads the working copy.
+# Nor may a `.git` that came out of an archive start a monitor. Filters and drivers that its config names still run:
+# their names are not known here.
 _GIT: Final = {
     "GIT_CONFIG_COUNT": "2",
     "GIT_CONFIG_KEY_0": "safe.bareRepository",
@@ -23,6 +24,11 @@ _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVA
 
 
 def environment(host: Mapping[str, str]) -> dict[str, str]:
-    """The variables of such a program, made from the host's."""
+    """Return the variables of such a program, made from the host's.
+
+    Entries of the path that begin where the program runs are left out: a file `ls` of a workspace is not `ls`.
+    """
     kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith("LC_")}
-    return {"PATH": os.defpath, **{k: v for k, v in kept.items() if not _SECRET.search(k)}, "TERM": "dumb", **_GIT}
+    absolute = os.pathsep.join(filter(os.path.isabs, kept.pop("PATH", "").split(os.pathsep)))
+    kept["PATH"] = absolute or os.defpath
+    return {**{k: v for k, v in kept.items() if not _SECRET.search(k)}, "TERM": "dumb", **_GIT}
