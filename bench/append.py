@@ -11,8 +11,8 @@ from bench.fill import add_sessions, answer, check, fill_turns
 from bench.measure import Bench, Goal, Line, median, ratios, settle
 from bench.raw import RawStore, RawWriter
 from clew.ids import Mint
-from clew.runtime.standing import Standing
-from clew.runtime.take import plan_open
+from clew.session.acquire.acquire import plan_open
+from clew.session.acquire.loaded_session import Standing
 from clew.store.base import Store
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore

@@ -23,9 +23,9 @@ from bench.fill import add_sessions, fill_turns
 from bench.measure import median, settle
 from bench.process import peak_mb
 from clew.config import CompactionConfig, Config
-from clew.engine import Engine
 from clew.long_work import is_under_way
 from clew.providers.base import ModelInfo, ModelRequest, StepEnd
+from clew.session.api import Engine
 from clew.testing.scripted import FakeProviders
 from clew.transcript import chunk as c
 from clew.transcript.session import Model

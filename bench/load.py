@@ -10,8 +10,8 @@ import clew
 from bench.fill import add_sessions, fill_turns
 from bench.measure import Bench, Goal, Line, alternate, ratios
 from bench.raw import RawStore
-from clew.engine import Engine
 from clew.ids import Mint
+from clew.session.api import Engine
 
 __all__ = ["measure"]
 

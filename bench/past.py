@@ -11,8 +11,8 @@ from bench import talk
 from bench.fill import add_sessions, fill_turns
 from bench.measure import Bench
 from bench.raw import RawStore
-from clew.engine import Engine
 from clew.ids import Mint
+from clew.session.api import Engine
 
 __all__ = ["Past", "open_past"]
 

@@ -7,8 +7,8 @@ import time
 from bench.measure import Bench, Line, median, settle
 from bench.past import open_past
 from clew.compaction.plan import plan_compaction
-from clew.runtime.context import load_context
-from clew.runtime.setting import resolve
+from clew.session.context.context import load_context
+from clew.session.prompt.turn_config import resolve
 
 __all__ = ["measure"]
 

@@ -15,8 +15,8 @@ from bench.fill import add_sessions, fill_turns
 from bench.measure import Bench, Line, alternate, median, ratios, settle
 from bench.raw_postgres import RawPostgres
 from bench.streams import acknowledged_on
-from clew.engine import Engine
 from clew.ids import Mint
+from clew.session.api import Engine
 from clew.store.sql.postgres.opening import open_postgres
 from tests.services.postgres import Postgres
 from tests.services.program import NoService

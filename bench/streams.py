@@ -12,8 +12,8 @@ from bench.measure import Bench, Goal, Line, ratios, settle
 from bench.raw import RawChunks, RawJournal, Sync, raw_id
 from clew.clock import Clock, SystemClock
 from clew.ids import Mint
-from clew.runtime.admission import assistant_row
-from clew.runtime.recorder import Recorder
+from clew.session.prompt.admission import assistant_row
+from clew.session.turn.recorder import Recorder
 from clew.store.base import Store
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.testing.scribe import OpenedTurn, Scribe

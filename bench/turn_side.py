@@ -23,8 +23,8 @@ from bench.measure import median, settle
 from bench.process import peak_mb, written_bytes
 from bench.raw import RawStore
 from bench.turn_work import TOOL, TurnWork, history, turn_work
-from clew.engine import Engine
 from clew.providers.base import ModelInfo, ModelRequest, StepEnd
+from clew.session.api import Engine
 from clew.testing.scripted import FakeProviders
 from clew.tools.decorator import FunctionTool
 from clew.transcript import chunk as c

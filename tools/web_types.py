@@ -44,8 +44,8 @@ def generate() -> dict[Path, str]:
 
 
 def write_failures() -> str:
-    """The words for failures as a value, under the same names as in :mod:`clew.fronts.failure_words`."""
-    from clew.fronts.failure_words import FAILURES
+    """The words for failures as a value, under the same names as in :mod:`clew.fronts.failure_messages`."""
+    from clew.fronts.failure_messages import FAILURES
 
     rows = [
         f"  {_key(name)}: {json.dumps(msgspec.to_builtins(words), ensure_ascii=False)},"

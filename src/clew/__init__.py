@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from clew import errors
 from clew._version import __version__
+from clew.compose import open
 from clew.config import Config, SavePolicy
-from clew.engine import Engine, SessionList
-from clew.engine.facade import AgentList, AgentShape, ReplicaShape
 from clew.errors import *  # noqa: F403 - every error is public
 from clew.live.base import Event, LiveStream, RunningCall, Status, Waiting
 from clew.mcp_server import McpServer
-from clew.opening import open
+from clew.session.api import Engine, SessionList
+from clew.session.api.engine import AgentList, AgentShape, ReplicaShape
 from clew.store.base import Damage, Rebuilt
 from clew.store.search import SearchHit, SearchPage
 from clew.tools.base import File, Tool, ToolContext, ToolOutput
@@ -25,28 +25,16 @@ from clew.transcript.rule import Rule, Target
 from clew.transcript.session import Model, Session, Spend
 from clew.transcript.spend import UsageGroup, UsageReport, UsageSums
 from clew.transcript.usage import Usage
-from clew.triggers.ledger import LedgerEvent
-from clew.triggers.routing import Routing
-from clew.triggers.schedule import Schedule
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.ledger import LedgerEvent
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.webhook import Webhook
 
 if TYPE_CHECKING:
     from clew.agents.manifest import Agent
     from clew.compaction.context import ContextParts, ContextReport
     from clew.compaction.files import TouchedFile
-    from clew.dispatch.events import EventList
-    from clew.dispatch.router import Received
-    from clew.dispatch.schedules import SchedulePreview
-    from clew.dispatch.webhooks import Challenge
-    from clew.engine.prompts import SavedPrompt
-    from clew.engine.settings import SettingsShape
-    from clew.engine.turn_stream import TurnStream
-    from clew.history.compactions import CompactionReport
-    from clew.history.files import FileList
-    from clew.history.report import RequestReport, StepReport, TurnReport
-    from clew.history.rewind import Rewound
-    from clew.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
-    from clew.interop.programs.arrival import Arrival, Remark
+    from clew.interop.programs.import_report import Arrival, Remark
     from clew.permissions.evaluate import Considered
     from clew.permissions.explain import Explanation, Subject
     from clew.providers.base import (
@@ -60,35 +48,47 @@ if TYPE_CHECKING:
         ToolSchema,
         UsageSaid,
     )
-    from clew.providers.given import ProviderSet
-    from clew.runtime.calls import ToolCallValue
-    from clew.runtime.compact import Compacted
-    from clew.runtime.hook_map import HookMap
-    from clew.runtime.hooks import HookContext, HookRefused
-    from clew.runtime.rule_book import KeptRule
-    from clew.runtime.submission import Submission, TurnOutcome
+    from clew.providers.host_providers import ProviderSet
+    from clew.session.api.prompts import SavedPrompt
+    from clew.session.api.settings import SettingsShape
+    from clew.session.api.turn_stream import TurnStream
+    from clew.session.context.compact import Compacted
+    from clew.session.history.compactions import CompactionReport
+    from clew.session.history.files import FileList
+    from clew.session.history.report import RequestReport, StepReport, TurnReport
+    from clew.session.history.rewind import Rewound
+    from clew.session.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
+    from clew.session.hook_map import HookMap
+    from clew.session.hooks import HookContext, HookRefused
+    from clew.session.prompt.submission import Submission, TurnOutcome
+    from clew.session.turn.calls import ToolCallValue
+    from clew.session.turn.rules_service import KeptRule
     from clew.system_prompt.assemble import Section
-    from clew.tools.served import ServerState
-    from clew.triggers.schedule import Watch
+    from clew.tools.mcp_tools import ServerState
+    from clew.triggers.events import EventList
+    from clew.triggers.router import Received
+    from clew.triggers.schedules import SchedulePreview
+    from clew.triggers.values.schedule import Watch
+    from clew.triggers.webhooks import Challenge
 
 # Values that only a running engine hands out are loaded when somebody names them: `import clew` stays light.
 _LATER = {
     "clew.agents.manifest": ("Agent",),
     "clew.compaction.context": ("ContextParts", "ContextReport"),
     "clew.compaction.files": ("TouchedFile",),
-    "clew.dispatch.events": ("EventList",),
-    "clew.dispatch.router": ("Received",),
-    "clew.dispatch.schedules": ("SchedulePreview",),
-    "clew.dispatch.webhooks": ("Challenge",),
-    "clew.engine.prompts": ("SavedPrompt",),
-    "clew.engine.settings": ("SettingsShape",),
-    "clew.engine.turn_stream": ("TurnStream",),
-    "clew.history.compactions": ("CompactionReport",),
-    "clew.history.files": ("FileList",),
-    "clew.history.report": ("RequestReport", "StepReport", "TurnReport"),
-    "clew.history.rewind": ("Rewound",),
-    "clew.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
-    "clew.interop.programs.arrival": ("Arrival", "Remark"),
+    "clew.triggers.events": ("EventList",),
+    "clew.triggers.router": ("Received",),
+    "clew.triggers.schedules": ("SchedulePreview",),
+    "clew.triggers.webhooks": ("Challenge",),
+    "clew.session.api.prompts": ("SavedPrompt",),
+    "clew.session.api.settings": ("SettingsShape",),
+    "clew.session.api.turn_stream": ("TurnStream",),
+    "clew.session.history.compactions": ("CompactionReport",),
+    "clew.session.history.files": ("FileList",),
+    "clew.session.history.report": ("RequestReport", "StepReport", "TurnReport"),
+    "clew.session.history.rewind": ("Rewound",),
+    "clew.session.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
+    "clew.interop.programs.import_report": ("Arrival", "Remark"),
     "clew.permissions.evaluate": ("Considered",),
     "clew.permissions.explain": ("Explanation", "Subject"),
     "clew.providers.base": (
@@ -102,16 +102,16 @@ _LATER = {
         "ToolSchema",
         "UsageSaid",
     ),
-    "clew.providers.given": ("ProviderSet",),
-    "clew.runtime.calls": ("ToolCallValue",),
-    "clew.runtime.compact": ("Compacted",),
-    "clew.runtime.hook_map": ("HookMap",),
-    "clew.runtime.hooks": ("HookContext", "HookRefused"),
-    "clew.runtime.rule_book": ("KeptRule",),
-    "clew.runtime.submission": ("Submission", "TurnOutcome"),
+    "clew.providers.host_providers": ("ProviderSet",),
+    "clew.session.turn.calls": ("ToolCallValue",),
+    "clew.session.context.compact": ("Compacted",),
+    "clew.session.hook_map": ("HookMap",),
+    "clew.session.hooks": ("HookContext", "HookRefused"),
+    "clew.session.turn.rules_service": ("KeptRule",),
+    "clew.session.prompt.submission": ("Submission", "TurnOutcome"),
     "clew.system_prompt.assemble": ("Section",),
-    "clew.tools.served": ("ServerState",),
-    "clew.triggers.schedule": ("Watch",),
+    "clew.tools.mcp_tools": ("ServerState",),
+    "clew.triggers.values.schedule": ("Watch",),
 }
 
 __all__ = [

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.fit import fit
 from clew.mcp_server import McpServer
-from clew.misfit import misfit
+from clew.type_error import misfit
 
 __all__ = [
     "CompactionConfig",

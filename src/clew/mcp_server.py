@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.fit import fit
-from clew.misfit import misfit
+from clew.type_error import misfit
 
 __all__ = ["McpServer", "check_servers", "read_server"]
 

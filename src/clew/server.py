@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.engine import Engine
 from clew.errors import ClewError
 from clew.fronts.operations.runs import ChatBody
+from clew.session.api import Engine
 
 try:
     from clew.fronts.http.app import make_app

@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from clew.contained import Kept, Unreadable, read_contained, shown
 from clew.errors import InvalidInput
+from clew.safe_read import Kept, Unreadable, read_contained, shown
 
 __all__ = ["WORKSPACE_CONFIG", "find_workspace_model"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import clew
 from clew.config import CompactionConfig, PruningConfig
-from clew.engine import Engine
 from clew.providers.base import ModelInfo, ModelRequest, Provider
-from clew.runtime.submission import TurnOutcome
+from clew.session.api import Engine
+from clew.session.prompt.submission import TurnOutcome
 from clew.store.unit import PatchSession, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import Scenario

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 import clew
-from clew.engine import Engine
-from clew.history.transfer import export_session, import_session
 from clew.interop.session_file import format_json, format_jsonl
-from clew.runtime.host import Host
+from clew.session.api import Engine
+from clew.session.history.transfer import export_session, import_session
+from clew.session.host import Host
 from clew.testing.scripted import FakeProviders
 from clew.transcript.portable import PortableSession
 from clew.transcript.session import Session

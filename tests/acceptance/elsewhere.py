@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 import clew
-from clew.engine import Engine
 from clew.live.base import Live
+from clew.session.api import Engine
 from clew.testing.scripted import FakeProviders, Gate, Piece, ScriptedModel, chunks, wait
 from clew.transcript import chunk as c
 

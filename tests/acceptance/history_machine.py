@@ -18,10 +18,10 @@ import orjson
 
 import clew
 from clew.errors import ClewError, InternalError, InvalidInput
-from clew.history.check import check
-from clew.history.lookup import get_place
-from clew.history.rewind_plan import RewindMode
 from clew.providers.base import ModelInfo, ModelRequest
+from clew.session.history.check import check
+from clew.session.history.lookup import get_place
+from clew.session.history.rewind_plan import RewindMode
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, then, think, wait
 from clew.tools.decorator import tool

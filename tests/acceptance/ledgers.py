@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clew.engine import Engine
+from clew.session.api import Engine
 from clew.store.base import Store
 from clew.transcript.line import path_to
 from clew.transcript.message import MessageRow

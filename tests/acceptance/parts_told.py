@@ -9,10 +9,10 @@ from typing import Any
 from clew.compaction.context import Context, RequestFrame
 from clew.compaction.policy import policy_for
 from clew.config import CompactionConfig, PruningConfig
-from clew.engine import Engine
-from clew.history.branch_plan import LEFT_BEHIND
 from clew.providers.base import ModelRequest
 from clew.providers.evidence import request_digest
+from clew.session.api import Engine
+from clew.session.history.branch_plan import LEFT_BEHIND
 from clew.store.base import LineSlice
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message

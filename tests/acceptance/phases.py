@@ -18,9 +18,9 @@ import msgspec
 
 import clew
 from clew.errors import ClewError
-from clew.history.check import check
 from clew.providers.catalog import ModelFacts
 from clew.providers.registry import ProviderConfig, ProviderRegistry
+from clew.session.history.check import check
 from clew.testing.scripted import Gate
 from clew.transcript.model_call import ModelCall
 from clew.transcript.spend import GROUPINGS

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 import clew
-from clew import opening
-from clew.engine import Engine
+from clew import compose
 from clew.errors import StoreUnavailable
 from clew.live.base import Signal
 from clew.live.local import LocalLive
+from clew.session.api import Engine
 from clew.store.base import Capabilities, Store
 from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
@@ -130,7 +130,7 @@ class Cluster:
             self.stores.append(OneOfSeveral(self.store, slow))
             return self.stores[-1]
 
-        known, opening._open_store = opening._open_store, shared  # type: ignore[assignment]
+        known, compose._open_store = compose._open_store, shared  # type: ignore[assignment]
         try:
             entered = clew.open(
                 "memory:",
@@ -140,7 +140,7 @@ class Cluster:
             )
             engine = await entered.__aenter__()
         finally:
-            opening._open_store = known
+            compose._open_store = known
         try:
             yield engine
         finally:

@@ -10,10 +10,10 @@ import pytest
 import clew
 from clew.config import SavePolicy
 from clew.providers.base import ModelRequest, Provider, ProviderFailure, StepEnd, UsageSaid
-from clew.runtime.live_sessions import LiveSessions
-from clew.runtime.run import Run
-from clew.runtime.runner import Runner
-from clew.runtime.submission import Submission
+from clew.session.acquire.live_sessions import LiveSessions
+from clew.session.prompt.submission import Submission
+from clew.session.turn.run import Run
+from clew.session.turn.runner import Runner
 from clew.store.base import Store
 from clew.store.unit import Unit
 from clew.testing.scripted import FakeProviders, ScriptedModel, say

@@ -8,8 +8,8 @@ import pytest
 
 import clew
 from clew.errors import BranchPointInvalid, InvalidId, MessageNotFound, SessionBusy
-from clew.history.branch_plan import LEFT_BEHIND
 from clew.ids import Mint
+from clew.session.history.branch_plan import LEFT_BEHIND
 from clew.store.unit import AddPruned, PatchSession
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import transcript

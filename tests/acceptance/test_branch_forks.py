@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 import clew
 from clew.errors import InvalidId, TurnNotFound
 from clew.failpoints import FailpointRaised, arm, disarm
-from clew.history.check import check
-from clew.history.tree import TreeBranch
+from clew.session.history.check import check
+from clew.session.history.tree import TreeBranch
 from clew.store.unit import PatchSession
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import FakeProviders, call, say
 from clew.transcript.line import line_messages, line_turns
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 from tests.acceptance.branches import all_ids, model_view
 from tests.acceptance.conversations import (
     ACTIONS,

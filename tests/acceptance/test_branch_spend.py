@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scripted import ScriptedModel, fail, say
 from tests.acceptance.test_spend import begin, opened
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.runtime.compact import Compacted
+from clew.session.context.compact import Compacted
 from clew.testing.scripted import call, fail, then
 from clew.transcript.usage import Usage
 from tests.acceptance.large_talks import THRESHOLD, large, pairs, talk, talk_on

@@ -13,8 +13,8 @@ import pytest
 import clew
 from clew.compaction.plan import Plan
 from clew.errors import RunAborted, SessionBusy, SessionNotFound
-from clew.runtime.compact import Compacted
-from clew.runtime.hooks import HookRefused
+from clew.session.context.compact import Compacted
+from clew.session.hooks import HookRefused
 from clew.testing.scripted import Gate, call, fail, say, then, wait
 from clew.transcript.usage import Usage
 from tests.acceptance.errands import brief_agent

@@ -16,9 +16,9 @@ import clew
 from bench.fill import fill_turns
 from clew.errors import StoreError
 from clew.fronts.cli.app import run_command
-from clew.history.check import check
-from clew.history.convert import ORIGIN_KEY, convert
 from clew.ids import SessionIdForm
+from clew.session.history.check import check
+from clew.session.history.convert import ORIGIN_KEY, convert
 from clew.store.files import folder
 from clew.store.portable import plan_insert
 from clew.store.unit import (
@@ -248,7 +248,7 @@ async def test_a_copy_that_differs_is_found_and_taken_back(
             writes.append(PatchSession(permissions=({"permission": "*", "pattern": "*", "action": "allow"},)))
         return tuple(writes)
 
-    monkeypatch.setattr("clew.history.convert.plan_insert", harmed)
+    monkeypatch.setattr("clew.session.history.convert.plan_insert", harmed)
     async with engine("sqlite", tmp_path / "old", read_only=True) as old, engine("json", tmp_path / "new") as new:
         with pytest.raises(StoreError, match="differs in"):
             await convert(old.store, new.store, new.host.mint, 1)

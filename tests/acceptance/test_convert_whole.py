@@ -19,16 +19,16 @@ import clew
 from clew.config import CompactionConfig
 from clew.errors import StoreUnavailable
 from clew.fronts.cli.app import run_command
-from clew.history.check import check
-from clew.history.convert import ORIGIN_KEY, Conversion, convert
-from clew.history.convert_shared import Left
+from clew.session.history.check import check
+from clew.session.history.convert import ORIGIN_KEY, Conversion, convert
+from clew.session.history.convert_shared import Left
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import STORE_WIDE, PutProjectRules, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, wait
 from clew.transcript.metadata import local_place
-from clew.triggers.ledger import PERSON
-from clew.triggers.routing import Routing
+from clew.triggers.values.ledger import PERSON
+from clew.triggers.values.routing import Routing
 from tests.acceptance.test_convert import KINDS, _no_sync, url
 from tests.acceptance.test_own_schedules import DAILY
 from tests.acceptance.test_schedules import NOON

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clew.errors import ClewError, InvalidId, MessageNotFound, RowUndecodable
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
 from clew.transcript.damage import STUB

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clew.errors import NothingToContinue
-from clew.runtime.continuation import GO_ON
+from clew.session.turn.continuation import GO_ON
 from clew.testing.scripted import say, then
 
 from .conftest import Open

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import clew
-from clew.dispatch.router import MAX_CONTENT
 from clew.errors import DuplicateEvent, InvalidInput, ModelFailed
 from clew.failpoints import arm, disarm
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scenario import transcript
 from clew.testing.scripted import Gate, call, fail, hang, say, wait
-from clew.triggers.ledger import LedgerEvent
-from clew.triggers.routing import Routing
+from clew.triggers.router import MAX_CONTENT
+from clew.triggers.values.ledger import LedgerEvent
+from clew.triggers.values.routing import Routing
 from tests.acceptance.compacting import summary
 from tests.acceptance.conftest import Open
 from tests.acceptance.triggered import answered
@@ -266,7 +266,7 @@ async def test_what_did_not_go_out_goes_out_at_the_next_open(open_scenario: Open
 CHILD = """
 import asyncio, sys
 import clew
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 
 async def main():
     async with clew.open(sys.argv[1], config=clew.Config()) as engine:
@@ -283,7 +283,7 @@ CHILD_AGAIN = """
 import asyncio, sys
 import clew
 from clew.testing.scripted import FakeProviders, ScriptedModel, fail, say
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 from tests.acceptance.triggered import answered, ended
 
 async def main():

@@ -14,7 +14,7 @@ from clew.errors import NothingToContinue
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
 from clew.providers.base import EndpointKind, ModelRequest
-from clew.runtime.continuation import GO_ON
+from clew.session.turn.continuation import GO_ON
 from clew.testing.scenario import Scenario, reduced, transcript
 from clew.testing.scripted import Gate, call, cut_after, fail, say, then, think, wait
 from clew.transcript.session import Model

@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from clew.engine import Engine
-from clew.history.check import check
+from clew.session.api import Engine
+from clew.session.history.check import check
 from clew.transcript.turn import Tree
 from tests.rig.history_child import DEEDS, Deed, Orders, open_at
 from tests.rig.nursery import run_forked

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import clew
-from clew.engine import Engine
-from clew.runtime.live_output import LiveOutput
+from clew.session.api import Engine
+from clew.session.turn.live_output import LiveOutput
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
 from clew.transcript import chunk as c

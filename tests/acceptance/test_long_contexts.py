@@ -18,7 +18,8 @@ from clew.compaction import budget
 from clew.compaction import plan as plans
 from clew.long_work import AT_ONCE, FEW, go_through, run_for_prompt, run_long
 from clew.providers.base import ModelRequest
-from clew.runtime import compact, context, room, run, summarise
+from clew.session.context import compact, context, context_fit, summarise
+from clew.session.turn import run
 from clew.testing.scripted import fail, say
 
 from .compacting import Compacting, Playing, answer, bulk, opened, summary
@@ -57,7 +58,7 @@ async def test_a_long_line_is_sized_beside_the_loop_once_and_then_on_the_spot(
         await talk(s, 6)
     call_short(monkeypatch, 4)
     told: list[tuple[str, bool]] = []
-    note_threads(monkeypatch, room, "measured_context", told)
+    note_threads(monkeypatch, context_fit, "measured_context", told)
     async with opened(tmp_path, url=f"sqlite:///{tmp_path}/clew.db") as s:
         await s.begin()
         sized: list[set[tuple[str, bool]]] = []
@@ -158,9 +159,9 @@ async def test_a_summary_that_takes_long_keeps_nothing_from_being_collected(
 
 async def test_a_run_that_is_over_holds_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However it ended. What a run is made of is freed when somebody collects, and a long line is much to wait with."""
-    rooms: list[room.Room] = []
+    rooms: list[context_fit.Room] = []
 
-    class Noted(room.Room):
+    class Noted(context_fit.Room):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             rooms.append(self)

@@ -14,10 +14,10 @@ import pytest
 import clew
 from bench.fill import add_sessions, fill_turns
 from clew.compaction import budget
-from clew.engine import Engine
 from clew.ids import Mint
 from clew.providers import evidence
 from clew.providers.base import ModelInfo, ModelRequest
+from clew.session.api import Engine
 from clew.store.sql import messages
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.transcript.session import Model

@@ -10,8 +10,8 @@ import pytest
 
 import clew
 from clew.permissions import approval_rules, match
-from clew.permissions.commands import Parts, take_apart
-from clew.runtime.calls import MAX_CALLS, MAX_CALLS_AT_ONCE, TOO_MANY
+from clew.permissions.shell.commands import Parts, take_apart
+from clew.session.turn.calls import MAX_CALLS, MAX_CALLS_AT_ONCE, TOO_MANY
 from clew.testing.scripted import call, say
 from tests.acceptance.errands import allow, ask_once
 

@@ -12,8 +12,8 @@ from clew.store.unit import PutProjectRules, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import transcript
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
-from clew.triggers.routing import Routing
-from clew.triggers.schedule import MAX_OWN, Schedule
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.schedule import MAX_OWN, Schedule
 from tests.acceptance.conftest import Open
 from tests.acceptance.test_schedules import HOUR, MINUTE, NOON, passing
 from tests.acceptance.triggered import answered, ended, napping

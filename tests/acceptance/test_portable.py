@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 import clew
-from clew.engine import Engine
-from clew.history.convert import convert
-from clew.history.transfer import export_session, import_session
 from clew.ids import Mint
 from clew.interop.session_file import format_json, format_jsonl, parse_session
+from clew.session.api import Engine
+from clew.session.history.convert import convert
+from clew.session.history.transfer import export_session, import_session
 from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import Unit
 from clew.testing.clock import FakeClock

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clew.engine import Engine
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
 from clew.live.base import Live, Signal
 from clew.live.postgres import PostgresLive
 from clew.live.redis import RedisLive
+from clew.session.api import Engine
 from clew.testing.scenario import reduced
 from clew.testing.scripted import ScriptedModel, say
 from tests.acceptance.elsewhere import Pace, cluster, sentences

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from clew.errors import Conflict
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.unit import Dequeue, Enqueue, OpenTurn, PutParts, Unit, Write
 from clew.testing.scripted import Gate, call, hang, say, wait
 from clew.transcript.message import MessageRow

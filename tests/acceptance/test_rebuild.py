@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 import clew
 from clew.errors import InvalidInput, NotSupported
 from clew.failpoints import FailpointRaised, arm, disarm
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.base import Rebuilt
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from clew.tools.decorator import tool
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 from tests.acceptance.conversations import talk
 from tests.acceptance.history_machine import ACTIONS, SETTINGS, Machine
 from tests.rig.child import Child

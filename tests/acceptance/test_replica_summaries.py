@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clew.engine import Engine
 from clew.errors import RunAborted, SessionBusy
-from clew.history.check import check
-from clew.runtime.compact import Compacted
+from clew.session.api import Engine
+from clew.session.context.compact import Compacted
+from clew.session.history.check import check
 from clew.testing.scripted import Gate, say, wait
 from clew.transcript.session import Session
 from tests.acceptance.compacting import summary

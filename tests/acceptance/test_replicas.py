@@ -13,16 +13,16 @@ import pytest
 
 import clew
 from clew.config import ReplicaConfig
-from clew.engine import Engine
 from clew.errors import ReplicaAway, SessionBusy
-from clew.history.check import check
-from clew.runtime.settle import BY_USER, GONE, INTERRUPTED
+from clew.session.acquire.settle import BY_USER, GONE, INTERRUPTED
+from clew.session.api import Engine
+from clew.session.history.check import check
 from clew.store.unit import OpenTurn, Outcome, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import Gate, call, say, wait
 from clew.transcript.rule import Rule
 from clew.transcript.session import Session
-from clew.triggers.routing import RouteKind, Routing
+from clew.triggers.values.routing import RouteKind, Routing
 from tests.acceptance.conversations import echo
 from tests.acceptance.replicas import LEASE_MS, Cluster, open_cluster
 

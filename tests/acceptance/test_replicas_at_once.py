@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 
 import clew
-from clew.engine import Engine
 from clew.errors import AlreadyAnswered, SessionBusy, SessionNotFound
+from clew.session.api import Engine
 from clew.store.unit import PatchSession, PutProjectRules, SetTurn, Unit
 from clew.testing.scripted import Gate, call, say, wait
 from tests.acceptance.replicas import Cluster, open_cluster

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import pytest
 
 import clew
-from clew.engine import Engine
 from clew.errors import ClewError, SessionBusy, SessionNotFound
-from clew.history.check import check
 from clew.live.base import Event
-from clew.runtime.recorder import Recorder
-from clew.runtime.settle import GONE
+from clew.session.acquire.settle import GONE
+from clew.session.api import Engine
+from clew.session.history.check import check
+from clew.session.turn.recorder import Recorder
 from clew.store.unit import SetTurn, Unit, Write
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import Gate, call, say, wait

@@ -16,13 +16,13 @@ from typing import Any, Final
 import pytest
 
 import clew
-from clew.history.check import check
 from clew.providers.base import ModelRequest, StepEnd
+from clew.session.history.check import check
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, cut_after, fail, say, wait
 from clew.transcript.turn import Turn
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 from tests.acceptance.compacting import passing
 from tests.acceptance.errands import allow
 from tests.acceptance.triggered import answered, ended

@@ -9,8 +9,8 @@ import pytest
 
 import clew
 from clew.errors import InvalidId, NewerTurns, NothingToUndo, RewindTargetInvalid, TurnNotFound
-from clew.history.rewind import Rewound
-from clew.history.tree import ReflogEntry
+from clew.session.history.rewind import Rewound
+from clew.session.history.tree import ReflogEntry
 from clew.testing.scripted import fail, say
 from clew.transcript.line import line_messages
 from clew.transcript.turn import HeadMove

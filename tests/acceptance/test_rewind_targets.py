@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import clew
 from clew.errors import InvalidId, InvalidInput, MessageNotFound, NotSupported, RewindTargetInvalid, SnapshotFailed
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, say, wait
 from clew.transcript.message import MessageRow

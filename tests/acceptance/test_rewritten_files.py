@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from clew.engine import Engine
-from clew.history.check import check
+from clew.session.api import Engine
+from clew.session.history.check import check
 from clew.store.files import folder
 from clew.store.unit import SealMessage, Unit
 from clew.testing.scripted import call, say

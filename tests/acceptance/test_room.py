@@ -11,7 +11,7 @@ import clew
 from clew.compaction.context import ContextParts, ContextReport
 from clew.providers.base import ModelRequest
 from clew.providers.evidence import encode_tools
-from clew.runtime.compact import Compacted
+from clew.session.context.compact import Compacted
 from clew.testing.scripted import call, fail, say, then
 from clew.transcript.usage import Usage
 from tests.acceptance.looking import look, looks, outputs

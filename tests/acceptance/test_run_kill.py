@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scenario import transcript
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold

@@ -11,7 +11,7 @@ import clew
 from clew.errors import NothingToContinue
 from clew.testing.scripted import Gate, call, chunks, cut_after, fail, say, wait
 from clew.transcript import chunk as c
-from clew.transcript.doom import WARNING
+from clew.transcript.repetition import WARNING
 from tests.acceptance.errands import allow, ask_once
 
 from .conftest import Open

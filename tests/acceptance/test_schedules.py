@@ -21,8 +21,8 @@ from clew.testing.clock import FakeClock
 from clew.testing.scenario import transcript
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, fail, say, wait
 from clew.transcript.metadata import local_place
-from clew.triggers.routing import Routing
-from clew.triggers.schedule import Schedule
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.schedule import Schedule
 from tests.acceptance.conftest import Open
 from tests.acceptance.triggered import answered, ended, napping
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import clew
 from clew.errors import ClewError
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scenario import reduced
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, fail, say, wait
 from tests.rounds import ON_POSTGRESQL, rounds

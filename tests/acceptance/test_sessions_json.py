@@ -13,9 +13,9 @@ import pytest
 import clew
 from clew.config import SavePolicy
 from clew.errors import InvalidInput, NotSupported, RowUndecodable
-from clew.history.check import check
-from clew.history.convert import convert
 from clew.ids import Mint, SessionIdForm
+from clew.session.history.check import check
+from clew.session.history.convert import convert
 from clew.store.files import folder
 from clew.store.files.residence import IDLE_MS
 from clew.store.sql.sqlite.opening import open_sqlite

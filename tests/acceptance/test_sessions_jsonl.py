@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.files.jsonl import JsonlCodec
 from clew.store.files.opening import open_files
 from clew.testing.chunks import text

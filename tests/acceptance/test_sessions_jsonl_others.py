@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.files import folder
 from clew.store.files.opening import open_files
 from clew.testing.chunks import text, tool_call, tool_output

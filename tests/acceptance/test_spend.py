@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 import clew
-from clew.engine import Engine
 from clew.errors import RunAborted
-from clew.history.check import check
 from clew.providers.base import ModelInfo
+from clew.session.api import Engine
+from clew.session.history.check import check
 from clew.store.unit import PatchSession, PutCall, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import (

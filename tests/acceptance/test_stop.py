@@ -11,7 +11,7 @@ import pytest
 from clew.errors import NothingToContinue
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import Gate, ScriptedModel, call, fail, hang, say, wait
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 from tests.acceptance.triggered import answered, asked, ended, napping
 from tests.rounds import ON_POSTGRESQL
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from clew.compaction.context import Context
-from clew.runtime.room import Room
-from clew.runtime.run_stream import RunStream
-from clew.runtime.runner import Runner
-from clew.runtime.submission import Submission
-from clew.runtime.taken_session import TakenSession
+from clew.session.context.context_fit import Room
+from clew.session.prompt.submission import Submission
+from clew.session.turn.acquired_session import TakenSession
+from clew.session.turn.run_stream import RunStream
+from clew.session.turn.runner import Runner
 from clew.testing.scripted import call, say
 from clew.transcript import chunk as c
 from clew.transcript.message import Message

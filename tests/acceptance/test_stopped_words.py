@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.runtime.recorder import Recorder
+from clew.session.turn.recorder import Recorder
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import Gate, call, say, wait

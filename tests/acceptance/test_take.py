@@ -10,11 +10,11 @@ import pytest
 
 import clew
 from clew.providers.base import ModelRequest
-from clew.runtime.submission import Submission
+from clew.session.prompt.submission import Submission
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import call, say
 from clew.transcript.part import error_text, is_call, is_open_call
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 from tests.acceptance.errands import allow
 from tests.acceptance.triggered import ended
 

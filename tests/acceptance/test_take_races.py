@@ -12,9 +12,9 @@ import pytest
 
 import clew
 from clew.errors import SessionNotFound, StoreUnavailable
-from clew.runtime import runner
-from clew.runtime.live_sessions import LiveSessions, Occupancy
-from clew.runtime.recorder import Recorder
+from clew.session.acquire.live_sessions import LiveSessions, Occupancy
+from clew.session.turn import runner
+from clew.session.turn.recorder import Recorder
 from clew.testing.scripted import Gate, call, chunks, say, wait
 from clew.transcript import chunk as c
 from tests.acceptance.errands import allow

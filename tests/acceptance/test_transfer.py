@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import clew
-from clew.engine import Engine
-from clew.history.check import check
 from clew.interop.session_file import format_json, format_jsonl, parse_session
+from clew.session.api import Engine
+from clew.session.history.check import check
 from clew.store.unit import AddPruned, PatchMessage, PutParts, SealMessage
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import FakeProviders, Gate, Turnout, call, fail, report, say, wait

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 import clew
-from clew.engine import Engine
 from clew.errors import InvalidInput, SessionNotFound
-from clew.history.check import check
-from clew.history.transfer import import_session
 from clew.ids import Mint
 from clew.interop.html import format_html
 from clew.interop.markdown import format_markdown
 from clew.interop.redact import redact_session
 from clew.interop.session_file import format_json, parse_session
+from clew.session.api import Engine
+from clew.session.history.check import check
+from clew.session.history.transfer import import_session
 from clew.store.unit import PatchSession
 from clew.testing.scenario import transcript
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say

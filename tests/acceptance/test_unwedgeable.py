@@ -20,13 +20,13 @@ import pytest
 
 import clew
 from clew.clock import SystemClock
-from clew.engine import Engine
 from clew.errors import CompactionError, MessageTooLarge
-from clew.history.check import check
 from clew.providers.base import ModelInfo, ModelRequest, ProviderFailure, StepEnd
 from clew.providers.demo.provider import DEMO_MODELS, DemoProvider
 from clew.providers.demo.reading import newest_words, sent_tokens
-from clew.runtime.submission import Submission, TurnOutcome
+from clew.session.api import Engine
+from clew.session.history.check import check
+from clew.session.prompt.submission import Submission, TurnOutcome
 from clew.store.unit import PatchSession, Unit
 from clew.testing.scripted import FakeProviders
 from clew.transcript import chunk as c

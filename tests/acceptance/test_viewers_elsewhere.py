@@ -16,8 +16,8 @@ from clew.errors import ViewerLagged
 from clew.live.base import Word
 from clew.live.postgres import PostgresLive
 from clew.live.redis import RedisLive
-from clew.runtime import stream_elsewhere
-from clew.runtime.stream_sight import see_stream
+from clew.session.cluster import remote_stream
+from clew.session.cluster.stream_state import see_stream
 from clew.store.base import Store
 from clew.testing.scenario import reduced
 from clew.testing.scripted import Gate, ScriptedModel, call, chunks, cut_after, say, wait
@@ -26,7 +26,7 @@ from tests.acceptance.elsewhere import Pace, Viewer, cluster, see, sentences
 from tests.rounds import rounds
 
 if TYPE_CHECKING:
-    from clew.runtime.submission import Submission
+    from clew.session.prompt.submission import Submission
     from tests.services.proxy import Proxy
     from tests.services.valkey import Valkey
 
@@ -67,7 +67,7 @@ async def test_a_viewer_elsewhere_reads_the_store_once_and_then_hears_every_chun
             looks.append(session_id)
             return await see_stream(store, session_id, *more)
 
-        monkeypatch.setattr(stream_elsewhere, "see_stream", counted)
+        monkeypatch.setattr(remote_stream, "see_stream", counted)
         while pace.left:
             await pace.go(1)
             await asyncio.sleep(0.001)

@@ -8,9 +8,9 @@ import pytest
 
 from clew.compaction.files import touched_files
 from clew.errors import MessageNotFound
-from clew.history.files import load_files
-from clew.history.lookup import holder_of, words_of_turn
-from clew.history.tree import (
+from clew.session.history.files import load_files
+from clew.session.history.lookup import holder_of, words_of_turn
+from clew.session.history.tree import (
     ReflogEntry,
     TreeBranch,
     TreeTurn,
@@ -19,9 +19,9 @@ from clew.history.tree import (
     tree_order,
     words_of_summary,
 )
-from clew.history.views import load_messages
+from clew.session.history.views import load_messages
 from clew.store.base import Store, get_session
-from clew.store.pages import Holder
+from clew.store.history_pages import Holder
 from clew.transcript.line import line_messages, line_turns, path_to, turns_before_tail
 from clew.transcript.projection import kept_tails_of
 from clew.transcript.turn import Tree

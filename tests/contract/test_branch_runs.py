@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from clew.errors import ClewError
-from clew.history.branch_line import BranchLine, load_branch_line, with_rows
-from clew.history.branch_plan import cut_line, plan_branch
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.branch_line import BranchLine, load_branch_line, with_rows
+from clew.session.history.branch_plan import cut_line, plan_branch
+from clew.session.history.check import check
 from clew.store.base import Store
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import Unit

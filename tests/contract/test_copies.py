@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from clew.errors import ClewError, InternalError
-from clew.history.check import check
 from clew.ids import Mint, check_part_id
+from clew.session.history.check import check
 from clew.store.base import Store, Whole
 from clew.store.copied_line import CopiedMessage, CopiedTurn
 from clew.store.unit import (

@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.fill import add_sessions, fill_turns
-from clew.history.views import load_messages
 from clew.ids import Mint
-from clew.runtime.context import load_counted
+from clew.session.context.context import load_counted
+from clew.session.history.views import load_messages
 from clew.store import unit as u
 from clew.store.base import LineSlice, Store
 from clew.store.memory.store import MemoryStore

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.check import check
 from clew.store.base import SessionQuery, Store
 from clew.store.copied_line import CopiedMessage, CopiedTurn
 from clew.store.files import folder

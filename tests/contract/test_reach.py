@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from clew.errors import ClewError, CompactionError, RowUndecodable
-from clew.history.rewind import load_since_rewind
-from clew.history.rewind_plan import left_line, plan_undo, tree_after_withdrawal
-from clew.runtime.compact import load_covered, plan_marker
-from clew.runtime.head_move import load_move, plan_begun_anew, plan_move
-from clew.runtime.reach import load_reach, load_reach_above
+from clew.session.context.compact import load_covered, plan_marker
+from clew.session.head_move import load_move, plan_begun_anew, plan_move
+from clew.session.history.rewind import load_since_rewind
+from clew.session.history.rewind_plan import left_line, plan_undo, tree_after_withdrawal
+from clew.session.reach import load_reach, load_reach_above
 from clew.store.base import Store
 from clew.store.memory.store import MemoryStore
 from clew.store.paths import PathTurn, join_runs

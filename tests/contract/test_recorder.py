@@ -9,12 +9,12 @@ import pytest
 
 from clew.config import SavePolicy
 from clew.errors import IllegalChunk, SessionNotFound, StaleEpoch
-from clew.history.check import check
 from clew.ids import Mint
-from clew.runtime.journal_fold import fold_streams
-from clew.runtime.recorder import Recorder
+from clew.session.acquire.journal_fold import fold_streams
+from clew.session.history.check import check
+from clew.session.turn.recorder import Recorder
 from clew.store.base import Store
-from clew.store.hub import Stream
+from clew.store.commit_batcher import Stream
 from clew.store.unit import Committed, DeleteSession, SetEpoch, SetTurn, Unit
 from clew.testing.chunks import approval, data, reasoning, reply, step, text, tool_call, tool_denied, tool_output
 from clew.testing.clock import FakeClock

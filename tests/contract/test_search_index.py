@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.errors import NotSupported, SchemaTooNew, StoreClosed, StoreReadOnly
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.base import SearchQuery
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.sqlite import search_index, store, writer

@@ -13,8 +13,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from clew.engine import Operations
 from clew.fronts.acp import Editor, serve
+from clew.session.api import Operations
 
 SCHEMA = Path(__file__).parents[1] / "node/node_modules/@agentclientprotocol/sdk/schema/v1/schema.json"
 PATIENCE_S = float(os.environ.get("CLEW_TEST_PATIENCE_S", "60"))

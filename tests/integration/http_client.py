@@ -16,9 +16,9 @@ from urllib.parse import quote, unquote
 
 import clew
 from clew.config import Config
-from clew.engine import Engine
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
+from clew.session.api import Engine
 from clew.testing.scripted import FakeProviders, ScriptedModel
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold

@@ -12,9 +12,9 @@ from typing import Any
 
 from clew.providers.registry import ProviderRegistry
 from clew.store.unit import STORE_WIDE, PutSchedule, PutWebhook, Refused, Unit
-from clew.triggers.schedule import Schedule
-from clew.triggers.signature import new_secret
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.signature import new_secret
+from clew.triggers.values.webhook import Webhook
 from tests.integration.http_client import Answer, AsgiClient, served
 from tests.integration.http_document import check_answer, document
 from tests.integration.test_http_body import NOT_JSON, ODD, UNKEEPABLE

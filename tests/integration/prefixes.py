@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from clew.engine import Engine
+from clew.session.api import Engine
 from tests.integration.wire_server import ANTHROPIC, OPENAI, RESPONSES, WireServer, ok
 
 __all__ = ["SPEAKS", "calls", "characters", "common", "opened"]

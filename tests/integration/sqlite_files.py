@@ -13,9 +13,9 @@ import pytest
 import clew
 from clew.clock import Clock, SystemClock
 from clew.config import Config
-from clew.engine import Engine
 from clew.ids import Mint
-from clew.runtime.recovery import recover
+from clew.session.acquire.recovery import recover
+from clew.session.api import Engine
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import PatchSession, Unit

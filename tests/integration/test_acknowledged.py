@@ -16,11 +16,11 @@ import pytest
 
 from clew.clock import SystemClock
 from clew.errors import ClewError, StorageFull, StoreUnavailable
-from clew.history.check import check
 from clew.ids import Mint
-from clew.runtime.recovery import recover
-from clew.store.sql.losses import Loss
-from clew.store.sql.sqlite.acknowledged import Acknowledged, Note, boot_bytes, find_loss, read_notes
+from clew.session.acquire.recovery import recover
+from clew.session.history.check import check
+from clew.store.sql.lost_commits import Loss
+from clew.store.sql.sqlite.commit_counter import Acknowledged, Note, boot_bytes, find_loss, read_notes
 from clew.store.sql.sqlite.connection import translate
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import text

@@ -21,7 +21,7 @@ from clew.fronts.cli.app import run_command
 from clew.fronts.cli.commands import context, history
 from clew.fronts.cli.commands.context import gauge
 from clew.fronts.cli.commands.history import draw_tree
-from clew.history.tree import TreeBranch, TreeTurn, TreeView
+from clew.session.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.message import Message
 from tests.integration.http_history import NO_TURN, NOBODY
 

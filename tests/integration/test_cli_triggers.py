@@ -17,9 +17,9 @@ from clew.errors import TriggerNotFound
 from clew.fronts.remote.engine import RemoteEngine
 from clew.fronts.remote.wire import Wire
 from clew.store.unit import STORE_WIDE, PutSchedule, Unit
-from clew.triggers.routing import Routing
-from clew.triggers.schedule import Schedule
-from clew.triggers.signature import sign
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.signature import sign
 from tests.acceptance.triggered import napping
 from tests.integration.http_client import texts
 from tests.integration.http_document import check_answer

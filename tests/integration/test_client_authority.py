@@ -20,8 +20,8 @@ from clew.fronts.http.sse import Streams
 from clew.fronts.operations import OPERATIONS
 from clew.testing.scripted import ScriptedModel, call, say
 from clew.transcript.metadata import MAX_METADATA_BYTES
-from clew.triggers.routing import Routing
-from clew.triggers.signature import sign
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.signature import sign
 from tests.integration.http_client import TOKEN, AsgiClient
 
 _FREE = re.compile(r"dict\[|typing\.Any|Mapping|msgspec\.Raw|bytes|object")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import clew
-from clew.engine import Engine
 from clew.providers.base import ProviderFailure
+from clew.session.api import Engine
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from tests.acceptance.compacting import summary

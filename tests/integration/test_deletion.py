@@ -13,9 +13,9 @@ import pytest
 
 import clew
 from clew.config import Config
-from clew.engine import Engine
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
+from clew.session.api import Engine
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, then, wait
 from tests.integration.http_client import HOST, TOKEN, AsgiClient
 

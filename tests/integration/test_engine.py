@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew.config import CompactionConfig
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe, settled

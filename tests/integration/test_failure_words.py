@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from clew.fronts.failure_words import FAILURES, words_of
+from clew.fronts.failure_messages import FAILURES, words_of
 from clew.providers.base import FailureCause, ProviderFailure
 from clew.testing.scripted import Piece, fail
 from tests.integration.http_client import served

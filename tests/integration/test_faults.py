@@ -20,8 +20,8 @@ import pytest
 from clew import failpoints
 from clew.clock import SystemClock
 from clew.errors import StorageFull, StoreBusy
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.check import check
 from clew.store.base import SessionQuery
 from clew.store.sql.sqlite import store as store_module
 from clew.store.sql.sqlite.connection import BUSY_TIMEOUT_MS, connect

@@ -10,8 +10,8 @@ import pytest
 
 from clew.clock import SystemClock
 from clew.errors import ClewError, RowUndecodable, StoreError, StoreUnavailable
-from clew.history.check import Problem, check
 from clew.ids import Mint
+from clew.session.history.check import Problem, check
 from clew.store.base import SessionQuery
 from clew.store.sql.marks import short_name
 from clew.testing.chunks import text

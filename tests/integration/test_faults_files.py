@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from clew.errors import OwnedByAnotherProcess, SchemaTooNew, StoreError, StoreUnavailable
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.check import check
 from clew.store import owner
 from clew.store.owner import NETWORK_FILE_SYSTEMS, file_system_of, owner_path, read_owner, refuse_network_file_system
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from clew.engine import Engine
-from clew.history.check import check
-from clew.history.views import View
+from clew.session.api import Engine
+from clew.session.history.check import check
+from clew.session.history.views import View
 from clew.store.unit import PutBlob, Unit
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe

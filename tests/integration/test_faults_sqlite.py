@@ -15,7 +15,7 @@ import pytest
 import clew
 from clew.config import Config
 from clew.errors import InvalidInput, StoreUnavailable
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.sql.sqlite import opening, writer
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.migrate import statements

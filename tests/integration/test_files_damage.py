@@ -15,7 +15,7 @@ import pytest
 
 import clew
 from clew.errors import RowUndecodable, StoreUnavailable
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.base import SessionQuery
 from clew.store.files import folder
 from clew.store.files.opening import FilesOptions, open_files
@@ -34,8 +34,8 @@ from clew.testing.scribe import Scribe
 from clew.testing.scripted import FakeProviders, ScriptedModel
 from clew.testing.scripted import say as scripted
 from clew.transcript.metadata import local_place
-from clew.triggers.ledger import EventQuery
-from clew.triggers.routing import Routing
+from clew.triggers.values.ledger import EventQuery
+from clew.triggers.values.routing import Routing
 from tests.acceptance.triggered import answered
 from tests.integration.http_client import served
 from tests.integration.test_cli_history import Say, say

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from clew.errors import NotSupported, StorageFull
-from clew.history.check import check
 from clew.ids import Mint, SessionIdForm
+from clew.session.history.check import check
 from clew.store.base import SessionQuery
 from clew.store.files import folder
 from clew.store.files.opening import FilesOptions, open_files
@@ -36,9 +36,9 @@ from clew.store.unit import (
 )
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
-from clew.triggers.ledger import EventQuery, LedgerEvent
-from clew.triggers.routing import Routing
-from clew.triggers.schedule import Schedule
+from clew.triggers.values.ledger import EventQuery, LedgerEvent
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.schedule import Schedule
 
 from .test_files_store import SHA, Kind, both, everything, full_disk
 

@@ -35,8 +35,8 @@ from clew.store.unit import (
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe, user_row
 from clew.transcript.line import line_messages
-from clew.triggers.ledger import LedgerEvent
-from clew.triggers.schedule import Schedule
+from clew.triggers.values.ledger import LedgerEvent
+from clew.triggers.values.schedule import Schedule
 from tests.rounds import rounds
 
 from .test_files_store import SHA, Kind, both

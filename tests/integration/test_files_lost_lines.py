@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import clew
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.base import Whole
 from clew.store.files import folder
 from clew.store.files.opening import FilesOptions, open_files

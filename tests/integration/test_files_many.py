@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 import clew
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.check import check
 from clew.store.base import SessionQuery
 from clew.store.files import folder
 from clew.store.files.codec import Codec
@@ -29,7 +29,7 @@ from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.transcript.metadata import local_place
 from clew.transcript.session import Spend
 from clew.transcript.spend import UsageQuery
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 from tests.acceptance.triggered import answered
 from tests.integration.command_line import Run, run
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from clew.errors import NotSupported, StoreClosed
-from clew.history.check import check
 from clew.ids import SessionIdForm
+from clew.session.history.check import check
 from clew.store.base import SearchQuery
 from clew.store.files import folder, search_copy
 from clew.store.files.opening import FilesOptions, open_files

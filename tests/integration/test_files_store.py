@@ -26,8 +26,8 @@ from clew.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.check import check
 from clew.store.files import folder
 from clew.store.files.crc import with_check
 from clew.store.files.opening import FilesOptions, open_files
@@ -42,7 +42,7 @@ from clew.testing.chunks import reply, step, text
 from clew.testing.scribe import MODEL, Scribe
 from clew.transcript.session import Session
 from clew.transcript.usage import Usage
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 from tests.acceptance.triggered import answered
 from tests.rig.child import Child, Orders
 

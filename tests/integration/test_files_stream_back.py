@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import clew
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store import unit as u
 from clew.testing.chunks import text
 from clew.testing.scribe import MODEL, Scribe

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.engine import files
+from clew.session.api import files
 
 pytestmark = pytest.mark.rule("OW-1")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from clew.compaction.context import ContextReport, report
-from clew.engine import Engine
-from clew.runtime import context as runtime_context
-from clew.runtime.context import load_idle_context
+from clew.session.api import Engine
+from clew.session.context import context as runtime_context
+from clew.session.context.context import load_idle_context
 from clew.store.base import get_session
 from clew.testing.scripted import FakeProviders, ScriptedModel, say, then
 from clew.transcript.usage import Usage

@@ -17,12 +17,12 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.routing import Router
 
-from clew import contained
+from clew import safe_read
 from clew.fronts.http.app import make_routes
 from clew.fronts.http.endpoints import Endpoint, Paths
-from clew.history.check import check
 from clew.providers.base import ModelRequest
-from clew.runtime.context import CountedLine, load_counted
+from clew.session.context.context import CountedLine, load_counted
+from clew.session.history.check import check
 from clew.store.sql.inbox import Inbox
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
@@ -37,7 +37,7 @@ MANIFEST = "---\ndescription: {}\n---\nYou are {}.\n"
 def seen_as(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are read each time, and files that are kept until they change."""
     if request.param == "changed long ago":
-        monkeypatch.setattr(contained, "_SETTLED_NS", -3_600_000_000_000)
+        monkeypatch.setattr(safe_read, "_SETTLED_NS", -3_600_000_000_000)
 
 
 def put(path: Path, text: str) -> None:

@@ -22,7 +22,7 @@ from clew.fronts.http.page import Pages
 from clew.fronts.http.sse import Streams
 from clew.fronts.web.page import load_page
 from clew.testing.clock import FakeClock
-from clew.triggers.webhook import key_of
+from clew.triggers.values.webhook import key_of
 from tests.integration.http_client import served
 from tests.integration.http_document import check_answer, check_frame, document
 

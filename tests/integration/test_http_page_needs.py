@@ -12,10 +12,10 @@ import pytest
 
 import clew
 from clew import __version__
-from clew.engine import Engine
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
 from clew.fronts.samples import SAMPLES, fill
+from clew.session.api import Engine
 from clew.store.unit import Outcome, Unit
 from clew.testing.scripted import call, cut_after, fail, hang, say
 from tests.integration.http_client import HOST, TOKEN, AsgiClient, served, texts

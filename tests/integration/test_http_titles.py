@@ -12,7 +12,7 @@ import pytest
 
 import clew
 from clew.providers.base import ModelInfo
-from clew.runtime.outbound import Outbound
+from clew.session.prompt.event_replies import Outbound
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, hang, say, wait
 from clew.transcript.session import Model

@@ -129,7 +129,7 @@ async def test_an_owners_imports_come_one_after_another_and_do_not_hold_up_anoth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each holds several times its file: the next one is not even read before."""
-    from clew.history import transfer
+    from clew.session.history import transfer
 
     begun, gate, whole = [], asyncio.Event(), transfer.import_session
 

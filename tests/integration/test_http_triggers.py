@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from clew.dispatch.webhooks import MAX_DELIVERY
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
-from clew.triggers.signature import TOLERANCE_S, sign
+from clew.triggers.values.signature import TOLERANCE_S, sign
+from clew.triggers.webhooks import MAX_DELIVERY
 from tests.acceptance.triggered import answered, ended
 from tests.integration.http_client import Answer, AsgiClient, served, texts
 from tests.integration.http_fuzzed import bodies

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from clew.errors import InternalError, StaleEpoch
-from clew.history.check import check
 from clew.ids import Mint
-from clew.runtime.recorder import Recorder
+from clew.session.history.check import check
+from clew.session.turn.recorder import Recorder
 from clew.store import unit as u
-from clew.store.hub import UNITS_PER_FOLD, Answered, Hub
+from clew.store.commit_batcher import UNITS_PER_FOLD, Answered, Hub
 from clew.store.memory.store import MemoryStore
 from clew.store.sql.inbox import Inbox, Item
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from clew.errors import ClewError
-from clew.history.check import check
 from clew.ids import Mint
-from clew.runtime.journal_fold import fold_streams
-from clew.runtime.recorder import Recorder
+from clew.session.acquire.journal_fold import fold_streams
+from clew.session.history.check import check
+from clew.session.turn.recorder import Recorder
 from clew.store import unit as u
 from clew.store.sql.journal import row_crc
 from clew.store.sql.marks import Mark, mark_crc, short_name

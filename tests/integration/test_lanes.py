@@ -19,10 +19,10 @@ import clew
 from clew.errors import StoreClosed
 from clew.fronts.http import serve
 from clew.fronts.token import Token
-from clew.history.check import check
 from clew.long_work import AT_ONCE, giving_way, let_go, run_long
+from clew.session.history.check import check
 from clew.store.base import get_session
-from clew.store.sql import lines, quick_reads, statements
+from clew.store.sql import line_reader, quick_reads, statements
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.statements import Statements
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
@@ -36,7 +36,7 @@ class Hold:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, session_id: str) -> None:
         self.inside = threading.Semaphore(0)
         self.go_on = threading.Event()
-        load = lines.load_tree
+        load = line_reader.load_tree
 
         def held(sql: Statements, named: str) -> Tree:
             if named == session_id:
@@ -44,7 +44,7 @@ class Hold:
                 assert self.go_on.wait(60)
             return load(sql, named)
 
-        monkeypatch.setattr(lines, "load_tree", held)
+        monkeypatch.setattr(line_reader, "load_tree", held)
 
 
 @pytest.fixture(autouse=True)

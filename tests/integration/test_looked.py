@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from clew.store.sql.sqlite.adoption_notes import looked_path
 from clew.store.sql.sqlite.connection import SqliteStatements
-from clew.store.sql.sqlite.looked import looked_path
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import InsertSession, Refused, Unit
@@ -28,7 +28,7 @@ MANY = 6
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.store.sql.sqlite.looked.MANY", MANY)
+    monkeypatch.setattr("clew.store.sql.sqlite.adoption_notes.MANY", MANY)
 
 
 @pytest.fixture

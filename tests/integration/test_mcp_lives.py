@@ -17,7 +17,7 @@ import pytest
 import clew
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
-from clew.tools.served import Place
+from clew.tools.mcp_tools import Place
 from tests.integration.command_line import Run, run
 from tests.integration.http_client import AsgiClient, served
 from tests.integration.mcp_peers import RUDE, ask, noted, rude_server, told

@@ -331,6 +331,6 @@ async def test_progress_of_a_call_is_shown_while_it_runs(tmp_path: Path) -> None
 
 
 def _nowhere() -> Any:
-    from clew.tools.served import Place
+    from clew.tools.mcp_tools import Place
 
     return Place(session_id="", owner=None, workspace=None)

@@ -12,7 +12,7 @@ import pytest
 import clew
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
-from clew.triggers.schedule import MAX_WATCHED
+from clew.triggers.values.schedule import MAX_WATCHED
 from tests.integration.http_client import AsgiClient, served
 from tests.integration.mcp_peers import MODERN, ask, noted, rude_server, told
 

@@ -11,7 +11,7 @@ import pytest
 import clew
 from clew.config import CompactionConfig, Config, PruningConfig
 from clew.errors import InvalidInput
-from clew.misfit import misfit
+from clew.type_error import misfit
 from tests.integration.command_line import Run, run
 from tests.integration.http_client import served
 

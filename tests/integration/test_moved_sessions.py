@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 import clew
-from clew.interop.programs.arrival import Program
+from clew.interop.programs.import_report import Program
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from tests.integration.http_client import served
 from tests.integration.moved_in import PROGRAMS, told

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import clew
-from clew.interop.programs.arrival import Program
 from clew.interop.programs.disk import find_sessions, read_found
+from clew.interop.programs.import_report import Program
 from clew.interop.programs.readers import read_foreign
 from clew.providers.registry import ProviderConfig, ProviderRegistry
 from tests.integration.command_line import Run, run

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clew.errors import StoreUnavailable
-from clew.store.sql.sqlite.acknowledged import read_notes
+from clew.store.sql.sqlite.commit_counter import read_notes
 from clew.testing.scribe import Scribe
 from tests.integration.sqlite_files import path, raw, retitle, sqlite_store
 from tests.integration.test_cli_history import Say

@@ -12,7 +12,7 @@ import pytest
 
 import clew
 from clew.errors import OwnedByAnotherProcess, StoreUnavailable
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.files.opening import open_files
 from clew.store.owner import is_loopback, owner_path, read_owner
 from clew.testing.chunks import text

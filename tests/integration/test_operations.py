@@ -19,11 +19,6 @@ import pytest
 import clew
 from clew import fronts
 from clew.client import AsyncClient, Client, Moved, Sent
-from clew.dispatch.events import Events
-from clew.dispatch.schedules import Schedules
-from clew.dispatch.webhooks import Webhooks
-from clew.engine import Engine, Operations
-from clew.engine.sessions import SessionList
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import loopback_hosts
 from clew.fronts.http.serve import Server
@@ -31,12 +26,17 @@ from clew.fronts.operations import BY_NAME, OPERATIONS, Operation
 from clew.fronts.remote import blocking
 from clew.fronts.remote.engine import RemoteEngine, RemoteEvents, RemoteSchedules, RemoteWebhooks
 from clew.fronts.remote.wire import Wire
-from clew.history.rewind import Rewound
 from clew.mcp_server import McpServer
-from clew.runtime.submission import Submission
+from clew.session.api import Engine, Operations
+from clew.session.api.sessions import SessionList
+from clew.session.history.rewind import Rewound
+from clew.session.prompt.submission import Submission
 from clew.transcript.session import Model, Session
-from clew.triggers.routing import Routing
-from clew.triggers.webhook import Webhook
+from clew.triggers.events import Events
+from clew.triggers.schedules import Schedules
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.webhook import Webhook
+from clew.triggers.webhooks import Webhooks
 
 TOKEN = "test-token-0123456789"
 ECHO = {"provider_id": "demo", "model_id": "echo"}

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import clew
-from clew.engine import Engine
 from clew.errors import SessionNotFound, StoreUnavailable
-from clew.history.check import check
+from clew.session.api import Engine
+from clew.session.history.check import check
 from clew.store.sql.adopt import Adopter
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 from tests.integration.command_line import Run
 from tests.integration.command_line import run as run
 from tests.integration.http_client import served

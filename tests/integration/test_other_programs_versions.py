@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from clew.errors import SchemaTooNew, StoreUnavailable
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.sql.sqlite.migrate import APPLICATION_ID, SCHEMA_VERSION
 from tests.integration.command_line import Run
 from tests.integration.command_line import run as run

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import clew
-from clew.engine.facade import WHOLE_STORE
 from clew.errors import AliasTaken, InvalidInput, NotFound
 from clew.live.base import Event
-from clew.runtime.submission import TurnOutcome
+from clew.session.api.engine import WHOLE_STORE
+from clew.session.prompt.submission import TurnOutcome
 from clew.testing import scripted
 from clew.testing.scripted import ScriptedModel, say
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 
 pytestmark = pytest.mark.rule("OW-1")
 
@@ -475,7 +475,7 @@ async def test_an_alias_is_good_wherever_an_id_is_also_without_an_owner(owned: O
 
 async def test_schedules_of_one_owner_leave_room_for_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent adds its own through the whole store, where those of all owners were counted together."""
-    monkeypatch.setattr("clew.dispatch.schedules.MAX_SCHEDULES", 2)
+    monkeypatch.setattr("clew.triggers.schedules.MAX_SCHEDULES", 2)
     async with clew.open("memory:") as engine:
         for name in ("ada", "bob"):
             session = await engine.scoped(name).create_session(model="demo/echo")

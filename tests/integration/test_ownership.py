@@ -9,7 +9,7 @@ import pytest
 
 import clew
 from clew.errors import SessionNotFound
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 
 VALUES: dict[str, Any] = {
     "prompt": "x",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clew.engine import Engine
+from clew.session.api import Engine
 from tests.integration.prefixes import SPEAKS, calls, characters, common, opened
 from tests.integration.wire_server import ANTHROPIC, WireServer, ok, refuse
 from tests.integration.wire_talk import wire

@@ -12,8 +12,8 @@ import pytest
 
 from bench.provider_cache import AnthropicCache
 from bench.wire import blocks_of
-from clew.engine import Engine
-from clew.history.check import check
+from clew.session.api import Engine
+from clew.session.history.check import check
 from tests.integration.prefixes import characters, common, opened
 from tests.integration.wire_server import ANTHROPIC, Arrived, Step, WireServer, ok
 from tests.integration.wire_talk import wire

@@ -13,7 +13,7 @@ import pytest
 
 from bench.provider_cache import AnthropicCache, Bill
 from bench.wire import blocks_of
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.unit import PatchSession, Unit
 from tests.integration.prefixes import calls, opened
 from tests.integration.wire_server import ANTHROPIC, OPENAI, Arrived, Step, WireServer, ok

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 import clew
-from clew.engine import Engine
-from clew.history.check import check
+from clew.session.api import Engine
+from clew.session.history.check import check
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from clew.transcript.message import Message
 

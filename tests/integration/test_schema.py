@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.sql.queries import load_queries, read_sql
 from clew.store.sql.sqlite import rebuild
 from clew.store.sql.sqlite.connection import QUERIES, connect
@@ -20,7 +20,7 @@ from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import reasoning, text, tool_call, tool_output
 from clew.testing.scribe import Scribe
 from clew.transcript.usage import Usage
-from clew.triggers.routing import Routing
+from clew.triggers.values.routing import Routing
 
 # column: (type, required, default); written out from the format's description, not from our SQL
 SESSIONS = {

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from clew.fronts.cli.app import run_command
-from clew.history.check import check
 from clew.ids import Mint
-from clew.runtime.recovery import recover
+from clew.session.acquire.recovery import recover
+from clew.session.history.check import check
 from clew.store.base import Store
 from clew.store.files.opening import open_files
 from clew.store.memory.store import MemoryStore

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.runtime import live_sessions
+from clew.session.acquire import live_sessions
 
 
 async def test_a_turn_that_a_silent_store_does_not_tell_of_is_not_called_settled(

@@ -14,8 +14,8 @@ import pytest
 import clew
 from clew.errors import StoreClosed, StoreError, StoreGone
 from clew.fronts.cli.app import run_command
-from clew.history.check import check
-from clew.runtime.recorder import Recorder
+from clew.session.history.check import check
+from clew.session.turn.recorder import Recorder
 from clew.store.base import Store
 from clew.store.files.opening import open_files
 from clew.store.sql.sqlite.opening import open_sqlite

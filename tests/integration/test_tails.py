@@ -13,7 +13,7 @@ import pytest
 
 from clew.errors import ClewError
 from clew.ids import Mint
-from clew.runtime.recorder import Recorder
+from clew.session.turn.recorder import Recorder
 from clew.store import unit as u
 from clew.store.base import PendingStream
 from clew.store.sql import journal, tails

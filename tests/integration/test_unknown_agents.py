@@ -12,7 +12,7 @@ import pytest
 
 import clew
 from clew.errors import InvalidInput
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from tests.integration.command_line import Run
 from tests.integration.command_line import run as run

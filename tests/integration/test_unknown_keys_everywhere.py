@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from tests.acceptance.jsonl_sessions import ULID
 from tests.acceptance.test_sessions_json import UUID

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 import clew
-from clew.engine import Engine
 from clew.errors import InvalidInput
-from clew.history.convert import convert
 from clew.ids import Mint
 from clew.providers.base import ModelInfo
+from clew.session.api import Engine
+from clew.session.history.convert import convert
 from clew.store.memory.change import Change
 from clew.store.unit import PatchSession, PutCall, PutProjectRules, Unit
 from clew.testing.chunks import text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.runtime import admission, setting
+from clew.session.prompt import admission, turn_config
 from clew.workspace_config import find_workspace_model
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rule("OW-1")]
@@ -49,7 +49,7 @@ async def test_a_workspace_that_is_swapped_after_the_check_is_not_followed(
     async with clew.open("memory:") as engine:
         ada = engine.scoped("ada", roots=[tmp_path / "root"])
         session = await ada.create_session(model="demo/echo", workspace_root=inside)
-        monkeypatch.setattr(setting, "find_workspace_model", swapped)
+        monkeypatch.setattr(turn_config, "find_workspace_model", swapped)
         assert "CANARY" not in await _request(ada, session.id)
 
 

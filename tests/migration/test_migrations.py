@@ -25,7 +25,7 @@ from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VER
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.unit import Committed, DeleteSession, Unit
 from clew.transcript.damage import seal_of
-from clew.triggers.ledger import EventQuery, LedgerEvent
+from clew.triggers.values.ledger import EventQuery, LedgerEvent
 from tests.rig.child import Child, Orders
 from tests.rig.old_store import make_old_store
 

@@ -22,10 +22,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from clew.errors import ClewError
-from clew.history.check import check
 from clew.permissions.evaluate import evaluate
+from clew.session.history.check import check
 from clew.transcript.chunk import ReasoningStart, chunk_dict, parse_chunk
-from clew.transcript.chunk_gate import ChunkGate
+from clew.transcript.chunk_sanitizer import ChunkGate
 from clew.transcript.fold import Fold
 from clew.transcript.partial_json import parse_partial_json
 from clew.transcript.replay import replay

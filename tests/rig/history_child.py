@@ -17,12 +17,12 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from clew.compose import open as open_engine
 from clew.config import Config
-from clew.engine import Engine
 from clew.failpoints import arm
-from clew.opening import open as open_engine
 from clew.providers.base import ModelInfo, ModelRequest
-from clew.runtime import compact
+from clew.session.api import Engine
+from clew.session.context import compact
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
 from clew.tools.decorator import tool

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.engine import Engine
 from clew.errors import ClewError, InvalidInput, NotFound
-from clew.history.check import check
+from clew.session.api import Engine
+from clew.session.history.check import check
 from clew.testing.scripted import say
 from clew.transcript.fold_part import continues
 from tests.rig.history_child import open_at

@@ -31,7 +31,7 @@ __all__ = ["Forked", "run_forked"]
 _CHECKOUT: Final = Path(__file__).parents[2]
 _LOADED: Final = (
     *("tests.rig.streamer", "tests.rig.history_child", "tests.rig.run_child"),
-    *("clew.opening", "clew.providers.demo", "clew.store.files", "clew.store.sql.sqlite.opening", "clew.tools.builtin"),
+    *("clew.compose", "clew.providers.demo", "clew.store.files", "clew.store.sql.sqlite.opening", "clew.tools.builtin"),
 )
 
 

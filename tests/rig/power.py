@@ -24,9 +24,9 @@ from unittest import mock
 
 import msgspec
 
-from clew.engine import Engine
-from clew.history.check import check
-from clew.store import boot
+from clew.session.api import Engine
+from clew.session.history.check import check
+from clew.store import boot_id
 from clew.store.sql.sqlite import opening as sqlite_opening
 from clew.store.sql.sqlite import writer
 from clew.transcript.chunk import Chunk, parse_chunk
@@ -219,7 +219,7 @@ def judge_cut(
     with contextlib.ExitStack() as after:
         after.callback(shutil.rmtree, folder)
         # The machine was started again: only what was synced before is known to have been on the disk.
-        after.enter_context(mock.patch.object(boot, "boot_id", return_value=str(uuid.UUID(int=1))))
+        after.enter_context(mock.patch.object(boot_id, "boot_id", return_value=str(uuid.UUID(int=1))))
         if recorded.work == "history":
             problems, lost = asyncio.run(_judge_history(recorded, end, folder)), 0
         else:

@@ -11,8 +11,8 @@ import contextlib
 import sys
 import time
 
-from clew.runtime.standing import load_standing
-from clew.runtime.take import plan_open
+from clew.session.acquire.acquire import plan_open
+from clew.session.acquire.loaded_session import load_standing
 from clew.store.base import Store
 from clew.store.memory.store import MemoryStore
 from clew.store.unit import STORE_WIDE, Committed, JoinReplica, MoveHead, SetTurn, Unit

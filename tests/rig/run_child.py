@@ -11,8 +11,8 @@ import sys
 
 import orjson
 
+from clew.compose import open as open_engine
 from clew.config import Config
-from clew.opening import open as open_engine
 from clew.transcript.metadata import local_place
 
 __all__ = ["main"]

@@ -27,8 +27,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
+from clew.compose import open as open_engine
 from clew.config import Config
-from clew.opening import open as open_engine
 from clew.providers.base import ModelRequest
 from clew.providers.demo import DemoProvider
 from clew.transcript import chunk as c

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import clew
 from clew.failpoints import arm
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
 from tests.rig.budget import Budget, Outcome
 from tests.rig.program_002 import Program002, make_plain

@@ -19,7 +19,7 @@ from typing import Final
 
 from clew.permissions.evaluate import evaluate
 from clew.permissions.rules import own_rules
-from clew.runtime.places import glob_finder, leads_to
+from clew.session.turn.protected_paths import glob_finder, leads_to
 from clew.tools.process.environment import environment
 from clew.transcript.rule import Rule, Target
 from tests.rig.budget import Budget, Outcome

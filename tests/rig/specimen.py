@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from clew.engine import Engine
+from clew.session.api import Engine
 from clew.transcript.metadata import local_place
 from tests.rig.history_child import open_at
 

@@ -24,13 +24,13 @@ import msgspec
 import clew
 from clew.clock import Clock, SystemClock
 from clew.config import Config
-from clew.engine import Engine
 from clew.errors import ClewError
 from clew.ids import Mint
-from clew.runtime.admission import assistant_row
-from clew.runtime.recorder import Recorder
-from clew.runtime.standing import load_standing
-from clew.runtime.take import settle_session
+from clew.session.acquire.acquire import settle_session
+from clew.session.acquire.loaded_session import load_standing
+from clew.session.api import Engine
+from clew.session.prompt.admission import assistant_row
+from clew.session.turn.recorder import Recorder
 from clew.store.unit import BookStep
 from clew.testing import chunks as build
 from clew.testing.clock import FakeClock

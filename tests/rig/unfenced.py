@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from clew.fronts.cli import main
-from clew.runtime.heartbeat import Heartbeat
+from clew.session.cluster.heartbeat import Heartbeat
 from clew.store import unit as u
 from clew.store.guards import refusal
 from clew.store.sql import apply

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.transcript.chunk import Chunk
-from clew.transcript.chunk_gate import ChunkGate
+from clew.transcript.chunk_sanitizer import ChunkGate
 from clew.transcript.fold import Fold
 
 HIGH, LOW = "\ud83d", "\ude00"  # the two halves of 😀

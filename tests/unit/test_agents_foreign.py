@@ -11,7 +11,7 @@ import pytest
 
 from clew.agents.catalog import builtin_agents
 from clew.agents.foreign import OpencodeFile, parse_foreign
-from clew.agents.restraint import restrain
+from clew.agents.project_limits import restrain
 from clew.errors import InvalidInput
 from clew.permissions.evaluate import evaluate
 from clew.transcript.rule import Rule, Target

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from clew.errors import InternalError
-from clew.history.check import Problem, check
 from clew.ids import Mint
+from clew.session.history.check import Problem, check
 from clew.store.base import Damage, Whole
 from clew.store.memory.store import MemoryStore
 from clew.store.unit import Dequeue, Enqueue, LinkMessage, MoveHead, OpenTurn, PatchMessage, SetTurn

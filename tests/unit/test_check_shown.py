@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.history.check import Problem, check
+from clew.session.history.check import Problem, check
 from clew.testing.chunks import data, reasoning, reply, step, text, tool_call, tool_output
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold

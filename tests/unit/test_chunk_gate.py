@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from clew.testing.chunks import approval, reply, step, text, tool_call, tool_error, tool_output
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk, chunk_dict, encode_chunk, parse_chunk
-from clew.transcript.chunk_gate import ChunkGate
+from clew.transcript.chunk_sanitizer import ChunkGate
 from clew.transcript.fold import Fold
-from clew.transcript.gate import check_value, clean_text
+from clew.transcript.value_check import check_value, clean_text
 from tests.rig.streams import random_stream
 from tests.unit.gated_chunks import GONE, HIGH, LOW, REPLACED, parts, through
 

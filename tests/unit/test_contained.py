@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clew import contained
-from clew.contained import ContainedText, FolderListing, Unreadable, list_contained, read_contained, shown
+from clew import safe_read
+from clew.safe_read import ContainedText, FolderListing, Unreadable, list_contained, read_contained, shown
 
 
 def refusal(path: Path, inside: Path, limit: int = 100) -> str:
@@ -113,7 +113,7 @@ def test_a_link_swapped_in_after_the_check_is_not_followed(
     for folder in (root / "folder", secret):
         folder.mkdir(parents=True)
         (folder / "a").write_text(folder.name)
-    opened = contained._open
+    opened = safe_read._open
 
     def swap_then_open(base: Path, real: Path) -> int:
         (root / "folder" / "a").unlink()
@@ -124,7 +124,7 @@ def test_a_link_swapped_in_after_the_check_is_not_followed(
             (root / "folder").symlink_to(secret)
         return opened(base, real)
 
-    monkeypatch.setattr(contained, "_open", swap_then_open)
+    monkeypatch.setattr(safe_read, "_open", swap_then_open)
     try:
         found = read_contained(root / "folder" / "a", root, 100)
     except Unreadable:

@@ -16,14 +16,11 @@ import pytest
 
 import clew
 from clew import errors
-from clew.dispatch.events import Events
-from clew.dispatch.schedules import Schedules
-from clew.dispatch.webhooks import Webhooks
 from clew.fronts.http.problem import status_of
 from clew.ids import Mint
 from clew.live.base import EventType
 from clew.providers.demo import DEMO_MODELS
-from clew.runtime.hooks import CHANGING, OBSERVING
+from clew.session.hooks import CHANGING, OBSERVING
 from clew.store.facts import FactType
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
@@ -33,6 +30,9 @@ from clew.testing.scribe import Scribe
 from clew.tools.base import Tool
 from clew.tools.builtin import BUILTIN
 from clew.transcript.chunk import decode_rows, encode_rows
+from clew.triggers.events import Events
+from clew.triggers.schedules import Schedules
+from clew.triggers.webhooks import Webhooks
 from tests.rig.failpoint_names import failpoint_names
 from tests.unit.pages import DOCS, blocks, section
 from tests.unit.state_diagrams import tool_diagram, turn_diagram

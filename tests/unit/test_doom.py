@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clew.transcript.doom import find_pattern, made_calls, repetition_of
+from clew.transcript.repetition import find_pattern, made_calls, repetition_of
 
 
 def made(words: str) -> list[str]:

@@ -16,14 +16,14 @@ import msgspec
 import pytest
 
 import clew
-from clew.fit import MOST, fit, fit_json
+from clew.convert import MOST, fit, fit_json
 
 SRC = Path(clew.__file__).parent
 
 RACE = """
 import sys, threading
 import msgspec
-from clew.fit import fit, fit_json
+from clew.convert import fit, fit_json
 sys.setswitchinterval(1e-6)
 for _ in range(100):
     inner = msgspec.defstruct("Inner", [(f"f{i}", int | None, None) for i in range(8)])

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from clew.errors import Invalid
 from clew.ids import SessionIdForm
 from clew.interop.programs.claude_code_file import format_claude_code
+from clew.interop.programs.import_session import Soil, plant
 from clew.interop.programs.pi_file import format_pi
-from clew.interop.programs.planting import Soil, plant
 from clew.interop.programs.readers import READERS, read_foreign
-from clew.interop.soundness import check_portable
+from clew.interop.validate_import import check_portable
 from clew.transcript.session import Model
 from tests.rounds import rounds
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import UnsupportedValue
-from clew.transcript.gate import MAX_DEPTH, MAX_VALUE_BYTES, check_text, check_value, clean_text, clean_value
+from clew.transcript.value_check import MAX_DEPTH, MAX_VALUE_BYTES, check_text, check_value, clean_text, clean_value
 
 HIGH, LOW = "\ud83d", "\ude00"  # the two halves of 😀
 GONE = "\ufffd"

@@ -7,10 +7,18 @@ import random
 import pytest
 
 from clew.errors import BranchPointInvalid, InvalidInput, NewerTurns, NothingToUndo, RewindTargetInvalid
-from clew.history.branch_plan import check_point, cut_line, plan_branch, start_line
-from clew.history.lookup import MessagePlace
-from clew.history.rewind_plan import Edit, check_request, check_target, left_line, parts_to_send, plan_resend, plan_undo
 from clew.ids import Mint
+from clew.session.history.branch_plan import check_point, cut_line, plan_branch, start_line
+from clew.session.history.lookup import MessagePlace
+from clew.session.history.rewind_plan import (
+    Edit,
+    check_request,
+    check_target,
+    left_line,
+    parts_to_send,
+    plan_resend,
+    plan_undo,
+)
 from clew.store.unit import CopyLine, InsertSession, MoveHead
 from clew.testing.clock import FakeClock
 from clew.transcript.head import moved, with_turn

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from clew import contained
+from clew import safe_read
 from clew.agents.catalog import AgentCatalog
-from clew.contained import Kept, Unreadable, confined, read_contained
 from clew.errors import InvalidInput
+from clew.safe_read import Kept, Unreadable, confined, read_contained
 from clew.system_prompt.assemble import _assemble, assemble
 from clew.system_prompt.inputs import Environment, PromptInputs
 from clew.system_prompt.instructions import _load, load_instructions
@@ -61,9 +61,9 @@ def told(read: Callable[[Path], str | None], workspace: Path) -> str | None:
 
 def test_a_file_that_changed_just_now_is_read_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same length, in place, and in the same two seconds of a coarse clock: nothing but the content tells."""
-    exact = contained._trace
+    exact = safe_read._trace
 
-    def coarse(path: Path) -> contained.Trace | None:
+    def coarse(path: Path) -> safe_read.Trace | None:
         trace = exact(path)
         return None if trace is None else (*trace[:4], *(at - at % 2_000_000_000 for at in trace[4:]))
 

@@ -19,9 +19,9 @@ import pytest
 import clew
 from clew import errors
 from clew.client import AsyncClient, Client
-from clew.dispatch.events import Events
-from clew.dispatch.schedules import Schedules
-from clew.dispatch.webhooks import Webhooks
+from clew.triggers.events import Events
+from clew.triggers.schedules import Schedules
+from clew.triggers.webhooks import Webhooks
 
 # Top-level modules that `import clew` must not load: they belong to an extra, to a front or to the tests.
 HEAVY = {

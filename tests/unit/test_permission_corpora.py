@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clew.permissions.certainty import Certainty
 from clew.permissions.evaluate import evaluate
 from clew.permissions.match import FileSystem, match, subjects_of
+from clew.permissions.shell.tristate import Certainty
 from clew.transcript.rule import Rule, Target, TargetKind
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from clew.permissions.commands import is_interpreter
 from clew.permissions.evaluate import evaluate
-from clew.permissions.programs.catalog import find_program, load_wrappers
-from clew.permissions.shell import read_line
-from clew.permissions.wrappers import ClosedWrapper, look_inside, starting_options
+from clew.permissions.shell.commands import is_interpreter
+from clew.permissions.shell.parse import read_line
+from clew.permissions.shell.programs.catalog import find_program, load_wrappers
+from clew.permissions.shell.wrappers import ClosedWrapper, look_inside, starting_options
 from clew.transcript.rule import Rule
 from tests.unit.permission_values import bash
 

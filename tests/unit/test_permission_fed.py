@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clew.permissions.tokens import word_set
+from clew.permissions.shell.tokens import word_set
 from clew.transcript.rule import Rule
 from tests.corpora.options import decide
 

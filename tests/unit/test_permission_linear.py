@@ -12,9 +12,9 @@ from contextlib import suppress
 
 import pytest
 
-from clew.permissions.commands import take_apart
 from clew.permissions.evaluate import evaluate
-from clew.permissions.tokens import MAX_LINE_CHARS, Unreadable
+from clew.permissions.shell.commands import take_apart
+from clew.permissions.shell.tokens import MAX_LINE_CHARS, Unreadable
 from clew.transcript.rule import Rule, Target
 
 SHORT, LONG = 3_000, 12_000

@@ -8,8 +8,8 @@ import pytest
 
 from clew.permissions.evaluate import evaluate
 from clew.permissions.rules import own_rules
-from clew.permissions.tokens import word_set
-from clew.runtime.places import glob_finder, leads_to
+from clew.permissions.shell.tokens import word_set
+from clew.session.turn.protected_paths import glob_finder, leads_to
 from clew.transcript.rule import Rule
 from tests.unit.permission_values import bash
 

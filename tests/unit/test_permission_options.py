@@ -14,9 +14,9 @@ import pytest
 
 from clew.permissions.approval_rules import rules_for
 from clew.permissions.explain import explain
-from clew.permissions.programs.catalog import load_programs
-from clew.permissions.programs.scripts import is_plain_script
 from clew.permissions.rules import own_rules
+from clew.permissions.shell.programs.catalog import load_programs
+from clew.permissions.shell.programs.scripts import is_plain_script
 from clew.transcript.rule import Rule, Target
 from tests.corpora import options as corpus
 

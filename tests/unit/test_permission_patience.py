@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from clew.permissions.command_paths import LookupBudget
 from clew.permissions.evaluate import evaluate
-from clew.runtime.places import leads_to
+from clew.permissions.shell.command_paths import LookupBudget
+from clew.session.turn.protected_paths import leads_to
 from clew.transcript.rule import Rule, Target
 
 LINES = {

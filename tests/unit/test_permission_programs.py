@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.permissions.programs.catalog import Program, load_programs
+from clew.permissions.shell.programs.catalog import Program, load_programs
 from tests.corpora.options import decide
 
 # Commands that only read, and what they are given at the least.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clew.permissions.evaluate import evaluate
-from clew.runtime.places import leads_to
+from clew.session.turn.protected_paths import leads_to
 from clew.tools.builtin.edit import edit
 from clew.tools.builtin.write import write
 from clew.transcript.rule import Rule, Target

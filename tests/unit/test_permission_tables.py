@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from clew.permissions.programs.catalog import load_programs, load_wrappers
+from clew.permissions.shell.programs.catalog import load_programs, load_wrappers
 
 Danger = Literal["runs", "writes", "loads", "sends", "sets"]
 OPTION = re.compile(r"-[^\s=?]*[=?]?|-\?")
@@ -78,7 +78,7 @@ class Tables(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_tables() -> list[Tables]:
-    found = [file for file in files("clew.permissions.programs").iterdir() if file.name.endswith(".toml")]
+    found = [file for file in files("clew.permissions.shell.programs").iterdir() if file.name.endswith(".toml")]
     return [msgspec.convert(tomllib.loads(file.read_text("utf-8")), Tables) for file in found]
 
 

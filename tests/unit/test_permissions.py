@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.permissions.certainty import Certainty
 from clew.permissions.evaluate import Considered, Decision, Judgement, evaluate, strictest
 from clew.permissions.explain import Explanation, Subject, explain
+from clew.permissions.shell.tristate import Certainty
 from clew.transcript.rule import Rule, Target
 from tests.unit.permission_values import FILE, Action, bash, decide, path, rule
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.permissions import builtins, commands
 from clew.permissions.evaluate import evaluate
+from clew.permissions.shell import builtins, commands
 from clew.transcript.rule import Rule, Target
 from tests.rounds import rounds
 

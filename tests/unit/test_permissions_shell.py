@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 
-from clew.permissions.commands import take_apart
-from clew.permissions.shell import Redirect, read_line
-from clew.permissions.tokens import MAX_LINE_CHARS, MAX_NESTING, MAX_TOKENS, UNKNOWN, Unreadable, read_tokens
+from clew.permissions.shell.commands import take_apart
+from clew.permissions.shell.parse import Redirect, read_line
+from clew.permissions.shell.tokens import MAX_LINE_CHARS, MAX_NESTING, MAX_TOKENS, UNKNOWN, Unreadable, read_tokens
 
 
 def nested_shells(depth: int) -> str:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.permissions.commands import take_apart
 from clew.permissions.evaluate import evaluate
 from clew.permissions.globs import matches
+from clew.permissions.shell.commands import take_apart
 from clew.transcript.rule import Rule, Target
 from tests.unit.permission_values import FILE, bash, decide, rule
 

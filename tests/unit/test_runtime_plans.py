@@ -14,9 +14,9 @@ from clew.config import CompactionConfig, PruningConfig
 from clew.errors import CompactionError
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import MAX_ATTEMPTS, delay_ms
-from clew.runtime.race import after, race, when_done
-from clew.runtime.submission import Outcomes, TurnOutcome
-from clew.runtime.waiting import open_waits
+from clew.session.acquire.waiting import open_waits
+from clew.session.cancellable import after, race, when_done
+from clew.session.prompt.submission import Outcomes, TurnOutcome
 from clew.testing.clock import FakeClock
 from clew.tools.base import Signal
 from clew.transcript.fold import Fold

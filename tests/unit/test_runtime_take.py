@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from clew.runtime.queue import plan_fire
-from clew.runtime.settle import LOST, RESTART, SHUTDOWN, plan_settle
-from clew.runtime.standing import CutOff, Standing
-from clew.runtime.take import plan_open, plan_take
+from clew.session.acquire.acquire import plan_open, plan_take
+from clew.session.acquire.loaded_session import CutOff, Standing
+from clew.session.acquire.settle import LOST, RESTART, SHUTDOWN, plan_settle
+from clew.session.prompt.queue import plan_fire
 from clew.store.unit import (
     Dequeue,
     EpochIs,

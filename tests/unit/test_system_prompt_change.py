@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clew.system_prompt.change import environment_change
+from clew.system_prompt.environment_diff import environment_change
 
 HEAD = "[The environment has changed:]\n"
 

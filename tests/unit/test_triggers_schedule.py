@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InvalidInput
-from clew.triggers.schedule import GRACE_MS, Plan, Schedule, check_cron, count_fires, latest_fire, next_fire, plan
+from clew.triggers.values.schedule import (
+    GRACE_MS,
+    Plan,
+    Schedule,
+    check_cron,
+    count_fires,
+    latest_fire,
+    next_fire,
+    plan,
+)
 
 VIENNA = "Europe/Vienna"
 HOUR, DAY = 3_600_000, 86_400_000

@@ -9,9 +9,9 @@ import hmac
 import pytest
 
 from clew.errors import InvalidInput
-from clew.triggers.envelope import Trigger, safe_headers
-from clew.triggers.signature import TOLERANCE_S, Scheme, check_secret, is_signed, new_secret, sign
-from clew.triggers.webhook import Webhook, delivery_id_of, payload_of
+from clew.triggers.values.envelope import Trigger, safe_headers
+from clew.triggers.values.signature import TOLERANCE_S, Scheme, check_secret, is_signed, new_secret, sign
+from clew.triggers.values.webhook import Webhook, delivery_id_of, payload_of
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 NOW = 1_800_000_000

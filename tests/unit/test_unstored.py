@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew.runtime.unstored import LOST_RESULT, shortened
+from clew.session.turn.unstored import LOST_RESULT, shortened
 
 
 def text(words: str, **more: Any) -> dict[str, Any]:

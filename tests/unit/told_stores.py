@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.check import check
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.store import MemoryStore
 from clew.store.unit import SetHidden

@@ -18,9 +18,9 @@ import msgspec
 
 from clew.agents.foreign import OpencodeFile, parse_foreign
 from clew.agents.manifest import Agent, is_agent_name, parse_manifest
-from clew.agents.restraint import restrain
-from clew.contained import Kept, Unreadable, list_contained, read_contained, shown
+from clew.agents.project_limits import restrain
 from clew.errors import InternalError, InvalidInput
+from clew.safe_read import Kept, Unreadable, list_contained, read_contained, shown
 from clew.transcript.rule import is_known, unknown_permission
 
 __all__ = ["MAX_MANIFESTS", "MAX_MANIFEST_BYTES", "AgentCatalog", "builtin_agents"]

@@ -1,7 +1,7 @@
 """Agents defined for Claude Code and opencode: Markdown files, and the ``agent`` map of ``opencode.json``.
 
 Keys with an equivalent are converted; the others are reported. Such a file belongs to a project, so it is limited to
-what a project may define (:mod:`clew.agents.restraint`). A restriction is never lost: a refusal that clew's rules
+what a project may define (:mod:`clew.agents.project_limits`). A restriction is never lost: a refusal that clew's rules
 cannot express is widened, and if that is not possible the agent is skipped.
 """
 
@@ -22,10 +22,10 @@ from clew.agents.manifest import (
     is_permission,
     is_temperature,
 )
-from clew.contained import shown
+from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.fit import fit
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter, split_front_matter
+from clew.safe_read import shown
 from clew.transcript.rule import Rule, is_known
 from clew.transcript.session import read_model
 

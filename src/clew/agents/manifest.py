@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.fit import fit
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter
 from clew.mcp_server import McpServer, read_server
 from clew.transcript.rule import Rule, is_known, unknown_permission

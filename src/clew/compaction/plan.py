@@ -1,6 +1,6 @@
 """The plan of a compaction: where it cuts, the input of the summariser, and the record. Pure.
 
-Executed by :mod:`clew.runtime.compact`.
+Executed by :mod:`clew.session.context.compact`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from clew.compaction.parse import check_smaller
 from clew.compaction.record import CompactionData, Range, Strategy
 from clew.compaction.serialise import without_tags
 from clew.compaction.summary import mechanical_summary
+from clew.convert import fit
 from clew.errors import CompactionError
-from clew.fit import fit
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.part import output_text
 from clew.transcript.pruned import Pruned, prune_part

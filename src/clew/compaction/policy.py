@@ -15,9 +15,9 @@ import msgspec
 
 from clew.compaction.presets import DEFAULT_RESERVE, Preset, Pruning, TailMode, presets
 from clew.config import CompactionConfig, PruningConfig
+from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.fit import fit
-from clew.misfit import misfit
+from clew.type_error import misfit
 
 __all__ = ["Policy", "policy_for"]
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.fit import fit
+from clew.convert import fit
 
 __all__ = ["DEFAULT_RESERVE", "Preset", "Pruning", "TailMode", "When", "presets"]
 

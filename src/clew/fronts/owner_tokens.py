@@ -19,8 +19,8 @@ from typing import Final
 import msgspec
 
 from clew.config import config_folder
+from clew.convert import fit_json
 from clew.errors import Conflict, InvalidInput, NotFound
-from clew.fit import fit_json
 
 __all__ = ["OwnerToken", "OwnerTokens"]
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.engine import Engine
 from clew.errors import InternalError
-from clew.runtime.settle import plan_end
+from clew.session.acquire.settle import plan_end
+from clew.session.api import Engine
 from clew.store import unit as u
 from clew.transcript.damage import seal_of
 from clew.transcript.message import MessageRow, PartRow, Role

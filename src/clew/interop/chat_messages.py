@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from clew.interop.passages import Passage, passages_of
+from clew.interop.export_sections import Passage, passages_of
 from clew.transcript import part as p
 from clew.transcript.message import shown_message
 from clew.transcript.part import Part

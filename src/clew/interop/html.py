@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any, Final
 
+from clew.interop.export_sections import MARKS, Passage, about, left_out, passages_of, piece_of, shown_time
 from clew.interop.markup import escape_text, render_markdown
-from clew.interop.passages import MARKS, Passage, about, left_out, passages_of, piece_of, shown_time
 from clew.transcript.part import blob_of, file_name_of, kind_of, media_type_of
 from clew.transcript.portable import Blob, PortableSession
 

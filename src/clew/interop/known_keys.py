@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from clew.convert import fit, fit_json
 from clew.errors import InvalidInput
-from clew.fit import fit, fit_json
 from clew.transcript.part import COMPACTION_PART
 from clew.transcript.session import Model
 from clew.transcript.tool_state import ToolState

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from clew.interop.export_sections import MARKS, Passage, about, left_out, passages_of, piece_of
 from clew.interop.markup import UNSEEN
-from clew.interop.passages import MARKS, Passage, about, left_out, passages_of, piece_of
 from clew.transcript.part import file_name_of, kind_of, media_type_of, url_of
 from clew.transcript.portable import PortableSession
 

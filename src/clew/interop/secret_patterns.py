@@ -22,8 +22,8 @@ from typing import Final
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import InternalError
-from clew.fit import fit
 
 __all__ = ["SecretPattern", "SecretPatterns", "secret_patterns"]
 

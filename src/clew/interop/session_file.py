@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import InvalidInput, UnsupportedValue
-from clew.fit import fit
-from clew.interop.soundness import check_portable
+from clew.interop.validate_import import check_portable
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.packed import PackedRows
 from clew.transcript.portable import AT_HOME, EXPORTER, Blob, PortableSession, Prompt, Queued, tree_of

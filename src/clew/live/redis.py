@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
+from clew.convert import fit_json
 from clew.errors import IllegalChunk, InvalidInput, NotSupported
-from clew.fit import fit_json
 from clew.live.base import Word
 from clew.live.location import shown_address
 from clew.live.shared import SharedListening, SharedLive, SharedStream, encode_frame, parse_frame

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import IllegalChunk
-from clew.fit import fit
 from clew.live.base import Event, Signal, Status, Word
 from clew.live.local import LocalLive
 from clew.live.stream import Bell, LocalStream

@@ -15,14 +15,14 @@ from typing import Final, Literal
 
 import msgspec
 
+from clew.escape import escape_unseen
 from clew.permissions import globs, hosts, paths
-from clew.permissions.builtins import LITERAL
-from clew.permissions.commands import Command, Parts, is_interpreter, take_apart
-from clew.permissions.programs.catalog import find_program
 from clew.permissions.rules import MAX_PATTERN_CHARS
-from clew.permissions.tokens import UNKNOWN, Unreadable
+from clew.permissions.shell.builtins import LITERAL
+from clew.permissions.shell.commands import Command, Parts, is_interpreter, take_apart
+from clew.permissions.shell.programs.catalog import find_program
+from clew.permissions.shell.tokens import UNKNOWN, Unreadable
 from clew.transcript.rule import Rule, Target
-from clew.unseen import escape_unseen
 
 __all__ = ["Offer", "offers_for", "rules_for"]
 

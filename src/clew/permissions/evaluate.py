@@ -15,9 +15,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.permissions.certainty import Certainty
 from clew.permissions.match import FileSystem, Subject, literals, match, permission_rank, show_unknown, subjects_of
 from clew.permissions.modes import is_reading, mode_rules
+from clew.permissions.shell.tristate import Certainty
 from clew.transcript.rule import Mode, Rule, Target
 
 __all__ = ["Action", "Considered", "Decision", "Judgement", "Scope", "evaluate", "strictest"]

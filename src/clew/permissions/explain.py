@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from clew.escape import escape_unseen
 from clew.permissions.evaluate import Action, Considered, Decision, Scope
 from clew.transcript.rule import Rule
-from clew.unseen import escape_unseen
 
 __all__ = ["Explanation", "Subject", "explain"]
 

@@ -16,14 +16,14 @@ from typing import Final
 import msgspec
 
 from clew.permissions import globs, hosts, paths
-from clew.permissions.builtins import DYNAMIC, is_builtin
-from clew.permissions.certainty import Certainty
-from clew.permissions.command_paths import CommandPaths, LookupBudget, working_folders
-from clew.permissions.commands import Command, only_reads, take_apart
 from clew.permissions.file_system import FileSystem
-from clew.permissions.programs.catalog import find_program
-from clew.permissions.shell import Redirect
-from clew.permissions.tokens import UNKNOWN, Unreadable, word_set
+from clew.permissions.shell.builtins import DYNAMIC, is_builtin
+from clew.permissions.shell.command_paths import CommandPaths, LookupBudget, working_folders
+from clew.permissions.shell.commands import Command, only_reads, take_apart
+from clew.permissions.shell.parse import Redirect
+from clew.permissions.shell.programs.catalog import find_program
+from clew.permissions.shell.tokens import UNKNOWN, Unreadable, word_set
+from clew.permissions.shell.tristate import Certainty
 from clew.transcript.rule import Rule, Target
 
 __all__ = ["FileSystem", "Subject", "literals", "match", "permission_rank", "show_unknown", "subjects_of"]

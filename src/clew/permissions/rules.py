@@ -8,11 +8,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.fit import fit
 from clew.permissions.paths import exact_path
-from clew.transcript.gate import check_text
 from clew.transcript.rule import Rule, is_known, unknown_permission
+from clew.transcript.value_check import check_text
 
 __all__ = [
     "MAX_PATTERN_CHARS",

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.providers.base import EndpointKind, ModelInfo
 from clew.providers.demo import DEMO, DEMO_MODELS, DEMO_VARIANTS
 from clew.providers.pydantic_ai import EFFORTS

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from clew.fit import fit_json
+from clew.convert import fit_json
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.transcript.message import Message
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 import msgspec
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.providers.base import EndpointKind
 from clew.transcript.file_rule import UNKNOWN, FileRule
 

@@ -20,16 +20,16 @@ import msgspec
 
 from clew.errors import SessionNotFound, TurnNotFound
 from clew.ids import SessionIdForm
-from clew.store.care import Care, Damage, Rebuilt, Whole
-from clew.store.hub import Answered, Hub
-from clew.store.pages import Looks
+from clew.store.commit_batcher import Answered, Hub
+from clew.store.history_pages import Looks
+from clew.store.maintenance import Care, Damage, Rebuilt, Whole
 from clew.store.paths import Paths
+from clew.store.pending_work import OpenCall, PendingStream, QueuedMessage
 from clew.store.replicas import Replicas
 from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.session_list import Cursor, SessionPage, SessionQuery, ShownPage
 from clew.store.tail import StreamTail
 from clew.store.unit import Outcome, Unit
-from clew.store.unsettled import OpenCall, PendingStream, QueuedMessage
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
@@ -37,10 +37,10 @@ from clew.transcript.portable import Blob
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
-from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
-from clew.triggers.routing import RouteKind
-from clew.triggers.schedule import Schedule
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.values.routing import RouteKind
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.webhook import Webhook
 
 __all__ = [
     "Blob",

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import InternalError
-from clew.fit import fit
 from clew.store import unit as u
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall, without_session

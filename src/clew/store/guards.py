@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from clew.store import unit as u
 from clew.transcript.session import Session, SessionState
-from clew.triggers.schedule import Schedule
+from clew.triggers.values.schedule import Schedule
 
 __all__ = ["Waiting", "holds_epoch", "refusal"]
 

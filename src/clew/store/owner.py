@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
+from clew.convert import fit_json
 from clew.errors import OwnedByAnotherProcess, StoreGone, StoreUnavailable
-from clew.fit import fit_json
 from clew.store.file_lock import FileLock, id_of, is_file
 
 NETWORK_FILE_SYSTEMS = frozenset(

@@ -22,10 +22,10 @@ from clew.transcript.session import Model, Session
 from clew.transcript.turn import MoveReason, Step, Turn
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
-from clew.triggers.ledger import Direction, LedgerEvent
-from clew.triggers.routing import RouteKind
-from clew.triggers.schedule import Schedule
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.ledger import Direction, LedgerEvent
+from clew.triggers.values.routing import RouteKind
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.webhook import Webhook
 
 Sync = Literal["process", "power"]
 """The durability of a commit on return: it survives the death of the process, or also a loss of power."""

@@ -17,7 +17,7 @@ import msgspec
 from clew.errors import InvalidInput
 from clew.system_prompt.inputs import PromptInputs
 from clew.system_prompt.sections import SECTIONS
-from clew.transcript.gate import clean_text
+from clew.transcript.value_check import clean_text
 
 __all__ = ["Section", "SystemPrompt", "assemble", "digest_system_prompt", "sections_of", "sent_text"]
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from clew.contained import ContainedText, Kept, Unreadable, note, read_contained, resolve_folder, shown
+from clew.safe_read import ContainedText, Kept, Unreadable, note, read_contained, resolve_folder, shown
 from clew.system_prompt.inputs import Instruction
 from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES
 

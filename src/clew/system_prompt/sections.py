@@ -13,7 +13,7 @@ from typing import Final
 
 from clew.system_prompt.inputs import Environment, GitState, Instruction, PromptInputs
 from clew.system_prompt.text import cut_bytes, mark_unseen, one_line
-from clew.transcript.gate import clean_value
+from clew.transcript.value_check import clean_value
 
 __all__ = ["MAX_INSTRUCTIONS_BYTES", "MAX_INSTRUCTION_BYTES", "SECTIONS"]
 

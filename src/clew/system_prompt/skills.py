@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from clew.contained import Kept, Unreadable, list_contained, read_contained, resolved, shown
 from clew.errors import InvalidInput
 from clew.front_matter import Scalar, parse_front_matter, split_front_matter
+from clew.safe_read import Kept, Unreadable, list_contained, read_contained, resolved, shown
 from clew.system_prompt.inputs import Skill, SkillSource
 from clew.system_prompt.text import mark_unseen, one_line
 

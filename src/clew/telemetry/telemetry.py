@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from clew.errors import ClewError
-from clew.telemetry.figures import Figures
+from clew.telemetry.metrics import Figures
 from clew.telemetry.spans import Spans, provider_name
 from clew.transcript.message import Message
 from clew.transcript.model_call import ModelCall

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from clew.engine import Engine
-from clew.history.check import Problem, check
-from clew.runtime.submission import Submission
+from clew.session.api import Engine
+from clew.session.history.check import Problem, check
+from clew.session.prompt.submission import Submission
 from clew.testing.scripted import ScriptedModel
 from clew.transcript import part as p
 from clew.transcript.chunk import parse_chunk

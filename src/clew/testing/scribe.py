@@ -15,11 +15,11 @@ from clew.clock import Clock, SystemClock
 from clew.config import SavePolicy
 from clew.errors import InternalError
 from clew.ids import Mint
-from clew.runtime.admission import assistant_row
-from clew.runtime.recorder import Recorder
-from clew.runtime.settle import plan_end
-from clew.runtime.standing import Standing
-from clew.runtime.take import plan_open
+from clew.session.acquire.acquire import plan_open
+from clew.session.acquire.loaded_session import Standing
+from clew.session.acquire.settle import plan_end
+from clew.session.prompt.admission import assistant_row
+from clew.session.turn.recorder import Recorder
 from clew.store.base import Store, get_session
 from clew.store.unit import (
     BookStep,

@@ -36,7 +36,7 @@ from clew.providers.base import (
     UsageSaid,
 )
 from clew.providers.failure import kind_of_status
-from clew.providers.given import ProviderSet
+from clew.providers.host_providers import ProviderSet
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk, FinishReason
 from clew.transcript.session import Model

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from clew.tools.effort import MOST, effort, measure
+from clew.tools.schema_cost import MOST, effort, measure
 
 if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator

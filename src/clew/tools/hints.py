@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol, get_args
 
 import msgspec
 
-from clew.fit import fit
-from clew.misfit import misfit
+from clew.convert import fit
 from clew.tools.base import File
+from clew.type_error import misfit
 
 __all__ = ["Misfit", "Reader", "inline", "reader_of", "schema_and_reader", "to_plain"]
 

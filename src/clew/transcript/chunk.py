@@ -23,8 +23,8 @@ from msgspec import UNSET as UNSET
 from msgspec import Struct
 from msgspec import UnsetType as UnsetType
 
+from clew.convert import fit, fit_json
 from clew.errors import IllegalChunk
-from clew.fit import fit, fit_json
 
 Object: TypeAlias = dict[str, Any]
 ProviderMetadata: TypeAlias = dict[str, Object]

@@ -12,13 +12,13 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 import orjson
 
+from clew.convert import fit
 from clew.errors import InvalidInput, UnsupportedValue
-from clew.fit import fit
 from clew.transcript.damage import DAMAGED, UNREADABLE
-from clew.transcript.gate import check_value
 from clew.transcript.part import TextKey
 from clew.transcript.rule import Mode, read_mode
 from clew.transcript.usage import Usage
+from clew.transcript.value_check import check_value
 
 __all__ = [
     "BROKEN_OFF_USD",

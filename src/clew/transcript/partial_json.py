@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from msgspec import UNSET
 
-from clew.transcript.gate import MAX_DEPTH, clean_value
+from clew.transcript.value_check import MAX_DEPTH, clean_value
 
 __all__ = ["parse_partial_json"]
 

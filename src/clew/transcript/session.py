@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.fit import fit
 from clew.transcript.metadata import SessionMetadata
 from clew.transcript.usage import Usage
 

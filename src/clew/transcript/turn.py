@@ -83,7 +83,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def warned(self) -> tuple[str, ...]:
-        """The calls the model was warned not to repeat (:mod:`clew.transcript.doom`)."""
+        """The calls the model was warned not to repeat (:mod:`clew.transcript.repetition`)."""
         return tuple(self.data.get("warned") or ())
 
     @property

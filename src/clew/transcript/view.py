@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import Message, MessageRow, sent_message, shown_message
 from clew.transcript.part import COMPACTION_PART, call_id_of, data_of, notice_part, output_text, text_part

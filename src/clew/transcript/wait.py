@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow

@@ -1,1 +1,1 @@
-"""Triggers of turns without a user, as pure values and rules. ``clew.dispatch`` acts on them."""
+"""Triggers: events, schedules and webhooks that start turns without a user. They share one entry point."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.engine import Operations
-from clew.engine.prompts import SavedPrompt
 from clew.errors import ClewError, MessageNotFound
 from clew.fronts.acp.session import OpenSession, Prompt
+from clew.session.api import Operations
+from clew.session.api.prompts import SavedPrompt
 from clew.transcript import part as p
 
 __all__ = ["COMMANDS", "available_commands", "find_command"]

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from clew.errors import InvalidInput
 from clew.fronts.acp.params import AudioBlock, Block, ImageBlock, LinkBlock, ResourceBlock, TextBlock
-from clew.interop.passages import piece_of
+from clew.interop.export_sections import piece_of
 from clew.transcript import part as p
 
 __all__ = ["FindBlob", "blocks_of", "parts_of", "text_block"]

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from clew.fit import fit_json
+from clew.convert import fit_json
 
 __all__ = ["LongLine"]
 

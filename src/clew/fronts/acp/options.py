@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from clew.engine.facade import AgentList
 from clew.errors import InvalidInput
 from clew.providers.base import ModelListing
+from clew.session.api.engine import AgentList
 from clew.transcript.rule import MODES, Mode
 from clew.transcript.session import Model, Session
 

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.fronts.acp.rpc import INVALID_PARAMS, Refused
-from clew.misfit import misfit
+from clew.type_error import misfit
 
 __all__ = [
     "AudioBlock",

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import clew
 from clew.actor import acting_as, local_user
-from clew.engine import Operations
 from clew.errors import (
     ClewError,
     Conflict,
@@ -44,6 +43,7 @@ from clew.fronts.acp.rpc import (
 from clew.fronts.acp.session import OpenSession, Prompt
 from clew.live.base import Event
 from clew.mcp_server import McpServer
+from clew.session.api import Operations
 from clew.transcript import part as p
 from clew.transcript.session import Session
 

@@ -13,17 +13,17 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
-from clew.engine import Operations
+from clew.convert import fit
 from clew.errors import BlobNotFound, ClewError, Conflict, InvalidInput, NotFound, StoreError, ViewerLagged
-from clew.fit import fit
-from clew.fronts.acp.asking import Asking
+from clew.fronts.acp.approvals import Asking
 from clew.fronts.acp.options import Choice
 from clew.fronts.acp.params import ClientCapabilities
 from clew.fronts.acp.rpc import INTERNAL, Closed, Connection, Refused, refusal_of
-from clew.fronts.acp.telling import Telling
-from clew.fronts.failure_words import words_of
+from clew.fronts.acp.updates import Telling
+from clew.fronts.failure_messages import words_of
 from clew.live.base import Event, Status
-from clew.runtime.continuation import Mode
+from clew.session.api import Operations
+from clew.session.turn.continuation import Mode
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message

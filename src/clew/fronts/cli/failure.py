@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from clew.fronts.cli.safe_text import one_line
-from clew.fronts.failure_words import words_of
+from clew.fronts.failure_messages import words_of
 
 __all__ = ["failure_words"]
 

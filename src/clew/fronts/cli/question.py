@@ -10,7 +10,7 @@ from clew.fronts.cli.diff import change_lines
 from clew.fronts.cli.render import Look, call_details, indented
 from clew.fronts.cli.safe_text import one_line, plain
 from clew.live.base import Waiting
-from clew.runtime.answers import Decision
+from clew.session.turn.answers import Decision
 from clew.transcript.part import approval_of, call_id_of
 
 __all__ = ["NOBODY", "Asker", "Question"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.unseen import escape_unseen
+from clew.escape import escape_unseen
 
 __all__ = ["one_line", "plain", "plain_json"]
 

@@ -10,7 +10,6 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.address_space import REQUEST_BYTES, shortage
-from clew.engine import Engine
 from clew.errors import InvalidInput, StoreClosed
 from clew.fronts.http.auth import BearerTokens, Guard, check_origins
 from clew.fronts.http.chat import Chat
@@ -23,6 +22,7 @@ from clew.fronts.http.problem import HANDLERS, SERVERS_LOG, ServerBusy, Shield, 
 from clew.fronts.http.request_body import Bodies
 from clew.fronts.http.sse import Streams
 from clew.fronts.web.page import Page, load_page
+from clew.session.api import Engine
 
 __all__ = ["make_app", "make_routes"]
 

@@ -18,7 +18,6 @@ from starlette.requests import Request
 
 from clew import errors as e
 from clew.actor import ADMIN, HOST, acting, acting_as
-from clew.engine import Engine
 from clew.fronts.http.answer import no_content
 from clew.fronts.http.identity import Engines
 from clew.fronts.http.log import about_session
@@ -28,11 +27,12 @@ from clew.fronts.http.request_query import read_query
 from clew.fronts.http.sse import CHAT_HEADERS, EventStream, Streams, chunk_frames
 from clew.fronts.operations.runs import MAX_PARTS, AttachQuery, ChatBody
 from clew.ids import is_alias
+from clew.session.api import Engine
 from clew.transcript import chunk as c
-from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow
 from clew.transcript.part import approval_of, call_id_of, is_preliminary, output_of, state_of, steps_in
 from clew.transcript.session import Session, read_model
+from clew.transcript.value_check import check_value
 
 __all__ = ["ApprovalAttempt", "Approvals", "Chat", "begin_chat"]
 

@@ -19,8 +19,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from clew.actor import ADMIN, acting_as
-from clew.engine import Engine
-from clew.fit import fit
+from clew.convert import fit
 from clew.fronts.http.answer import answer, answer_messages, json_response, no_content
 from clew.fronts.http.identity import Engines, route_path
 from clew.fronts.http.kept_answers import KeptAnswers, Place
@@ -29,6 +28,7 @@ from clew.fronts.http.request_body import MAX_BODY, read_body, read_bytes
 from clew.fronts.http.request_query import read_query
 from clew.fronts.operations import OPERATIONS, Operation
 from clew.fronts.operations import results as r
+from clew.session.api import Engine
 
 __all__ = ["Endpoint", "Handler", "Paths", "make_endpoints"]
 

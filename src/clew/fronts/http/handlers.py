@@ -12,9 +12,6 @@ import msgspec
 from starlette.requests import Request
 
 from clew import __version__
-from clew.dispatch.router import Duplicate
-from clew.dispatch.webhooks import MAX_DELIVERY, Challenge
-from clew.engine import Engine
 from clew.errors import Conflict, SignatureInvalid, StoreError
 from clew.fronts.http.answer import HEADERS, PiecewiseResponse, answer
 from clew.fronts.http.auth import Failures
@@ -29,7 +26,10 @@ from clew.fronts.operations.results import Health, ServerShape, SessionList, sho
 from clew.fronts.operations.sessions import ExportQuery
 from clew.fronts.samples import fill
 from clew.interop.formats import FORMATS
+from clew.session.api import Engine
 from clew.transcript.session import Session
+from clew.triggers.router import Duplicate
+from clew.triggers.webhooks import MAX_DELIVERY, Challenge
 
 __all__ = ["MAX_EVENT", "Handlers"]
 

@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
-from clew.engine import Engine
+from clew.session.api import Engine
 
 __all__ = ["ADMINISTRATOR", "IDENTITY", "Authenticate", "Engines", "Owner", "identify", "route_path"]
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 
-from clew.engine import Engine
 from clew.fronts.operations import Operation
 from clew.ids import is_session_id
+from clew.session.api import Engine
 
 __all__ = ["KeptAnswers", "Place"]
 

@@ -23,12 +23,12 @@ from typing import Any, Final, Literal
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clew.engine import Engine
 from clew.errors import ViewerLagged
+from clew.escape import escape_unseen
 from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.sse import BODY_SEND, closing
 from clew.ids import random_name
-from clew.unseen import escape_unseen
+from clew.session.api import Engine
 
 __all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "logging_to", "set_up"]
 

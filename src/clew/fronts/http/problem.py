@@ -19,8 +19,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
 from clew import errors as e
-from clew.runtime.hooks import HookRefused
-from clew.transcript.gate import clean_value
+from clew.session.hooks import HookRefused
+from clew.transcript.value_check import clean_value
 
 __all__ = [
     "HANDLERS",

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import inspect
 from starlette.requests import Request
 
+from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.fit import fit
-from clew.misfit import misfit
-from clew.transcript.gate import check_value
+from clew.transcript.value_check import check_value
+from clew.type_error import misfit
 
 __all__ = ["read_query"]
 

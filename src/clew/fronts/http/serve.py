@@ -30,7 +30,7 @@ import uvicorn
 from msgspec.structs import replace
 from starlette.types import ASGIApp
 
-from clew import opening
+from clew import compose
 from clew.address_space import SERVER_BYTES, check_address_space
 from clew.config import (
     ServerConfig,
@@ -41,7 +41,6 @@ from clew.config import (
     secret_values,
     unknown_settings,
 )
-from clew.engine import Engine
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
 from clew.fronts.http.acceptor import Acceptor, connection_limit
 from clew.fronts.http.app import make_app
@@ -53,6 +52,7 @@ from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
 from clew.fronts.owner_tokens import OwnerTokens
 from clew.fronts.token import Token, load_token, make_token
+from clew.session.api import Engine
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 from clew.telemetry.export import exporting
@@ -92,7 +92,7 @@ async def serve(
     ``app`` names a function, as ``module:attr``, that opens the store: it is called like :func:`clew.open` and returns
     the same.
     """
-    open_engine = load_app(app) if app is not None else opening.open
+    open_engine = load_app(app) if app is not None else compose.open
     if drain_s is not None and not 0 <= drain_s <= _MAX_DRAIN_S:
         raise InvalidInput("--drain must be 0 to 86400 seconds")
     if not 0 <= port <= 65535:
@@ -170,7 +170,7 @@ async def _serve(
     stop: _Stop,
     open_page: bool,
     drain_s: float | None = None,
-    open_engine: Opens = opening.open,
+    open_engine: Opens = compose.open,
 ) -> int:
     check_address_space(SERVER_BYTES, "a server")
     base, hosts = _addresses(listener)

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from clew import __version__
 from clew.errors import ClewError
-from clew.interop.passages import piece_of, shown_time
+from clew.interop.export_sections import piece_of, shown_time
 from clew.interop.redact import Redaction
 from clew.transcript.message import Message
 from clew.transcript.part import first_words

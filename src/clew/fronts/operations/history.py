@@ -9,15 +9,15 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from clew.compaction.context import ContextReport
+from clew.convert import fit_json
 from clew.errors import InvalidInput
-from clew.fit import fit_json
 from clew.fronts.operations.operation import Arguments, Nothing, Operation, PageSize
 from clew.fronts.operations.results import MessageList, ModelName, ReflogList, RewoundShape, SessionShape
 from clew.fronts.operations.runs import Parts
-from clew.history.compactions import CompactionReport
-from clew.history.report import RequestReport, TurnReport
-from clew.history.tree import TreeView
-from clew.runtime.compact import Compacted
+from clew.session.context.compact import Compacted
+from clew.session.history.compactions import CompactionReport
+from clew.session.history.report import RequestReport, TurnReport
+from clew.session.history.tree import TreeView
 
 __all__ = ["OPERATIONS"]
 

@@ -7,9 +7,6 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from clew.engine.facade import AgentList
-from clew.engine.prompts import SavedPrompt
-from clew.engine.settings import SettingsShape
 from clew.fronts.operations.operation import Arguments, Nothing, Operation
 from clew.fronts.operations.results import (
     FileNames,
@@ -22,7 +19,10 @@ from clew.fronts.operations.results import (
     SessionList,
 )
 from clew.mcp_server import McpServer
-from clew.tools.served import ServerState
+from clew.session.api.engine import AgentList
+from clew.session.api.prompts import SavedPrompt
+from clew.session.api.settings import SettingsShape
+from clew.tools.mcp_tools import ServerState
 from clew.transcript.spend import Grouping, UsageReport
 
 __all__ = ["DOCUMENT", "OPERATIONS"]

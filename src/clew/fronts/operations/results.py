@@ -13,23 +13,23 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from clew.engine.facade import ReplicaShape
-from clew.engine.prompts import SavedPrompt
-from clew.history.rewind import Rewound
-from clew.history.tree import ReflogEntry
 from clew.live.base import Status
 from clew.providers.base import ModelListing
-from clew.runtime.rule_book import KeptRule
+from clew.session.api.engine import ReplicaShape
+from clew.session.api.prompts import SavedPrompt
+from clew.session.history.rewind import Rewound
+from clew.session.history.tree import ReflogEntry
+from clew.session.turn.rules_service import KeptRule
 from clew.store.base import Damage
-from clew.tools.served import ServerState
+from clew.tools.mcp_tools import ServerState
 from clew.transcript.message import Message
 from clew.transcript.metadata import PausedBy
 from clew.transcript.rule import Mode
 from clew.transcript.session import Model, Session, Spend
-from clew.triggers.routing import Routing
-from clew.triggers.schedule import Schedule
-from clew.triggers.signature import Scheme
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.signature import Scheme
+from clew.triggers.values.webhook import Webhook
 
 ModelName = Annotated[str, Meta(description="provider/model[:variant]", examples=["demo/echo"])] | dict[str, Any]
 """A model in a request body: ``provider/model`` with an optional ``:variant``, or its parts."""

@@ -18,11 +18,11 @@ from clew.fronts.operations.results import (
     SessionPage,
     SessionShape,
 )
-from clew.history.files import FileList
-from clew.interop.programs.arrival import Arrival, Program
+from clew.interop.programs.import_report import Arrival, Program
 from clew.interop.session_file import MAX_FILE_BYTES
 from clew.permissions.rules import MAX_PATTERN_CHARS, MAX_RULES
-from clew.runtime.rule_book import KeptRule
+from clew.session.history.files import FileList
+from clew.session.turn.rules_service import KeptRule
 from clew.store.base import SearchPage
 from clew.transcript.message import Message
 from clew.transcript.rule import Mode

@@ -8,16 +8,16 @@ from typing import Annotated, Any, Final, Literal, Self
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from clew.dispatch.events import EventList
-from clew.dispatch.router import Duplicate, Received
-from clew.dispatch.schedules import SchedulePreview
-from clew.dispatch.webhooks import Challenge
 from clew.fronts.operations.operation import Arguments, Operation
 from clew.fronts.operations.results import EventFrame, ModelName, ScheduleList, WebhookList, WebhookShape
 from clew.transcript.session import read_model
-from clew.triggers.routing import Routing
-from clew.triggers.schedule import Schedule
-from clew.triggers.signature import Scheme
+from clew.triggers.events import EventList
+from clew.triggers.router import Duplicate, Received
+from clew.triggers.schedules import SchedulePreview
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.signature import Scheme
+from clew.triggers.webhooks import Challenge
 
 __all__ = ["OPERATIONS"]
 

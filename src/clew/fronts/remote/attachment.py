@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.errors import InvalidInput
-from clew.runtime.admission import MAX_FILE_BYTES
+from clew.session.prompt.admission import MAX_FILE_BYTES
 
 __all__ = ["attach_bytes", "attach_file"]
 

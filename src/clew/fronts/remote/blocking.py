@@ -20,15 +20,15 @@ import msgspec
 from clew.errors import StoreClosed
 from clew.fronts.remote.client import AsyncClient, AsyncTurn
 from clew.fronts.remote.engine import RemoteEvents, RemoteSchedules, RemoteWebhooks
-from clew.history.rewind import Rewound
 from clew.live.base import Waiting
-from clew.runtime.submission import Submission, TurnOutcome
+from clew.session.history.rewind import Rewound
+from clew.session.prompt.submission import Submission, TurnOutcome
 from clew.transcript import chunk as chunks
 from clew.transcript.session import Model
-from clew.triggers.schedule import Schedule
+from clew.triggers.values.schedule import Schedule
 
 if TYPE_CHECKING:
-    from clew.runtime.answers import Decision
+    from clew.session.turn.answers import Decision
 
 __all__ = ["Client", "Moved", "Sent", "Turn"]
 

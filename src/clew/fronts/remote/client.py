@@ -17,14 +17,14 @@ from clew import errors as e
 from clew.fronts.remote.engine import RemoteEngine
 from clew.fronts.remote.wire import Gone, Wire
 from clew.live.base import Event, Status, Waiting
-from clew.runtime.submission import TurnOutcome
+from clew.session.prompt.submission import TurnOutcome
 from clew.transcript import chunk as chunks
 from clew.transcript.seen import Seen
 from clew.transcript.session import Model
 from clew.transcript.turn_state import is_run
 
 if TYPE_CHECKING:
-    from clew.runtime.answers import Decision
+    from clew.session.turn.answers import Decision
 
 __all__ = ["AsyncClient", "AsyncTurn"]
 
@@ -289,7 +289,7 @@ class AsyncTurn(Generic[T]):
 
     async def output(self) -> T:
         """Return the structured output, once the turn has ended. Raises ``ModelFailed`` if it ended without one."""
-        from clew.engine.turn_stream import read_output
+        from clew.session.api.turn_stream import read_output
 
         outcome = await self.wait()
         messages = await self._client.turn_messages(outcome.turn_id)

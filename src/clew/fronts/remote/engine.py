@@ -19,26 +19,26 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from clew.dispatch.events import Events
-from clew.dispatch.schedules import Schedules
-from clew.dispatch.webhooks import Webhooks
-from clew.engine import Operations, SessionList
+from clew.convert import fit, fit_json
 from clew.errors import MessageNotFound
-from clew.fit import fit, fit_json
 from clew.fronts.operations import BY_NAME, OPERATIONS, Operation
 from clew.fronts.operations import results as r
 from clew.fronts.remote.wire import Gone, Wire, segment
-from clew.history.rewind import Rewound
 from clew.ids import is_alias, is_message_id
 from clew.live.base import Event
 from clew.permissions.explain import Explanation
-from clew.runtime.submission import Submission, TurnOutcome
+from clew.session.api import Operations, SessionList
+from clew.session.history.rewind import Rewound
+from clew.session.prompt.submission import Submission, TurnOutcome
 from clew.store.base import Blob, Damage
 from clew.transcript.rule import Rule
 from clew.transcript.session import Session
 from clew.transcript.turn_state import OPEN
-from clew.triggers.routing import Routing
-from clew.triggers.webhook import Webhook
+from clew.triggers.events import Events
+from clew.triggers.schedules import Schedules
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.webhook import Webhook
+from clew.triggers.webhooks import Webhooks
 
 __all__ = ["RemoteEngine"]
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from clew import errors as e
-from clew.fit import fit_json
+from clew.convert import fit_json
 from clew.store.owner import is_loopback
 
 __all__ = ["BadAnswer", "Gone", "Unauthorized", "Wire", "segment"]

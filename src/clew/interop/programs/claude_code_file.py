@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from clew.interop.programs.claude_code import BOUNDARIES, BOUNDARY, HEAD_LINE, LEFT_BOUNDARY
-from clew.interop.programs.retelling import (
+from clew.interop.programs.export_session import (
     Placed,
     Told,
     as_lines,

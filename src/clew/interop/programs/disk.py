@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from clew.errors import ClewError, InvalidInput
-from clew.interop.programs.arrival import Program
 from clew.interop.programs.foreign import FILE_END, count, read_json, text
+from clew.interop.programs.import_report import Program
 from clew.interop.programs.opencode_disk import find_opencode, read_opencode_session
 from clew.interop.programs.readers import read_foreign
 

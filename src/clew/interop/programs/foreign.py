@@ -19,14 +19,14 @@ from typing import Any, BinaryIO, Final, Literal, Protocol
 import msgspec
 import orjson
 
-from clew.interop.programs.arrival import Fate, Program, Remark
+from clew.interop.programs.import_report import Fate, Program, Remark
 from clew.interop.programs.remainder import REST, ignore, paths_of, peek, plain, rest_of, tracked
-from clew.transcript.gate import clean_value
 from clew.transcript.iso_time import milliseconds
 from clew.transcript.part import call_id_of, first_words, is_call, is_open_call, stored_file, texts_of
 from clew.transcript.portable import Blob
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
+from clew.transcript.value_check import clean_value
 
 __all__ = [
     "FILE_END",

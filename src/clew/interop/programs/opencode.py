@@ -27,10 +27,10 @@ from clew.interop.programs.foreign import (
 )
 from clew.interop.programs.opencode_rows import older_messages
 from clew.interop.programs.remainder import ignore, plain, tracked
-from clew.transcript.gate import clean_value
 from clew.transcript.part import notice_part
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
+from clew.transcript.value_check import clean_value
 
 __all__ = ["read_opencode"]
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from clew.interop.programs.pi import SIGNERS, item_of
-from clew.interop.programs.retelling import (
+from clew.interop.programs.export_session import (
     Placed,
     Told,
     as_lines,
@@ -24,6 +23,7 @@ from clew.interop.programs.retelling import (
     title_of,
     unknown_keys_of,
 )
+from clew.interop.programs.pi import SIGNERS, item_of
 from clew.transcript import part as p
 from clew.transcript.iso_time import iso
 from clew.transcript.portable import Blob, PortableSession

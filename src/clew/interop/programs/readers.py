@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import BinaryIO, Final
 
 from clew.errors import InvalidInput
-from clew.interop.programs.arrival import Program
 from clew.interop.programs.claude_code import read_claude_code
 from clew.interop.programs.codex import read_codex
 from clew.interop.programs.foreign import Foreign
+from clew.interop.programs.import_report import Program
 from clew.interop.programs.opencode import read_opencode
 from clew.interop.programs.pi import read_pi
 from clew.interop.session_file import MAX_FILE_BYTES

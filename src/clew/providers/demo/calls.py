@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.fit import fit_json
+from clew.convert import fit_json
 from clew.providers.base import ToolSchema
 from clew.providers.demo.script import script
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import msgspec
 
-from clew.fit import fit
+from clew.convert import fit
 
 __all__ = ["script"]
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from clew.fit import fit_json
+from clew.convert import fit_json
 from clew.store.files import folder
 from clew.store.files.crc import verdict, with_check
 from clew.store.memory.session_value import SessionValue

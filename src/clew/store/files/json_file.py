@@ -29,9 +29,9 @@ from clew.store.files.json_message import (
     with_unknown_keys,
 )
 from clew.store.files.log import is_streaming
-from clew.store.files.mend import Clues, Fault, mend
 from clew.store.files.metadata import HEADED, as_found, carried_keys, head_of, reserved_keys, session_of
 from clew.store.files.record import is_marker
+from clew.store.files.repair import Clues, Fault, mend
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import iso

@@ -16,7 +16,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.store.files.metadata import model_of
 from clew.store.files.record import content_text, is_marker
 from clew.transcript.iso_time import iso

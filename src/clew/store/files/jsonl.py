@@ -13,14 +13,13 @@ from msgspec.structs import replace
 
 from clew.errors import RowUndecodable
 from clew.ids import SessionIdForm
-from clew.store import boot
+from clew.store import boot_id
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.codec import Codec, Entries, Loaded, Saving
+from clew.store.files.file_state import Memo
 from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
 from clew.store.files.log_lines import read_lines
-from clew.store.files.memo import Memo
-from clew.store.files.mend import Fault
 from clew.store.files.metadata import (
     End,
     carried_keys,
@@ -32,6 +31,7 @@ from clew.store.files.metadata import (
     write_metadata,
 )
 from clew.store.files.rebuild_value import rebuild_value
+from clew.store.files.repair import Fault
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import milliseconds
 from clew.transcript.session import Session
@@ -56,7 +56,7 @@ class JsonlCodec(Codec):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self._aside = root / "clew" / "aside"
-        self._boot = boot.boot_id()
+        self._boot = boot_id.boot_id()
 
     def files_of(self, session_id: str) -> tuple[Path, ...]:
         # The stream first: once its message is in the log it may go.

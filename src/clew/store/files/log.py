@@ -15,7 +15,7 @@ import orjson
 from clew.store.files import record as r
 from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check
-from clew.store.files.memo import AHEAD, Memo
+from clew.store.files.file_state import AHEAD, Memo
 from clew.store.files.tables import TABLES
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.store.files.crc import BOM, check_of, is_check, is_checked
 from clew.transcript.iso_time import iso, milliseconds
 from clew.transcript.metadata import FILE_KEYS, MAX_METADATA_BYTES, PLACE_KEYS, merge

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
+from clew.store.files.file_state import AHEAD, Memo
 from clew.store.files.log_lines import Lines
-from clew.store.files.memo import AHEAD, Memo
-from clew.store.files.mend import Clues, Fault, Logged, mend
 from clew.store.files.record import Record, decode_parts, unknown_in
+from clew.store.files.repair import Clues, Fault, Logged, mend
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue

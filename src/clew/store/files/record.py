@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.transcript.iso_time import iso
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import COMPACTION_PART, STEP_START, tool_name

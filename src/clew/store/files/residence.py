@@ -21,10 +21,10 @@ from clew.clock import Clock, Timer
 from clew.errors import StoreClosed
 from clew.store.disk import translated
 from clew.store.files import folder
-from clew.store.files.care import Damages
 from clew.store.files.codec import Codec, Loaded
 from clew.store.files.folder_watch import FolderWatch
 from clew.store.files.header import Header, Note, Notes, header_of
+from clew.store.files.maintenance import Damages
 from clew.store.files.shared import SharedFiles
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.store import MemoryStore

@@ -21,9 +21,9 @@ from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check, without_check
 from clew.store.memory.change import ABSENT
 from clew.transcript.model_call import ModelCall
-from clew.triggers.ledger import LedgerEvent
-from clew.triggers.schedule import Schedule
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.ledger import LedgerEvent
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.webhook import Webhook
 
 __all__ = ["SHARED", "SharedFiles", "SharedPlan", "SharedTable"]
 

@@ -22,9 +22,9 @@ from clew.ids import Mint, check_session_id
 from clew.store import unit as u
 from clew.store.base import Blob, Capabilities, Damage, SearchPage, SearchQuery, Whole
 from clew.store.disk import check_room
-from clew.store.files.care import copy_folder, left_event, look_of, look_over
 from clew.store.files.codec import Codec, Loaded, Saving
 from clew.store.files.job import Job, Planned, fail, next_round, persist, sessions_of
+from clew.store.files.maintenance import copy_folder, left_event, look_of, look_over
 from clew.store.files.metadata import with_file_keys
 from clew.store.files.residence import Residence, Resident
 from clew.store.files.search_copy import OpenCopy, SearchCopy
@@ -33,7 +33,7 @@ from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import SharedTables, event_key
 from clew.store.owner import OwnerLock
 from clew.transcript.model_call import ModelCall
-from clew.triggers.ledger import Direction, LedgerEvent
+from clew.triggers.values.ledger import Direction, LedgerEvent
 
 __all__ = ["FileStore"]
 

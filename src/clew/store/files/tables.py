@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from clew.fit import fit
+from clew.convert import fit
 from clew.store import unit as u
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.chunk import chunk_dict, parse_chunk

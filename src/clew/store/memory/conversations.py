@@ -19,7 +19,7 @@ from clew.store.base import (
     SessionQuery,
 )
 from clew.store.lines import view_line
-from clew.store.memory.looks import MemoryLooks
+from clew.store.memory.history_pages import MemoryLooks
 from clew.store.memory.paths import MemoryPaths
 from clew.store.memory.replicas import MemoryReplicas
 from clew.store.memory.session_value import SessionValue

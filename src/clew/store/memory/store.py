@@ -30,7 +30,7 @@ from clew.store.memory.triggers import MemoryTriggers
 from clew.transcript.model_call import ModelCall, brought_up_to_date, without_session
 from clew.transcript.session import Spend
 from clew.transcript.spend import UsageGroup, UsageQuery, add_costs, sum_calls
-from clew.triggers.ledger import without_content
+from clew.triggers.values.ledger import without_content
 
 __all__ = ["MemoryStore"]
 

@@ -10,14 +10,14 @@ import msgspec
 from clew.clock import Clock, SystemClock
 from clew.errors import StoreClosed
 from clew.store.base import Blob
+from clew.store.commit_hooks import Watched
 from clew.store.memory.session_value import SessionValue
 from clew.store.replicas import Replica
-from clew.store.watched import Watched
 from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Session, SessionState, Spend
-from clew.triggers.ledger import Direction, LedgerEvent
-from clew.triggers.schedule import Schedule
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.ledger import Direction, LedgerEvent
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.webhook import Webhook
 
 __all__ = ["EventKey", "MemoryTables", "SharedTables", "event_key"]
 

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from clew.store.memory.tables import MemoryTables
 from clew.transcript.session import Session
-from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
-from clew.triggers.routing import RouteKind
-from clew.triggers.schedule import Schedule
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.values.routing import RouteKind
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.webhook import Webhook
 
 __all__ = ["MemoryTriggers"]
 

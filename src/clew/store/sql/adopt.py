@@ -12,14 +12,14 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from clew.convert import fit
 from clew.errors import RowUndecodable
-from clew.fit import fit
 from clew.ids import Mint, is_shared_id
 from clew.store.adoption import Adoption, Shared, plan_adoption
 from clew.store.base import Damage
 from clew.store.sql import rows
 from clew.store.sql.apply import UnitWriter
-from clew.store.sql.lines import load_state, load_tree
+from clew.store.sql.line_reader import load_state, load_tree
 from clew.store.sql.messages import ROLES
 from clew.store.sql.statements import Statements
 from clew.store.unit import Enqueue

@@ -18,11 +18,11 @@ from clew.store import unit as u
 from clew.store.guards import Waiting, holds_epoch, refusal
 from clew.store.sql import rows, triggers
 from clew.store.sql.copying import copy_line
-from clew.store.sql.pending import Pending
 from clew.store.sql.replicas import to_replica
 from clew.store.sql.shared import write_shared
 from clew.store.sql.statements import Statements, must
 from clew.store.sql.turns import Turns
+from clew.store.sql.write_buffer import Pending
 from clew.transcript.metadata import merge, named
 from clew.transcript.model_call import brought_up_to_date
 from clew.transcript.projection import Hidden
@@ -30,7 +30,7 @@ from clew.transcript.rollup import book_message, book_usage
 from clew.transcript.session import SessionState
 from clew.transcript.turn import place_below, with_status
 from clew.transcript.turn_state import OPEN, check_transition, is_run
-from clew.triggers.schedule import Schedule
+from clew.triggers.values.schedule import Schedule
 
 __all__ = ["Index", "Journal", "Log", "UnitWriter", "set_hidden"]
 

@@ -19,12 +19,12 @@ from clew.store.base import (
     PendingStream,
     QueuedMessage,
 )
-from clew.store.sql import lines, rows
-from clew.store.sql.lists import SqlLists
+from clew.store.sql import line_reader, rows
 from clew.store.sql.messages import MessageReader
-from clew.store.sql.one_state import TooLong
 from clew.store.sql.paths import SqlPaths
+from clew.store.sql.read_transaction import TooLong
 from clew.store.sql.replicas import SqlReplicas
+from clew.store.sql.session_pages import SqlLists
 from clew.store.sql.statements import Statements, has_longer_view, reading, reading_session, reading_view
 from clew.store.sql.trees import SqlLooks
 from clew.store.tail import StreamTail
@@ -56,7 +56,7 @@ class SqlConversations(SqlLists):
 
     @reading
     def load_state(self, sql: Statements, session_id: str) -> SessionState:
-        return lines.load_state(sql, session_id)
+        return line_reader.load_state(sql, session_id)
 
     # Messages
 
@@ -72,7 +72,7 @@ class SqlConversations(SqlLists):
         keep_damaged: bool = False,
         viewed: bool = False,
     ) -> LineSlice:
-        reader = lines.LineReader(sql, session_id, keep_damaged=keep_damaged)
+        reader = line_reader.LineReader(sql, session_id, keep_damaged=keep_damaged)
         return reader.load(through, turns, back_to_message, viewed=viewed)
 
     @reading_view
@@ -86,7 +86,7 @@ class SqlConversations(SqlLists):
         kept: bool = False,
         near: bool = False,
     ) -> LineSlice | None:
-        reader, kept_lines = lines.LineReader(sql, session_id, keep_damaged=keep_damaged), self._reads.lines
+        reader, kept_lines = line_reader.LineReader(sql, session_id, keep_damaged=keep_damaged), self._reads.lines
         if reader.state is None:
             return None
         is_cached = kept and kept_lines is not None and kept_lines.holds(session_id)
@@ -147,7 +147,7 @@ class SqlConversations(SqlLists):
 
     @reading_session
     def load_tree(self, sql: Statements, session_id: str) -> Tree:
-        return lines.load_tree(sql, session_id)
+        return line_reader.load_tree(sql, session_id)
 
     @reading
     def find_turn(self, sql: Statements, turn_id: str) -> Turn | None:
@@ -160,7 +160,7 @@ class SqlConversations(SqlLists):
 
     @reading
     def load_calls(self, sql: Statements, session_id: str | None) -> tuple[ModelCall, ...]:
-        return lines.load_calls(sql, session_id)
+        return line_reader.load_calls(sql, session_id)
 
     @reading
     def open_model_calls(self, sql: Statements, session_id: str | None = None) -> tuple[ModelCall, ...]:
@@ -170,7 +170,7 @@ class SqlConversations(SqlLists):
     def load_pruned(
         self, sql: Statements, session_id: str, messages: Collection[str] | None = None
     ) -> tuple[Pruned, ...]:
-        return lines.load_pruned(sql, session_id, messages)
+        return line_reader.load_pruned(sql, session_id, messages)
 
     # What sessions share
 

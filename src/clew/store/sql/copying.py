@@ -13,7 +13,7 @@ import msgspec
 from clew.errors import InternalError, RowUndecodable
 from clew.store.copies import PlacedRun, plan_copy
 from clew.store.sql import rows
-from clew.store.sql.lines import LOST_MESSAGES
+from clew.store.sql.line_reader import LOST_MESSAGES
 from clew.store.sql.statements import Statements
 from clew.store.unit import CopyLine
 from clew.transcript.damage import seal_of

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from clew.errors import StoreClosed
-from clew.store.hub import Answer
+from clew.store.commit_batcher import Answer
 from clew.store.unit import Unit
 
 __all__ = ["AdoptionRequest", "Inbox", "Item", "Work", "answer", "split_batches"]

@@ -16,7 +16,7 @@ from clew.clock import Clock
 from clew.errors import InternalError, RowUndecodable
 from clew.store import facts as f
 from clew.store.sql import rows
-from clew.store.sql.lines import load_calls
+from clew.store.sql.line_reader import load_calls
 from clew.store.sql.statements import Statements
 from clew.store.unit import STORE_WIDE, DeleteSession, Enqueue, Unit
 from clew.transcript.message import MessageRow, PartRow

@@ -8,7 +8,7 @@ import msgspec
 
 from clew.errors import RowUndecodable
 from clew.store.paths import PathTurn, is_joined
-from clew.store.sql import lines, rows
+from clew.store.sql import line_reader, rows
 from clew.store.sql.statements import SqlReader, Statements, reading
 from clew.transcript.head import newest_rewind
 from clew.transcript.turn import HeadMove, Turn
@@ -25,7 +25,7 @@ class SqlPaths(SqlReader):
     def load_path(
         self, sql: Statements, session_id: str, turn_id: str | None, *, turns: int | None = None, depth: int = 0
     ) -> tuple[PathTurn, ...]:
-        return lines.load_path(sql, session_id, turn_id, turns, depth)
+        return line_reader.load_path(sql, session_id, turn_id, turns, depth)
 
     @reading
     def load_runs(
@@ -43,10 +43,10 @@ class SqlPaths(SqlReader):
                 run = _load_run(sql, turn, depth, apart)
                 if run is None:
                     # Reading turn by turn either reports the damage or succeeds.
-                    return (*lines.load_path(sql, session_id, turn_id, None, depth), *reversed(found))
+                    return (*line_reader.load_path(sql, session_id, turn_id, None, depth), *reversed(found))
                 one, first = run
             else:
-                (one,), first = lines.load_path(sql, session_id, turn_id, 1, 0), turn.depth
+                (one,), first = line_reader.load_path(sql, session_id, turn_id, 1, 0), turn.depth
             found.append(one)
             turn_id, expected_depth = one.turn.parent_turn_id, first - 1
             if (expected_depth < 0) != (turn_id is None):
@@ -70,7 +70,7 @@ class SqlPaths(SqlReader):
 
     @reading
     def find_on_path(self, sql: Statements, session_id: str, message_id: str, through: str | None) -> Turn | None:
-        holders = lines.find_holders(sql, session_id, message_id)
+        holders = line_reader.find_holders(sql, session_id, message_id)
         for turn in sorted(map(rows.to_turn, holders), key=lambda turn: turn.depth):
             params = {"id": through, "session_id": session_id, "depth": turn.depth}
             if sql.first("turn_above", params) == (turn.id,):
@@ -84,14 +84,16 @@ class SqlPaths(SqlReader):
     @reading
     def load_marked(self, sql: Statements, session_id: str, turn_id: str) -> tuple[PathTurn, ...]:
         found = list(sql.rows("load_marked", {"id": turn_id, "session_id": session_id}))
-        path = lines.with_links(sql, session_id, found)
+        path = line_reader.with_links(sql, session_id, found)
         if not path or path[0].turn.depth or path[0].turn.parent_turn_id is not None:
             raise RowUndecodable("some turns above this one are missing", session_id=session_id, turn_id=turn_id)
         return path
 
     @reading
     def load_refused(self, sql: Statements, session_id: str, since: int) -> tuple[PathTurn, ...]:
-        return lines.with_links(sql, session_id, list(sql.rows("load_refused", {"id": session_id, "since": since})))
+        return line_reader.with_links(
+            sql, session_id, list(sql.rows("load_refused", {"id": session_id, "since": since}))
+        )
 
     @reading
     def newest_move(self, sql: Statements, session_id: str) -> HeadMove | None:
@@ -100,7 +102,7 @@ class SqlPaths(SqlReader):
 
     @reading
     def find_rewind(self, sql: Statements, session_id: str) -> HeadMove | None:
-        return newest_rewind(lines.rewinds(sql, session_id))
+        return newest_rewind(line_reader.rewinds(sql, session_id))
 
     @reading
     def moves_after(self, sql: Statements, session_id: str, after: int, limit: int) -> tuple[HeadMove, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Never
 
+from clew.convert import fit
 from clew.errors import RowUndecodable
-from clew.fit import fit
 from clew.store.facts import Fact
 from clew.store.sql import rows
 from clew.store.sql.apply import set_hidden

@@ -14,8 +14,8 @@ from typing import Any, Final, get_args
 import msgspec
 import orjson
 
+from clew.convert import fit
 from clew.errors import RowUndecodable
-from clew.fit import fit
 from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import CallEnd, ModelCall, Purpose

@@ -9,9 +9,9 @@ from typing import Any
 
 from clew.errors import RowUndecodable
 from clew.store.facts import ALL
-from clew.store.pages import Holder, KnownTurn, MovePage, TurnPage
+from clew.store.history_pages import Holder, KnownTurn, MovePage, TurnPage
 from clew.store.sql import rows
-from clew.store.sql.lines import LOST_MESSAGES, find_holders, load_state
+from clew.store.sql.line_reader import LOST_MESSAGES, find_holders, load_state
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session
 from clew.transcript.line import LineTurn, end_of_line
@@ -23,7 +23,7 @@ __all__ = ["SqlLooks"]
 
 
 class SqlLooks(SqlReader):
-    """See :class:`clew.store.pages.Looks` for the contract of each method."""
+    """See :class:`clew.store.history_pages.Looks` for the contract of each method."""
 
     @reading
     def list_branches(self, sql: Statements, parent_id: str) -> tuple[Session, ...]:

@@ -8,15 +8,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import RowUndecodable
-from clew.fit import fit
 from clew.store.sql.rows import Params, Row, decode, encode, to_session
 from clew.store.sql.statements import SqlReader, Statements, reading
 from clew.transcript.session import Session
-from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
-from clew.triggers.routing import RouteKind
-from clew.triggers.schedule import Schedule
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.values.routing import RouteKind
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.webhook import Webhook
 
 __all__ = [
     "SqlTriggers",

@@ -9,8 +9,8 @@ from typing import Final
 
 from clew.errors import InternalError
 from clew.store.sql import rows
-from clew.store.sql.pending import Pending
 from clew.store.sql.statements import Statements
+from clew.store.sql.write_buffer import Pending
 from clew.transcript.turn import Turn
 
 __all__ = ["Turns"]

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from clew.errors import ClewError
-from clew.history.check import check
 from clew.ids import Mint
-from clew.runtime.standing import Standing
-from clew.runtime.take import plan_open
+from clew.session.acquire.acquire import plan_open
+from clew.session.acquire.loaded_session import Standing
+from clew.session.history.check import check
 from clew.store import unit as u
 from clew.store.base import Blob, Store
 from clew.testing.chunks import text, tool_call, tool_output

@@ -16,8 +16,8 @@ from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Session
 from clew.transcript.spend import UsageQuery
 from clew.transcript.usage import Usage
-from clew.triggers.ledger import EventQuery, LedgerEvent
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.ledger import EventQuery, LedgerEvent
+from clew.triggers.values.webhook import Webhook
 
 __all__ = [
     "test_a_session_is_found_by_the_name_its_owner_gave_it",

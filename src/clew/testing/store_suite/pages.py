@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.store.base import Store
-from clew.store.pages import Holder, KnownTurn, MovePage, TurnPage
+from clew.store.history_pages import Holder, KnownTurn, MovePage, TurnPage
 from clew.store.paths import PathTurn, join_runs
 from clew.store.unit import AddPruned, LinkMessage, MoveHead, OpenTurn, SetTurn
 from clew.testing.chunks import text

@@ -15,7 +15,7 @@ from clew.testing.scribe import Scribe, user_row
 from clew.testing.store_suite.triggers import SCHEDULE
 from clew.transcript.session import Model, Session, SessionState
 from clew.transcript.turn_state import TurnStatus
-from clew.triggers.routing import RouteKind
+from clew.triggers.values.routing import RouteKind
 
 LEASE_MS = 60_000
 _RUN: tuple[TurnStatus, ...] = ("retrying", "running", "compacting", "running")

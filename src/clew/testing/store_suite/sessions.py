@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.check import check
 from clew.store import unit as u
 from clew.store.base import Cursor, Moment, SessionQuery, Store
 from clew.store.tail import StreamTail

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from clew.errors import ClewError
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store import unit as u
 from clew.store.base import SessionQuery, ShownPage, Store
 from clew.testing.chunks import text

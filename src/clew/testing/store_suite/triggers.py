@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from clew.errors import ClewError
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.check import check
 from clew.store import unit as u
 from clew.store.base import Store
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe
 from clew.transcript.session import Session
-from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
-from clew.triggers.routing import Routing
-from clew.triggers.schedule import Schedule
-from clew.triggers.webhook import Webhook
+from clew.triggers.values.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.webhook import Webhook
 
 
 def event(scribe: Scribe, source_id: str, direction: Direction = "in", **fields: Any) -> LedgerEvent:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from clew.errors import ClewError, IllegalTransition, InternalError
-from clew.history.check import check
 from clew.ids import Mint
+from clew.session.history.check import check
 from clew.store import unit as u
 from clew.store.base import Store
 from clew.testing.chunks import text, tool_call, tool_output

@@ -17,10 +17,10 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ToolFailed
+from clew.escape import escape_unseen
 from clew.tools.base import TargetsOf, ToolContext
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
-from clew.unseen import escape_unseen
 
 __all__ = ["MAX_PATH_BYTES", "ResolvedPath", "changed_targets", "judged_path", "locate", "path_targets", "show_name"]
 

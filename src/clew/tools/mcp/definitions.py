@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ToolFailed
+from clew.escape import escape_unseen
 from clew.tools.arguments import check_schema
-from clew.tools.served import PREFIX
-from clew.unseen import escape_unseen
+from clew.tools.mcp_tools import PREFIX
 
 __all__ = ["Definition", "Definitions", "door_name", "read_definitions"]
 

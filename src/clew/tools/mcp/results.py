@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ToolFailed
+from clew.escape import escape_unseen
 from clew.tools.arguments import check_value
 from clew.tools.base import File, ToolContext, ToolOutput
 from clew.tools.mcp.definitions import Definition
 from clew.tools.output import fit_text, to_output
-from clew.unseen import escape_unseen
 
 __all__ = ["read_result"]
 

@@ -16,7 +16,7 @@ from clew.tools.base import Tool
 from clew.tools.mcp.connection import Connection
 from clew.tools.mcp.definitions import Definitions, door_name
 from clew.tools.mcp.tool import Door, ServerTool, is_trusted
-from clew.tools.served import PREFIX, Listening, Place, Served, ServerState
+from clew.tools.mcp_tools import PREFIX, Listening, Place, Served, ServerState
 
 __all__ = ["McpServers"]
 

@@ -18,8 +18,8 @@ from mcp import types
 from mcp.shared.message import SessionMessage
 
 from clew.tools.mcp.wire import MAX_MESSAGE, Budget, Flood, Wire
-from clew.tools.process.dialogue import Dialogue, open_dialogue
 from clew.tools.process.program import Program
+from clew.tools.process.stdio_session import Dialogue, open_dialogue
 from clew.tools.thread import run_in_thread
 
 __all__ = ["open_stdio"]

@@ -12,7 +12,7 @@ from clew.tools.base import Change, ToolContext, ToolOutput, target_of_arguments
 from clew.tools.mcp.connection import Connection
 from clew.tools.mcp.definitions import Definition, Definitions, door_name
 from clew.tools.mcp.results import read_result
-from clew.tools.served import ALLOWED
+from clew.tools.mcp_tools import ALLOWED
 from clew.transcript.rule import Target
 
 __all__ = ["Door", "ServerTool", "is_trusted"]

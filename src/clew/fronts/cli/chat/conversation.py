@@ -16,18 +16,18 @@ from typing import Any, Final
 
 import msgspec
 
+from clew.convert import fit
 from clew.errors import ClewError, InvalidInput
-from clew.fit import fit
 from clew.fronts.cli.attachment import with_files
-from clew.fronts.cli.chat.act import Act
-from clew.fronts.cli.chat.asking import Asking
+from clew.fronts.cli.chat.action import Act
+from clew.fronts.cli.chat.approval_prompt import Asking
 from clew.fronts.cli.chat.connection import Connection
 from clew.fronts.cli.chat.footer import MODE_WORDS, Footer, at_work_words
 from clew.fronts.cli.chat.live_reply import LiveReply, find_message
+from clew.fronts.cli.chat.messages import Voice
 from clew.fronts.cli.chat.shell import OwnShell
 from clew.fronts.cli.chat.terminal import Terminal
 from clew.fronts.cli.chat.versions import list_versions
-from clew.fronts.cli.chat.voice import Voice
 from clew.fronts.cli.command import AnyEngine, exit_code, new_session, plural
 from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.failure import failure_words

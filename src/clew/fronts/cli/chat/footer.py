@@ -10,7 +10,7 @@ import msgspec
 from rich.cells import cell_len
 
 from clew.fronts.cli.safe_text import plain
-from clew.fronts.failure_words import words_of
+from clew.fronts.failure_messages import words_of
 from clew.live.base import Status
 from clew.transcript.rule import Mode
 

@@ -14,8 +14,8 @@ from clew.fronts.cli.commands.history import BEGINNING, draw_tree
 from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.diff import diff_line
 from clew.fronts.cli.render import history_lines
-from clew.history.rewind import Rewound
-from clew.history.tree import TreeTurn
+from clew.session.history.rewind import Rewound
+from clew.session.history.tree import TreeTurn
 
 
 @slash("[N|MSG] [TEXT]", "take back your Nth last message; with a text, say that instead")

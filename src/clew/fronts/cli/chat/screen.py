@@ -34,7 +34,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 from rich.cells import cell_len, set_cell_size
 
-from clew.fronts.cli.chat.act import Act
+from clew.fronts.cli.chat.action import Act
 from clew.fronts.cli.chat.keys import bind_keys
 from clew.fronts.cli.chat.picker import Picker
 from clew.fronts.cli.safe_text import plain

@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from clew.fronts.cli.chat.act import Act
+from clew.fronts.cli.chat.action import Act
 from clew.fronts.cli.safe_text import plain
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from clew.config import data_folder
-from clew.fit import fit_json
+from clew.convert import fit_json
 
 __all__ = ["KEPT", "TypedLines"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from clew.fronts.cli.command import AnyEngine
-from clew.history.tree import TreeTurn
+from clew.session.history.tree import TreeTurn
 from clew.transcript.message import Message
 from clew.transcript.part import input_of, is_call, output_text, text_of, tool_name
 

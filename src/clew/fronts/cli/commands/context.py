@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from clew.compaction.context import ContextReport
 from clew.fronts.cli.command import Json, Store, open_store, option, plural, show
-from clew.runtime.compact import Compacted
+from clew.session.context.compact import Compacted
 
 __all__ = ["COMMANDS", "gauge"]
 

@@ -13,9 +13,9 @@ from clew.fronts.cli.command import Json, Store, flag, moment, open_store, optio
 from clew.fronts.cli.commands.run import follow_turn
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import show_rewound
-from clew.history.report import RequestReport
-from clew.history.rewind import Rewound
-from clew.history.tree import TreeBranch, TreeTurn, TreeView
+from clew.session.history.report import RequestReport
+from clew.session.history.rewind import Rewound
+from clew.session.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.part import Part, kind_of, text_of
 
 __all__ = ["BEGINNING", "COMMANDS", "difference", "draw_tree"]

@@ -15,11 +15,11 @@ from clew.fronts.cli.command import Json, Store, flag, moment, open_file, open_s
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.remote.engine import RemoteEngine
 from clew.fronts.samples import fill
-from clew.history.check import Problem
-from clew.history.check import check as judge
-from clew.history.convert import convert as move
-from clew.history.convert_shared import EVENT_LOG
-from clew.history.repair import repair as mend
+from clew.session.history.check import Problem
+from clew.session.history.check import check as judge
+from clew.session.history.convert import convert as move
+from clew.session.history.convert_shared import EVENT_LOG
+from clew.session.history.repair import repair as mend
 from clew.store.location import Memory, PostgresDatabase, parse_url
 
 __all__ = ["COMMANDS"]

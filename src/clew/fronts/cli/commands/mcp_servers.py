@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, show
-from clew.tools.served import ServerState
+from clew.tools.mcp_tools import ServerState
 
 __all__ = ["COMMANDS"]
 

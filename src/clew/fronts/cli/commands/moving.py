@@ -13,7 +13,7 @@ import msgspec
 from clew.errors import ClewError, InvalidInput, StoreError
 from clew.fronts.cli.command import moment, open_store, plural, show
 from clew.fronts.cli.safe_text import plain
-from clew.interop.programs.arrival import Arrival, Fate, Moved, Program, Remark
+from clew.interop.programs.import_report import Arrival, Fate, Moved, Program, Remark
 
 if TYPE_CHECKING:
     from clew.interop.programs.disk import Found, Listed

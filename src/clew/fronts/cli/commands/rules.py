@@ -11,12 +11,12 @@ from typing import Annotated, Any, Final, Literal
 import cyclopts
 
 from clew.errors import InvalidInput
+from clew.escape import escape_unseen
 from clew.fronts.cli.command import Json, Store, open_store, option, show
 from clew.permissions.explain import Explanation
-from clew.runtime.rule_book import KeptRule
+from clew.session.turn.rules_service import KeptRule
 from clew.tools.builtin import NAMES
 from clew.transcript.rule import Mode
-from clew.unseen import escape_unseen
 
 __all__ = ["COMMANDS", "explained", "rule_lines", "unknown_tool"]
 

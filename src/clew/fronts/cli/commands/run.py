@@ -21,7 +21,6 @@ from typing import Annotated, Any, Final
 import cyclopts
 import msgspec
 
-from clew.engine.facade import Engine
 from clew.errors import AlreadyAnswered, ClewError
 from clew.fronts.cli.command import AnyEngine, Json, Store, flag, new_session, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
@@ -32,7 +31,8 @@ from clew.fronts.cli.safe_text import plain
 from clew.fronts.remote.attachment import attach_file
 from clew.fronts.remote.engine import RemoteEngine
 from clew.live.base import Waiting
-from clew.runtime.submission import Submission, TurnOutcome
+from clew.session.api.engine import Engine
+from clew.session.prompt.submission import Submission, TurnOutcome
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message

@@ -15,7 +15,7 @@ from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, session_shapes, show
 from clew.fronts.cli.commands.moving import move_in
 from clew.fronts.cli.safe_text import plain, plain_json
-from clew.interop.programs.arrival import Program
+from clew.interop.programs.import_report import Program
 
 __all__ = ["COMMANDS"]
 

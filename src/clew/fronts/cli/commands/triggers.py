@@ -11,16 +11,16 @@ from typing import Annotated, Any, Final, Literal
 
 import cyclopts
 
-from clew.dispatch.router import Received
-from clew.engine import Engine
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import AnyEngine, Json, Store, flag, moment, open_store, option, show
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import show_webhook
-from clew.triggers.routing import Routing
-from clew.triggers.schedule import Schedule
-from clew.triggers.signature import Scheme
-from clew.triggers.webhook import Webhook
+from clew.session.api import Engine
+from clew.triggers.router import Received
+from clew.triggers.values.routing import Routing
+from clew.triggers.values.schedule import Schedule
+from clew.triggers.values.signature import Scheme
+from clew.triggers.values.webhook import Webhook
 
 __all__ = ["COMMANDS"]
 

@@ -19,7 +19,6 @@ import psycopg
 
 from clew.errors import RowUndecodable, StoreClosed, StoreUnavailable
 from clew.long_work import AT_ONCE, giving_way
-from clew.store.sql.one_state import OneState, TooLong, end_of, measured
 from clew.store.sql.postgres.connection import (
     Connection,
     PostgresStatements,
@@ -29,6 +28,7 @@ from clew.store.sql.postgres.connection import (
     shown_url,
     translate,
 )
+from clew.store.sql.read_transaction import OneState, TooLong, end_of, measured
 from clew.store.sql.statements import IsLong, Reads, Statements
 
 __all__ = ["ReaderPool"]

@@ -26,7 +26,7 @@ import psycopg
 from clew.errors import InternalError, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
-from clew.store.hub import Answer
+from clew.store.commit_batcher import Answer
 from clew.store.sql import rows
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.inbox import Inbox, Item, Work, answer, split_batches

@@ -17,13 +17,13 @@ from clew.store.owner import OwnerLock, read_owner, refuse_lost, refuse_network_
 from clew.store.sql.adopt import any_unadopted
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog, is_log_complete
-from clew.store.sql.losses import damage_of, newest_commit, record_loss
+from clew.store.sql.lost_commits import damage_of, newest_commit, record_loss
 from clew.store.sql.sqlite import connection as c
-from clew.store.sql.sqlite.acknowledged import LOSS_CAUSE, Acknowledged, find_loss, notes_of, read_notes
+from clew.store.sql.sqlite.commit_counter import LOSS_CAUSE, Acknowledged, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import Connect, connect
+from clew.store.sql.sqlite.external_writers import Others
 from clew.store.sql.sqlite.indexes import check_indexes, has_damaged_index, repair_indexes
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, is_plain, migrate
-from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.sqlite.writer import SqliteOptions, Writer

@@ -20,8 +20,8 @@ import msgspec
 from clew.errors import RowUndecodable, StoreClosed
 from clew.long_work import AT_ONCE, giving_way
 from clew.store.sql.kept_lines import KeptLines
-from clew.store.sql.one_state import OneState, TooLong, end_of, measured
 from clew.store.sql.quick_reads import QuickReads
+from clew.store.sql.read_transaction import OneState, TooLong, end_of, measured
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.statements import IsLong, Reads, Statements
 from clew.store.sql.tails import Tails

@@ -21,16 +21,17 @@ from clew.errors import (
 )
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
+from clew.store.commit_batcher import Answer, Answered
+from clew.store.commit_hooks import Watched
 from clew.store.disk import check_room
-from clew.store.hub import Answer, Answered
 from clew.store.owner import OwnerLock
 from clew.store.search import plan_search
-from clew.store.sql.care import CHECKS, SqlCare, run_checks
 from clew.store.sql.conversations import SqlMoment
 from clew.store.sql.indexing import Indexing
-from clew.store.sql.losses import damage_of, newest_commit, open_losses
+from clew.store.sql.lost_commits import damage_of, newest_commit, open_losses
+from clew.store.sql.maintenance import CHECKS, SqlCare, run_checks
 from clew.store.sql.queries import read_sql
-from clew.store.sql.sqlite.acknowledged import LOSS_CAUSE, find_loss, read_notes
+from clew.store.sql.sqlite.commit_counter import LOSS_CAUSE, find_loss, read_notes
 from clew.store.sql.sqlite.connection import (
     QUERIES,
     connect,
@@ -49,7 +50,6 @@ from clew.store.sql.sqlite.writer import Writer
 from clew.store.sql.statements import Statements
 from clew.store.sql.triggers import SqlTriggers
 from clew.store.unit import Committed, Outcome, Unit
-from clew.store.watched import Watched
 
 __all__ = ["SqliteStore"]
 

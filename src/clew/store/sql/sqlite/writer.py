@@ -27,14 +27,15 @@ import msgspec
 from clew.errors import InternalError, StoreGone, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
-from clew.store.hub import Answer
+from clew.store.commit_batcher import Answer
 from clew.store.owner import OwnerLock
 from clew.store.sql.adopt import Adopter
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.inbox import AdoptionRequest, Inbox, Item, Work, answer, split_batches
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog
-from clew.store.sql.sqlite.acknowledged import Acknowledged
+from clew.store.sql.sqlite.adoption_notes import Looked
+from clew.store.sql.sqlite.commit_counter import Acknowledged
 from clew.store.sql.sqlite.commit_journal import CommitJournal
 from clew.store.sql.sqlite.connection import (
     SqliteStatements,
@@ -45,8 +46,7 @@ from clew.store.sql.sqlite.connection import (
     keep_scratch_in_memory,
     translate,
 )
-from clew.store.sql.sqlite.looked import Looked
-from clew.store.sql.sqlite.others import Others
+from clew.store.sql.sqlite.external_writers import Others
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
 from clew.store.unit import (

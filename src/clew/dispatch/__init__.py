@@ -1,1 +1,0 @@
-"""Dispatch: starting turns without a user. Events, schedules and webhooks share one entry point."""

@@ -1,0 +1,287 @@
+"""Retelling: a session as other programs write theirs down, one thing after another, each behind the one it follows.
+
+The other way of :mod:`clew.interop.programs.import_session`: turns become prompts, answers step by step, and
+compactions.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from heapq import heapify, heappop, heappush
+from typing import Any, Literal
+
+import msgspec
+import orjson
+
+from clew.interop.programs.foreign import LINE_IDS
+from clew.interop.programs.import_report import Program
+from clew.interop.programs.import_session import BROKE_OFF
+from clew.interop.programs.remainder import REST, merged
+from clew.transcript import part as p
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import text_at
+from clew.transcript.portable import LEFT_BEHIND, Blob, PortableSession, tree_of
+from clew.transcript.session import Model, read_model
+from clew.transcript.turn import Step, Turn
+from clew.transcript.view import compaction_data
+
+__all__ = [
+    "Placed",
+    "Told",
+    "as_lines",
+    "base64_of",
+    "came_from",
+    "ids_in",
+    "kept_in",
+    "named",
+    "own_id",
+    "parent_of",
+    "results_of",
+    "rewritten",
+    "tell",
+    "title_of",
+    "unknown_keys_of",
+]
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was said. ``key`` names it in the file, ``after`` what it follows; ``tail`` is the first thing
+    that a compaction kept. ``last``: nothing more was said in its turn."""
+
+    kind: Literal["prompt", "aside", "answer", "compaction"]
+    key: str
+    after: str | None
+    turn: Turn
+    row: MessageRow
+    parts: tuple[PartRow, ...]
+    step: Step | None = None
+    model: Model
+    tail: str | None = None
+    last: bool = False
+
+    @property
+    def at(self) -> int:
+        return self.parts[0].created_at if self.kind == "answer" and self.parts else self.row.created_at
+
+    @property
+    def ended_at(self) -> int:
+        return max([self.at, *(part.updated_at for part in self.parts)])
+
+    @property
+    def is_stopped(self) -> bool:
+        """Its turn ended with it before its time, which a call without a result does not say by itself."""
+        calls = sum(p.is_call(part.data) for part in self.parts)
+        is_cut = self.turn.stopped == BROKE_OFF and calls > sum(1 for _ in results_of(self))
+        return self.last and self.turn.status == "aborted" and not is_cut
+
+
+def tell(portable: PortableSession) -> tuple[list[Told], str | None]:
+    """All that was said, in the order of its turns, and the key of what the session stands at."""
+    retelling = _Retelling(portable)
+    for turn in retelling.in_turn():
+        retelling.tell(turn)
+    return retelling.told, retelling.tips.get(portable.session.head_turn_id or "")
+
+
+class _Retelling:
+    def __init__(self, portable: PortableSession) -> None:
+        self._portable = portable
+        self._rows = {row.id: row for row in portable.messages}
+        self._steps: dict[str, dict[int, Step]] = {}
+        for step in portable.steps:
+            self._steps.setdefault(step.turn_id, {})[step.index] = step
+        self._keys: dict[str, tuple[str | None, str]] = {}
+        self.tips: dict[str, str | None] = {}
+        self.told: list[Told] = []
+
+    def in_turn(self) -> Iterator[Turn]:
+        """The turns as they were made, parents first; one that the session stands at and nothing follows comes last."""
+        turns = tree_of(self._portable).turns
+        head = self._portable.session.head_turn_id
+        below: dict[str | None, list[Turn]] = {}
+        for turn in turns.values():
+            below.setdefault(turn.parent_turn_id, []).append(turn)
+        is_end = head in turns and head not in below
+        # By structure before time: another program may stamp a child before its parent.
+        ready = [(*_made(turn), turn.id) for turn in below.get(None, ())]
+        heapify(ready)
+        while ready:
+            turn = turns[heappop(ready)[-1]]
+            if not (is_end and turn.id == head):
+                yield turn
+            for child in below.get(turn.id, ()):
+                heappush(ready, (*_made(child), child.id))
+        if is_end and head is not None:
+            yield turns[head]
+
+    def tell(self, turn: Turn) -> None:
+        tip = self.tips.get(turn.parent_turn_id or "")
+        number, first = 0, len(self.told)
+        for id_ in self._portable.links.get(turn.id, ()):
+            row = self._rows[id_]
+            if self._keys.get(id_, ("", ""))[0] == tip and id_ in self._keys:
+                # Said once, and answered twice.
+                tip = self._keys[id_][1]
+                continue
+            start = tip
+            for said in self._said(turn, row, number):
+                self.told.append(msgspec.structs.replace(said, after=tip))
+                tip = said.key
+                number += said.kind == "answer"
+            if tip is not None and row.role == "user":
+                self._keys[id_] = start, tip
+        if len(self.told) > first:
+            self.told[-1] = msgspec.structs.replace(self.told[-1], last=True)
+        self.tips[turn.id] = tip
+
+    def _said(self, turn: Turn, row: MessageRow, number: int) -> Iterator[Told]:
+        again = sum(one.row.id == row.id for one in self.told) and f"@{turn.id}"
+        key, model = f"{row.id}{again or ''}", self._model(row)
+        compaction = compaction_data(row)
+        if row.role != "assistant" or compaction is not None:
+            kind: Any = "compaction" if compaction is not None else "prompt" if row.is_prompt else "aside"
+            tail = self._tail(row.id, compaction) if compaction is not None else None
+            yield Told(kind=kind, key=key, after=None, turn=turn, row=row, parts=row.parts, model=model, tail=tail)
+            return
+        steps = self._steps.get(turn.id, {})
+        groups: list[list[PartRow]] = []
+        for part in row.parts:
+            if part.type == p.STEP_START or not groups:
+                groups.append([])
+            groups[-1].append(part)
+        for place, group in enumerate(groups):
+            step = steps.get(number + place)
+            step = step if step is not None and step.message_id == row.id else None
+            name = f"{key}/{group[0].index}"
+            asked = step.model if step is not None else model
+            yield Told(
+                kind="answer", key=name, after=None, turn=turn, row=row, parts=tuple(group), step=step, model=asked
+            )
+
+    def _tail(self, marker: str, about: Mapping[str, Any]) -> str | None:
+        start, split = about.get("tail_start_id"), about.get("split")
+        if start == marker or start not in self._rows:
+            return None
+        if self._rows[start].role == "user":
+            return str(start)
+        from_part = split.get("from_part") if isinstance(split, Mapping) and split.get("message_id") == start else 0
+        return f"{start}/{from_part}"
+
+    def _model(self, row: MessageRow) -> Model:
+        try:
+            return read_model(row.asked_model) if row.asked_model is not None else self._portable.session.model
+        except ValueError:
+            return self._portable.session.model
+
+
+def _made(turn: Turn) -> tuple[int, int]:
+    return turn.created_at, turn.depth
+
+
+def _records(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for part in parts:
+        held = p.data_of(part.data, p.KEPT_PART)
+        if held is not None and held.get("program") == program and isinstance(held.get("records"), list):
+            found += [record for record in held["records"] if isinstance(record, dict)]
+    return found
+
+
+def kept_in(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
+    """Return the records of that program that came with these parts and had no place in them."""
+    return [record for record in _records(parts, program) if record.get("type") not in (LINE_IDS, REST)]
+
+
+class Placed:
+    """The remainders kept with one message, to be put back into its lines."""
+
+    def __init__(self, parts: tuple[PartRow, ...], program: Program, names: Mapping[str, str]) -> None:
+        self._records = [one for one in _records(parts, program) if one.get("type") == REST]
+        self._ids = next(ids_in(parts, program), [])
+        self._names = names
+
+    def put(self, line: dict[str, Any], call_id: str | None = None, *, later: bool = False) -> dict[str, Any]:
+        """Return a line with its unknown keys: the line of a result, the first of the message, or a ``later`` one."""
+        for one in self._records:
+            id_, first = one.get("uuid", one.get("id")), one.get("at")
+            is_here = id_ in (self._ids[1:] if later else self._ids) if call_id is None else True
+            if one.get("call_id") == call_id and is_here:
+                rest = rewritten(one.get(REST), self._names)
+                line = merged(line, rest, first if isinstance(first, int) else 0)
+        return line
+
+
+def ids_in(parts: tuple[PartRow, ...], program: Program) -> Iterator[list[str]]:
+    """Yield the ids that the lines of these parts had in that program's file, the first line's first."""
+    for record in _records(parts, program):
+        ids = record.get("ids") if record.get("type") == LINE_IDS else None
+        if isinstance(ids, list) and ids and all(isinstance(id_, str) for id_ in ids):
+            yield ids
+
+
+def rewritten(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a kept value with every id that has another name in the new file replaced, at any depth."""
+    if isinstance(value, dict):
+        return {key: rewritten(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rewritten(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def unknown_keys_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the unknown keys of a message as older versions kept them; a line that was kept whole has more keys."""
+    message = record.get("message") if record.get("type") == "message" and len(record) == 3 else None
+    return message if isinstance(message, dict) else {}
+
+
+def results_of(told: Told) -> Iterator[tuple[PartRow, list[PartRow]]]:
+    """The calls of an answer that have a result, with the files that came with it."""
+    for part in told.parts:
+        id_ = p.call_id_of(part.data)
+        if id_ is None or p.is_open_call(part.data) or p.error_text(part.data) == LEFT_BEHIND:
+            continue
+        yield part, [one for one in told.parts if p.giver_of(one.data) == id_]
+
+
+def base64_of(part: p.Part, blobs: Mapping[str, Blob]) -> tuple[str, str] | None:
+    """The media type and the bytes of a file that is at hand."""
+    blob = blobs.get(p.blob_of(part) or "")
+    return (blob.media_type, base64.b64encode(blob.data).decode()) if blob is not None else None
+
+
+def own_id(portable: PortableSession, program: Program) -> str:
+    """The id it has in that program: its own, where it came from there; else one that follows from its id here."""
+    return came_from(portable, program, "id") or named(portable.session.id)
+
+
+def came_from(portable: PortableSession, program: Program, key: str) -> str | None:
+    """What was noted of it when it came from that program."""
+    came = portable.session.metadata.get("came_from")
+    is_from = isinstance(came, Mapping) and came.get("program") == program
+    return text_at(came, key) if isinstance(came, Mapping) and is_from else None
+
+
+def parent_of(portable: PortableSession, program: Program) -> str | None:
+    """The session of that program that it was forked from, where it came from there."""
+    return came_from(portable, program, "parent")
+
+
+def title_of(portable: PortableSession) -> str | None:
+    """Its title, unless it is nothing but what was said first: that, every program says by itself."""
+    said = next((text for row in portable.messages if row.is_prompt for text in row.texts), "")
+    title = portable.session.title
+    return None if title is None or title == p.first_words(said, len(title)) else title
+
+
+def as_lines(records: Iterable[dict[str, Any]]) -> bytes:
+    """The records as lines; what did not read when it came goes out as it was."""
+    lines = (record["unread"].encode() if "unread" in record else orjson.dumps(record) for record in records)
+    return b"".join(line.replace(b"\n", b" ") + b"\n" for line in lines)
+
+
+def named(key: str) -> str:
+    """A UUID that is always the same for the same key."""
+    digits = sha256(key.encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"

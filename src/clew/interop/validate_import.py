@@ -1,0 +1,267 @@
+"""Soundness: whether a session from outside could be one of a store. What passes here can be written as it is.
+
+Every id is matched whole, every value goes through the gate, and whatever names something must name what is there.
+The first thing that is wrong is refused in a sentence that says where it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from clew import ids
+from clew.errors import InvalidId, InvalidInput
+from clew.ids import SessionIdForm
+from clew.interop.known_keys import MessageKeys, StepKeys, TurnKeys, check_keys, check_part, check_tools
+from clew.transcript.message import MessageRow, Role
+from clew.transcript.metadata import (
+    MAX_TITLE,
+    OWN_MESSAGE_KEYS,
+    OWN_SESSION_KEYS,
+    broken_off_usd,
+    check_stored_metadata,
+    usage_of,
+)
+from clew.transcript.part import output_text
+from clew.transcript.portable import PortableSession
+from clew.transcript.session import Session
+from clew.transcript.turn_state import OPEN
+from clew.transcript.usage import Usage
+from clew.transcript.value_check import check_text, check_value
+
+__all__ = ["check_portable"]
+
+_MAX_TOKENS: Final = 1 << 40
+"""More than any call used; sums of counts below it fit in 64 bits."""
+_MAX_COST: Final = 1e12
+_MAX_TIME: Final = 1 << 53
+_MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+*-]{1,100}", re.ASCII | re.IGNORECASE)
+# A session of a file that is shared has messages that other programs named.
+_MESSAGE_ID: Final = functools.partial(ids.check_shared_id, "message")
+_PART_ID: Final = functools.partial(ids.check_shared_id, "part")
+_DIGEST: Final = re.compile("[0-9a-f]{64}", re.ASCII)
+
+
+def check_portable(portable: PortableSession) -> None:
+    """Refuse a session that does not hold together."""
+    if not 0 <= portable.exported_at <= _MAX_TIME or not 0 <= portable.redacted <= _MAX_TIME:
+        raise InvalidInput("the header names a time, or a count, that cannot be")
+    check_text(portable.exporter, "exporter")
+    _check_session(portable.session)
+    messages = _named("messages", portable.messages, _MESSAGE_ID)
+    turns = _named("turns", portable.turns, ids.check_turn_id)
+    _named("parts", (part for row in portable.messages for part in row.parts if part.id), _PART_ID)
+    for field in ("turns", "messages", "steps", "moves", "prunes", "queue"):
+        for place, record in enumerate(getattr(portable, field)):
+            _check_times(record, f"{field}[{place}]")
+    for row in portable.messages:
+        _check_message(row, portable.session.id)
+    _check_turns(portable, messages)
+    _check_head(portable, turns)
+    roles = {row.id: row.role for row in portable.messages}
+    _check_places(portable, roles)
+    _check_steps(portable, roles, turns)
+    _check_prunes(portable)
+    _check_kept(portable)
+
+
+def _refuse(where: str, what: str) -> InvalidInput:
+    return InvalidInput(f"{where}: {what}", where=where)
+
+
+def _check_id(check: Callable[[object], str], value: object, where: str) -> str:
+    try:
+        return check(value)
+    except InvalidId as error:
+        raise _refuse(where, str(error)) from error
+
+
+def _check_session_id(value: str, where: str) -> None:
+    if not any(form.value.fullmatch(value) for form in SessionIdForm):
+        raise _refuse(where, f"{value[:60]!r} is not a session id")
+
+
+def _named(where: str, records: Iterable[Any], check: Callable[[object], str]) -> dict[str, int]:
+    """The place of each record by its id, which is whole and there once."""
+    found: dict[str, int] = {}
+    for place, record in enumerate(records):
+        id_ = _check_id(check, record.id, f"{where}[{place}].id")
+        if id_ in found:
+            raise _refuse(f"{where}[{place}].id", f"{id_} is there twice")
+        found[id_] = place
+    return found
+
+
+def _check_times(record: msgspec.Struct, where: str) -> None:
+    """Whatever is called a time is one; a later sum or page need not ask."""
+    for name in _times_of(type(record)):
+        value = getattr(record, name)
+        if value is not None and not 0 <= value <= _MAX_TIME:
+            raise _refuse(where, f"{name} is a time that cannot be")
+
+
+@functools.cache
+def _times_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name in kind.__struct_fields__ if name == "at" or name.endswith("_at"))
+
+
+def _check_session(session: Session) -> None:
+    _check_times(session, "session")
+    _check_session_id(session.id, "session.id")
+    if session.parent_id is not None:
+        _check_session_id(session.parent_id, "session.parent_id")
+    if session.parent_message_id is not None:
+        _check_id(_MESSAGE_ID, session.parent_message_id, "session.parent_message_id")
+    check_text(session.agent, "session.agent")
+    check_text(session.workspace_root or "", "session.workspace_root")
+    check_value(msgspec.to_builtins(session.model), "session.model")
+    check_stored_metadata(session.metadata, OWN_SESSION_KEYS, "session.metadata")
+    for key in ("title", "label"):
+        value = session.metadata.get(key)
+        if value is not None and not (isinstance(value, str) and len(value) <= MAX_TITLE):
+            raise _refuse(f"session.metadata.{key}", f"must be text of at most {MAX_TITLE} characters")
+
+
+def _check_message(row: MessageRow, session_id: str) -> None:
+    where = f"message {row.id}"
+    if row.session_id != session_id:
+        raise _refuse(where, "it is of another session")
+    check_stored_metadata(row.metadata, OWN_MESSAGE_KEYS, f"{where}: metadata")
+    check_keys(row.metadata, MessageKeys, f"{where}: metadata")
+    _check_usage(usage_of(row.metadata), where)
+    if not 0 <= broken_off_usd(row.metadata) <= _MAX_COST:
+        raise _refuse(where, "what its usage cost is not a sum of money")
+    client = row.metadata.get("client_message_id")
+    if client is not None:
+        _check_id(ids.check_named_message_id, client, f"{where}: client_message_id")
+    for index, part in enumerate(row.parts):
+        _check_times(part, f"{where}: part {index}")
+        check_value(part.data, f"{where}: part {index}")
+        check_part(part.data, f"{where}: part {index}")
+
+
+def _check_turns(portable: PortableSession, messages: Container[str]) -> None:
+    """Each turn below one that came before it in the file: a tree without cycles."""
+    known: set[str] = set()
+    every = {turn.id for turn in portable.turns}
+    for turn in portable.turns:
+        where = f"turn {turn.id}"
+        parent = turn.parent_turn_id
+        if parent is not None and parent not in known:
+            _check_id(ids.check_turn_id, parent, f"{where}: parent_turn_id")
+            what = "does not come before it" if parent in every else "is not there"
+            raise _refuse(where, f"its parent {parent} {what}")
+        if turn.origin_turn_id is not None:
+            _check_id(ids.check_turn_id, turn.origin_turn_id, f"{where}: origin_turn_id")
+        check_value(turn.data, f"{where}: data")
+        check_keys(turn.data, TurnKeys, f"{where}: data")
+        held = portable.links.get(turn.id, ())
+        for message_id in held:
+            if message_id not in messages:
+                raise _refuse(where, f"it holds message {message_id[:60]!r}, which is not there")
+        if len(set(held)) != len(held):
+            raise _refuse(where, "it holds a message twice")
+        known.add(turn.id)
+
+
+def _check_head(portable: PortableSession, turns: Container[str]) -> None:
+    """The head is where its moves end, and what is open hangs under it."""
+    at: str | None = None
+    for place, move in enumerate(portable.moves):
+        at = move.to_turn_id
+        if at is not None and at not in turns:
+            raise _refuse(f"moves[{place}]", f"the head went to turn {at[:60]!r}, which is not there")
+    head = portable.session.head_turn_id
+    if head != at:
+        raise _refuse("session.head_turn_id", f"the head is {str(head)[:60]!r}, its moves end at {at!r}")
+    open_turns = [turn for turn in portable.turns if turn.status in OPEN]
+    if len(open_turns) > 1:
+        raise _refuse(f"turn {open_turns[1].id}", "a second turn is open; a session has at most one")
+    for turn in open_turns:
+        if head not in (turn.parent_turn_id, turn.id):
+            raise _refuse(f"turn {turn.id}", "it is open and does not hang under the head")
+
+
+def _check_places(portable: PortableSession, roles: Mapping[str, Role]) -> None:
+    """Every message is in a turn, in the queue, or was cancelled."""
+    held = {message_id for turn in portable.turns for message_id in portable.links.get(turn.id, ())}
+    queued: set[str] = set()
+    for place, entry in enumerate(portable.queue):
+        where = f"queue[{place}]"
+        id_ = entry.message_id
+        if roles.get(id_) != "user":
+            raise _refuse(where, f"there is no user message {id_[:60]!r}")
+        if id_ in held or id_ in queued:
+            raise _refuse(where, f"message {id_} is in a turn already, or queued twice")
+        queued.add(id_)
+    for row in portable.messages:
+        if row.id not in held and row.id not in queued and not row.is_cancelled:
+            raise _refuse(f"message {row.id}", "it is in no turn, not in the queue, and was not cancelled")
+
+
+def _check_steps(portable: PortableSession, roles: Mapping[str, Role], turns: Container[str]) -> None:
+    seen: set[tuple[str, int]] = set()
+    turn_of: dict[str, str] = {}
+    for place, step in enumerate(portable.steps):
+        where = f"steps[{place}]"
+        id_ = step.message_id
+        if step.turn_id not in turns:
+            raise _refuse(where, f"there is no turn {step.turn_id[:60]!r}")
+        if roles.get(id_) != "assistant" or id_ not in portable.links.get(step.turn_id, ()):
+            raise _refuse(where, f"its turn holds no assistant message {id_[:60]!r}")
+        if turn_of.setdefault(id_, step.turn_id) != step.turn_id:
+            raise _refuse(where, f"message {id_} has steps of another turn already")
+        if (step.turn_id, step.index) in seen or not 0 <= step.index < _MAX_TOKENS:
+            raise _refuse(where, f"step {step.index} of turn {step.turn_id} is there twice, or is no number of a step")
+        seen.add((step.turn_id, step.index))
+        _check_usage(step.usage, where)
+        if not 0 <= step.cost_usd <= _MAX_COST:
+            raise _refuse(where, "its cost is not a sum of money")
+        check_value(msgspec.to_builtins(step.model), f"{where}.model")
+        check_value([step.finish_reason, step.prompt_digest], where)
+        check_value(step.data, f"{where}.data")
+        check_keys(step.data, StepKeys, f"{where}.data")
+
+
+def _check_usage(usage: Usage, where: str) -> None:
+    if not all(0 <= count <= _MAX_TOKENS for count in msgspec.structs.astuple(usage)):
+        raise _refuse(where, "its usage is not a count of tokens")
+
+
+def _check_prunes(portable: PortableSession) -> None:
+    pruned = {one.message_id for one in portable.prunes}
+    messages = {row.id: row for row in portable.messages if row.id in pruned} if pruned else {}
+    seen: set[tuple[int, str, int]] = set()
+    newest = 0
+    for place, one in enumerate(portable.prunes):
+        where = f"prunes[{place}]"
+        row = messages.get(one.message_id)
+        if row is None or not 0 <= one.part < len(row.parts) or output_text(row.parts[one.part].data) is None:
+            raise _refuse(where, f"message {one.message_id[:60]!r} has no output in part {one.part}")
+        if one.seq not in (newest, newest + 1) or one.seq < 1 or (one.seq, one.message_id, one.part) in seen:
+            raise _refuse(where, "prunes are numbered from 1 without a gap, and name an output once each")
+        if not all(0 <= count <= _MAX_TIME for count in (one.tokens, one.keep)):
+            raise _refuse(where, "its figures cannot be")
+        newest = one.seq
+        seen.add((one.seq, one.message_id, one.part))
+
+
+def _check_kept(portable: PortableSession) -> None:
+    """What is kept under a digest has that digest: nobody may plant another text under a name that is trusted."""
+    tools = {step.tools_digest for step in portable.steps}
+    for place, prompt in enumerate(portable.prompts):
+        check_text(prompt.body, f"prompts[{place}].body")
+        if sha256(prompt.body.encode()).hexdigest() != prompt.digest:
+            raise _refuse(f"prompts[{place}]", "its text does not have the digest it is kept under")
+        if prompt.digest in tools:
+            check_tools(prompt.body, f"prompts[{place}]")
+    for place, blob in enumerate(portable.blobs):
+        if not _DIGEST.fullmatch(blob.sha256) or sha256(blob.data).hexdigest() != blob.sha256:
+            raise _refuse(f"blobs[{place}]", "its bytes do not have the digest they are kept under")
+        if not _MEDIA_TYPE.fullmatch(blob.media_type):
+            raise _refuse(f"blobs[{place}]", f"{blob.media_type[:60]!r} is not a media type")

@@ -1,0 +1,1 @@
+"""Shell lines: what bash would run, and which files it would touch."""

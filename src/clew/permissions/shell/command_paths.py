@@ -1,0 +1,342 @@
+"""Where the words of a shell line lead, for the pinned rules that keep everybody out of a place.
+
+Such a rule must hold by whatever name a command uses, so each word is read as a path: from the workspace and from
+every folder the line changes to, with links followed and without, behind an option's ``=``, inside a program's text.
+What is certain to lead to the place is a hit. What may lead there, and nobody but the running shell knows, is a
+perhaps: a variable, a glob that fits a name on the way, a folder that holds the place. What a program does by itself
+once it runs is not seen here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Final
+
+import msgspec
+
+from clew.permissions import paths
+from clew.permissions.file_system import FileSystem
+from clew.permissions.shell.tokens import UNKNOWN, Token, word_set
+from clew.permissions.shell.tristate import Certainty
+
+__all__ = ["CommandPaths", "LookupBudget", "working_folders"]
+
+_MAX_FOLDERS: Final = 16
+_MAX_WORDS: Final = 500
+# The system knows no longer one.
+_MAX_PATH: Final = 4096
+_PIECE: Final = re.compile(r"[^\s'\"(){}<>;|&,=:@\0]+")
+_GLOB: Final = re.compile(r"[*?\[]")
+# Their arguments are text or numbers: one that is not known cannot make them open a file.
+_TEXTUAL: Final = word_set(
+    ": basename break continue dirname echo exit expr false kill pwd return seq shift sleep true type which"
+)
+_ELSEWHERE: Final = ("-C", "--dir", "--chdir", "--cwd", "--work-tree", "--git-dir", "--prefix", "-execdir")
+_MOVERS: Final = word_set("cd popd pushd")
+# Options with which a program reads through the links it finds in a folder: letters, then long ones.
+_FOLLOWING: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep"), ("R", ("--dereference-recursive",))),
+    **dict.fromkeys(("rg", "ripgrep"), ("L", ("--follow",))),
+    **dict.fromkeys(("tar", "bsdtar", "gtar"), ("hL", ("--dereference",))),
+    "ack": ("", ("--follow",)),
+    "ag": ("f", ("--follow",)),
+    "cp": ("L", ("--dereference",)),
+    "diff": ("r", ("--recursive",)),
+    "rsync": ("Lk", ("--copy-links", "--copy-dirlinks", "--copy-unsafe-links")),
+    "scp": ("r", ()),
+    "zip": ("rR", ("--recurse-paths", "--recurse-patterns")),
+}
+# Beginnings of a word that names a file with further arguments or file names in it.
+_INDIRECT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(word_set("addr2line ar as c++filt ld nm objcopy objdump ranlib readelf size strings strip"), "@"),
+    **dict.fromkeys(word_set("7z 7za 7zr 7zz java javac"), "@"),
+    **dict.fromkeys(word_set("xz unxz xzcat lzma unlzma lzcat"), "--files"),
+    # These read the names from their input.
+    **dict.fromkeys(word_set("cpio pax"), ""),
+}
+# Standing for the command's own input and output, whoever has them open on this side.
+_STREAMS: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|stdin|stdout|stderr|fd/[012])")
+_HANDLES: Final = re.compile(r"/dev/(?:stdin|stdout|stderr|fd(?:/[0-9]+)?)")
+# So many letters may be bundled before a path that is attached to the last of them.
+_MAX_BUNDLE: Final = 16
+
+
+class LookupBudget(msgspec.Struct):
+    """How many paths of one line may still be looked up; what is beyond counts as unknown."""
+
+    left: int = 10_000
+
+
+class _Folder(msgspec.Struct, frozen=True):
+    """The folder of paths that words may stand for.
+
+    ``globs`` says that its names may hold what the shell expands; ``named`` that a word is the path and nothing
+    else, so that a folder means what lies in it; ``climbs`` that it begins at an unknown number of folders above
+    the one the command runs in.
+    """
+
+    names: tuple[str, ...]
+    globs: bool = False
+    named: bool = False
+    climbs: bool = False
+
+
+class _Candidates:
+    """The paths, by folder: what lies beside one another is turned down together."""
+
+    def __init__(self) -> None:
+        self.found: dict[_Folder, dict[str, None]] = {}
+        self.unknown = False
+
+    def add(self, names: tuple[str, ...], *, globs: bool = False, named: bool = False, climbs: bool = False) -> None:
+        # The root has no name: it is what the empty one leads to.
+        parent = _Folder(names[:-1], globs, named, climbs)
+        self.found.setdefault(parent, {})[names[-1] if names else ""] = None
+
+
+class CommandPaths:
+    """One command of a line, or a line that could not be read. The paths are looked up when a rule first asks.
+
+    ``folders`` are those a relative path may begin at; None when they cannot be told. The commands of a line share
+    one ``budget``.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[Token],
+        texts: Iterable[str],
+        folders: Sequence[str] | None,
+        file_system: FileSystem,
+        budget: LookupBudget,
+    ) -> None:
+        self._words = words
+        self._texts = tuple(texts)
+        self._folders = folders or ()
+        self._adrift = folders is None or len(folders) > _MAX_FOLDERS
+        self._file_system = file_system
+        self._budget = budget
+        self._program = words[0].value.rpartition("/")[2] if words else ""
+
+    def match(self, pattern: str) -> Certainty:
+        """Whether a word of the command leads to what the absolute path ``pattern`` names."""
+        rule = paths.pattern_names(pattern, None)
+        if rule is None:
+            return Certainty.NO
+        found = Certainty.MAYBE if self._candidates.unknown else Certainty.NO
+        for parent, below in self._candidates.found.items():
+            result = self._meets(rule, parent, below)
+            if result is Certainty.YES:
+                return result
+            found = result if found is Certainty.NO else found
+        return found
+
+    def _meets(self, rule: tuple[str, ...], parent: _Folder, below: Iterable[str]) -> Certainty:
+        if parent.climbs:
+            # Wherever on the way to the place the climb ends, the rest of the word goes on from there. It cannot end
+            # in a closed folder: to be in one is a hit by itself.
+            end = next((at for at, name in enumerate(rule) if name == "**" or name.startswith("!(")), len(rule))
+            hit = any(paths.meets(rule, (*rule[:at], *parent.names), below) == "in" for at in range(end))
+            return Certainty.MAYBE if hit else Certainty.NO
+        where = paths.meets(rule, parent.names, below, globs=parent.globs)
+        if where == "in" and not parent.globs:
+            return Certainty.YES
+        if self._program in _TEXTUAL or where == "out":
+            return Certainty.NO
+        return Certainty.MAYBE if where == "in" or parent.named else Certainty.NO
+
+    @cached_property
+    def _candidates(self) -> _Candidates:
+        candidates = _Candidates()
+        candidates.unknown = self._adrift or len(self._words) > _MAX_WORDS
+        elsewhere = len(self._folders) > 1 or any(word.value.startswith(_ELSEWHERE) for word in self._words)
+        for word in self._words[:_MAX_WORDS]:
+            if word.rooted and not word.home and word.value == UNKNOWN:
+                # The handle of a substitution, whose commands are judged by themselves.
+                continue
+            if word is self._words[0] and word.value in ("[", "[["):
+                # The builtin, not a glob.
+                continue
+            value = _expanded(word, self._file_system.home)
+            if UNKNOWN in value:
+                candidates.unknown = candidates.unknown or self._program not in _TEXTUAL
+            elif not _STREAMS.fullmatch(value):
+                self._add_whole(candidates, value, word.glob, elsewhere)
+            self._add_inside(candidates, value)
+        for text in self._texts:
+            self._add_inside(candidates, text)
+        indirect = _INDIRECT.get(self._program)
+        if indirect is not None and any(word.value.startswith(indirect) for word in self._words[1:]):
+            candidates.unknown = True
+        if self._follows_links():
+            self._add_links(candidates)
+        if self._program == "cd" and _destination(self._words) is None:
+            # It goes home.
+            candidates.unknown = candidates.unknown or self._file_system.home is None
+            candidates.add(paths.names_of(self._file_system.home or "/"), named=True)
+        return candidates
+
+    def _add_whole(self, candidates: _Candidates, value: str, glob: bool, elsewhere: bool) -> None:
+        """The word as a path, and what stands behind its option or its equals sign."""
+        texts = [] if value.startswith("-") else [value]
+        if "=" in value:
+            texts.append(value.partition("=")[2])
+        if value.startswith("--"):
+            texts.append(value[2:])
+        elif value.startswith("-"):
+            # Which letter of a bundle takes the path is the program's to know: it may begin behind each of them.
+            before = len(value.partition("/")[0])
+            texts += [value[at:] for at in range(2, min(before, _MAX_BUNDLE) + 1)]
+        for text in dict.fromkeys(filter(None, texts)):
+            text = _home(text, self._file_system.home)
+            if text.startswith("/"):
+                self._add_path(candidates, text, glob)
+                continue
+            for folder in self._folders:
+                self._add_path(candidates, f"{folder}/{text}", glob)
+            if elsewhere and ".." in (parts := text.split("/")):
+                last = len(parts) - parts[::-1].index("..")
+                candidates.add(tuple(name for name in parts[last:] if name not in ("", ".")), climbs=True)
+
+    def _follows_links(self) -> bool:
+        """Return whether the command reads through links below the folders it is given."""
+        letters, long = _FOLLOWING.get(self._program, ("", ()))
+        options = [word.value for word in self._words[1:] if word.value.startswith("-")]
+        # The letters of `tar` need no dash.
+        options += [f"-{word.value}" for word in self._words[1:2] if "tar" in self._program]
+        return any(
+            any(one.startswith(option.partition("=")[0]) for one in long)
+            if option.startswith("--")
+            else not set(option).isdisjoint(letters)
+            for option in options
+        )
+
+    def _add_links(self, candidates: _Candidates) -> None:
+        """Add where the links in those folders lead. Only the program knows which word is a folder, and where it starts
+        without one: each word may be a folder, and the working folder always counts."""
+        roots = dict.fromkeys(self._folders)
+        for word in self._words[1:]:
+            roots |= dict.fromkeys(paths.normal(f"{folder}/{word.value}") for folder in self._folders)
+            roots |= dict.fromkeys([paths.normal(word.value)] if word.value.startswith("/") else [])
+        for root in roots:
+            found = None if self._file_system.finds is None else self._file_system.finds(f"{root.rstrip('/')}/**")
+            if found is None:
+                candidates.unknown = True
+                return
+            for one in found:
+                self._add_path(candidates, one, glob=False)
+
+    def _add_path(self, candidates: _Candidates, path: str, glob: bool) -> None:
+        self._budget.left -= 1
+        if self._budget.left < 0:
+            candidates.unknown = True
+            return
+        if not glob:
+            for spelling in {paths.normal(path), *self._real(path)}:
+                # A command without a path works in the workspace, too, so that naming it changes nothing.
+                if spelling != self._file_system.workspace:
+                    candidates.add(paths.names_of(spelling), named=True)
+            return
+        parts = path.split("/")
+        first = next((at for at, part in enumerate(parts) if _GLOB.search(part)), len(parts))
+        found = self._file_system.finds(path) if self._file_system.finds is not None else ()
+        # Where a step up leads from behind a link that the glob finds, only the running shell knows.
+        if self._program not in _TEXTUAL and (found is None or ".." in parts[first:]):
+            candidates.unknown = True
+        for one in found or ():
+            for real in self._real(one):
+                candidates.add(paths.names_of(real), globs=True, named=True)
+        rest = "/".join(parts[first:])
+        spelled = paths.normal("/".join(parts[:first]) or "/")
+        for folder in {spelled, *self._real(spelled)}:
+            candidates.add(paths.names_of(paths.normal(f"{folder}/{rest}")), globs=True, named=True)
+
+    def _real(self, path: str) -> Iterator[str]:
+        """Where the path leads. What is open in this process is not what the command has open."""
+        if self._file_system.resolve is None or len(path) > _MAX_PATH or _HANDLES.fullmatch(path):
+            return
+        real = self._file_system.resolve(path)
+        yield real
+        if self._file_system.aliases is not None:
+            yield from self._file_system.aliases(real)
+
+    def _add_inside(self, candidates: _Candidates, text: str) -> None:
+        """Add the paths written out in the text of a program, an address or a here-document."""
+        for piece in dict.fromkeys(_PIECE.findall(text)):
+            piece = _home(piece, self._file_system.home)
+            slash = piece.find("/")
+            if slash < 0 and piece not in (".", ".."):
+                if self._workspace is not None and not _GLOB.search(piece):
+                    candidates.add((*self._workspace, piece))
+                continue
+            begin = piece[slash:] if slash > 0 else piece
+            folders = self._folders or (self._file_system.workspace or "",)
+            for path in dict.fromkeys((begin, *(f"{folder}/{piece}" for folder in folders))):
+                self._budget.left -= 1
+                if self._budget.left < 0:
+                    candidates.unknown = True
+                    return
+                for real in self._real(path):
+                    candidates.add(paths.names_of(real))
+            if slash > 0:
+                candidates.add(paths.names_of(paths.normal(piece[slash:])), globs=bool(_GLOB.search(piece, slash)))
+            if slash == 0:
+                candidates.add(paths.names_of(paths.normal(piece)), globs=bool(_GLOB.search(piece)))
+            elif self._workspace is not None and not _GLOB.search(piece):
+                candidates.add(paths.names_of(paths.normal(f"{self._file_system.workspace}/{piece}")))
+
+    @cached_property
+    def _workspace(self) -> tuple[str, ...] | None:
+        return None if self._file_system.workspace is None else paths.names_of(self._file_system.workspace)
+
+
+def working_folders(commands: Iterable[Sequence[Token]], file_system: FileSystem) -> tuple[str, ...] | None:
+    """The folders a relative path of the line may begin at: the workspace, and each one that it changes to."""
+    folders = [file_system.workspace or "/"]
+    for words in commands:
+        if not words or words[0].value not in _MOVERS:
+            continue
+        word = _destination(words)
+        to = (
+            _expanded(word, file_system.home)
+            if word is not None
+            else file_system.home
+            if words[0].value == "cd"
+            else None
+        )
+        # A folder that is not known makes the `cd` itself a perhaps, and with it the line.
+        if to is None or UNKNOWN in to or to == "-" or (words[0].value != "cd" and to.startswith(("-", "+"))):
+            continue
+        for folder in tuple(folders):
+            reached = paths.normal(to if to.startswith("/") else f"{folder}/{to}")
+            # In a loop a step up may be taken any number of times.
+            above = PurePosixPath(reached).parents if ".." in to.split("/") else ()
+            for one in (reached, *map(str, above)):
+                if one not in folders and len(folders) <= _MAX_FOLDERS:
+                    folders.append(one)
+    return tuple(folders)
+
+
+def _destination(words: Sequence[Token]) -> Token | None:
+    """The folder that a `cd` names; None where it has nothing but options."""
+    rest = iter(words[1:])
+    for word in rest:
+        if word.value == "--":
+            return next(rest, None)
+        if not word.value.startswith("-") or word.value == "-":
+            return word
+    return None
+
+
+def _expanded(word: Token, home: str | None) -> str:
+    """The word with the home folder it begins with written out, where that is known."""
+    if word.home and home is not None and word.value[1:2] in ("", "/"):
+        return home + word.value[1:]
+    return word.value
+
+
+def _home(text: str, home: str | None) -> str:
+    """A tilde in quotes is none to the shell; many a program takes it for one."""
+    return home + text[1:] if home is not None and (text == "~" or text.startswith("~/")) else text

@@ -1,0 +1,319 @@
+"""What a rule sees of a shell line: the text of each command that would run, and how far a rule may cover it.
+
+The text is canonical: one blank between words, and quotes only around a word that needs them, so that a rule for
+``git status`` covers ``git  "status"`` and not the program called ``git status``. Rules that deny or ask see looser
+spellings too (no quotes, no folder, lower case), because for them the mistake to avoid is the other one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from clew.permissions.shell.builtins import CHANGING, DYNAMIC, STATEFUL, evaluates, is_builtin
+from clew.permissions.shell.options import examine
+from clew.permissions.shell.parse import Redirect, SimpleCommand, read_line
+from clew.permissions.shell.programs.catalog import find_program
+from clew.permissions.shell.tokens import UNKNOWN, Token, Unreadable, word_set
+from clew.permissions.shell.wrappers import SHELLS, ClosedWrapper, look_inside
+
+__all__ = ["Command", "Cover", "Parts", "is_interpreter", "only_reads", "take_apart"]
+
+_MAX_NESTING: Final = 5
+
+Cover = Literal["any", "named", "exact", "none"]
+"""Which rules can allow a command: any that matches, only one that writes out its program and what is dangerous behind
+it, only one without a star, or none."""
+
+_GIT_READS: Final = word_set("blame diff grep log ls-files ls-tree rev-list rev-parse shortlog show status")
+# Interpreters, with the letters of the options that hand them their program on the command line.
+_INTERPRETERS: Final = (
+    (re.compile(r"(?:python|pypy)[0-9.]*"), "cm"),
+    (re.compile(r"perl[0-9.]*"), "eE"),
+    (re.compile(r"node|nodejs|bun|deno"), "ep"),
+    (re.compile(r"php[0-9.]*"), "rfBRF"),
+    (re.compile(r"(?:groovy|guile|irb|jshell|julia|lua|luajit|osascript|R|Rscript|ruby|scala)[0-9.]*"), "e"),
+    (re.compile(r"powershell|pwsh|tclsh[0-9.]*|wish[0-9.]*"), "cC"),
+    (
+        re.compile(
+            r"clisp|clj|clojure|coffee|dc|elixir|erl|fennel|ghci|gnuplot|hy|iex|ipython3?|janet|jruby|m4|micropython"
+            r"|mongosh|ocaml|octave|qjs|racket|raku|runghc|runhaskell|sbcl|scheme|swift|ts-node|tsx"
+        ),
+        "ce",
+    ),
+)
+# Options of interpreters without a table that load nothing and run nothing.
+_PLAIN_OPTIONS: Final = word_set("--help --project --project=. --vanilla --version -h -V -v")
+# Their options whose value could be taken for the name of a program's file.
+_VALUED: Final = word_set("-C -d -I -r -W -X")
+_FED: Final = word_set("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
+_PROGRAM: Final = re.compile(r"[A-Za-z0-9_@%+:,./-]+|\[\[?", re.ASCII)
+_NEEDS_QUOTES: Final = re.compile(r"[\s|&;<>()$`\\\"'*?\[\]~#]")
+_GLOB: Final = re.compile(r"[*?\[]")
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One command. ``head`` is what a rule must write out when the cover is ``named``; ``why`` explains the cover.
+
+    ``head_words`` says how many words the head has, the variables before the program not counted. ``words`` are those
+    of the command itself, ``texts`` the variables set for it and what it is fed. ``places`` are the paths that must
+    lead into the workspace for a rule with a star to cover it.
+    """
+
+    text: str
+    loose: tuple[str, ...]
+    head: str
+    cover: Cover
+    why: str = ""
+    head_words: int = 1
+    words: tuple[Token, ...] = ()
+    texts: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """A line taken apart. ``moves`` says that a relative redirect may be opened in another folder."""
+
+    commands: tuple[Command, ...]
+    redirects: tuple[Redirect, ...]
+    moves: bool
+
+
+def take_apart(line: str, depth: int = 0, *, bash: bool = True) -> Parts:
+    """Every command and redirect of ``line``, those inside wrappers included. Raises :class:`Unreadable`.
+
+    ``depth`` is how many shells the line is inside of; ``bash`` says that the innermost of them is bash.
+    """
+    if depth > _MAX_NESTING:
+        raise Unreadable("shells are nested too deeply")
+    read = read_line(line)
+    if read.only_bash and not bash:
+        raise Unreadable(f"to a shell other than bash `{read.only_bash}` has another meaning")
+    redirects = list(read.redirects)
+    commands: list[Command] = []
+    moves = read.moves
+    for simple in read.commands:
+        for part in _judge(simple, depth, bash=bash):
+            if isinstance(part, Command):
+                commands.append(part)
+            else:
+                commands += part.commands
+                redirects += part.redirects
+                moves = moves or part.moves
+    # A command that changes files may put a link where a redirect of the same line is opened afterwards.
+    if redirects and not (read.single and redirects == list(read.redirects)) and not all(map(only_reads, commands)):
+        redirects = [msgspec.structs.replace(one, steady=False) for one in redirects]
+    return Parts(tuple(commands), tuple(redirects), moves)
+
+
+def only_reads(command: Command) -> bool:
+    """Return whether the command is known to change no file, by itself or through what it starts."""
+    # Where `cd` leads is checked elsewhere (``moves``).
+    if command.cover != "any":
+        return False
+    program, second = (*(word.value for word in command.words[:2]), "")[:2]
+    return program in DYNAMIC or program == "cd" or (program == "git" and second in _GIT_READS)
+
+
+def is_interpreter(program: str) -> bool:
+    """Whether what the program does is written in what it is given."""
+    name = program.rpartition("/")[2]
+    return name in SHELLS or any(pattern.fullmatch(name) for pattern, _ in _INTERPRETERS)
+
+
+def _judge(simple: SimpleCommand, depth: int, *, bash: bool) -> Iterator[Command | Parts]:
+    """The command itself, then what it runs."""
+    if depth > _MAX_NESTING:
+        raise Unreadable("commands are nested too deeply")
+    cover, why, head_words, places = _cover(simple)
+    try:
+        inside = look_inside(simple)
+    except ClosedWrapper as closed:
+        # Fail closed: an inner command that was not found would run without any rule having seen it.
+        yield _command(simple, "none", str(closed))
+        return
+    # A rule such as `*` for anything must not let `sudo` in by itself; one that writes it out may, and what it runs is
+    # judged by itself as well.
+    if inside is not None and cover == "any":
+        cover, why = "named", "it runs another command"
+    yield _command(simple, cover, why, head_words, places)
+    if inside is None:
+        return
+    for inner in inside.commands:
+        yield from _judge(inner, depth + 1, bash=bash)
+    bash = inside.read_by == "bash" or (bash and inside.read_by == "same")
+    for line in inside.lines:
+        part = take_apart(line, depth + 1, bash=bash)
+        if inside.elsewhere and part.redirects:
+            raise Unreadable("a redirect on another machine")
+        # The wrapper may have changed the folder (`env -C`, `sudo -i`): where a relative path leads is not known.
+        redirects = [
+            one if one.path.startswith("/") else msgspec.structs.replace(one, known=False) for one in part.redirects
+        ]
+        yield msgspec.structs.replace(part, redirects=tuple(redirects))
+
+
+def _cover(simple: SimpleCommand) -> tuple[Cover, str, int, tuple[str, ...]]:
+    """Return which rules can cover a command, why, how many of its words they must write out, and its places."""
+    cover, why = _cover_by_form(simple)
+    if cover in ("none", "exact") or not simple.words:
+        return cover, why, 1, ()
+    examined = examine(simple.words)
+    if examined is None:
+        if count := _count_option_words(simple.words):
+            return "named", "an option of its interpreter may run code", count, ()
+        return cover, why, 1, ()
+    if examined.head_words is None:
+        return "none", examined.why, 1, ()
+    if examined.head_words:
+        cover, why = "named", examined.why
+    return cover, why, examined.head_words or 1, examined.places
+
+
+def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
+    """The same by what can be seen without knowing the program. The strictest answers come first: one that lets more
+    through must not be given before what would let less through was looked for."""
+    if not simple.words:
+        return "named", "it sets a variable"
+    program = simple.words[0]
+    name = program.value.rpartition("/")[2]
+    if UNKNOWN in program.value or (program.glob and program.value not in ("[", "[[")):
+        return "none", "its program is not written out"
+    arguments = [word.value for word in simple.words[1:]]
+    if evaluates(program.value, arguments):
+        return "none", "an argument may run code or set a variable"
+    if _is_fed(name, simple.words[1:]):
+        written = simple.inputs and not any(UNKNOWN in text for text in simple.inputs)
+        return ("exact", "it runs the text it is fed") if written else ("none", "it runs what it is fed")
+    # A star of a rule would cover look-alikes of the program's name, so the rule must spell it.
+    if not _PROGRAM.fullmatch(program.value):
+        return "named", "its program has unusual characters"
+    odd = next((word.odd for word in simple.words if word.odd), "")
+    if odd:
+        return "exact", f"it uses {odd}"
+    if _hides(simple):
+        return "none", "an argument is known only to the running shell, and its program may evaluate it"
+    if program.value in CHANGING and len(simple.words) > 1:
+        return "exact", "it changes what later commands are or do"
+    # `LD_PRELOAD=x.so git status` is another command than `git status`, which a rule for the latter must not cover.
+    if simple.assignments:
+        return "named", "it sets a variable"
+    if program.value in STATEFUL:
+        return "named", "it changes what later commands are or do"
+    if name in SHELLS:
+        return "named", "it is a shell"
+    return "any", ""
+
+
+def _hides(simple: SimpleCommand) -> bool:
+    """Return whether an argument is known only to the running shell and the program may do more than print it.
+
+    A program with a table says itself where such an argument is harmless.
+    """
+    program = simple.words[0].value
+    name = program.rpartition("/")[2]
+    if program in DYNAMIC or (not is_builtin(program) and (name in DYNAMIC or find_program(name) is not None)):
+        return False
+    # A path whose beginning is certain cannot become an option or an operator, however the files are called.
+    return any(
+        word.several
+        or (UNKNOWN in word.value and not word.rooted)
+        or (word.glob and word.value != "[" and (is_builtin(program) or word.value[0] in "-*?["))
+        for word in simple.words[1:]
+    )
+
+
+def _is_fed(name: str, words: Sequence[Token]) -> bool:
+    """Return whether an interpreter takes its program from its input, or from a command of the line."""
+    if name in (".", "source"):
+        return any(word.value in _FED or _is_handle(word) for word in words)
+    letters = _letters_with_code(name)
+    if letters is None:
+        return False
+    arguments = [word.value for word in words]
+    if any(argument in _FED for argument in arguments):
+        return True
+    if len(arguments) == 1 and arguments[0] in ("--version", "--help", "-V", "-v", "-h"):
+        return False
+    previous = ""
+    for word, argument in zip(words, arguments, strict=True):
+        if _is_handle(word):
+            return True
+        short = argument.startswith("-") and not argument.startswith("--")
+        if short and any(letter in letters for letter in argument[1:]):
+            return False
+        if argument.startswith(("--eval", "--print", "--command")) or (
+            not argument.startswith("-") and previous not in _VALUED
+        ):
+            return False
+        previous = argument
+    return True
+
+
+def _is_handle(word: Token) -> bool:
+    """Return whether the word is the file of a process substitution: ``<(cmd)``."""
+    return word.rooted and not word.home and word.value.startswith(UNKNOWN)
+
+
+def _letters_with_code(name: str) -> str | None:
+    return next((letters for pattern, letters in _INTERPRETERS if pattern.fullmatch(name)), None)
+
+
+def _count_option_words(words: Sequence[Token]) -> int:
+    """Return how many words of an interpreter without a table a rule must write out: up to its last option that may
+    run code, 0 where it has none."""
+    count = 0
+    if _letters_with_code(words[0].value.rpartition("/")[2]) is None:
+        return count
+    for at, word in enumerate(words[1:], 2):
+        # What is not known was refused before. Behind the file of its program the options are the program's.
+        if not word.value.startswith("-") and words[at - 2].value not in _VALUED:
+            break
+        count = count if word.value in _PLAIN_OPTIONS else at
+    return count
+
+
+def _command(
+    simple: SimpleCommand, cover: Cover, why: str, head_words: int = 1, places: tuple[str, ...] = ()
+) -> Command:
+    inputs = "".join(f" << {_quoted(text)}" for text in simple.inputs)
+    words = [_shown(word) for word in (*simple.assignments, *simple.words)]
+    head = " ".join(words[: len(simple.assignments) + head_words])
+    text = " ".join(words) + inputs
+    texts = (*(word.value for word in simple.assignments), *simple.inputs)
+    return Command(text, _loose(simple, text), head, cover, why, head_words, simple.words, texts, places)
+
+
+def _loose(simple: SimpleCommand, text: str) -> tuple[str, ...]:
+    """The spellings under which a rule that denies or asks finds the command."""
+    values = [_GLOB.sub(UNKNOWN, word.value) if word.glob else word.value for word in simple.words]
+    if not values:
+        return (text,)
+    rest = "".join(f" {value}" for value in values[1:]) + "".join(f" << {text}" for text in simple.inputs)
+    base = values[0].rpartition("/")[2] or values[0]
+    names = (values[0], base, values[0].lower(), base.lower())
+    prefix = "".join(f"{word.value} " for word in simple.assignments)
+    spellings = [text, *(name + rest for name in names)]
+    if prefix:
+        spellings += [prefix + name + rest for name in names]
+    return tuple(dict.fromkeys(spellings))
+
+
+def _shown(word: Token) -> str:
+    if word.kind == "operator":
+        return word.value
+    if not word.glob:
+        return _quoted(word.value)
+    # What is quoted beside a glob cannot be told from it any more, so it is not pretended to be known.
+    if word.bare and not _NEEDS_QUOTES.search(_GLOB.sub("", word.value).replace("]", "")):
+        return word.value
+    return _quoted(_GLOB.sub(UNKNOWN, word.value))
+
+
+def _quoted(text: str) -> str:
+    if text and not _NEEDS_QUOTES.search(text):
+        return text
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,155 @@
+"""Preparation of a session for a run or a change of its history. The caller always holds the session's lock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from clew.errors import Conflict, SessionBusy, WaitingForHuman
+from clew.session.acquire.acquire import plan_fence, settle_session
+from clew.session.acquire.journal_fold import fold_streams
+from clew.session.acquire.live_sessions import LiveSessions
+from clew.session.acquire.loaded_session import Standing, load_standing
+from clew.session.acquire.settle import LOST
+from clew.session.context.context import CountedLine, find_near_counted
+from clew.session.host import Host
+from clew.session.model_calls import end_interrupted
+from clew.session.prompt.turn_config import Told, load_told
+from clew.store.base import Moment, get_session
+from clew.store.unit import Refused
+from clew.transcript.message import MessageRow
+from clew.transcript.session import Session
+from clew.transcript.wait import is_answered, waits_of
+
+__all__ = [
+    "Outset",
+    "find_obstacle",
+    "idle_session",
+    "is_live_anywhere",
+    "load_outset",
+    "make_ready",
+    "settle_idle",
+    "settle_startable",
+]
+
+
+class Outset(msgspec.Struct, frozen=True):
+    """The state of a session before a run starts on it, read as of one moment.
+
+    ``standing`` is None while the session is active. ``sent`` are earlier messages with the client's id of the next
+    one. ``counted`` is the line that a model would be sent, if it is cheap to read.
+    """
+
+    session: Session
+    told: Told
+    newest_at: int
+    standing: Standing | None
+    sent: tuple[MessageRow, ...] = ()
+    counted: CountedLine | None = None
+
+
+async def load_outset(host: Host, sessions: LiveSessions, session_id: str, client_id: str | None = None) -> Outset:
+    """Load in one read what must be known of a session to send it a prompt."""
+    live = sessions.is_live(session_id)
+
+    async def ask(store: Moment) -> Outset:
+        session = await get_session(store, session_id)
+        counted = None if live else await find_near_counted(store, session_id)
+        turns, steps = (counted.line.turns, counted.steps) if counted is not None else ((), ())
+        return Outset(
+            session,
+            await load_told(store, session_id, turns, steps),
+            await store.newest_message_at(session_id),
+            None if live else await load_standing(store, session_id),
+            await store.load_client_messages(session_id, client_id) if client_id is not None else (),
+            counted,
+        )
+
+    # For a session in use these are a few rows, as its line is cached.
+    return await host.store.at_once(session_id, ask, hot=True)
+
+
+def find_obstacle(sessions: LiveSessions, session_id: str, standing: Standing | None) -> Conflict | None:
+    """Return the reason why no run can start on the session now; None if one can."""
+    try:
+        sessions.check_free(session_id)
+        if standing is not None:
+            sessions.lease.check_standing(standing)
+    except SessionBusy as busy:
+        return busy
+    turn = standing.open.turn if standing is not None and standing.open is not None else None
+    if turn is None or turn.status != "waiting" or is_answered(waits_of(turn)):
+        return None
+    how = f"answer it in the web UI, over HTTP or in `clew chat {session_id}`, or abort"
+    return WaitingForHuman(f"this session is waiting for an answer; {how}", session_id=session_id)
+
+
+async def is_live_anywhere(host: Host, sessions: LiveSessions, session_id: str) -> bool:
+    """Return whether the session is active, here or in another replica."""
+    if sessions.is_live(session_id) or not host.lease.shared:
+        return sessions.is_live(session_id)
+    return await host.lease.runs_elsewhere(host.store, await host.store.load_state(session_id))
+
+
+async def make_ready(host: Host, session_id: str, standing: Standing | None = None) -> Standing:
+    """Return the state needed to acquire the session, read now unless ``standing`` is given. It must be inactive here;
+    raise :class:`SessionBusy` if another replica runs it."""
+    standing = standing or await load_standing(host.store, session_id)
+    lease, runner = host.lease, standing.state.runner
+    if runner is not None and runner != lease.replica_id:
+        lease.check_standing(standing)
+        lease.check_open()
+        outcome = await host.store.commit(plan_fence(session_id, standing.state, lease.replica_id or ""))
+        if isinstance(outcome, Refused):
+            raise SessionBusy("the session was acquired by another run", session_id=session_id)
+        standing = await load_standing(host.store, session_id)
+    if standing.pending or standing.asked:
+        # Chunks of a run that could not store its end must be in its parts before those are settled.
+        now = host.clock.now_ms()
+        await fold_streams(host.store, host.mint, now, session_id)
+        await end_interrupted(host.store, host.providers.cost, now, session_id)
+        standing = await load_standing(host.store, session_id)
+    return standing
+
+
+async def settle_idle(
+    host: Host, sessions: LiveSessions, session_id: str, standing: Standing | None = None
+) -> Standing:
+    """Settle the session for a caller that starts no run; return its previous state. Raise :class:`SessionBusy` while
+    it is active.
+
+    A turn that waits for a human stays open.
+    """
+    sessions.check_free(session_id)
+    standing = await make_ready(host, session_id, standing)
+    await settle_session(host.store, standing, host.clock.now_ms(), LOST)
+    return standing
+
+
+async def settle_startable(host: Host, sessions: LiveSessions, session_id: str) -> None:
+    """Settle the session for an operation that is about to start; raise the obstacle if there is one."""
+    sessions.check_free(session_id)
+    standing = await load_standing(host.store, session_id)
+    obstacle = find_obstacle(sessions, session_id, standing)
+    if obstacle is not None:
+        raise obstacle
+    await settle_idle(host, sessions, session_id, standing)
+
+
+@asynccontextmanager
+async def idle_session(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[Session]:
+    """Yield the session under its lock, for changes of its history.
+
+    It is inactive, but a turn that waits for a human may be open.
+    """
+
+    async def ask(store: Moment) -> tuple[Session, Standing]:
+        return await get_session(store, session_id), await load_standing(store, session_id)
+
+    async with sessions.lock(session_id):
+        sessions.check_open(session_id)
+        session, standing = await host.store.at_once(session_id, ask, hot=True)
+        await settle_idle(host, sessions, session_id, standing)
+        yield session

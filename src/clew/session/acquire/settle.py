@@ -1,0 +1,140 @@
+"""Settling: the writes that close what was left open, and the texts that describe how.
+
+A call never stays open unless it waits for a human. What an interrupted call did before the interruption is unknown;
+its result says so, with the cause, and it is never run again.
+
+Everything here only plans: nothing is read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clew.session.acquire.loaded_session import Standing
+from clew.store.unit import MoveHead, PutParts, SealMessage, SetHidden, SetTurn, Write
+from clew.transcript.damage import seal_of
+from clew.transcript.incomplete_step import is_whole_answer
+from clew.transcript.message import PartRow
+from clew.transcript.part import close_call, is_subagent_call
+from clew.transcript.projection import Hidden
+from clew.transcript.turn import Turn
+from clew.transcript.turn_state import OPEN, TurnStatus
+from clew.transcript.wait import waits_of
+
+__all__ = [
+    "BY_PARENT",
+    "BY_USER",
+    "GONE",
+    "INTERRUPTED",
+    "LOST",
+    "RESTART",
+    "SHUTDOWN",
+    "plan_end",
+    "plan_refusal",
+    "plan_settle",
+]
+
+
+_UNKNOWN: Final = "its effects are unknown"
+_NOT_RUN: Final = "it was not run"
+"""For a call whose arguments were still being written, so it cannot have run."""
+RESTART: Final = f"aborted by host restart; {_UNKNOWN}"
+GONE: Final = f"aborted: the replica that ran it is gone; {_UNKNOWN}"
+LOST: Final = f"aborted; {_UNKNOWN}"
+"""For a turn whose run could not store its end, found open while the process lives."""
+SHUTDOWN: Final = "the host is shutting down"
+"""The reason for aborting runs when an engine is closed."""
+BY_USER: Final = "aborted by the user"
+INTERRUPTED: Final = "interrupted by a new prompt"
+BY_PARENT: Final = "aborted by parent"
+
+
+def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | None = None) -> tuple[Write, ...]:
+    """Return the writes that close what has no run: calls without a result, and the open turn unless it waits.
+
+    ``left_open`` says why such a turn is open. ``spared`` continues, so it is left alone with all its requests.
+    """
+    spared = spared or standing.waiting
+    asked = {wait.tool_call_id for wait in waits_of(spared)}
+    writes: list[Write] = []
+    resealed: set[str] = set()
+    for one in standing.cut_off:
+        calls = [part for part in one.calls if part.tool_call_id not in asked]
+        # A damaged message is left as it is: a new seal would make it look intact. The model is sent a stub.
+        if calls and one.message.damage is None:
+            reason = _reason_of(one.turn, left_open)
+            ended: dict[int, PartRow] = {}
+            for part in calls:
+                words = reason.replace(_UNKNOWN, _NOT_RUN) if part.tool_state == "input-streaming" else reason
+                if words == reason and _was_stopped(one.turn) and is_subagent_call(part.data):
+                    words = f"{BY_PARENT}: {reason}"
+                ended[part.index] = msgspec.structs.replace(part, data=close_call(part.data, words), updated_at=now)
+            put = PutParts(one.message.id, tuple(ended[index] for index in sorted(ended)))
+            seal = SealMessage(one.message.id, seal_of(ended.get(p.index, p).data for p in one.message.parts))
+            # A message that its turn still extends is not sealed: it would read as changed afterwards.
+            grows = spared is not None and one.turn is not None and one.turn.id == spared.id
+            writes += (put,) if grows and one.message.id not in standing.sealed else (put, seal)
+            resealed.add(one.message.id)
+    if standing.open is not None and spared is None:
+        turn, rows = standing.open.turn, standing.open.messages
+        if turn.status == "running" and is_whole_answer(rows, standing.steps):
+            # The answer is complete; only the end of the turn was not stored.
+            unstopped = {} if turn.stopped is None else {"stopped": None}
+            writes += plan_end(turn.id, "completed", now, {"waiting": [], **unstopped})
+        elif turn.stopped is not None:
+            # It was stopped before the process died.
+            writes += plan_end(turn.id, "aborted", now, {"waiting": []})
+        else:
+            error = {"code": "interrupted", "message": left_open}
+            writes += plan_end(turn.id, "failed", now, {"error": error, "waiting": []})
+        # Its unfinished messages are final. A seal reveals any later change.
+        unsealed = [row for row in rows if row.id not in standing.sealed | resealed and row.damage is None]
+        writes += [SealMessage(row.id, row.seal) for row in unsealed]
+    return tuple(writes)
+
+
+def _was_stopped(turn: Turn | None) -> bool:
+    """Return whether a user or another run ended the turn: that stopped its subagents, too."""
+    if turn is None or (turn.status not in OPEN and turn.status != "aborted"):
+        return False
+    return turn.stopped not in (None, SHUTDOWN, BY_PARENT)
+
+
+def _reason_of(turn: Turn | None, left_open: str) -> str:
+    """Return why a call was interrupted, from its stored turn, so that a restart in between changes nothing."""
+    if turn is None:
+        return LOST
+    if turn.status in OPEN and turn.stopped is None:
+        return left_open
+    if turn.status in OPEN or turn.status == "aborted":
+        stopped = turn.stopped or "aborted"
+        return RESTART if stopped == SHUTDOWN else f"{stopped}; {_UNKNOWN}"
+    if turn.status == "failed":
+        return (
+            RESTART
+            if turn.error.get("code") == "interrupted"
+            else f"its turn failed before it had a result; {_UNKNOWN}"
+        )
+    return LOST
+
+
+def plan_end(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | None = None) -> tuple[Write, ...]:
+    """Return the writes that end an answered turn, in whatever state: it becomes the head."""
+    return SetTurn(turn_id, status, settled_at=now, data=data or {}), MoveHead(turn_id, now, "turn")
+
+
+def plan_refusal(
+    turn_id: str, message_ids: Sequence[str], now: int, data: dict[str, Any], *, resent: bool, on_head: bool
+) -> tuple[Write, ...]:
+    """Return the writes that end a turn refused before any model call: the head stays, its messages are hidden.
+
+    A ``resent`` turn stays unanswered and the head, which a compaction may have moved off it.
+    """
+    if resent:
+        unanswered = SetTurn(turn_id, "unanswered", settled_at=now, data=data)
+        return (unanswered,) if on_head else (unanswered, MoveHead(turn_id, now, "turn"))
+    hidden: dict[str, Hidden | None] = {message_id: Hidden(now, "refused") for message_id in message_ids}
+    return SetTurn(turn_id, "refused", settled_at=now, data=data), SetHidden(hidden)

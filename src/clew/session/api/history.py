@@ -1,0 +1,180 @@
+"""History: rewinding and branching, compaction, and reports about turns and requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from clew import ids
+from clew.errors import InvalidInput
+from clew.session.api.base import EnginePart, check_limit
+from clew.session.history.compactions import CompactionReport, load_compaction
+from clew.session.history.rewind_plan import Edit, RewindMode
+from clew.session.history.tree import ReflogEntry, TreeView, load_reflog, load_tree_view
+from clew.session.history.views import load_turn_messages
+from clew.transcript.message import Message
+from clew.transcript.metadata import check_metadata
+from clew.transcript.session import Model, Session
+from clew.transcript.value_check import check_value
+
+# Imports inside functions: they load the runtime or the request builder, half as large as clew itself. Only an opened
+# engine needs them, so importing clew stays fast.
+if TYPE_CHECKING:
+    from clew.compaction.context import ContextReport
+    from clew.session.context.compact import Compacted
+    from clew.session.history.report import RequestReport, TurnReport
+    from clew.session.history.rewind import Rewinding, Rewound
+    from clew.session.history.snapshot import SnapshotLayer
+    from clew.session.host import Host
+    from clew.session.runtime import Runtime
+
+__all__ = ["History"]
+
+
+class History(EnginePart):
+    """The operations that move a session's head, copy its line, compact it, or report what was sent."""
+
+    def __init__(self, host: Host, runtime: Runtime, snapshots: SnapshotLayer | None = None) -> None:
+        super().__init__(host, runtime)
+        self._snapshots = snapshots
+
+    async def rewind(
+        self,
+        session_id: str,
+        message_id: str,
+        *,
+        mode: RewindMode = "resend",
+        text: str | None = None,
+        run: bool = False,
+        restore_files: bool = False,
+        parts: Sequence[Mapping[str, Any]] | None = None,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        client_message_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Rewound:
+        """Go back to a user message. What came after it leaves the conversation and stays stored.
+
+        ``resend`` keeps the message and waits for a new answer; ``edit`` takes it back and returns its text as a draft.
+        With ``run`` the message, or its edited version, is answered immediately. ``text`` replaces its text, ``parts``
+        all of it; agent and client metadata stay the message's own unless given. So does the model, unless another was
+        picked for the session since.
+        """
+        check_metadata(metadata)
+        edit = Edit(
+            text=text,
+            parts=parts,
+            model=model,
+            agent=agent,
+            client_message_id=client_message_id,
+            metadata=metadata,
+        )
+        return await self._rewinding().rewind(
+            await self._own(session_id), message_id, mode=mode, edit=edit, run=run, restore_files=restore_files
+        )
+
+    async def unrewind(self, session_id: str) -> Rewound:
+        """Undo the newest rewind; raise ``NewerTurns`` if the conversation has continued after it."""
+        return await self._rewinding().unrewind(await self._own(session_id))
+
+    async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
+        """Go to any turn that the conversation has been at; None is its empty start."""
+        return await self._rewinding().set_head(await self._own(session_id), turn_id)
+
+    async def reflog(
+        self, session_id: str, *, limit: int | None = None, before: int | None = None
+    ) -> list[ReflogEntry]:
+        """Return every move of the head, newest first; or at most ``limit``, of those before the move ``before``."""
+        check_limit(limit)
+        return await load_reflog(self._store, await self._own(session_id), limit, before)
+
+    async def branch(
+        self,
+        session_id: str,
+        from_message_id: str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        model: str | Model | dict[str, Any] | None = None,
+        start_message_id: str | None = None,
+    ) -> Session:
+        """Create a session with a copy of the line up to and including that message.
+
+        ``metadata`` is merged into the copied one; ``start_message_id`` copies only from there.
+        """
+        from clew.session.history.branch import Branching
+
+        return await Branching(self._host, self._runtime).branch(
+            await self._own(session_id),
+            from_message_id,
+            metadata=metadata,
+            model=model,
+            start_message_id=start_message_id,
+        )
+
+    async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
+        """Create a branch at a turn, also at one with children; its label is ``fork-…`` by default.
+
+        A settled turn can be forked while its session runs. ``text`` is its first prompt, and is run.
+        """
+        from clew.session.history.branch import Branching
+
+        return await Branching(self._host, self._runtime).fork(await self._own_turn(turn_id), label=label, text=text)
+
+    async def tree(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> TreeView:
+        """Return every turn of the session with its position, and the branches that start at them.
+
+        With a ``limit``, that many of the newest turns; the ``next_cursor`` of a page leads to those before it.
+        """
+        check_limit(limit)
+        before = None if cursor is None else ids.check_turn_id(cursor)
+        return await load_tree_view(self._store, await self._own(session_id), limit, before)
+
+    # Context size
+
+    async def compact(self, session_id: str, focus: str | None = None) -> Compacted:
+        """Summarise what lies before the newest turns, now. ``focus`` says what matters most.
+
+        Nothing is deleted: what was summarised stays readable. Prompts sent meanwhile are queued.
+        """
+        check_value(focus, "focus")
+        if focus is not None and len(focus) > 2_000:
+            raise InvalidInput("a focus is a sentence or two: at most 2,000 characters")
+        return await self._runtime.runner.compact(await self._own(session_id), focus)
+
+    async def prune(self, session_id: str) -> Compacted:
+        """Replace older tool outputs with stubs for the model. The stored outputs stay complete."""
+        return await self._runtime.prune(await self._own(session_id))
+
+    async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
+        """Return the size of the next request and its limit, for the session's model or another."""
+        from clew.session.context.context import load_report
+
+        return await load_report(self._host, await self._own(session_id), model)
+
+    async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
+        """Return what the compaction marked by this message summarised."""
+        session = await self._find_own(session_id)
+        return await load_compaction(self._store, session.id, ids.check_named_message_id(message_id))
+
+    # Reports
+
+    async def turn(self, turn_id: str) -> TurnReport:
+        """Return a turn with its steps: models, usage, timing, digests."""
+        from clew.session.history.report import load_turn
+
+        return await load_turn(self._store, await self._own_turn(turn_id))
+
+    async def turn_messages(self, turn_id: str) -> list[Message]:
+        """Return the messages of one turn, also of one that is no longer on the line."""
+        return await load_turn_messages(self._store, await self._own_turn(turn_id))
+
+    async def request(self, turn_id: str, step: int | None = None) -> RequestReport:
+        """Return the request sent to the model at a step, rebuilt and verified by its digest."""
+        from clew.session.history.report import load_request
+
+        return await load_request(self._store, await self._own_turn(turn_id), step)
+
+    def _rewinding(self) -> Rewinding:
+        from clew.session.history.rewind import Rewinding
+
+        return Rewinding(self._host, self._runtime, self._snapshots)

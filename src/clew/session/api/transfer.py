@@ -1,0 +1,128 @@
+"""Transfer: full-text search, and sessions exported and imported as files."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final, Literal
+
+from clew.config import secret_values
+from clew.errors import InvalidInput
+from clew.interop.programs.import_report import Arrival, Program
+from clew.long_work import giving_way, let_go, run_long
+from clew.session.api.base import EnginePart
+from clew.store.base import SearchPage, SearchQuery
+from clew.transcript.metadata import local_place
+from clew.transcript.session import Model, Session
+from clew.transcript.value_check import check_value
+
+# Imports inside functions: the code for session files takes half as long to load as the rest of clew.
+
+__all__ = ["ExportFormat", "Transfer"]
+
+ExportFormat = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-code", "pi"]
+
+
+_ANTHROPIC: Final = Model("anthropic", "claude-sonnet-4-5")
+
+
+class Transfer(EnginePart):
+    """The operations that read whole sessions: search, export and import. A run may continue meanwhile."""
+
+    async def search(
+        self,
+        q: str,
+        *,
+        limit: int = 20,
+        cursor: str | None = None,
+        session_id: str | None = None,
+        wait: bool = False,
+    ) -> SearchPage:
+        """Return messages that contain these words, best match first: of all sessions or one, including hidden ones.
+
+        Every word must occur, the last one may be incomplete; ``"…"`` is a phrase. While much is not indexed yet, as
+        at the first search of a large store, the result is not ``complete``, unless called with ``wait``.
+        """
+        within = None if session_id is None else (await self._find_own(session_id)).id
+        check_value([q, cursor], "search")
+        return await self._store.search(
+            SearchQuery(q, limit=limit, cursor=cursor, session_id=within, wait=wait, owner=self.owner)
+        )
+
+    async def export(
+        self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
+    ) -> bytes:
+        """Return a session as a file: ``json`` and ``jsonl`` complete, ``md`` and ``html`` for reading, ``ai-sdk`` and
+        ``openai`` as messages for other programs, ``claude-code`` and ``pi`` in those programs' own formats.
+
+        Likely keys and passwords are redacted unless ``redact`` is False. ``hidden`` adds messages that are no longer
+        in the conversation to a page for reading.
+        """
+        from clew.interop.formats import FORMATS, format_session
+        from clew.session.history.transfer import export_session
+
+        if format not in FORMATS:
+            raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
+        session = await self._find_own(session_id)
+        secrets = secret_values(self._host.config) if redact else ()
+        with giving_way():
+            portable = await export_session(self._store, session.id, self._host.clock.now_ms())
+            signers = self._signers(format)
+            file = await run_long(
+                format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden, signers=signers
+            )
+            let_go(portable.messages, portable.turns, portable.steps)
+            return file
+
+    def _signers(self, format: ExportFormat) -> tuple[str, ...]:
+        """Return the providers whose signed reasoning Anthropic's API accepts."""
+        try:
+            others = self._host.providers.info(_ANTHROPIC).seals if format == "claude-code" else ()
+        except InvalidInput:
+            others = ()
+        return (_ANTHROPIC.provider_id, *others)
+
+    async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
+        """Import a session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, and atomic.
+
+        The folder named in the file is ignored: the session works in ``workspace_root``, or in none. Imports of one
+        owner run one after another, since each needs several times its file in memory.
+        """
+        from clew.interop.session_file import parse_session
+        from clew.session.history import transfer
+
+        workspace = await self._place(workspace_root)
+        async with self._import_lock():
+            with giving_way():
+                reading = run_long(parse_session, data)
+                del data  # replaced by the parsed content
+                return await transfer.import_session(self._host, await reading, workspace, self.owner)
+
+    async def import_from(self, program: Program, data: bytes, *, workspace_root: str | Path | None = None) -> Arrival:
+        """Import a session of another program, from the bytes of its file; ``opencode``'s in its export format.
+
+        Importing it again changes nothing; one that grew since gets its new turns, unless it was continued here.
+        Content that clew cannot represent is stored with it and reported. The folder named in the file is ignored.
+        """
+        from clew.interop.programs.import_session import Soil
+        from clew.interop.programs.readers import read_foreign
+        from clew.session.history.moving import take_in
+        from clew.session.prompt.turn_config import usual_model
+
+        workspace = await self._place(workspace_root)
+        catalog = await asyncio.to_thread(self._host.agents, workspace, self.owner)
+        agent, model = (
+            catalog.get(self._host.choices.default_agent).name,
+            await usual_model(self._host, workspace, self.owner),
+        )
+        able = self._store.capabilities
+        place = local_place(str(workspace) if workspace is not None else None) if able.required_metadata else {}
+        soil = Soil(able.session_ids, self.owner, agent, model, place)
+        async with self._import_lock():
+            with giving_way():
+                reading = run_long(read_foreign, program, [data])
+                del data  # replaced by the parsed content
+                return await take_in(self._host, self._runtime.sessions, await reading, soil, workspace)
+
+    def _import_lock(self) -> asyncio.Lock:
+        return self._imports.setdefault(self.owner, asyncio.Lock())

@@ -1,0 +1,1 @@
+"""Several replicas on one store: the lease, the heartbeat, and streams of runs in other replicas."""

@@ -1,0 +1,256 @@
+"""Live streams for viewers in this process: those of its own runs, and those of runs in other replicas.
+
+A remote stream is followed once, for all local viewers. It is shown from the store up to the last folded chunk, then
+from the journal, then from the live layer, always by chunk number: durable chunks come first, in order, and once. What
+the live layer loses or delivers late is read from the store; the live layer only makes it faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from clew.errors import ViewerLagged
+from clew.live.base import Listening, Live, LiveStream, Word
+from clew.live.stream import LocalStream
+from clew.session.cluster.stream_state import StreamSight, see_stream, see_tail
+from clew.store.base import Store
+from clew.store.unit import JournalEntry
+from clew.transcript import chunk as c
+from clew.transcript.fold_part import continues
+from clew.transcript.mirror import Mirror, Unplaced
+from clew.transcript.replay import Diverged
+from clew.transcript.turn import ending_of
+
+__all__ = ["LiveStreams"]
+
+log = logging.getLogger("clew.live")
+_CHECK_S: Final = 1.0
+"""Seconds between reads of the store while progress events arrive: one of them may still be lost."""
+_POLL_S: Final = 0.2
+_TERMINAL_CHUNKS: Final = (c.Finish, c.Abort, c.Error)
+
+
+class LiveStreams:
+    """The streams of one engine's viewers."""
+
+    def __init__(self, store: Store, live: Live) -> None:
+        self.store = store
+        self.live = live
+        self.followed: dict[str, _Followed] = {}
+
+    async def find(self, session_id: str) -> LiveStream | None:
+        """Return the stream of the session's active run, in whichever replica it runs."""
+        stream = self.live.find_stream(session_id)
+        if stream is None and self.live.reaches_others:
+            sight = await see_stream(self.store, session_id)
+            # A run may have started here while the store was read.
+            stream = self.live.find_stream(session_id)
+            if stream is None and sight is not None and sight.runs:
+                return _RemoteStream(self, session_id, sight)
+        return stream
+
+    async def close(self) -> None:
+        for followed in tuple(self.followed.values()):
+            await followed.stop()
+
+
+class _RemoteStream:
+    """A remote stream, see :class:`clew.live.base.LiveStream`; it can only be followed."""
+
+    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamSight) -> None:
+        self._streams = streams
+        self._session_id = session_id
+        self._sight = sight
+
+    @property
+    def message_id(self) -> str:
+        return self._sight.message.id if self._sight.message is not None else ""
+
+    def show(self, chunks: Sequence[c.Chunk], through: int | None = None) -> None:
+        raise NotImplementedError("this stream is written by another replica")
+
+    def end(self, why_not: str | None = None) -> None:
+        raise NotImplementedError("this stream is written by another replica")
+
+    async def follow(self, *, replay: bool) -> AsyncIterator[Sequence[c.Chunk]]:
+        if not replay and self._sight.message is not None and self._sight.message.parts:
+            # Only the replica of the run knows where in the message it began.
+            raise ViewerLagged("this run began in another replica; join its stream again", message_id=self.message_id)
+        followed, sight = self._streams.followed.get(self._session_id), self._sight
+        if followed is None or (followed.turn_id, followed.epoch) != (sight.turn.id, sight.epoch) or followed.is_over:
+            followed = _Followed(self._streams, self._session_id, sight)
+            self._streams.followed[self._session_id] = followed
+        followed.viewers += 1
+        try:
+            await followed.begun.wait()
+            if followed.stream is not None:
+                # Without a message there is nothing to catch up on but how it ended.
+                async for batch in followed.stream.follow(replay=bool(followed.stream.message_id)):
+                    yield batch
+            elif followed.failure is not None:
+                raise ViewerLagged(f"{followed.failure}; join the stream again", session_id=self._session_id)
+        finally:
+            followed.viewers -= 1
+            if followed.viewers == 0:
+                await followed.stop()
+
+
+class _Followed:
+    """The subscription to one remote stream, as long as it has local viewers."""
+
+    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamSight) -> None:
+        self._streams = streams
+        self._session_id = session_id
+        self.turn_id, self.epoch = sight.turn.id, sight.epoch
+        self.viewers = 0
+        self.begun = asyncio.Event()
+        self.stream: LocalStream | None = None
+        self.failure: str | None = None
+        """The reason why it was not followed to its end."""
+        self.is_over = False
+        self._mirror = Mirror("")
+        self._message_id: str | None = None
+        # The number of the last chunk shown; None if the chunks shown have no number.
+        self._n: int | None = None
+        self._has_ended = False
+        self._task = asyncio.get_running_loop().create_task(self._follow())
+
+    async def stop(self) -> None:
+        self.is_over = True  # a new viewer starts a new subscription
+        if self.viewers:
+            self.failure = "clew is shutting down"
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _follow(self) -> None:
+        listening = self._streams.live.listen(self._session_id)
+        try:
+            # From here on progress events arrive, so nothing is missed between the first read of the store and them.
+            word = await listening.wait(_CHECK_S)
+            while not self.is_over:
+                if word is None or not (await self._read(listening, word) or await self._read_journal(word)):
+                    await self._show_stored()
+                if not self.is_over:
+                    word = await listening.wait(_CHECK_S if listening.is_sure else _POLL_S)
+        except Diverged as error:
+            self.failure = f"the stored text differs from what was shown ({error})"
+        except Exception:
+            log.exception("could not follow the stream of %s", self._session_id)
+            self.failure = "this stream could not be followed any further"
+        finally:
+            self.is_over = True
+            listening.close()
+            if self._streams.followed.get(self._session_id) is self:
+                del self._streams.followed[self._session_id]
+            if self.stream is not None:
+                self.stream.end(self.failure)
+            self.begun.set()
+
+    async def _read(self, listening: Listening, word: Word) -> bool:
+        """Show what the live layer has; return whether nothing is missing."""
+        if self._n is None or (word.message_id, word.epoch) != (self._message_id, self.epoch):
+            return False
+        shown: list[c.Chunk] = []
+        with contextlib.suppress(Unplaced):
+            for n, chunk in await listening.read(word, self._n):
+                shown += self._mirror.take(chunk)
+                self._n = n
+        self._show(shown)
+        self.is_over = word.ended and self._has_ended and self._n >= word.through
+        return self._n >= word.through and word.ended == self.is_over
+
+    async def _read_journal(self, word: Word) -> bool:
+        """Show what the journal has; return whether nothing is missing. This handles most progress events."""
+        if self._n is None or word.ended or (word.message_id, word.epoch) != (self._message_id, self.epoch):
+            return False
+        try:
+            found = (self._session_id, self.turn_id, self.epoch, word.message_id, self._n)
+            self._show(self._take(await see_tail(self._streams.store, *found)))
+        except Exception as error:
+            self._log_failed_read(error)
+        return self._n >= word.through
+
+    def _log_failed_read(self, error: Exception) -> None:
+        """Log a failed read; it is retried until the store is available again. Raise an inconsistency."""
+        if isinstance(error, Diverged):
+            raise error
+        log.warning("could not read the stream of %s, retrying: %s", self._session_id, error)
+
+    async def _show_stored(self) -> None:
+        """Show what is stored but not shown yet, and end with the run."""
+        try:
+            sight = await see_stream(self._streams.store, self._session_id, self.turn_id, self._message_id)
+        except Exception as error:
+            self._log_failed_read(error)
+            return
+        if sight is None:
+            self.is_over = True
+            return
+        shown: list[c.Chunk] = []
+        if sight.message is not None:
+            if self._message_id is None:
+                self._message_id = sight.message.id
+                self._mirror = Mirror(sight.message.id)
+            shown = self._catch_up(sight)
+        if not sight.runs or sight.epoch != self.epoch:
+            shown += self._ending(sight)
+            self.is_over = True
+        self._show(shown)
+
+    def _catch_up(self, sight: StreamSight) -> list[c.Chunk]:
+        assert sight.message is not None
+        shown: list[c.Chunk] = []
+        stored = [part.data for part in sight.message.parts]
+        if self._n is None:
+            is_behind = True
+        elif sight.folded is not None:
+            is_behind = sight.folded > self._n
+        else:
+            # Without a mark, and with chunks shown before they are stored, only the parts can tell.
+            is_behind = not continues(self._mirror.parts, stored)
+        if is_behind:
+            shown = self._mirror.catch_up(stored, sight.metadata)
+            self._n = sight.folded
+        return shown + self._take(sight.entries)
+
+    def _take(self, entries: Sequence[JournalEntry]) -> list[c.Chunk]:
+        shown: list[c.Chunk] = []
+        for n, index, chunk in entries:
+            # Terminal chunks are shown once the turn is settled.
+            if isinstance(chunk, _TERMINAL_CHUNKS):
+                break
+            if self._n is not None and n == self._n + 1:
+                try:
+                    shown += self._mirror.take(chunk, index)
+                except Unplaced as error:
+                    raise Diverged("a text continues that is not open") from error
+                self._n = n
+        return shown
+
+    def _ending(self, sight: StreamSight) -> list[c.Chunk]:
+        """Return how the message ended, as its own terminal chunks would, if those were not received."""
+        if self._has_ended:
+            return []
+        if not sight.is_last or (sight.epoch != self.epoch and sight.runs):
+            # The turn continued with another message, or in another run.
+            cut = self._message_id in sight.turn.unsent
+            last: list[c.Chunk] = [c.Finish(finish_reason="error" if cut else "tool-calls")]
+        else:
+            cut, last = False, ending_of(sight.turn)
+        if not self._mirror.began:
+            return [c.Start(self._message_id or c.UNSET, sight.metadata), *last]
+        # A step that was cut off has no end, here as in the original stream.
+        ends_step = self._mirror.in_step and isinstance(last[0], c.Finish) and not cut
+        return [c.FinishStep(), *last] if ends_step else last
+
+    def _show(self, chunks: list[c.Chunk]) -> None:
+        if chunks:
+            if self.stream is None:
+                self.stream = LocalStream(self._message_id or "", ())
+            self.stream.show(chunks)
+            self._has_ended = self._has_ended or isinstance(chunks[-1], _TERMINAL_CHUNKS)
+            self.begun.set()

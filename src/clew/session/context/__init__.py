@@ -1,0 +1,1 @@
+"""The context of the next model call: its size, pruning, compaction and summaries."""

@@ -1,0 +1,205 @@
+"""The plan of a branch: the line of another session, cut and under new ids. Pure.
+
+A line is a portable session with only the turns of that line, and only the messages that were read: the last one, and
+every one that must change. The store copies the others without reading them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from clew.errors import BranchPointInvalid
+from clew.ids import Mint
+from clew.session.history.lookup import MessagePlace
+from clew.store import unit as u
+from clew.store.copied_line import CopiedMessage, CopiedRun, CopiedTurn
+from clew.store.copies import NOT_COPIED, PlacedRun, below_run
+from clew.transcript.head import carried_turn, holding_at
+from clew.transcript.line import LineTurn, tail_place
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import merge
+from clew.transcript.part import COMPACTION_PART, approval_of, is_open_call
+from clew.transcript.portable import FreshIds, PortableSession, Rename, rename_part, rename_row, tree_of
+from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
+from clew.transcript.session import Session
+from clew.transcript.turn import HeadMove, Turn, place_below
+from clew.transcript.turn_state import OPEN
+from clew.transcript.view import compaction_data, compactions_of
+
+__all__ = ["LEFT_BEHIND", "check_point", "check_turn", "cut_line", "plan_branch", "start_line"]
+
+LEFT_BEHIND: Final = "left behind by a branch"
+_ENDINGS: Final = frozenset({"error", "stopped", "max_steps", "budget_from", "warned", "resumed", "swapped_from"})
+"""Turn data about the end of the whole turn, which does not apply to a part of it."""
+replace = msgspec.structs.replace
+
+
+def check_point(place: MessagePlace) -> Turn:
+    """Return the last turn of a branch at this message; raise :class:`BranchPointInvalid` if there is none."""
+    if place.turn is None:
+        raise BranchPointInvalid(
+            "this message was never sent; there is nothing to branch from", message_id=place.row.id
+        )
+    return check_turn(place.turn)
+
+
+def check_turn(turn: Turn) -> Turn:
+    if turn.status == "refused":
+        raise BranchPointInvalid("this turn was refused; there is nothing to branch from", turn_id=turn.id)
+    return turn
+
+
+def cut_line(line: PortableSession, turn_id: str, point_id: str) -> PortableSession:
+    """Return the line up to a message of one of its turns, with the newest compaction that applies there too.
+
+    A compaction from further down the line is copied: below the turn if that is complete, else directly above it. One
+    that was made inside the turn, after the message, did not exist when the message was the newest, and is left out.
+    """
+    at = next(n for n, turn in enumerate(line.turns) if turn.id == turn_id)
+    above, last, below = list(line.turns[:at]), line.turns[at], line.turns[at + 1 :]
+    held = line.links[last.id]
+    end = held.index(point_id) + 1
+    copied_compactions: list[Turn] = []
+    if last.kind != "compaction":
+        rows = {row.id: row for row in line.messages}
+        entries = [
+            LineTurn(turn, tuple(rows[id_] for id_ in line.links[turn.id] if id_ in rows)) for turn in line.turns
+        ]
+        known = list(compactions_of(entries))
+        places = [(turn.id, message_id) for turn in line.turns for message_id in line.links[turn.id]]
+        holding = holding_at(places, known, last.id, point_id)
+        while above and above[-1].id not in holding and any(one.turn_id == above[-1].id for one in known):
+            above.pop()
+        copied_compactions = [carried_turn(turn, turn.id, None) for turn in below if turn.id in holding][-1:]
+    # A branch that ends with a user message waits for an answer, whatever followed it in the original.
+    ends_whole = end == len(held) and any(row.id == point_id and row.role != "user" for row in line.messages)
+    turns = (*above, last, *copied_compactions) if ends_whole else (*above, *copied_compactions, last)
+    return replace(line, turns=turns, links={**line.links, last.id: held[:end]})
+
+
+def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
+    """Return the line from a message on: from a user message, without summaries of what came before, or from a summary
+    with what it kept."""
+    held = [(turn, message_id) for turn in line.turns for message_id in line.links[turn.id]]
+    at = next((place for place, (_, message_id) in enumerate(held) if message_id == start.id), None)
+    if at is None:
+        raise BranchPointInvalid("start_message_id is not at or before the branch point", message_id=start.id)
+    turn = held[at][0]
+    data = compaction_data(start) if turn.kind == "compaction" else None
+    if data is not None:
+        tail = data.get("tail_start_id")
+        places = [(turn.id, message_id) for turn, message_id in held]
+        first = min(tail_place(places, turn.id, tail if isinstance(tail, str) else None), at)
+        kept = [n for n in range(first, len(held)) if n >= at or held[n][0].kind != "compaction"]
+    else:
+        leads = at == 0 or held[at - 1][0] is not turn
+        if start.role != "user" or start.is_synthetic or not leads:
+            raise BranchPointInvalid(
+                "start_message_id must be a user message that starts a turn, or a summary", message_id=start.id
+            )
+        kept = [n for n in range(at, len(held)) if held[n][0].kind != "compaction"]
+    links: dict[str, tuple[str, ...]] = {}
+    for n in kept:
+        links[held[n][0].id] = (*links.get(held[n][0].id, ()), held[n][1])
+    return replace(line, turns=tuple(turn for turn in line.turns if turn.id in links), links=links)
+
+
+def plan_branch(
+    line: PortableSession,
+    child: Session,
+    mint: Mint,
+    now: int,
+    *,
+    whole: bool,
+    runs: Mapping[str, int] | None = None,
+) -> tuple[u.Write, ...]:
+    """Return the writes that make ``child`` a copy of this line. ``whole``: its last turn was not cut.
+
+    ``runs`` is the number of turns directly above a turn that are not in the line; the store copies them unchanged.
+    """
+    rename = FreshIds(mint, (message_id for held in line.links.values() for message_id in held))
+    rows = {row.id: row for row in line.messages}
+    copies: list[CopiedTurn] = []
+    between: list[CopiedRun] = []
+    inserted: list[MessageRow] = []
+    parent: Turn | None = None
+    for turn in line.turns:
+        count = runs.get(turn.id, 0) if runs and parent is not None else 0
+        if count:
+            through = turn.parent_turn_id or ""
+            between.append(CopiedRun(rename(turn.id), through, count, mint.turn(), mint.message(), now))
+            parent = below_run(PlacedRun(between[-1], parent), child.id)
+        is_last = turn is line.turns[-1]
+        is_unanswered = is_last and rows[line.links[turn.id][-1]].role == "user"
+        parent = place_below(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)
+        if is_unanswered:
+            # Whatever followed it in the original, in the branch it has no answer yet.
+            parent = replace(parent, status="unanswered", data=merge(parent.data, {}, _ENDINGS))
+        messages: list[CopiedMessage] = []
+        for message_id in line.links[turn.id]:
+            copy = _changed_row(rows[message_id], rename, child.id, mint) if message_id in rows else None
+            inserted += [copy] if copy is not None else []
+            messages.append(CopiedMessage(message_id, rename(message_id), inserted=copy is not None))
+        copies.append(CopiedTurn(parent, tuple(messages)))
+    writes: list[u.Write] = [u.InsertSession(child)]
+    for row in inserted:
+        writes += [u.InsertMessage(row), u.SealMessage(row.id, row.seal)]
+    writes.append(u.CopyLine(line.session.id, tuple(copies), tuple(between)))
+    if parent is None:
+        return tuple(writes)
+    writes.append(u.MoveHead(parent.id, now, "branch"))
+    if between:
+        # Runs of turns only occur where there is no summary, and so nothing to hide.
+        return tuple(writes)
+    tree = tree_of(
+        PortableSession(
+            session=replace(child, head_turn_id=parent.id),
+            turns=tuple(copy.turn for copy in copies),
+            links={copy.turn.id: tuple(message.id for message in copy.messages) for copy in copies},
+            moves=(HeadMove(1, child.id, None, parent.id, now, "branch"),),
+        )
+    )
+    hidden: dict[str, Hidden | None] = dict(
+        hidden_messages(tree, kept_tails_of(tree, {row.id: row for row in inserted}))
+    )
+    return (*writes, u.SetHidden(hidden)) if hidden else tuple(writes)
+
+
+def _copied_turn(turn: Turn, rename: Rename, session_id: str, now: int, *, is_cut: bool) -> Turn:
+    status, data = turn.status, merge(turn.data, {}, ("waiting",))
+    if is_cut:
+        status, data = "completed", merge(data, {}, _ENDINGS)
+    elif status in OPEN:
+        status, data = "aborted", {**data, "stopped": LEFT_BEHIND}
+    copy = rename_row(replace(turn, data=data), rename)
+    if turn.carried_from is not None:
+        # It refers to the original, as ``origin_turn_id`` does.
+        copy = replace(copy, data={**copy.data, "carried_from": turn.carried_from})
+    return replace(
+        copy, session_id=session_id, origin_turn_id=turn.id, status=status, settled_at=turn.settled_at or now
+    )
+
+
+def _changed_row(row: MessageRow, rename: Rename, session_id: str, mint: Mint) -> MessageRow | None:
+    """Return the copy of a message that must change since it names other messages or waits for a human, else None."""
+    data = [_changed_part(part, rename, mint) for part in row.parts]
+    if all(new is part.data for new, part in zip(data, row.parts, strict=True)):
+        return None
+    parts = tuple(replace(part, id=mint.part(), data=new) for new, part in zip(data, row.parts, strict=True))
+    metadata = merge(row.metadata, {}, NOT_COPIED)
+    return replace(row, id=rename(row.id), session_id=session_id, metadata=metadata, parts=parts)
+
+
+def _changed_part(part: PartRow, rename: Rename, mint: Mint) -> dict[str, Any]:
+    """Return the part as the branch stores it; the identical object if nothing changes."""
+    if part.type == COMPACTION_PART:
+        return rename_part(part.data, rename)
+    if not is_open_call(part.data):
+        return part.data
+    asked = approval_of(part.data)
+    answer = {"approved": False, "reason": LEFT_BEHIND, "via": "branch"}
+    denied = {**asked, "id": asked.get("id") or mint.approval(), **answer}
+    return {**part.data, "state": "output-denied", "approval": denied}

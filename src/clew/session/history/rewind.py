@@ -1,0 +1,244 @@
+"""Rewind: moves the head back, or to any turn; nothing is deleted.
+
+Rewind, un-rewind and going to a turn are one operation: the head moves, the reflog records it, and the projections
+are updated in the same unit. :mod:`clew.session.history.rewind_plan` decides where it may move; :class:`Rewinding`
+acts, under the session's lock, on an idle session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
+from clew.failpoints import failpoint
+from clew.session.acquire.prepare import idle_session
+from clew.session.head_move import load_move, plan_begun_anew
+from clew.session.history import rewind_plan as plans
+from clew.session.history.lookup import get_place, get_turn_of
+from clew.session.history.snapshot import SnapshotLayer
+from clew.session.host import Host
+from clew.session.prompt.admission import PromptContent, admit, user_row
+from clew.session.prompt.submission import Submission
+from clew.session.prompt.turn_config import Setting, model_for, resolve_for
+from clew.session.reach import Reach, load_reach, load_reach_above
+from clew.session.runtime import Runtime
+from clew.store.base import Moment
+from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
+from clew.transcript.head import Added
+from clew.transcript.message import MessageRow
+from clew.transcript.metadata import from_client
+from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn
+from clew.transcript.turn_state import OPEN
+
+__all__ = ["Rewinding", "Rewound"]
+
+_WITHDRAWN = "withdrawn: the conversation went back"
+_MOVES_PER_READ = 16
+
+
+class Rewound(msgspec.Struct, frozen=True):
+    """The result of a move. ``hidden`` are the messages that left the line; ``draft`` is the text to edit."""
+
+    head_turn_id: str | None
+    hidden: tuple[str, ...]
+    draft: str | None = None
+    submission: Submission | None = None
+
+
+class Rewinding:
+    """The service that moves the heads of one engine's sessions. ``snapshots`` restores files, if there is such a
+    layer."""
+
+    def __init__(self, host: Host, runtime: Runtime, snapshots: SnapshotLayer | None = None) -> None:
+        self._host = host
+        self._runtime = runtime
+        self._snapshots = snapshots
+
+    async def rewind(
+        self,
+        session_id: str,
+        message_id: str,
+        *,
+        mode: plans.RewindMode = "resend",
+        edit: plans.Edit | None = None,
+        run: bool = False,
+        restore_files: bool = False,
+    ) -> Rewound:
+        """Go back to a user message of the line, to have it answered again or to edit it.
+
+        Every check happens before anything is changed. A turn that waits for a human is settled first, which withdraws
+        its requests; the queue stays as it is.
+        """
+        edit, host = edit or plans.Edit(), self._host
+        plans.check_request(mode, edit, run=run)
+        async with idle_session(host, self._runtime.sessions, session_id) as session:
+            place = await get_place(host.store, session_id, message_id)
+            turn, row = plans.check_target(place), place.row
+            admitted: tuple[Setting, PromptContent] | None = None
+            if run and mode == "edit":
+                admitted = await admit(
+                    host,
+                    session,
+                    plans.parts_to_send(row, edit),
+                    model=edit.model if edit.model is not None else model_for(session, row),
+                    agent=edit.agent if edit.agent is not None else row.asked_agent,
+                    attended=row.is_attended,
+                )
+            elif run:
+                # Its agent and model must still exist. They are resolved again once the head has moved, since the tools
+                # offered depend on the line: recall needs something to recall.
+                await resolve_for(host, session, row)
+            if restore_files:
+                await self._restore(session_id, row)
+            target = turn
+            reach = await self._load_affected(
+                session_id, lambda moment: load_reach_above(moment, target, host.clock.now_ms()), runs=run
+            )
+            tree, turn = reach.tree, reach.tree.turns[turn.id]
+            parent, carried = plan_begun_anew(reach, turn, host.mint.turn())
+            if admitted is not None:
+                # The head's move and the new turn below it are one unit.
+                setting, content = admitted
+                metadata = from_client(row.metadata if edit.metadata is None else edit.metadata)
+                metadata |= {key: value for key, value in row.metadata.items() if key in ("unattended", "output")}
+                new_row = await user_row(host, session, setting, content, edit.client_message_id, metadata)
+                after, move_writes = await load_move(
+                    host.store, reach, parent, host.clock.now_ms(), "rewind", new=carried
+                )
+                failpoint("history.before_rewind")
+                ledger = self._runtime.outbound.plan_prompt(new_row)
+                sent = await self._runtime.runner.open(
+                    session, setting, new_row, content, before=move_writes, below=parent, also=ledger
+                )
+                return Rewound(parent, plans.left_line(tree, after), None, sent)
+            if mode == "edit":
+                rewound = await self._move(reach, parent, "rewind", new=carried)
+                text = edit.text if edit.text is not None else "\n".join(row.texts)
+                return msgspec.structs.replace(rewound, draft=text)
+            sibling = plans.plan_resend(tree, turn, parent, host.mint.turn(), host.clock.now_ms())
+            continuation, submission = self._runtime.continuation, None
+            if sibling is None:
+                rewound = Rewound(turn.id, ())
+                submission = await continuation.go_on_locked(session_id) if run else None
+            else:
+                new = (*carried, Added(sibling, tree.links[turn.id][:1]))
+                rewound = await self._move(reach, sibling.id, "rewind", new=new)
+                submission = await continuation.answer(session, sibling, row) if run else None
+            return msgspec.structs.replace(rewound, submission=submission)
+
+    async def unrewind(self, session_id: str) -> Rewound:
+        """Undo the newest rewind that has not been undone."""
+        store, clock = self._host.store, self._host.clock
+        async with idle_session(self._host, self._runtime.sessions, session_id):
+            tree = await store.at_once(session_id, lambda moment: load_since_rewind(moment, session_id, clock.now_ms()))
+            undone = plans.plan_undo(tree)
+            to = undone.from_turn_id
+            reach = await self._load_affected(
+                session_id, lambda moment: load_reach(moment, session_id, to, clock.now_ms())
+            )
+            return await self._move(reach, to, "unrewind")
+
+    async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
+        """Go to any turn of the session, on the line or not; None is the empty start."""
+
+        async def ask(moment: Moment) -> Reach:
+            turn = await get_turn_of(moment, session_id, turn_id) if turn_id is not None else None
+            if turn is not None and turn.status == "refused":
+                raise RewindTargetInvalid("this turn was refused; there is nothing to go to", turn_id=turn.id)
+            return await load_reach(moment, session_id, turn_id, self._host.clock.now_ms())
+
+        async with idle_session(self._host, self._runtime.sessions, session_id):
+            reach = await self._load_affected(session_id, ask)
+            if reach.state.head_turn_id == turn_id:
+                return Rewound(turn_id, ())
+            return await self._move(reach, turn_id, "goto")
+
+    async def _load_affected(
+        self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, Reach]], *, runs: bool = False
+    ) -> Reach:
+        """Load the part of the tree that a move affects; a turn that waits for a human is settled first.
+
+        The queue is paused unless ``runs``, as only the run may start it then.
+        """
+        store = self._host.store
+        reach = await store.at_once(session_id, ask)
+        opened = reach.state.open_turn_id
+        turn = await store.find_turn(opened) if opened is not None else None
+        if turn is None or turn.status not in OPEN:
+            return reach
+        if not runs:
+            await self._runtime.queue.pause(session_id, "abort")
+        await self._runtime.runner.withdraw(session_id, turn, _WITHDRAWN)
+        return await store.at_once(session_id, ask)
+
+    async def _restore(self, session_id: str, row: MessageRow) -> None:
+        if self._snapshots is None:
+            raise NotSupported("cannot restore files: this engine was opened without a snapshot layer")
+        if row.snapshot_id is None:
+            raise RewindTargetInvalid(
+                "no snapshot exists for this message; rewind without restoring files", message_id=row.id
+            )
+        try:
+            await self._snapshots.restore(session_id, row.snapshot_id)
+        except Exception as error:
+            raise SnapshotFailed(f"could not restore the files: {error}", session_id=session_id) from error
+
+    async def _move(
+        self, reach: Reach, to_turn_id: str | None, why: MoveReason, *, new: Sequence[Added] = ()
+    ) -> Rewound:
+        """Move the head, as one unit, and publish that."""
+        session_id, state = reach.session_id, reach.state
+        after, writes = await load_move(self._host.store, reach, to_turn_id, self._host.clock.now_ms(), why, new=new)
+        guards = (EpochIs(state.epoch), HeadIs(state.head_turn_id), NoOpenTurn())
+        failpoint("history.before_rewind")
+        await self._runtime.sessions.commit(Unit(session_id, writes, guards, sync="power"))
+        self._runtime.sessions.show_changed(session_id)
+        return Rewound(to_turn_id, plans.left_line(reach.tree, after))
+
+
+async def load_since_rewind(moment: Moment, session_id: str, now: int) -> Tree:
+    """Load the part of the tree that decides whether the newest rewind can be undone, as if no turn were waiting.
+
+    Its moves are that rewind and later ones, as far as needed to see whether the conversation continued. Each turn they
+    led to that existed before the rewind is represented by an older move to it.
+    """
+    state, rewind = await moment.load_state(session_id), await moment.find_rewind(session_id)
+    tree = Tree(state.head_turn_id, state.open_turn_id, {}, {}, ())
+    if rewind is None:
+        return tree
+    turns: dict[str, Turn] = {}
+    known: list[HeadMove] = []
+    moves = [rewind]
+    left_at = await moment.find_turn(rewind.to_turn_id) if rewind.to_turn_id is not None else None
+
+    async def climb(turn_id: str | None) -> None:
+        """Add a turn, with those above it that lie below the rewind's target."""
+        while turn_id is not None and turn_id not in turns:
+            turn = await moment.find_turn(turn_id)
+            if turn is None or turn.depth <= (left_at.depth if left_at is not None else -1):
+                return
+            turns[turn_id], turn_id = turn, turn.parent_turn_id
+
+    if left_at is not None:
+        turns[left_at.id] = left_at
+    if (await moment.newest_move(session_id)) != rewind:
+        depth = left_at.depth + 1 if left_at is not None else 0
+        turns |= {turn.id: turn for turn, _ in await moment.load_path(session_id, rewind.from_turn_id, depth=depth)}
+    while True:
+        found = await moment.moves_after(session_id, moves[-1].seq, _MOVES_PER_READ)
+        for move in found:
+            if move.to_turn_id is not None and move.to_turn_id not in turns:
+                await climb(move.to_turn_id)
+                if await moment.was_head(session_id, move.to_turn_id, rewind.seq):
+                    known.append(HeadMove(0, session_id, None, move.to_turn_id, 0, "goto"))
+        moves += found
+        # All later rewinds were undone; the moves read here may end between a rewind and its undo.
+        other_moves = [move for move in moves[1:] if move.why not in ("rewind", "unrewind")]
+        tree = Tree(state.head_turn_id, state.open_turn_id, turns, {}, (*known, rewind, *other_moves))
+        if len(found) < _MOVES_PER_READ or plans.has_grown(tree, rewind):
+            break
+    await climb(state.open_turn_id)
+    return plans.tree_after_withdrawal(tree, session_id, now)

@@ -1,0 +1,1 @@
+"""Prompts: admission, the queue, the turn config, attached files and titles."""

@@ -1,0 +1,101 @@
+"""The runtime of an engine: the services that act on its sessions, created together."""
+
+from __future__ import annotations
+
+from clew.live.base import Signal, Status
+from clew.session.acquire.live_sessions import LiveSessions
+from clew.session.acquire.prepare import settle_startable
+from clew.session.acquire.settle import SHUTDOWN
+from clew.session.acquire.waiting import present_status
+from clew.session.cluster.heartbeat import Heartbeat
+from clew.session.cluster.remote_stream import LiveStreams
+from clew.session.context.compact import Compacted
+from clew.session.context.prune import prune_idle
+from clew.session.host import Host
+from clew.session.prompt.event_replies import Outbound
+from clew.session.prompt.prompts import Prompts
+from clew.session.prompt.queue import Queue, with_pause
+from clew.session.prompt.submission import Outcomes
+from clew.session.turn.answers import Answers
+from clew.session.turn.continuation import Continuation
+from clew.session.turn.rules_service import RuleBook
+from clew.session.turn.runner import Runner
+from clew.store.unit import STORE_WIDE, AppendChunks, DeleteSession, FinishStep, MarkFolded, Unit
+from clew.transcript.session import Session
+
+__all__ = ["Runtime"]
+
+
+class Runtime:
+    """The services of the runtime. Each one knows only those created before it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._outcomes = Outcomes()
+        host.store.watch(self._observe_saved)
+        self.sessions = LiveSessions(host)
+        self.streams = LiveStreams(host.store, host.live)
+        self.outbound = Outbound(host)
+        self.queue = Queue(host, self.sessions, self._outcomes, self.outbound)
+        self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.outbound)
+        self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes, self.outbound)
+        self.answers = Answers(host, self.sessions, self.runner)
+        self.rule_book = RuleBook(host, self.sessions, self.answers)
+        self.continuation = Continuation(host, self.sessions, self.queue, self.runner, self.outbound)
+        self.heartbeat = Heartbeat(host, self.sessions, self.runner, self.continuation, self.outbound, self._outcomes)
+
+    def _observe_saved(self, unit: Unit) -> None:
+        """Call the ``session_save`` hook after each durable change of a session, except for appended message text."""
+        kinds = {type(write) for write in unit.writes}
+        grows = unit.sync == "process" and bool(kinds & {AppendChunks, MarkFolded}) and FinishStep not in kinds
+        gone = DeleteSession in kinds
+        if unit.session_id != STORE_WIDE and not grows and not gone:
+            self._host.hooks.observe("session_save", unit.session_id, unit.session_id)
+
+    async def status(self, session: Session) -> Status:
+        """Return the session's status; after a restart it is derived from the store."""
+        status = await present_status(self._host, self.sessions, session.id)
+        return await with_pause(self._host.store, session, status)
+
+    async def with_pause(self, session_id: str, status: Status) -> Status:
+        """Return a status with the state of the queue added."""
+        session = await self._host.store.find_session(session_id)
+        return status if session is None else await with_pause(self._host.store, session, status)
+
+    async def prune(self, session_id: str) -> Compacted:
+        """Replace old tool outputs of an idle session with stubs for the model."""
+        async with self.sessions.lock(session_id):
+            session = await self.sessions.get_open(session_id)
+            await settle_startable(self._host, self.sessions, session_id)
+            done = await prune_idle(self._host, session)
+            if done.compacted:
+                self.sessions.show_changed(session_id)
+            return done
+
+    async def begin_deletion(self, session_id: str) -> None:
+        """Abort the active operation of a session that is about to be deleted."""
+        await self.sessions.begin_deletion(session_id, "the session is deleted")
+
+    def end_deletion(self, session_id: str, *, gone: bool) -> None:
+        """End a deletion, whether it succeeded or not."""
+        self.sessions.end_deletion(session_id)
+        if gone:
+            self._outcomes.cancel_session(session_id)
+            self._host.live.forget(session_id)
+            # The store refuses writes of a run in another replica; the signal stops its tools, too.
+            self._host.live.signal(Signal(session_id, "stop"))
+            self.runner.tool_memory.drop(session_id)
+            if self._host.servers is not None:
+                self._host.servers.forget(session_id)
+
+    async def close(self, within_s: float) -> tuple[str, ...]:
+        """Stop every run, wait until each has settled, and up to ``within_s`` for work after turns. Return the turns
+        that could not be settled."""
+        unsettled = await self.sessions.close(SHUTDOWN, within_s)
+        await self.streams.close()
+        # Last, as turns that settle at the end need the lease.
+        await self.heartbeat.close()
+        self.runner.tool_memory.close()
+        if self._host.servers is not None:
+            await self._host.servers.close()
+        return unsettled

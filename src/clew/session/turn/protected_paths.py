@@ -1,0 +1,221 @@
+"""clew's own paths that agents may not touch: its config and token, data, stores, and the spill of other sessions.
+
+They are resolved again for each turn, because a folder may have become a link: a path is protected as spelled and as
+resolved. A file or folder with a further name (a second hard link, a mount) is recognised by its identity. How rules
+are weighed is not known here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import accumulate, chain, islice
+from pathlib import Path
+from typing import Final
+
+from clew.permissions.rules import own_rules
+from clew.session.turn.confinement import Confinement
+from clew.transcript.rule import Rule
+
+__all__ = ["OwnPlaces", "glob_finder", "leads_to"]
+
+_MAX_FILES: Final = 200_000
+_MAX_LINKS: Final = 40
+_MAX_ENTRIES: Final = 20_000
+
+Identity = tuple[int, int]
+
+_cached_rules = functools.lru_cache(maxsize=256)(own_rules)
+"""Cached: the rules depend only on the current spellings, which rarely change."""
+
+
+class OwnPlaces:
+    """The protected paths: ``folders`` with everything in them, ``files`` with companions of the same name.
+
+    Each session has a folder in ``spill``, named after it, that only it may read.
+    """
+
+    def __init__(self, folders: Iterable[Path], files: Iterable[Path], spill: Path) -> None:
+        self._folders = tuple(folders)
+        self._files = tuple(files)
+        self._spill = spill
+
+    def look(self, session_id: str) -> tuple[tuple[Rule, ...], Callable[[str], Sequence[str]]]:
+        """Return the rules that keep a session out, and a function that returns the further names of a path.
+
+        The function caches what it finds. Both read the file system to resolve links, so they are for one call only.
+        """
+        spill, files = _spellings([self._spill]), self.files
+        folders = tuple(dict.fromkeys((*_spellings(self._folders), *spill)))
+        return _cached_rules(folders, files, spill, session_id), self._aliases(folders, files)
+
+    def confine(self, session_id: str, workspace: Path | None) -> Confinement:
+        """Return the check that confines an owner's session to its workspace and its own long outputs."""
+        return Confinement(workspace, self._spill / session_id)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return _spellings((*self._folders, self._spill))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return _spellings(self._files)
+
+    def _aliases(self, folders: tuple[str, ...], files: tuple[str, ...]) -> Callable[[str], Sequence[str]]:
+        # Computed on first use: targets that are no paths need neither.
+        roots = functools.cache(lambda: {known: path for path in (*folders, *files) if (known := _identity(path))})
+        linked = functools.cache(lambda: dict(self._linked()))
+
+        @functools.cache
+        def known(folder: str) -> str | None:
+            """Return the folder's name below a protected folder, whatever it is called here."""
+            identity = _identity(folder)
+            parent, name = os.path.split(folder)
+            over = None if parent == folder else known(parent)
+            here = roots().get(identity) if identity is not None else None
+            return here or (over and f"{over}/{name}")
+
+        # Each rule asks about the same path.
+        @functools.lru_cache(maxsize=1)
+        def names(path: str) -> Sequence[str]:
+            found = [name for name in (known(path) if len(path) > 1 else None,) if name is not None and name != path]
+            identity = _linked_file(path, follow=True)
+            if identity is not None and (name := linked().get(identity)) is not None:
+                found.append(name)
+            return found
+
+        return names
+
+    def _linked(self) -> Iterator[tuple[Identity, str]]:
+        """Yield the protected files that have more than one name."""
+        paths = (*self.folders, *self.files, *(file + "-wal" for file in self.files))
+        for path in islice(chain.from_iterable(map(_files_in, paths)), _MAX_FILES):
+            if (identity := _linked_file(path)) is not None:
+                yield identity, path
+
+
+def leads_to(path: str) -> str:
+    """Return where an absolute path leads for another program.
+
+    Like ``os.path.realpath``, but links in /proc, which differ per process, are not followed.
+    """
+    rest = path.split("/")[::-1]
+    at, followed = "", 0
+    while rest:
+        name = rest.pop()
+        if name == "..":
+            at = at.rpartition("/")[0]
+        if name in ("", ".", ".."):
+            continue
+        step = f"{at}/{name}"
+        try:
+            link = os.readlink(step)
+        except (OSError, ValueError):
+            at = step
+            continue
+        followed += 1
+        if step.startswith("/proc/") or followed > _MAX_LINKS:
+            return "/".join((step, *reversed(rest)))
+        at = "" if link.startswith("/") else at
+        rest += link.split("/")[::-1]
+    return at or "/"
+
+
+def glob_finder() -> Callable[[str], Sequence[str] | None]:
+    """Return a function that lists the paths a shell glob may match behind links and under second names.
+
+    It returns too many paths rather than too few, or None if there are too many entries to read. Use a new one for each
+    decision. ``**`` matches every depth below a folder without following links; a trailing slash
+    matches folders only.
+    """
+    remaining = _MAX_ENTRIES
+
+    def finds(pattern: str) -> Sequence[str] | None:
+        nonlocal remaining
+        reached = [("", False)]
+        for name in filter(None, pattern.split("/")):
+            # Brackets mean more in a shell than here, so they match anything.
+            glob = name.partition("[")[0] + "*" if "[" in name else name
+            following: list[tuple[str, bool]] = []
+            if name == "**":
+                below = [folder for folder, _ in reached]
+                for folder in below:
+                    for entry in _entries(folder or "/"):
+                        remaining -= 1
+                        if remaining < 0:
+                            return None
+                        following.append((entry.path, entry.is_symlink()))
+                        if entry.is_dir(follow_symlinks=False):
+                            below.append(entry.path)
+                reached = following
+                continue
+            for folder, linked in reached:
+                if glob == name and not ("*" in name or "?" in name):
+                    following.append((f"{folder}/{name}", linked or os.path.islink(f"{folder}/{name}")))
+                    continue
+                for entry in _entries(folder or "/"):
+                    remaining -= 1
+                    if remaining < 0:
+                        return None
+                    if fnmatchcase(entry.name, glob):
+                        following.append((entry.path, linked or entry.is_symlink()))
+            reached = following
+        found = [path for path, linked in reached if linked or _linked_file(path)]
+        return [path for path in found if os.path.isdir(path)] if pattern.endswith("/") else found
+
+    return finds
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(islice(entries, _MAX_ENTRIES + 1))
+    except (OSError, ValueError):
+        return []
+
+
+def _linked_file(path: str, *, follow: bool = False) -> Identity | None:
+    """Return the identity of a file with more than one name, else None."""
+    try:
+        status = os.stat(path, follow_symlinks=follow)
+    except (OSError, ValueError):
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 else None
+
+
+def _spellings(paths: Iterable[Path]) -> tuple[str, ...]:
+    """Return each path as written, as resolved, and with some of its links resolved; without duplicates."""
+    found: dict[str, None] = {}
+    for path in paths:
+        spelled = os.path.abspath(path)
+        names = [name for name in spelled.split("/") if name]
+        steps = accumulate(names, lambda above, name: f"{above}/{name}", initial="")
+        if not any(map(os.path.islink, islice(steps, 1, None))):
+            # The common case: there is only one spelling.
+            found |= dict.fromkeys(("".join(f"/{name}" for name in names), spelled))
+            continue
+        real, followed = "", ["".join(f"/{name}" for name in names)]
+        for at, name in enumerate(names, 1):
+            step = f"{real}/{name}"
+            real = os.path.realpath(step) if os.path.islink(step) else step
+            followed.append("/".join((real.rstrip("/"), *names[at:])))
+        found |= dict.fromkeys((*reversed(followed), spelled))
+    return tuple(found)
+
+
+def _identity(path: str) -> Identity | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _files_in(path: str) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+    for folder, _, names in os.walk(path):
+        yield from (os.path.join(folder, name) for name in names)

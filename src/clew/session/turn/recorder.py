@@ -1,0 +1,497 @@
+"""The recorder: accepts a run's chunks, makes them durable, and passes them on to viewers.
+
+With ``save_on: chunk``, a chunk is shown only once it is durable. With ``step`` or ``turn`` (``step`` is the default of
+a ``json:`` store) it is shown first and stored at the end of its step or turn, or when the buffer is full or old
+enough: a crash in between loses what was shown. The end itself is only shown once it is durable.
+
+With ``chunk``: chunk → sanitizer → fold → journal row → group commit → acknowledged → shown. A stream has one unit in
+flight at a time; chunks that arrive meanwhile go into the next one. The store's commit batcher decides when a unit is
+sent, unless a caller waits for it. From time to time a unit also writes the parts the fold has grown, with the mark of
+how far; its own chunks then need no journal. Folds happen at the end of a part or a step, whenever the text has
+doubled, after a second (five for each 64 KB), and at the end; a part of more than 64 KB otherwise only once a quarter
+of it is new, so the cost of a reply stays proportional to its length. Streams due at the same time take turns.
+
+A unit that is refused or fails ends the recorder: with ``chunk`` nothing of it was shown; later calls raise the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from itertools import starmap
+from typing import Final
+
+import msgspec
+
+from clew.clock import Clock, GrowingTime, Timer
+from clew.config import SavePolicy
+from clew.errors import IllegalChunk, InternalError
+from clew.failpoints import failpoint
+from clew.ids import Mint
+from clew.session.turn.fold_timing import FOLD_TURN_MS, FoldTiming
+from clew.session.turn.unstored import Unstored, refused_error
+from clew.store import unit as u
+from clew.store.base import Store
+from clew.store.commit_batcher import Answer
+from clew.transcript import chunk as c
+from clew.transcript.chunk_sanitizer import ChunkGate
+from clew.transcript.damage import seal_of
+from clew.transcript.fold import Fold
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import from_stream
+
+__all__ = ["Recorder"]
+
+log = logging.getLogger("clew.recorder")
+
+_MAX_DEFER_MS: Final = 20
+_STARTS: Final = frozenset({c.TextStart, c.ReasoningStart, c.ToolInputStart})
+_TAKING: Final = u.Unit("", ())
+_PARTLESS: Final = frozenset({c.Start, c.MessageMetadata, c.Finish, c.Abort, c.Error})
+
+
+class Recorder:
+    """The recorder of one stream into one assistant message.
+
+    ``message`` is the row to store: the recorder inserts it with the first chunk and links it to ``turn_id``. To resume
+    a ``stored`` message, pass its row and the number of its last journaled chunk as ``last_n``. ``on_shown`` is called
+    on the event loop with chunks that may be shown, in order. With ``ahead`` the recorder is created before its session
+    is acquired: its first chunks are written with that (:meth:`plan_start`).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        message: MessageRow,
+        *,
+        turn_id: str,
+        epoch: int,
+        mint: Mint,
+        clock: Clock,
+        policy: SavePolicy | None = None,
+        on_shown: Callable[[Sequence[c.Chunk]], None] | None = None,
+        stored: bool = False,
+        last_n: int = 0,
+        ahead: bool = False,
+    ) -> None:
+        self.message = message
+        self.fold = Fold(message.id, parts=[part.data for part in message.parts], metadata=message.metadata)
+        self._batcher = store.hub
+        self._turn_id = turn_id
+        # Acquiring a session raises the epoch: from then on nothing of this stream is written.
+        self._guard = u.EpochIs(epoch)
+        self._mint, self._clock = mint, clock
+        policy = policy or SavePolicy()
+        self._policy = msgspec.structs.replace(policy, save_on=policy.save_on or store.capabilities.save_on)
+        self._at_chunk, self._at_turn = self._policy.save_on == "chunk", self._policy.save_on == "turn"
+        self._unstored = Unstored(store, self._policy.save_on or "chunk", stored=stored)
+        self._max_buffer_bytes = policy.save_buffer_size if policy.save_buffer_size > 0 else sys.maxsize
+        self._on_shown = on_shown
+        self._sanitizer = ChunkGate()
+        self._stored = stored
+        self._n = last_n
+        self._pending: list[tuple[int, int | None, c.Chunk]] = []
+        self._unit_writes: list[u.Write] = []
+        self._sync_writes: list[u.Write] = []
+        self._unshown: list[c.Chunk] = []
+        self._bytes = 0
+        self._parts: list[tuple[str, int]] = [(part.id, part.created_at) for part in message.parts]
+        self._time = GrowingTime(clock, max((message.created_at, *(at for _, at in self._parts))))
+        self._dirty: set[int] = set()
+        self._metadata_dirty = False
+        self._timing = FoldTiming(clock, self._batcher.next_phase())
+        # The unit that acquires the session counts as in flight until its result is known.
+        self._inflight: u.Unit | None = _TAKING if ahead else None
+        self._hurried = False
+        self._showing: list[c.Chunk] = []
+        self._awaited = False
+        self._overdue = False
+        self._timer: Timer | None = None
+        self._defer_timer: Timer | None = None
+        self._idle: list[asyncio.Future[None]] = []
+        self._committing = 0
+        self._error: BaseException | None = None
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+
+    # Accepting chunks
+
+    def write(self, chunk: c.Chunk) -> None:
+        """Accept a chunk. Raise ``IllegalChunk``, without side effects, if it does not fit the stream."""
+        self._check()
+        if self._sanitizer.passes(chunk):
+            self._apply(chunk)
+        else:
+            for clean in self._sanitizer.clean(chunk):
+                self._apply(clean)
+        if not self._at_chunk:
+            self._buffer(chunk)
+        elif self._inflight is None and not self._awaited:
+            self._flush_soon()
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether more than a buffer of chunks is not yet durable."""
+        return self._bytes > self._max_buffer_bytes
+
+    async def drain(self) -> None:
+        """Wait while the buffer is full, which slows the model down."""
+        while self.is_full and self._error is None:
+            await self._unit_over()
+        self._check()
+
+    async def send(self, chunk: c.Chunk) -> None:
+        """Accept a chunk and wait while more than a buffer is not yet durable."""
+        self.write(chunk)
+        if self.is_full:
+            await self.drain()
+
+    async def flush(self) -> None:
+        """Wait until everything written so far is durable and shown."""
+        await self._commit((), fold=self._wants_fold(), sync="process")
+
+    def join(self, *writes: u.Write) -> None:
+        """Add writes to the next unit, which is sent soon. They are not lost by an abort after this."""
+        self._unit_writes += writes
+        self._flush_soon()
+
+    def hold(self, *writes: u.Write) -> None:
+        """Add writes to the next unit that a caller waits for, and that is synced."""
+        self._sync_writes += writes
+
+    def rest(self) -> None:
+        """Defer the next unit for a commit that is about to follow; without one it is sent after a short time."""
+        if self._defer_timer is None:
+            self._defer_timer = self._clock.call_later(_MAX_DEFER_MS, self._end_deferral)
+
+    async def book(self, *, sync: u.Sync = "power") -> None:
+        """Wait until everything written so far is durable and synced: what follows may be interrupted. With
+        ``save_on: turn`` only model calls and joined writes are; chunks and steps wait for the end of the turn."""
+        await self._commit((), fold=not self._at_turn and self._wants_fold(), sync=sync, whole=not self._at_turn)
+
+    async def end_step(self, *writes: u.Write) -> None:
+        """Fold everything written so far, in one unit with ``writes`` and joined writes. Not synced."""
+        self.hold(*writes)
+        await self._commit((), fold=True, sync="process")
+
+    async def close(self, *writes: u.Write, seal: bool = True) -> None:
+        """Fold what is left and end, in one unit with ``writes``, such as the settled turn and the head's move.
+        ``seal=False`` leaves the message open for a later run to resume."""
+        for chunk in self._sanitizer.left_over():
+            with contextlib.suppress(IllegalChunk):
+                self._apply(chunk)
+        await self._commit(writes, fold=True, sync="power", seal=seal)
+        self._closed = True
+        self._stop_timers()
+
+    async def close_short(self, settle: Callable[[int, int], Sequence[u.Write]]) -> tuple[int, int] | None:
+        """End after a full disk with as much of the shown text as fits; see :meth:`Unstored.store`."""
+        now, held = self._time.now_ms(), enumerate(self._parts)
+        parts = tuple(PartRow(id_, index, self.fold.part(index), at, now) for index, (id_, at) in held)
+        end = u.LinkMessage(self._turn_id, self.message.id), u.MarkFolded(self.message.id, self._n), self._guard
+        return await self._unstored.store(msgspec.structs.replace(self.message, parts=parts), *end, settle)
+
+    def plan_start(self) -> Sequence[u.Write]:
+        """Return the writes so far, for the unit that acquires the session; ``answered`` gets its result."""
+        writes = self._unit((), fold=True).writes
+        self._showing = self._pop_unshown()
+        return writes
+
+    def withdraw(self, tool_call_id: str, reason: str) -> None:
+        """Deny a request that can no longer be answered because the run that made it ends."""
+        self._check()
+        note = {"via": "abort", "answered_at": self._clock.now_ms()}
+        self._dirty.add(self.fold.answer(tool_call_id, approved=False, reason=reason, note=note))
+        self.write(c.ToolOutputDenied(tool_call_id=tool_call_id))
+
+    def abandon(self) -> None:
+        """Stop without writing anything more; recovery folds what is durable."""
+        self._closed = True
+        self._pending.clear()
+        self._unit_writes.clear()
+        self._sync_writes.clear()
+        self._stop_timers()
+
+    # Internals
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._closed:
+            raise InternalError("the recorder is closed", message_id=self.message.id)
+
+    def _apply(self, chunk: c.Chunk) -> None:
+        index = self.fold.apply(chunk)
+        kind = chunk.__class__
+        if kind is c.Data and chunk.transient is True:  # type: ignore[union-attr]
+            # Shown at its position in the stream but never stored, so it has no number.
+            self._unshown.append(chunk)
+            return
+        self._n += 1
+        self._pending.append((self._n, index, chunk))
+        self._unshown.append(chunk)
+        if index is not None:
+            self._dirty.add(index)
+            if index >= len(self._parts):
+                self._parts.append((self._mint.part(), self._time.now_ms()))
+        if isinstance(chunk, c.DELTAS):
+            size = len(chunk.delta if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)) else chunk.input_text_delta)
+            self._timing.grown += size
+            self._timing.unfolded += size
+            self._bytes += size + 64
+        elif kind in _STARTS:
+            self._bytes += 64
+        else:
+            self._timing.unfolded += 256
+            self._bytes += 256
+            self._timing.due = True
+            self._metadata_dirty = self._metadata_dirty or kind in _PARTLESS
+
+    def _buffer(self, chunk: c.Chunk) -> None:
+        """Show a chunk now and store it later, for ``step`` and ``turn``."""
+        if self._inflight is _TAKING:
+            return
+        self._show_ahead()
+        policy = self._policy
+        full = 0 < policy.save_buffer_size <= self._bytes
+        if full or (isinstance(chunk, self._unstored.ends) and self._defer_timer is None):
+            self._flush(whole=True)
+        elif policy.save_buffer_ms > 0 and self._timer is None:
+            self._timer = self._clock.call_later(policy.save_buffer_ms, self._on_timer)
+
+    def _show_ahead(self) -> None:
+        """Show what is not stored yet, up to the next end, which is shown with the unit that stores it."""
+        if not self._showing:
+            chunks, self._unshown = self._unstored.split(self._unshown)
+            self._show(chunks)
+
+    def _flush_soon(self) -> None:
+        if self._inflight is None and not self._awaited:
+            self._awaited = True
+            self._batcher.wake(self)
+
+    def gather(self) -> None:
+        """Send the next unit when the batcher asks for it; see :class:`clew.store.commit_batcher.Stream`."""
+        self._awaited = False
+        before = self._inflight
+        if self._defer_timer is None:
+            self._flush()
+        if self._inflight is not before:
+            self._hurried = False
+
+    def _end_deferral(self) -> None:
+        self._stop_deferral()
+        self._flush_soon()
+
+    def _flush(self, *, whole: bool = False) -> None:
+        """Send what is pending, or do so after the unit in flight. With ``turn``, chunks only if ``whole``."""
+        whole = whole or not self._at_turn
+        if self._inflight is not None or self._closed or self._error is not None:
+            self._overdue = self._overdue or whole
+            return
+        if not whole:
+            if self._unit_writes:
+                self._submit(self._unit((), fold=False, whole=False), whole=False)
+            return
+        if not self._pending and not self._unit_writes:
+            self._show(self._pop_unshown())
+            return
+        self._submit(self._unit((), fold=self._wants_fold()))
+
+    def _wants_fold(self) -> bool:
+        return self._timing.wants_fold(self._dirty_size, self._batcher.takes_fold)
+
+    def _dirty_size(self) -> int:
+        """Return the number of characters a fold would write."""
+        return sum(self.fold.text_length(index) for index in self._dirty)
+
+    def _unit(
+        self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync = "process", seal: bool = False, whole: bool = True
+    ) -> u.Unit:
+        """Return a unit of everything pending: as parts when it folds, else as journal entries."""
+        if not whole:
+            joined, self._unit_writes = self._unit_writes, []
+            return u.Unit(self.message.session_id, (*joined, *writes), (self._guard,), sync)
+        new_writes: list[u.Write] = []
+        entries = self._pending
+        parts: tuple[PartRow, ...] = ()
+        now = 0
+        if fold:
+            now = self._time.now_ms()
+            parts = tuple(
+                PartRow(self._parts[index][0], index, self.fold.part(index), self._parts[index][1], now)
+                for index in sorted(self._dirty)
+            )
+        if not self._stored and entries:
+            metadata = {**self.message.metadata, **from_stream(self.fold.metadata)} if fold else self.message.metadata
+            new_writes.append(u.InsertMessage(msgspec.structs.replace(self.message, parts=parts, metadata=metadata)))
+            new_writes.append(u.LinkMessage(self._turn_id, self.message.id))
+            self._stored = True
+        else:
+            if parts:
+                new_writes.append(u.PutParts(self.message.id, parts))
+            if fold and self._metadata_dirty and self._stored:
+                new_writes.append(u.PatchMessage(self.message.id, now, from_stream(self.fold.metadata)))
+        if fold and self._stored:
+            # Parts and mark in one unit: recovery applies only entries above the mark, and never a chunk twice.
+            new_writes.append(u.MarkFolded(self.message.id, self._n))
+            self._timing.note_fold()
+            self._dirty.clear()
+            self._metadata_dirty = False
+            self._stop_timer()
+        elif entries:
+            new_writes.append(u.AppendChunks(self.message.id, tuple(starmap(u.JournalEntry, entries))))
+            if self._at_chunk:
+                self._start_timer()
+            else:
+                # Here the timer is for chunks to be stored, and now there are none.
+                self._stop_timer()
+        if seal and self._stored:
+            new_writes.append(u.SealMessage(self.message.id, seal_of(self.fold.parts)))
+        if not self._at_chunk and self._unshown:
+            sync = self._unstored.sync_of_end(sync)
+        new_writes += self._unit_writes
+        self._pending, self._unit_writes = [], []
+        self._bytes = 0
+        self._overdue = False
+        return u.Unit(self.message.session_id, (*new_writes, *writes), (self._guard,), sync)
+
+    def _submit(self, unit: u.Unit, *, whole: bool = True) -> None:
+        self._showing = self._pop_unshown() if whole else []
+        if whole:
+            self._unstored.send(unit, self.fold)
+        failpoint("recorder.before_submit")
+        # Units submitted outside the batcher's own turn are sent immediately.
+        self._inflight, self._hurried = unit, True
+        self._batcher.hand_in(self, unit)
+
+    def answered(self, answer: Answer) -> None:
+        """Handle the result of the unit in flight; see :class:`clew.store.commit_batcher.Stream`."""
+        unit, shown, self._inflight, self._showing = self._inflight, self._showing, None, []
+        if isinstance(answer, u.Refused):
+            answer = refused_error(answer, self.message)
+        if isinstance(answer, BaseException):
+            self._unstored.fail(unit.writes if unit is not None else (), self._unit_writes, self._sync_writes)
+            self._fail(answer)
+            return
+        self._unstored.settle()
+        # With ``chunk``, chunks are shown only here, after their commit: what was shown survives a crash.
+        failpoint("recorder.before_show")
+        self._show(shown)
+        if not self._at_chunk:
+            self._show_ahead()
+        self._wake()
+        if self._committing:
+            return  # chunks that arrived meanwhile go with the unit that a caller waits to commit
+        if self._unit_writes or (self._pending and self._at_chunk):
+            self._flush_soon()
+        elif self._pending and (self._overdue or (self._unshown and self._defer_timer is None)):
+            self._flush(whole=True)
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self._pending.clear()
+        self._unit_writes.clear()
+        self._sync_writes.clear()
+        self._unshown.clear()
+        self._stop_timers()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake the callers that wait for the unit in flight."""
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _pop_unshown(self) -> list[c.Chunk]:
+        shown, self._unshown = self._unshown, []
+        return shown
+
+    def _show(self, chunks: list[c.Chunk]) -> None:
+        if chunks and self._on_shown is not None:
+            try:
+                self._on_shown(chunks)
+            except Exception:
+                log.exception("a consumer of message %s failed; recording continues", self.message.id)
+
+    async def _unit_over(self) -> None:
+        """Wait for the end of the unit in flight, sending one first if there is none."""
+        if self._inflight is None:
+            self._flush(whole=True)
+        elif not self._hurried:
+            self._hurried = True
+            self._batcher.hurry()
+        if self._inflight is not None:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    async def _commit(
+        self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync, seal: bool = False, whole: bool = True
+    ) -> None:
+        self._check()
+        # Only one unit of a stream at a time, which keeps its chunks in order, however units are batched.
+        self._committing += 1
+        try:
+            while self._inflight is not None:
+                await self._unit_over()
+        except BaseException:
+            self._flush_soon()
+            raise
+        finally:
+            self._committing -= 1
+            self._stop_deferral()
+        self._check()
+        held, self._sync_writes = (
+            self._sync_writes,
+            [] if whole else [one for one in self._sync_writes if not isinstance(one, u.PutCall)],
+        )
+        writes = (*(one for one in held if whole or isinstance(one, u.PutCall)), *writes)
+        seal = seal and (self._stored or bool(self._pending))
+        has_work = writes or (whole and self._pending) or self._unit_writes
+        if not (has_work or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
+            if whole:
+                self._show(self._pop_unshown())
+            return
+        self._submit(self._unit(writes, fold=fold, sync=sync, seal=seal, whole=whole), whole=whole)
+        await self._unit_over()
+        self._check()
+
+    def _start_timer(self) -> None:
+        if self._timer is None and self._dirty:
+            self._timer = self._clock.call_later(self._timing.limit_ms(self._dirty_size()), self._on_timer)
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _stop_deferral(self) -> None:
+        rest, self._defer_timer = self._defer_timer, None
+        if rest is not None:
+            rest.cancel()
+
+    def _stop_timers(self) -> None:
+        self._stop_timer()
+        self._stop_deferral()
+
+    def _on_timer(self) -> None:
+        """Handle a pause of the stream with chunks that are not folded, or not stored, yet."""
+        self._timer = None
+        if not self._at_chunk:
+            if self._defer_timer is None:
+                self._flush(whole=True)
+        elif self._inflight is not None or self._closed or self._error is not None:
+            self._timing.due = True
+        elif self._wants_fold():
+            self._submit(self._unit((), fold=True))
+        elif self._timing.is_over(self._dirty_size()):
+            # Other streams were due at the same time and are folded first.
+            self._timer = self._clock.call_later(FOLD_TURN_MS, self._on_timer)
+        else:
+            # The text has grown since the timer was set, so the limit is later.
+            self._start_timer()

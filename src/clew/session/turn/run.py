@@ -1,0 +1,497 @@
+"""A run: one live execution of a turn, from the first chunk to the unit that settles it.
+
+Viewers may disconnect; only an abort, a failure or the end of the work ends a run. It owns its recorder and its stream.
+What follows it, and which events are published, is decided by the runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from clew.errors import ClewError, ContextTooLarge, ModelFailed, SessionNotFound, StaleEpoch, StorageFull, StoreError
+from clew.failpoints import failpoint
+from clew.live.base import Event, LiveStream
+from clew.providers.base import ProviderFailure
+from clew.providers.retry import delay_ms
+from clew.session.acquire.settle import SHUTDOWN, plan_end, plan_refusal
+from clew.session.cancellable import race
+from clew.session.cluster.lease import LEASE_LOST
+from clew.session.context.context import session_policy
+from clew.session.context.context_fit import Room
+from clew.session.host import Host
+from clew.session.prompt.admission import assistant_row, next_row_at, synthetic_row
+from clew.session.prompt.submission import TurnOutcome
+from clew.session.turn.acquired_session import Resumption, TakenSession
+from clew.session.turn.calls import Caller, ScheduleTurn, SpawnChild
+from clew.session.turn.loop import End, Loop
+from clew.session.turn.mcp_tools import served_names
+from clew.session.turn.progress import Progress, problem_of
+from clew.session.turn.recorder import Recorder
+from clew.session.turn.run_stream import RunStream
+from clew.session.turn.structured_output import MAX_REMINDERS, NO_ANSWER, REMINDER
+from clew.session.turn.unstored import settle_short
+from clew.store.unit import (
+    Committed,
+    EpochIs,
+    InsertMessage,
+    LinkMessage,
+    PatchSession,
+    Refused,
+    SealMessage,
+    SetTurn,
+    Unit,
+    Write,
+)
+from clew.tools.base import Signal
+from clew.transcript import chunk as c
+from clew.transcript.incomplete_step import find_cut, unsent_data
+from clew.transcript.metadata import MODEL_WAS_KEY, PICKED_KEY
+from clew.transcript.part import call_id_of, is_open_call, state_of
+from clew.transcript.repetition import WARNING, Pattern, find_pattern, made_calls
+from clew.transcript.session import Model
+from clew.transcript.turn import finish_of
+from clew.transcript.turn_state import TurnStatus
+from clew.transcript.wait import with_waits
+
+__all__ = ["MAX_RESUMED", "Run"]
+
+log = logging.getLogger("clew.run")
+MAX_RESUMED: Final = 2
+"""Automatic resumes of a turn after a cut or a restart; a turn that fails each time must end."""
+_GRACE_S = 2.0
+"""Seconds an aborted run waits for the model's connection to close before it settles without it."""
+
+_NOT_RUN: Final = "the model's answer broke off before this call was complete; it was not run"
+
+T = TypeVar("T")
+
+
+class Run:
+    """One execution of a turn. ``execute`` it once, ``abort`` it at any time, ``wait`` for its outcome."""
+
+    def __init__(
+        self,
+        host: Host,
+        acquired: TakenSession,
+        *,
+        spawn_child: SpawnChild,
+        schedule_turn: ScheduleTurn,
+    ) -> None:
+        setting, resumption = acquired.setting, acquired.resumption
+        self.turn = acquired.turn
+        self.session = setting.session
+        self.session_id = setting.session.id
+        self.user_message_id = acquired.user_message_id
+        self.signal = Signal()
+        self.message_id = resumption.message.id if resumption else host.mint.message()
+        self._host = host
+        self._setting = setting
+        self.epoch = self._epoch = acquired.epoch
+        self._resumption = resumption
+        self._first_step = acquired.steps
+        limit = setting.agent.max_steps or host.choices.max_steps
+        self._max_steps = limit or session_policy(host.config, setting.session).max_steps
+        self._progress = Progress(host, self.session_id, self.turn.id, acquired.epoch)
+        told = self._progress.begin
+        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, acquired.turn.id, told)
+        self._room = Room(host, setting, self.turn, acquired.epoch, self._progress, acquired.counted)
+        self._counted = acquired.counted
+        self._newest_at = max(acquired.turn.created_at, acquired.newest_at)
+        self.stream: RunStream
+        self._pending_retry: tuple[int, ProviderFailure] | None = None
+        self.superseded = False
+        self.unsettled = False
+        """The run has ended, but the store did not accept its end."""
+        self._loop: Loop | None = None
+        self._active_recorder: Recorder | None = None
+        # Until an answer has begun, the turn can be refused without a trace.
+        self._has_begun = resumption is not None or acquired.steps > 0
+        self.task: asyncio.Task[None] | None = None
+        self._outcome: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
+
+    # Called from outside
+
+    async def plan_start(self) -> Sequence[Write]:
+        """Return the first writes of the answer and its model call, to be stored with the prompt that is not acquired
+        yet. Empty if a hook, a server or the store must act in between."""
+        host, setting = self._host, self._setting
+        prompt_changed = setting.change is not None or setting.session.model != setting.model.plain
+        at_turn = host.config.save.save_on == "turn"
+        asks_others = host.hooks.change_requests or served_names(host, setting)
+        if (
+            self._counted is None
+            or prompt_changed
+            or asks_others
+            or not host.store.capabilities.chunk_durable
+            or at_turn
+        ):
+            return ()
+        recorder = self._recorder(None, ahead=True)
+        # Errors are left to the run, which can report them: its prompt is stored by then.
+        with contextlib.suppress(Exception):
+            if await self._room.fits_at_once():
+                recorder.write(self._start_chunk())
+                loop = self._make_loop(recorder, 0, self._max_steps, None)
+                await loop.ask_ahead()
+                writes = recorder.plan_start()
+                self._active_recorder, self._loop, self._has_begun = recorder, loop, True
+                return writes
+        recorder.abandon()
+        return ()
+
+    def begin(self, state: dict[str, Any]) -> None:
+        """Publish the turn of the acquired session. ``state`` is what its tools keep between runs."""
+        self._caller.state = state
+        row, last_n = (self._resumption.message, self._resumption.last_n) if self._resumption else (None, 0)
+        self.stream = RunStream(self._host, self.session_id, self.message_id, row, epoch=self._epoch, last_n=last_n)
+        self._progress.begin()
+        self._publish_started(self.user_message_id)
+        if self._active_recorder is not None:
+            self._active_recorder.answered(Committed())
+
+    def abort(self, reason: str) -> None:
+        self.signal.abort(reason)
+
+    async def wait(self) -> TurnOutcome:
+        return await asyncio.shield(self._outcome)
+
+    def has_asked(self, request_id: str | None = None) -> bool:
+        return self.stream.has_asked(request_id)
+
+    @property
+    def live_stream(self) -> LiveStream:
+        return self.stream.live
+
+    async def execute(self) -> TurnOutcome:
+        """Do the work and settle the turn. The stream stays open: it ends last."""
+        setting, is_child = self._setting, self._setting.session.kind == "subagent"
+        name, model = setting.agent.name, setting.model.plain
+        kind = self._host.find_kind(model)
+        with self._host.telemetry.turn(
+            self.session_id, self.turn.id, name, model, kind=kind, subagent=is_child
+        ) as doing:
+            try:
+                outcome = await self._execute()
+            except Exception as error:
+                outcome = self._end_unstored(error, None)
+            finally:
+                self._room.leave()
+            doing.ended = outcome.status
+            doing.error = (outcome.error or {}).get("code")
+            return outcome
+
+    def finish(self, outcome: TurnOutcome) -> None:
+        """End the stream and resolve the outcome, after all events were published."""
+        self.stream.end()
+        if not self._outcome.done():
+            self._outcome.set_result(outcome)
+
+    def give_up(self) -> bool:
+        """End the stream and cancel the outcome if there is none; return whether it was cancelled."""
+        self.stream.end()
+        return self._outcome.cancel()
+
+    # Internals
+
+    async def _execute(self) -> TurnOutcome:
+        """Work on the turn's messages: one, unless a notice comes between two or a stream was truncated."""
+        resumption = self._resumption
+        # A warning belongs to the turn, so it also counts for a run that resumes after an answer.
+        warned: Pattern | None = self.turn.warned or None
+        steps = self._first_step
+        budget = self._max_steps - (steps - self.turn.budget_from)
+        if not self._has_begun:
+            await self._note_outset()
+        while True:
+            end, failure = await self._run_until_aborted(self._work(resumption, steps, budget, warned))
+            is_resumed = self.turn.status in ("failed", "aborted")
+            if not self._has_begun and isinstance(failure, ContextTooLarge) and not is_resumed:
+                return await self._refuse(failure)
+            recorder = self._active_recorder or self._recorder(resumption)
+            if not self._has_begun:
+                recorder.write(self._start_chunk())
+                return await self._settle(recorder, None, failure)
+            if end is not None and end.reason == "warned":
+                warned = find_pattern(made_calls(recorder.fold.parts))
+                await self._add_notice(recorder, WARNING, {"warned": warned})
+            elif end is not None and end.reason == "no_form" and self.turn.reminded < MAX_REMINDERS:
+                await self._add_notice(recorder, REMINDER, {"reminded": self.turn.reminded + 1})
+            elif end is not None and end.reason == "no_form":
+                return await self._settle(recorder, None, ModelFailed(NO_ANSWER))
+            elif not await self._went_on(recorder, failure):
+                return await self._settle(recorder, end, failure)
+            done = self._loop.step if self._loop is not None else steps
+            steps, budget, resumption = done, budget - (done - steps), None
+
+    async def _note_outset(self) -> None:
+        """Store with the turn that its environment has changed, and that the session's model does not answer it."""
+        picked, is_resumed = self._setting.session.model, self.turn.status in ("failed", "aborted")
+        notes: dict[str, Any] = {}
+        if self._setting.change is not None:
+            notes["environment"] = self._setting.change
+        if picked != self._setting.model.plain and not is_resumed:
+            notes["swapped_from"] = msgspec.to_builtins(picked)
+        if notes:
+            write = SetTurn(self.turn.id, None, data=notes)
+            await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self._epoch),)))
+            self._room.renew()
+
+    async def _begin(self) -> None:
+        """Make the request fit, then give the session the model of this turn, which is known to fit by then."""
+        await self._room.fit(None)
+        # A summary may have been added.
+        self._newest_at = max(self._newest_at, await self._host.store.newest_message_at(self.session_id))
+        if self.signal.aborted:
+            # Hooks and summaries that ignore an abort must not let the run continue.
+            raise asyncio.CancelledError
+        picked, is_resumed = self._setting.session.model, self.turn.status in ("failed", "aborted")
+        moved = await self._plan_model(picked, self._setting.model.plain)
+        # A resumed turn still switches the model as planned. A model picked since it stopped stays picked.
+        swaps = self.turn.swapped_from == msgspec.to_builtins(picked) or picked.plain == self._setting.model.plain
+        if moved and (not is_resumed or swaps):
+            await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
+        self._has_begun = True
+
+    async def _run_until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+        """Return the result, or the failure; neither when an abort cancelled the work."""
+        work = await race(doing, self.signal.on_abort, grace_s=_GRACE_S)
+        if not work.done() or work.cancelled():
+            return None, None if self.signal.aborted else ModelFailed("the run was cancelled unexpectedly")
+        failure = work.exception()
+        return (work.result(), None) if failure is None else (None, failure)
+
+    def _recorder(self, resumption: Resumption | None, *, ahead: bool = False) -> Recorder:
+        host = self._host
+        if resumption is not None:
+            row, stored, last_n = resumption.message, True, resumption.last_n
+        else:
+            at = next_row_at(host, self._newest_at)
+            row = assistant_row(self.session_id, self.message_id, at, self._setting.answer_metadata)
+            stored, last_n = False, 0
+        return Recorder(
+            host.store,
+            row,
+            turn_id=self.turn.id,
+            epoch=self._epoch,
+            mint=host.mint,
+            clock=host.clock,
+            policy=host.config.save,
+            on_shown=lambda chunks: self.stream.show(chunks),
+            stored=stored,
+            last_n=last_n,
+            ahead=ahead,
+        )
+
+    def _make_loop(self, recorder: Recorder, first_step: int, budget: int, warned: Pattern | None) -> Loop:
+        caller, progress, room, turn_id = self._caller, self._progress, self._room, self.turn.id
+        return Loop(self._host, self._setting, recorder, caller, progress, room, turn_id, first_step, budget, warned)
+
+    async def _work(self, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None) -> End:
+        if not self._has_begun:
+            await self._begin()
+        if self._active_recorder is not None and self._loop is not None:
+            # Prepared with the prompt. If it was stopped since, the model is not called.
+            if self.signal.aborted:
+                raise asyncio.CancelledError
+            return await self._loop.run()
+        recorder = self._active_recorder = self._recorder(resumption)
+        await recorder.send(self._start_chunk())
+        if self._pending_retry is not None:
+            (wait, why), self._pending_retry = self._pending_retry, None
+            await self._progress.retrying(self.turn.resumed, why, "resuming", wait)
+        loop = self._make_loop(recorder, first_step, budget, warned)
+        # A model that answered in text only was asked natively, or does not call tools either.
+        loop.form_by_tool = self.turn.reminded > 0
+        self._loop = loop
+        if resumption is not None:
+            for output in resumption.outputs:
+                await recorder.send(output)
+            await loop.land(resumption.calls, resumption.denied)
+        return await loop.run()
+
+    def _start_chunk(self) -> c.Start:
+        ids = {"turn_id": self.turn.id, "user_message_id": self.user_message_id}
+        who = {key: value for key, value in self._setting.answer_metadata.items() if key != "agent"}
+        return c.Start(message_id=self.message_id, message_metadata={**ids, **who})
+
+    async def _add_notice(self, recorder: Recorder, text: str, data: dict[str, Any]) -> None:
+        """End this message, add a notice for the model to the conversation, and begin the next. The turn stores it."""
+        await recorder.send(c.Finish(finish_reason="tool-calls"))
+        row = synthetic_row(
+            self._host, self.session_id, text, await self._host.store.newest_message_at(self.session_id)
+        )
+        notes = SetTurn(self.turn.id, "running", data=data)
+        sealed = SealMessage(row.id, row.seal)
+        await recorder.close(InsertMessage(row), sealed, LinkMessage(self.turn.id, row.id), notes)
+        self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
+        await self._begin_next(row.id)
+
+    async def _went_on(self, recorder: Recorder, failure: BaseException | None) -> bool:
+        """End a message whose stream was truncated and begin the next, in a session without a user present. The text
+        before the cut is shown but not sent. Aborts and refusals by the provider are final."""
+        may_go_on = not self._setting.attended and not self.signal.aborted and self.turn.resumed < MAX_RESUMED
+        if not may_go_on or not isinstance(failure, ProviderFailure):
+            return False
+        wait = delay_ms(failure, self.turn.resumed + 1, self._host.chance())
+        parts = recorder.fold.parts
+        await recorder.flush()
+        steps = await self._host.store.load_steps(self.turn.id)
+        cut = find_cut(parts, sum(step.message_id == self.message_id for step in steps))
+        if wait is None or cut is None or len(parts) == cut + 1:
+            # It failed before it produced anything, after the retries.
+            return False
+        for part in parts[cut:]:
+            if is_open_call(part):
+                recorder.write(c.ToolOutputError(tool_call_id=call_id_of(part) or "", error_text=_NOT_RUN))
+        recorder.write(c.Finish(finish_reason="error"))
+        unsent = unsent_data({**self.turn.unsent, self.message_id: cut})
+        data = {"unsent": unsent, "resumed": self.turn.resumed + 1}
+        await recorder.close(SetTurn(self.turn.id, "running", data=data))
+        self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
+        self._pending_retry = wait, failure
+        await self._begin_next(self.user_message_id)
+        return True
+
+    async def _begin_next(self, user_message_id: str) -> None:
+        self._newest_at = await self._host.store.newest_message_at(self.session_id)
+        self._room.renew()
+        self._active_recorder = None
+        self.message_id = self._host.mint.message()
+        self.stream.begin_next(self.message_id)
+        self._publish_started(user_message_id)
+
+    # Settling
+
+    async def _settle(self, recorder: Recorder, end: End | None, failure: BaseException | None) -> TurnOutcome:
+        """Record the last chunks, then the unit that ends the turn or lets it wait."""
+        now = self._host.clock.now_ms()
+        failpoint("run.before_settle")
+        if self._loop is not None:
+            # A call that did not end normally may still have cost something.
+            self._loop.break_off(failure)
+        self.stream.keep_back()
+        try:
+            if failure is None:
+                return await self._settle_ended(recorder, end, now)
+        except StorageFull as full:
+            failure = full
+        return await self._settle_failed(recorder, failure, now)
+
+    async def _settle_ended(self, recorder: Recorder, end: End | None, now: int) -> TurnOutcome:
+        if end is None and self.signal.reason == LEASE_LOST:
+            # Another replica may have acquired the session: it settles the turn.
+            recorder.abandon()
+            self.superseded = True
+            return self._outcome_of("aborted", stopped=LEASE_LOST)
+        if end is None and self.signal.reason == SHUTDOWN and self._host.config.resume == "safe":
+            # The turn stays open for the next process, which resumes or settles it.
+            try:
+                await recorder.flush()
+            except Exception:
+                self.unsettled = True
+            recorder.abandon()
+            self.stream.keep_back(c.Abort(reason=SHUTDOWN))
+            return self._outcome_of("aborted", stopped=SHUTDOWN)
+        if end is None:
+            for part in recorder.fold.parts:
+                if state_of(part) == "approval-requested":
+                    recorder.withdraw(call_id_of(part) or "", self.signal.reason or "aborted")
+            recorder.write(c.Abort(reason=self.signal.reason or "aborted"))
+            await recorder.close(*plan_end(self.turn.id, "aborted", now, {"stopped": self.signal.reason}))
+            return self._outcome_of("aborted", stopped=self.signal.reason)
+        if end.reason == "waiting":
+            recorder.write(c.Finish(finish_reason="tool-calls"))
+            await recorder.close(SetTurn(self.turn.id, "waiting", data=dict(with_waits(end.waits))), seal=False)
+            return self._outcome_of("waiting")
+        stopped = None if end.reason == "done" else "doom_loop" if end.reason == "doom" else end.reason
+        recorder.write(c.Finish(finish_reason=finish_of(stopped)))
+        # An abort that came too late has already been noted in the turn.
+        data: dict[str, Any] = {"stopped": stopped} if stopped or self.signal.aborted else {}
+        if stopped == "step_limit":
+            data["max_steps"] = self._max_steps
+        await recorder.close(*plan_end(self.turn.id, "completed", now, data))
+        return self._outcome_of("completed", stopped=stopped)
+
+    async def _refuse(self, refusal: ContextTooLarge) -> TurnOutcome:
+        """Refuse the turn before any model call: the head does not move, and the prompt is handed back."""
+        host, session_id = self._host, self.session_id
+        line = await host.store.load_line(session_id, through=self.turn.id, turns=1, keep_damaged=True)
+        turn, rows = line.turns[-1].turn, line.turns[-1].messages
+        text = "\n".join(next((row.texts for row in rows if row.role == "user"), ()))
+        problem = {**problem_of(refusal), "text": text}
+        resent = self.turn.status == "unanswered"
+        on_head = (await host.store.load_state(session_id)).head_turn_id == turn.id
+        told, data = [row.id for row in rows], {"error": problem}
+        writes = plan_refusal(turn.id, told, host.clock.now_ms(), data, resent=resent, on_head=on_head)
+        unit = Unit(session_id, writes, (EpochIs(self._epoch),), sync="power")
+        if isinstance(await host.store.commit(unit), Refused):
+            raise StaleEpoch("a newer run has acquired the session", session_id=session_id)
+        finish = c.Finish(finish_reason="error")
+        self.stream.keep_back(self._start_chunk(), c.Error(error_text=problem["message"]), finish)
+        return self._outcome_of("refused", error=problem)
+
+    async def _plan_model(self, old: Model, new: Model) -> tuple[Write, ...]:
+        """Give the session another model, unless a client has picked one meanwhile."""
+        session = await self._host.store.find_session(self.session_id) if old != new else None
+        if session is None or session.model != old:
+            return ()
+        # Naming another model in a prompt is the newer choice.
+        drop = () if new.plain == old.plain else (PICKED_KEY,)
+        was = self._setting.fallback_for.get("model") == str(old) and {MODEL_WAS_KEY: str(old)}
+        return (PatchSession(model=new, metadata=was or {}, drop=drop),)
+
+    async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
+        problem = problem_of(failure)
+        try:
+            recorder.write(c.Error(error_text=problem["message"]))
+            recorder.write(c.Finish(finish_reason="error"))
+            refused = isinstance(failure, ContextTooLarge) or (
+                isinstance(failure, ProviderFailure) and failure.kind in ("invalid", "auth", "overflow")
+            )
+            kept: tuple[Write, ...] = ()
+            if refused and not (self._loop.step if self._loop is not None else self._first_step):
+                # The model accepted nothing at all: the session returns to its previous model.
+                kept = await self._plan_model(self._setting.model.plain, self._setting.session.model)
+            # An abort that came too late has already been noted in the turn.
+            data = {"error": problem, **({"stopped": None} if self.signal.aborted else {})}
+            await recorder.close(*plan_end(self.turn.id, "failed", now, data), *kept)
+        except Exception as error:
+            cause = failure if isinstance(failure, StoreError) else error
+            short = await settle_short(recorder.close_short, self.turn.id, cause, now)
+            if short is None:
+                return self._end_unstored(cause, recorder)
+            recorder.abandon()
+            problem = short
+            self.stream.keep_back(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
+        return self._outcome_of("failed", error=problem)
+
+    def _end_unstored(self, error: BaseException, recorder: Recorder | None) -> TurnOutcome:
+        """End without storing anything. Viewers get the error; the turn is settled when the session is next used."""
+        if recorder is not None:
+            recorder.abandon()
+        if self._host.lease.shared and isinstance(error, StaleEpoch | SessionNotFound):
+            # The turn continues, was settled or was deleted elsewhere: the end of this run is not published.
+            self.superseded = True
+            return self._outcome_of("failed", error=problem_of(error))
+        if not isinstance(error, ClewError):
+            log.error("a run on %s failed unexpectedly", self.session_id, exc_info=error)
+        self.unsettled = True
+        problem = problem_of(error)
+        # No `finish`: viewers would take the end as stored.
+        self.stream.keep_back(c.Error(error_text=problem["message"]))
+        return self._outcome_of("failed", error=problem)
+
+    def _outcome_of(
+        self, status: TurnStatus, *, stopped: str | None = None, error: dict[str, Any] | None = None
+    ) -> TurnOutcome:
+        return TurnOutcome(self.turn.id, self.message_id, status, stopped, error)
+
+    def _publish_started(self, user_message_id: str) -> None:
+        data = {"turn_id": self.turn.id, "message_id": self.message_id, "user_message_id": user_message_id}
+        self._host.live.publish(Event("turn_started", {"session_id": self.session_id, **data}))

@@ -1,0 +1,123 @@
+"""Subagents: tasks run as child sessions, with no more permissions than their parent, and ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+from clew.errors import ClewError, ToolFailed
+from clew.session.acquire.live_sessions import LiveSessions
+from clew.session.acquire.loaded_session import Standing
+from clew.session.acquire.settle import BY_PARENT
+from clew.session.host import Host
+from clew.session.prompt.admission import PromptContent, read_parts, user_row
+from clew.session.prompt.submission import Submission
+from clew.session.prompt.turn_config import Setting, Told, resolve
+from clew.session.turn.child_progress import ChildProgress
+from clew.store.unit import InsertSession, Write
+from clew.tools.base import ChildOutcome, Signal
+from clew.transcript.message import MessageRow
+from clew.transcript.metadata import PLACE_KEYS
+from clew.transcript.session import Session
+
+__all__ = ["MAX_DEPTH", "Subagents"]
+
+MAX_DEPTH: Final = 3
+Stop = Callable[[str, str], Awaitable[bool]]
+"""Stops the active operation of a session, with a reason."""
+
+
+class Open(Protocol):
+    """Stores a prompt's message and preceding writes, and starts its run; the caller holds the session's lock."""
+
+    async def __call__(
+        self,
+        session: Session,
+        setting: Setting,
+        row: MessageRow,
+        content: PromptContent,
+        *,
+        before: Sequence[Write],
+        standing: Standing,
+    ) -> Submission: ...
+
+
+class Subagents:
+    """The service that starts child sessions for the ``task`` tool."""
+
+    def __init__(self, host: Host, sessions: LiveSessions, open: Open, stop: Stop) -> None:
+        self._host = host
+        self._sessions = sessions
+        self._open = open
+        self._stop = stop
+
+    async def spawn(
+        self, prompt: str, agent: str | None, setting: Setting, signal: Signal, report: Callable[[Any], None]
+    ) -> ChildOutcome:
+        """Run a subagent in its own session, with no more permissions than its parent; it ends with its parent."""
+        host = self._host
+        if setting.depth + 1 > MAX_DEPTH:
+            raise ToolFailed(f"subagents may be nested at most {MAX_DEPTH} levels deep")
+        now, model = host.clock.now_ms(), setting.model
+        try:
+            if agent is not None:
+                named = (
+                    (await asyncio.to_thread(host.agents, setting.workspace, setting.session.owner)).get(agent).model
+                )
+                model = host.providers.parse(named) if named is not None else model
+        except ClewError as error:
+            raise ToolFailed(str(error)) from error
+        place_metadata = {key: value for key, value in setting.session.metadata.items() if key in PLACE_KEYS}
+        child = Session(
+            id=host.mint.session(host.store.capabilities.session_ids),
+            agent=agent or setting.session.agent,
+            model=model.plain,
+            workspace_root=setting.session.workspace_root,
+            parent_id=setting.session.id,
+            owner=setting.session.owner,
+            metadata={"kind": "subagent", "depth": setting.depth + 1, **place_metadata},
+            created_at=now,
+            updated_at=now,
+        )
+        try:
+            config = await resolve(
+                host,
+                child,
+                model=model,
+                agent=agent,
+                attended=False,
+                parent=setting.permit,
+                depth=setting.depth + 1,
+                told=Told(),
+            )
+        except ClewError as error:
+            raise ToolFailed(str(error)) from error
+        async with self._sessions.lock(child.id):
+            content = read_parts(prompt, config.workspace, now, config.info)
+            row = await user_row(host, child, config, content, None, {"unattended": True}, newest_at=0)
+            before, new = (InsertSession(child),), Standing(child.id)
+            submission = await self._open(child, config, row, content, before=before, standing=new)
+        progress = ChildProgress(host, child.id, report)
+        watching = asyncio.get_running_loop().create_task(progress.follow())
+        abort = asyncio.get_running_loop().create_task(signal.wait())
+        ended = asyncio.get_running_loop().create_task(submission.wait())
+        try:
+            await asyncio.wait({abort, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            abort.cancel()
+            watching.cancel()
+            if not ended.done():
+                # The stop may no longer be storable, but the run is stopped either way.
+                with contextlib.suppress(ClewError):
+                    await self._stop(child.id, BY_PARENT)
+        outcome = await ended
+        if outcome.status == "aborted":
+            raise ToolFailed(f"the subagent did not finish: {outcome.stopped}")
+        text = f"the subagent failed: {(outcome.error or {}).get('message')}"
+        if outcome.status != "failed":
+            last = await host.store.find_message(child.id, outcome.message_id)
+            text = last.texts[-1] if last is not None and last.texts else "(the subagent said nothing)"
+        await progress.count()
+        return ChildOutcome(child.id, outcome.status, text, progress.taken)

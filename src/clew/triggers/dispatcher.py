@@ -1,0 +1,110 @@
+"""The dispatcher: its three entry points, and the loop that fires schedules in the process that owns the store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from clew.session.host import Host
+from clew.session.runtime import Runtime
+from clew.triggers.events import Events
+from clew.triggers.firing import Changes, Firing
+from clew.triggers.router import Gate, Router
+from clew.triggers.schedules import Schedules
+from clew.triggers.watches import Watches
+from clew.triggers.webhooks import Webhooks
+
+__all__ = ["NAP_MS", "Dispatcher"]
+
+log = logging.getLogger("clew.triggers")
+
+NAP_MS: Final = 30_000.0
+"""The longest wait of the loop before it reads the clock again: the wall clock may be set meanwhile."""
+
+_STOP_WAIT_S: Final = 2.0
+
+
+class Dispatcher:
+    """The dispatcher of one engine. ``open`` starts the loop, in the owner of the store only; ``close`` ends it."""
+
+    def __init__(self, host: Host, runtime: Runtime, gate: Gate) -> None:
+        self._host = host
+        self._runtime = runtime
+        self._router = Router(host, runtime, gate)
+        self._changes, self._hooks = Changes(), asyncio.Lock()
+        self._firing = Firing(host, self._router, self._changes)
+        self.events, self.schedules, self.webhooks = self.ways(gate)
+        self._wake = asyncio.Event()
+        self._watches = Watches(host, self._firing, self._wake.set)
+        self._ending = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def ways(self, gate: Gate) -> tuple[Events, Schedules, Webhooks]:
+        """Return the three entry points for one owner."""
+        host, router, firing = self._host, self._router, self._firing
+        if gate.owner is not None:
+            router = router.scoped(gate)
+            firing = Firing(host, router, self._changes)
+        schedules = Schedules(host, self._runtime, router, gate, firing)
+        return Events(host, router, gate), schedules, Webhooks(host, router, gate, self._hooks)
+
+    async def open(self, *, fire: bool, left: Iterable[str] = ()) -> None:
+        """Settle the events that a dead process left open; with ``fire``, resume their turns and start the schedules.
+
+        ``left`` are the sessions with an interrupted turn to resume.
+        """
+        for session_id in left if fire else ():
+            # First, since the reply to an event is known only when its turn has ended.
+            await self._runtime.continuation.resume(session_id)
+        events = await self._runtime.outbound.recover()
+        if fire:
+            self._changes.on_change = self._wake.set
+            self._task = asyncio.get_running_loop().create_task(self._watch(events))
+
+    @property
+    def fires(self) -> bool:
+        """Return whether schedules and events are fired here, which a process that only briefly opens the store does
+        not."""
+        return self._task is not None
+
+    async def close(self) -> None:
+        """End the loop. A schedule that is just firing is still started, so that nothing is stored without its run."""
+        self._ending.set()
+        self._wake.set()
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait({task}, timeout=_STOP_WAIT_S)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._watches.close()
+
+    async def _watch(self, left: Iterable[str]) -> None:
+        for session_id in left:
+            if not self._ending.is_set():
+                try:
+                    await self._router.resume(session_id)
+                except Exception:
+                    log.exception("could not start the queue of session %s", session_id)
+        while not self._ending.is_set():
+            self._wake.clear()
+            try:
+                waits = [await self._firing.tick(), await self._watches.tick()]
+                wait = min((one for one in waits if one is not None), default=None)
+            except Exception:
+                # A schedule that cannot be read or written must not stop the others permanently.
+                log.exception("could not check the schedules; retrying")
+                wait = NAP_MS
+            if self._ending.is_set():
+                return
+            timer = None
+            if wait is not None:
+                timer = self._host.clock.call_later(min(wait, NAP_MS), self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
