@@ -28,7 +28,7 @@ from clew.session.context.prune import commit_pruned
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
 from clew.session.prompt.turn_config import Setting, tell_anew
-from clew.session.turn.progress import Progress
+from clew.session.progress import Progress
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned
 from clew.transcript.message import Message

@@ -28,7 +28,7 @@ from clew.session.prompt.files import with_files, without_older_files
 from clew.session.prompt.turn_config import Setting, prompt_writes
 from clew.session.turn.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.session.turn.mcp_tools import serve_tools
-from clew.session.turn.progress import Progress
+from clew.session.progress import Progress
 from clew.session.turn.recorder import Recorder
 from clew.session.turn.structured_output import MAX_REFUSED, NO_ANSWER, OUTPUT_DATA, AnswerForm, refused_answers
 from clew.store.unit import BookStep, BookUsage, FinishStep, PutBlob, PutCall

@@ -31,7 +31,7 @@ from clew.session.turn.acquired_session import Resumption, TakenSession
 from clew.session.turn.calls import Caller, ScheduleTurn, SpawnChild
 from clew.session.turn.loop import End, Loop
 from clew.session.turn.mcp_tools import served_names
-from clew.session.turn.progress import Progress, problem_of
+from clew.session.progress import Progress, problem_of
 from clew.session.turn.recorder import Recorder
 from clew.session.turn.run_stream import RunStream
 from clew.session.turn.structured_output import MAX_REMINDERS, NO_ANSWER, REMINDER

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from clew.errors import ClewError, InternalError, SessionNotFound, StaleEpoch, StorageFull
 from clew.session.acquire.settle import plan_end
-from clew.session.turn.progress import problem_of
+from clew.session.progress import problem_of
 from clew.store import unit as u
 from clew.store.base import Store
 from clew.transcript import chunk as c
