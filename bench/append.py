@@ -12,7 +12,7 @@ from bench.measure import Bench, Goal, Line, median, ratios, settle
 from bench.raw import RawStore, RawWriter
 from clew.ids import Mint
 from clew.session.acquire.acquire import plan_open
-from clew.session.acquire.loaded_session import Standing
+from clew.session.acquire.loaded_session import LoadedSession
 from clew.store.base import Store
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
@@ -57,7 +57,7 @@ class Appender(Generic[S]):
         turn_id = mint.turn()
         check(
             await self.store.commit(
-                plan_open(Standing(session_id, self._state), turn_id, user_row(mint, session_id, text, now))
+                plan_open(LoadedSession(session_id, self._state), turn_id, user_row(mint, session_id, text, now))
             )
         )
         writes = answer(mint, session_id, turn_id, parts, now)

@@ -11,13 +11,13 @@ from clew.ids import Mint
 from clew.session.acquire.settle import plan_end
 from clew.store.base import Store
 from clew.store.unit import (
-    BookStep,
     Committed,
     InsertMessage,
     InsertSession,
     LinkMessage,
     OpenTurn,
     Outcome,
+    RecordStep,
     SealMessage,
     Unit,
     Write,
@@ -98,8 +98,8 @@ def answer(mint: Mint, session_id: str, turn_id: str, parts: list[dict[str, Any]
     return (
         InsertMessage(message),
         LinkMessage(turn_id, message.id),
-        BookStep(step(turn_id, 0, message.id, now)),
-        BookStep(step(turn_id, 1, message.id, now)),
+        RecordStep(step(turn_id, 0, message.id, now)),
+        RecordStep(step(turn_id, 1, message.id, now)),
         SealMessage(message.id, seal_of(parts)),
         *plan_end(turn_id, "completed", now),
     )

@@ -35,7 +35,7 @@ __all__ = ["fill_session", "main", "measure_session", "open_long", "users_of"]
 
 _PAGE: Final = 40
 _LONG_PAGE: Final = 100
-_SAID: Final = 4
+_FINISH_REASONS: Final = 4
 _ENOUGH_S: Final = 1.0
 """A call that takes long is not measured so often."""
 _ANSWERS: Final = Model("test", "model")
@@ -77,9 +77,9 @@ async def fill_session(path: Path, turns: int) -> str:
     """
     async with open_long(path, _Brief()) as engine:
         session_id = await add_sessions(engine.store, engine.mint, 1, lambda _: {"title": "a long one"})
-        await fill_turns(engine.store, engine.mint, session_id, range(turns - _SAID))
+        await fill_turns(engine.store, engine.mint, session_id, range(turns - _FINISH_REASONS))
         await engine.patch_session(session_id, model=str(_ANSWERS))
-        for _ in range(_SAID):
+        for _ in range(_FINISH_REASONS):
             await (await engine.submit(session_id, "go on")).wait()
     return session_id
 

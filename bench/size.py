@@ -15,7 +15,7 @@ from bench.pace import PER_SECOND
 from bench.raw import RawChunks, RawStore, raw_id
 from bench.streams import DELTA_CHUNK, Streams
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
-from clew.store.unit import BookStep
+from clew.store.unit import RecordStep
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.transcript import chunk as c
@@ -108,7 +108,7 @@ async def _streamed_turn(scribe: Scribe, n: int) -> None:
             if number % 10 == 9:
                 await recorder.flush()
         await recorder.send(c.FinishStep())
-        await recorder.end_step(BookStep(step(opened.id, index, recorder.message.id, scribe.clock.now_ms())))
+        await recorder.end_step(RecordStep(step(opened.id, index, recorder.message.id, scribe.clock.now_ms())))
     await recorder.send(c.Finish("stop"))
     await recorder.close(*opened.settling())
 

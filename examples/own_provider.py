@@ -22,7 +22,7 @@ class LineServer(clew.Provider):
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
 
-    async def stream(self, request: clew.ModelRequest) -> AsyncGenerator[Chunk | clew.UsageSaid | clew.StepEnd, None]:
+    async def stream(self, request: clew.ModelRequest) -> AsyncGenerator[Chunk | clew.UsageUpdate | clew.StepEnd, None]:
         try:
             reader, writer = await asyncio.open_connection(self._host, self._port)
         except OSError as error:

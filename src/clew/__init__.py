@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         Providers,
         StepEnd,
         ToolSchema,
-        UsageSaid,
+        UsageUpdate,
     )
     from clew.providers.host_providers import ProviderSet
     from clew.session.api.prompts import SavedPrompt
@@ -100,7 +100,7 @@ _LATER = {
         "Providers",
         "StepEnd",
         "ToolSchema",
-        "UsageSaid",
+        "UsageUpdate",
     ),
     "clew.providers.host_providers": ("ProviderSet",),
     "clew.session.turn.calls": ("ToolCallValue",),
@@ -195,8 +195,8 @@ __all__ = [
     "Usage",
     "UsageGroup",
     "UsageReport",
-    "UsageSaid",
     "UsageSums",
+    "UsageUpdate",
     "Waiting",
     "Watch",
     "Webhook",

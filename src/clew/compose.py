@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clew.session.hook_map import HookMap
     from clew.session.hooks import Hook, HookName
     from clew.session.host import Host
-    from clew.session.turn.protected_paths import OwnPlaces
+    from clew.session.turn.protected_paths import ProtectedPaths
     from clew.tools.base import Tool
 
 __all__ = ["open"]
@@ -236,7 +236,7 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
     from clew.session.cluster.lease import Lease
     from clew.session.hooks import Hooks
     from clew.session.host import Host
-    from clew.session.turn.protected_paths import OwnPlaces
+    from clew.session.turn.protected_paths import ProtectedPaths
     from clew.tools.builtin import NAMES
     from clew.tools.mcp.servers import McpServers
 
@@ -246,7 +246,7 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
     folders = [one for one in kept if one.is_dir()]
     # The user's own stay closed to tools whoever opened the store: their token and their sessions are in them.
     folders += [one for one in (given.config_dir, given.data_dir, config_folder(), data_folder()) if one is not None]
-    places = OwnPlaces(folders, [one for one in kept if one not in folders], spill)
+    places = ProtectedPaths(folders, [one for one in kept if one not in folders], spill)
     offered = _offered(given, places)
     names = frozenset((*NAMES, *offered))
     if given.agents is None:
@@ -293,7 +293,7 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
     )
 
 
-def _offered(given: _Given, places: OwnPlaces) -> dict[str, Tool]:
+def _offered(given: _Given, places: ProtectedPaths) -> dict[str, Tool]:
     """The tools by name: those of the built-in ones that are wanted, and the host's own, which go before them."""
     from clew.tools.builtin import BUILTIN
 

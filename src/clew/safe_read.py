@@ -43,8 +43,8 @@ T = TypeVar("T")
 _SETTLED_NS: Final = 2_000_000_000
 """How long ago a file must have changed before its times tell of the next change: some systems count in twos of
 seconds, and all of them in ticks."""
-_MOST_BYTES: Final = 8 * 1024 * 1024
-_MOST_KEYS: Final = 1_000
+_MAX_BYTES: Final = 8 * 1024 * 1024
+_MAX_KEYS: Final = 1_000
 """What was made of files that are not there has no bytes, and there may be any number of folders without them."""
 
 Trace = tuple[int, ...]
@@ -85,8 +85,8 @@ class Kept(Generic[T]):
     without being asked for goes when the files together have too many bytes, or there is too much of it.
     """
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._most = max_bytes
         self._bytes = 0
         self._kept: dict[Hashable, tuple[dict[Path, Trace | None], int, T]] = {}
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class Kept(Generic[T]):
             if all(max(trace[4:]) < began - _SETTLED_NS for trace in traces):
                 self._kept[key] = (noted, size, value)
                 self._bytes += size
-            while self._bytes > self._most or len(self._kept) > _MOST_KEYS:
+            while self._bytes > self._most or len(self._kept) > _MAX_KEYS:
                 self._drop(next(iter(self._kept)))
         return value
 

@@ -20,7 +20,7 @@ async def model_view(s: Scenario, session_id: str) -> list[list[dict[str, Any]]]
 
 async def all_ids(s: Scenario, session_id: str) -> set[bytes]:
     """Every id that anything stored for a session holds, but for the turns it names as those it was made from."""
-    whole = await s.engine.store.find_whole(session_id)
+    whole = await s.engine.store.find_full_session(session_id)
     assert whole is not None
     steps = [await s.engine.store.load_steps(turn_id) for turn_id in whole.tree.turns]
     pruned = await s.engine.store.load_pruned(session_id)

@@ -40,7 +40,7 @@ from tests.rig.history_child import SUMMARY, look
 MODEL: Final = Model("test", "model")
 WINDOWS: Final = (3_600, 4_400, 6_000, 30_000)
 """The prompt and the tools take about half of the smallest."""
-MOST_SESSIONS: Final = 5
+MAX_SESSIONS: Final = 5
 SETTINGS: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"preset": "checkpoint"},
@@ -399,7 +399,7 @@ class Machine:
             )
         if session_id in self.partial:
             self.partial.add(child)
-        if len(self.sessions) < MOST_SESSIONS:
+        if len(self.sessions) < MAX_SESSIONS:
             self.sessions.append(child)
         else:
             await self.judge_session(child)
@@ -446,7 +446,7 @@ class Machine:
     # What must hold
 
     async def everything(self, session_id: str) -> tuple[Any, Any]:
-        whole = await self.engine.store.find_whole(session_id)
+        whole = await self.engine.store.find_full_session(session_id)
         assert whole is not None
         return whole, {turn_id: await self.engine.store.load_steps(turn_id) for turn_id in whole.tree.turns}
 

@@ -9,7 +9,7 @@ import pytest
 
 import clew
 from clew.config import SavePolicy
-from clew.providers.base import ModelRequest, Provider, ProviderFailure, StepEnd, UsageSaid
+from clew.providers.base import ModelRequest, Provider, ProviderFailure, StepEnd, UsageUpdate
 from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.prompt.submission import Submission
 from clew.session.turn.run import Run
@@ -51,7 +51,7 @@ class Looking(ScriptedModel):
         self.session_id = ""
         self.found: list[object] = []
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[c.Chunk | UsageSaid | StepEnd, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[c.Chunk | UsageUpdate | StepEnd, None]:
         rows = (await self.store.load_line(self.session_id)).turns[-1].messages
         self.found += [(row.role, [part.data for part in row.parts]) for row in rows]
         self.found += [

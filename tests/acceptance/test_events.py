@@ -223,7 +223,7 @@ async def test_an_event_in_the_queue_of_a_dead_process_runs_at_the_next_open(ope
         await engine.events.receive("test", "2", INBOX, text="two")
         # As a dead process leaves it: nothing is settled.
         runner: Any = engine._runtime.runner
-        runner._tell_end = runner._start_next = _nothing
+        runner._announce_end = runner._start_next = _nothing
     async with open_scenario([say("second")], triggers=False) as made:
         # Who opens the store for a moment closes what is over, and begins nothing.
         assert await ledger(made.engine) == [("in", "1", None), ("in", "2", None), ("out", "1", "aborted")]

@@ -40,7 +40,7 @@ class Shop:
         self.charged = charged
         self.stuck = stuck
 
-    async def break_off(self, *step: Any, abort: asyncio.Event | None = None) -> None:
+    async def abandon_step(self, *step: Any, abort: asyncio.Event | None = None) -> None:
         """A turn that has charged the card and then breaks off in its next step: by itself, or by an abort there."""
         self.s.model.add(call("charge", {"card": 1}), *step)
         submission = await self.s.send("buy")
@@ -125,7 +125,7 @@ async def test_a_lost_connection_costs_the_step_it_was_lost_in_and_no_effect_com
     """The turn goes on with the results it has; the step that was cut is seen by people and by no model."""
     step, left = dying()[place]
     async with opened_shop(open_scenario) as shop:
-        await shop.break_off(step)
+        await shop.abandon_step(step)
         assert await shop.go_on() == ["user: buy", PAID]
         assert await acceptable(shop.s.model.requests[-1]) == []
         assert shop.charged == [1]
@@ -147,7 +147,7 @@ async def test_an_abort_while_a_model_speaks_costs_the_step_it_spoke_in(open_sce
     gate = Gate()
     said = {"in text": say("you will"), "in reasoning": think("let me"), "in a call": call("charge", {"card": 2})}
     async with opened_shop(open_scenario) as shop:
-        await shop.break_off([said[place], wait(gate), say("never")], abort=gate.reached)
+        await shop.abandon_step([said[place], wait(gate), say("never")], abort=gate.reached)
         assert await shop.go_on() == ["user: buy", PAID]
         assert await acceptable(shop.s.model.requests[-1]) == []
         assert (shop.charged, len(await shop.turn_ids())) == ([1], 1)
@@ -157,7 +157,7 @@ async def test_an_abort_while_a_model_speaks_costs_the_step_it_spoke_in(open_sce
 async def test_an_abort_in_a_tool_tells_the_model_that_its_effects_are_unknown(open_scenario: Open) -> None:
     """The step is complete: its call is sent, as interrupted, and not run again."""
     async with opened_shop(open_scenario) as shop:
-        await shop.break_off([say("shipping"), call("ship", {})], abort=shop.stuck.reached)
+        await shop.abandon_step([say("shipping"), call("ship", {})], abort=shop.stuck.reached)
         ended = f"ship {{}} → error: aborted by the user; {UNKNOWN}"
         assert await shop.go_on() == ["user: buy", PAID, "assistant: shipping", ended]
         assert await acceptable(shop.s.model.requests[-1]) == []
@@ -169,7 +169,7 @@ async def test_an_abort_in_a_tool_tells_the_model_that_its_effects_are_unknown(o
 async def test_an_abort_between_two_tools_keeps_the_result_of_the_first(open_scenario: Open) -> None:
     """One was paid, the other is unknown; neither is done again."""
     async with opened_shop(open_scenario) as shop:
-        await shop.break_off([call("charge", {"card": 2}), call("ship", {})], abort=shop.stuck.reached)
+        await shop.abandon_step([call("charge", {"card": 2}), call("ship", {})], abort=shop.stuck.reached)
         done = ['charge {"card":2} → "paid"', f"ship {{}} → error: aborted by the user; {UNKNOWN}"]
         assert await shop.go_on() == ["user: buy", PAID, *done]
         assert await acceptable(shop.s.model.requests[-1]) == []
@@ -180,7 +180,7 @@ async def test_an_abort_between_two_tools_keeps_the_result_of_the_first(open_sce
 async def test_a_turn_that_breaks_off_again_and_again_loses_nothing(open_scenario: Open) -> None:
     """Each attempt leaves a message that is seen; each goes on after the last complete step of all."""
     async with opened_shop(open_scenario) as shop:
-        await shop.break_off(cut_after(2, say("one two")))
+        await shop.abandon_step(cut_after(2, say("one two")))
         shop.s.model.add(cut_after(2, say("three four")))
         assert (await (await shop.s.engine.continue_turn(shop.s.id)).wait()).status == "failed"
         shop.s.model.add(call("charge", {"card": 3}), cut_after(2, say("five six")))
@@ -210,7 +210,7 @@ async def test_what_ended_at_its_length_and_then_broke_off_has_one_line_between(
 async def test_a_turn_that_something_follows_is_not_reopened(open_scenario: Open) -> None:
     """What follows was said to it as it is. A prompt works, and so does asking again, beside it."""
     async with opened_shop(open_scenario) as shop:
-        await shop.break_off(cut_after(2, say("one two")))
+        await shop.abandon_step(cut_after(2, say("one two")))
         [broken] = await shop.turn_ids()
         shop.s.model.add(say("below"))
         await shop.s.prompt("well?")
@@ -225,7 +225,7 @@ async def test_a_turn_that_something_follows_is_not_reopened(open_scenario: Open
 async def test_asking_again_begins_anew_beside_what_came_of_it(open_scenario: Open) -> None:
     """Nothing of the first attempt is sent; it is kept, and can be gone back to and on with."""
     async with opened_shop(open_scenario) as shop:
-        await shop.break_off(cut_after(2, say("one two")))
+        await shop.abandon_step(cut_after(2, say("one two")))
         [broken] = await shop.turn_ids()
         assert await shop.go_on(mode="again") == ["user: buy"]
         assert await shop.s.transcript() == ["user: buy", "assistant: all done"]
@@ -237,7 +237,7 @@ async def test_asking_again_begins_anew_beside_what_came_of_it(open_scenario: Op
 
 
 async def went_on(shop: Shop) -> None:
-    await shop.break_off(cut_after(2, say("SECRET half")))
+    await shop.abandon_step(cut_after(2, say("SECRET half")))
     await shop.go_on()
 
 
@@ -277,7 +277,7 @@ async def test_a_branch_and_an_export_of_a_turn_that_went_on_send_and_show_the_s
 async def test_a_branch_of_a_turn_that_broke_off_goes_on_there(open_scenario: Open) -> None:
     """Its steps came along, so it is known there too what is complete."""
     async with opened_shop(open_scenario) as shop:
-        await shop.break_off(cut_after(2, say("one two")))
+        await shop.abandon_step(cut_after(2, say("one two")))
         last = (await shop.s.engine.messages(shop.s.id))[-1]
         branch = await shop.s.engine.fork(str(last.turn_id))
         shop.s.model.add(say("there"))
@@ -289,7 +289,7 @@ async def test_a_branch_of_a_turn_that_broke_off_goes_on_there(open_scenario: Op
 async def test_a_branch_that_goes_on_again_does_not_send_what_was_cut_before_it_was_made(open_scenario: Open) -> None:
     """It has no calls of its own to tell by: that a step with a call in it was cut, its turn says."""
     async with opened_shop(open_scenario) as shop:
-        await shop.break_off(cut_after(6, say("cut words"), call("charge", {"card": 2}), say("never")))
+        await shop.abandon_step(cut_after(6, say("cut words"), call("charge", {"card": 2}), say("never")))
         shop.s.model.add(cut_after(2, say("cut again")))
         assert (await (await shop.s.engine.continue_turn(shop.s.id)).wait()).status == "failed"
         branch = await shop.s.engine.branch(shop.s.id, (await shop.s.engine.messages(shop.s.id))[-1].id)

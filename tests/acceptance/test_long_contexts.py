@@ -159,14 +159,14 @@ async def test_a_summary_that_takes_long_keeps_nothing_from_being_collected(
 
 async def test_a_run_that_is_over_holds_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However it ended. What a run is made of is freed when somebody collects, and a long line is much to wait with."""
-    rooms: list[context_fit.Room] = []
+    rooms: list[context_fit.ContextFitter] = []
 
-    class Noted(context_fit.Room):
+    class Noted(context_fit.ContextFitter):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             rooms.append(self)
 
-    monkeypatch.setattr(run, "Room", Noted)
+    monkeypatch.setattr(run, "ContextFitter", Noted)
     async with opened(tmp_path, [answer("one"), fail(400), answer("three")]) as s:
         await s.begin()
         ended = [(await s.say(text)).status for text in ("go", "go wrong", "go on")]

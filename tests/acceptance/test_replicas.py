@@ -172,12 +172,12 @@ async def test_a_frozen_replica_gives_up_its_sessions_and_writes_nothing_when_it
     await asyncio.gather(cluster.beat(two), cluster.beat(three))
     [turn] = (await cluster.store.load_line(session.id)).turns
     assert (turn.turn.status, turn.turn.error) == ("failed", {"code": "interrupted", "message": GONE})
-    before = await cluster.store.find_whole(session.id), await cluster.store.load_state(session.id)
+    before = await cluster.store.find_full_session(session.id), await cluster.store.load_state(session.id)
     assert before[1].runner is None
     # It wakes: what it says now goes nowhere.
     gate.set()
     await until(lambda: one.is_idle(session.id))
-    assert (await cluster.store.find_whole(session.id), await cluster.store.load_state(session.id)) == before
+    assert (await cluster.store.find_full_session(session.id), await cluster.store.load_state(session.id)) == before
     old = one.host.lease.replica_id
     await cluster.beat(one)
     assert [replica.here for replica in await one.replicas()] == [False, False, False]

@@ -9,7 +9,7 @@ from clew.store.unit import LinkMessage, OpenTurn
 from clew.testing.scenario import Scenario
 from clew.testing.scribe import settled
 from clew.testing.scripted import Gate, call, say, wait
-from clew.transcript.head import begin_anew
+from clew.transcript.head import restart_turn
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn import Tree, Turn
@@ -99,7 +99,7 @@ def test_a_turn_starts_over_below_what_does_not_tell_of_it() -> None:
     tree = Tree("t", None, {turn.id: turn for turn in turns}, links, ())
 
     def parent_of(*compactions: Compaction) -> str | None:
-        parent, added = begin_anew(tree, compactions, turn, "new")
+        parent, added = restart_turn(tree, compactions, turn, "new")
         assert added == ()
         return parent
 

@@ -229,7 +229,7 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
         await _goes_on(tmp_path, session.id, log, whole[:cut])
     log.write_bytes(whole)
     store = await open_files("jsonl", tmp_path / "store")
-    after = await store.find_whole(session.id)
+    after = await store.find_full_session(session.id)
     assert after is not None
     assert len(after.messages) == 3
     await store.close()
@@ -240,12 +240,12 @@ async def _goes_on(tmp_path: Path, session_id: str, log: Any, torn: bytes) -> No
     store = await open_files("jsonl", tmp_path / "store")
     scribe = Scribe(store, session_id, store._mint, FakeClock(2_000_000_000_000))
     await scribe.turn("and now?", text("fine"))
-    expected = await store.find_whole(session_id)
+    expected = await store.find_full_session(session_id)
     assert log.read_bytes().startswith(torn[: torn.rfind(b"\n") + 1])
     assert [line for line in log.read_bytes().splitlines() if not reads(line)] == []
     await store.close()
     again = await open_files("jsonl", tmp_path / "store")
-    assert await again.find_whole(session_id) == expected
+    assert await again.find_full_session(session_id) == expected
     assert await check(again) == []
     await again.close()
     numbers = [json.loads(line)["seq"] for line in log.read_bytes().split(b"\n") if reads(line)]
@@ -320,9 +320,9 @@ async def test_a_reader_gets_the_request_of_a_turn_that_was_cut_inside(tmp_path:
         copies = [one for one in records if "copyOf" in one]
         assert {(one["role"], one["copyOf"]) for one in copies} == {("user", request)}
         assert reader_003.read_metadata(at)["messageCount"] == sum(one["recordType"] == "message" for one in records)
-        before = await s.engine.store.find_whole(s.id)
+        before = await s.engine.store.find_full_session(s.id)
     store = await open_files("jsonl", tmp_path / "store")
-    assert await store.find_whole(s.id) == before
+    assert await store.find_full_session(s.id) == before
     assert await check(store) == []
     await store.close()
 

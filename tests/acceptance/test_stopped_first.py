@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clew.compaction.context import Context
-from clew.session.context.context_fit import Room
+from clew.session.context.context_fit import ContextFitter
 from clew.session.prompt.submission import Submission
 from clew.session.turn.acquired_session import TakenSession
 from clew.session.turn.run_stream import RunStream
@@ -77,9 +77,9 @@ async def test_a_hook_that_does_not_heed_an_abort_does_not_get_a_model_asked(
     open_scenario: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on while the request is made to fit; what comes after that does not."""
-    reached, fit = asyncio.Event(), Room.fit
+    reached, fit = asyncio.Event(), ContextFitter.fit
 
-    async def deaf(room: Room, live: Message | None, **options: Any) -> Context:
+    async def deaf(room: ContextFitter, live: Message | None, **options: Any) -> Context:
         if live is None:
             reached.set()
             with contextlib.suppress(asyncio.CancelledError):
@@ -89,7 +89,7 @@ async def test_a_hook_that_does_not_heed_an_abort_does_not_get_a_model_asked(
     async def look(_: object) -> None:
         """With a say in requests, an answer does not begin with its prompt."""
 
-    monkeypatch.setattr(Room, "fit", deaf)
+    monkeypatch.setattr(ContextFitter, "fit", deaf)
     async with open_scenario([say("never")]) as s:
         s.engine.hook("before_model_call", look)
         await s.begin()

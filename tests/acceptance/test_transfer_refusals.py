@@ -155,7 +155,7 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
-async def looked_over(engine: Engine, session_id: str) -> None:
+async def build_context(engine: Engine, session_id: str) -> None:
     """Everything that can be asked of a session is answered, or refused in plain words."""
     document = await exported(engine, session_id)
     for shown in (format_markdown, format_html):
@@ -235,7 +235,7 @@ async def test_whatever_is_let_in_the_judge_finds_nothing(
                 continue
             taken += 1
             assert await check(other.store) == []
-            await looked_over(other, session.id)
+            await build_context(other, session.id)
             assert await check(other.store) == []
             for id_ in await other.store.session_ids():
                 await other.delete_session(id_, force=True)

@@ -19,7 +19,7 @@ from tests.rig.disk import Disk, Sync
 from tests.rig.recording import recording_connections
 
 pytestmark = pytest.mark.rule("ST-3", "US-1")
-TOLD: Final = ("OpenTurn", "BookStep", "FinishStep", "SetTurn")
+TOLD: Final = ("OpenTurn", "RecordStep", "FinishStep", "SetTurn")
 
 
 @clew.tool
@@ -72,7 +72,7 @@ async def test_a_turn_without_tools_is_synced_twice(disk: Disk, monkeypatch: pyt
         session_id = await begin(engine)
         units = watched(disk, monkeypatch)
         await (await engine.submit(session_id, "go")).wait()
-    assert units == [(["OpenTurn"], True), (["BookStep", "FinishStep", "SetTurn"], True)]
+    assert units == [(["OpenTurn"], True), (["RecordStep", "FinishStep", "SetTurn"], True)]
 
 
 async def test_each_step_with_tools_is_synced_once_more_before_they_run(
@@ -92,8 +92,8 @@ async def test_each_step_with_tools_is_synced_once_more_before_they_run(
     # Whoever keeps a copy is told of each: the prompt, what each step cost, its end, and that of the turn.
     assert set(saved) == {session_id}
     assert len(saved) >= 6
-    step = [(["BookStep"], True), (["FinishStep"], False)]
-    assert units == [(["OpenTurn"], True), *step, *step, (["BookStep", "FinishStep", "SetTurn"], True)]
+    step = [(["RecordStep"], True), (["FinishStep"], False)]
+    assert units == [(["OpenTurn"], True), *step, *step, (["RecordStep", "FinishStep", "SetTurn"], True)]
 
 
 async def test_a_turn_is_two_commits_and_each_step_with_tools_is_two_more(
@@ -115,11 +115,11 @@ async def test_a_turn_is_two_commits_and_each_step_with_tools_is_two_more(
         plain, commits[:] = [*commits], []
         await (await engine.submit(session_id, "and again")).wait()
     asked = ["InsertMessage", "LinkMessage", "MarkFolded", "PutCall"]
-    said = ["PutParts", "PatchMessage", "MarkFolded", "SealMessage", "BookStep", "PutCall"]
+    said = ["PutParts", "PatchMessage", "MarkFolded", "SealMessage", "RecordStep", "PutCall"]
     assert [one[0][-len(asked) :] for one in (plain, commits)] == [asked, asked]
     assert plain[1:] == [[*said, "PutPrompt", "PutPrompt", "FinishStep", "SetTurn", "MoveHead"]]
     assert commits[1:] == [
-        ["PutParts", "MarkFolded", "BookStep", "PutCall", "PutPrompt", "PutPrompt"],
+        ["PutParts", "MarkFolded", "RecordStep", "PutCall", "PutPrompt", "PutPrompt"],
         ["PutParts", "MarkFolded", "PutCall", "PutCall", "FinishStep"],
         [*said, "FinishStep", "SetTurn", "MoveHead"],
     ]
@@ -133,7 +133,7 @@ async def test_a_turn_that_asks_is_synced_before_it_asks_and_when_it_waits(
         session_id = await begin(engine, allowed=False)
         units = watched(disk, monkeypatch)
         assert [chunk async for chunk in engine.run(session_id, "go")][-1]["finishReason"] == "tool-calls"
-    assert units == [(["OpenTurn"], True), (["BookStep"], True), (["FinishStep", "SetTurn"], True)]
+    assert units == [(["OpenTurn"], True), (["RecordStep"], True), (["FinishStep", "SetTurn"], True)]
 
 
 async def test_what_was_said_last_is_shown_though_it_is_stored_with_the_end(
@@ -164,5 +164,5 @@ async def test_a_call_that_asked_only_for_what_makes_no_sense_is_booked_before_t
         units = watched(disk, monkeypatch)
         await (await engine.submit(session_id, "go")).wait()
     assert booked == [False, True]
-    step = [(["BookStep"], True), (["FinishStep"], False)]
-    assert units == [(["OpenTurn"], True), *step, (["BookStep", "FinishStep", "SetTurn"], True)]
+    step = [(["RecordStep"], True), (["FinishStep"], False)]
+    assert units == [(["OpenTurn"], True), *step, (["RecordStep", "FinishStep", "SetTurn"], True)]

@@ -17,7 +17,7 @@ from clew.live.base import Word
 from clew.live.postgres import PostgresLive
 from clew.live.redis import RedisLive
 from clew.session.cluster import remote_stream
-from clew.session.cluster.stream_state import see_stream
+from clew.session.cluster.stream_state import load_stream_state
 from clew.store.base import Store
 from clew.testing.scenario import reduced
 from clew.testing.scripted import Gate, ScriptedModel, call, chunks, cut_after, say, wait
@@ -65,9 +65,9 @@ async def test_a_viewer_elsewhere_reads_the_store_once_and_then_hears_every_chun
 
         async def counted(store: Store, session_id: str, *more: Any) -> Any:
             looks.append(session_id)
-            return await see_stream(store, session_id, *more)
+            return await load_stream_state(store, session_id, *more)
 
-        monkeypatch.setattr(remote_stream, "see_stream", counted)
+        monkeypatch.setattr(remote_stream, "load_stream_state", counted)
         while pace.left:
             await pace.go(1)
             await asyncio.sleep(0.001)
@@ -91,15 +91,15 @@ class Leaky(RedisLive):
         if self._chance.random() < 0.8:
             super()._add_frames(pipe, stream, frames)
 
-    def hear_word(self, session_id: str, word: Word) -> None:
+    def on_progress(self, session_id: str, word: Word) -> None:
         if self._chance.random() < 0.8:
-            super().hear_word(session_id, word)
+            super().on_progress(session_id, word)
 
 
 class Deaf(RedisLive):
     """Is told nothing of what is said elsewhere."""
 
-    def hear_word(self, session_id: str, word: Word) -> None:
+    def on_progress(self, session_id: str, word: Word) -> None:
         pass
 
 

@@ -95,7 +95,7 @@ async def _comes_back(store: FileStore | SqliteStore) -> None:
 async def _everything(store: Store) -> Any:
     found: dict[str | None, Any] = {None: await store.load_calls(None)}
     for session_id in await store.session_ids():
-        whole = await store.find_whole(session_id)
+        whole = await store.find_full_session(session_id)
         assert whole is not None
         steps = {turn_id: await store.load_steps(turn_id) for turn_id in whole.tree.turns}
         found[session_id] = (

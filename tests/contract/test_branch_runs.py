@@ -53,7 +53,7 @@ async def branched(store: Store, seen: BranchLine, turn: Turn, point_id: str) ->
 
 async def told(store: Store, session_id: str) -> str:
     """All of a session, each id by its place in it."""
-    whole = await store.find_whole(session_id)
+    whole = await store.find_full_session(session_id)
     assert whole is not None
     path = line_turns(whole.tree)
     steps = [await store.load_steps(turn.id) for turn in path]

@@ -13,7 +13,7 @@ import pytest
 from clew.errors import ClewError, InternalError
 from clew.ids import Mint, check_part_id
 from clew.session.history.check import check
-from clew.store.base import Store, Whole
+from clew.store.base import FullSession, Store
 from clew.store.copied_line import CopiedMessage, CopiedTurn
 from clew.store.unit import (
     AddPruned,
@@ -151,8 +151,8 @@ class Source:
         assert await self.store.commit(self.unit(write, session_id=session_id)) == Committed()
         return session_id, write
 
-    async def whole(self, session_id: str) -> Whole:
-        whole = await self.store.find_whole(session_id)
+    async def whole(self, session_id: str) -> FullSession:
+        whole = await self.store.find_full_session(session_id)
         assert whole is not None
         return whole
 
@@ -337,7 +337,7 @@ async def test_a_copy_of_what_is_not_there_fails_and_leaves_nothing(
     outcomes = await asyncio.gather(*(store.submit(unit) for unit in units), return_exceptions=True)
     assert (outcomes[0], outcomes[2]) == (Committed(), Committed())
     assert isinstance(outcomes[1], InternalError)
-    assert await store.find_whole(made[1]) is None
+    assert await store.find_full_session(made[1]) is None
     assert await store.load_messages(made[1]) == ()
     assert [await store.find_turn(entry.turn.id) for entry in writes[1].turns] == [None, None]
     copies = [await source.whole(made[place]) for place in (0, 2)]
@@ -354,7 +354,7 @@ async def test_a_copy_of_a_session_that_is_not_there_fails(store: Store, source:
     gone = CopyLine(source.mint.session(source.store.capabilities.session_ids), write.turns)
     with pytest.raises(ClewError):
         await store.commit(source.unit(gone, session_id=session_id))
-    assert await store.find_whole(session_id) is None
+    assert await store.find_full_session(session_id) is None
 
 
 @pytest.mark.parametrize("first", ["source", "copy"])

@@ -123,7 +123,7 @@ async def test_steps_of_a_turn_that_is_looked_at_as_it_goes_are_not_noted_too_so
         recorder = turn.recorder()
         await recorder.send(c.Start(message_id=recorder.message.id))
         for index in range(2):
-            await recorder.end_step(u.BookStep(turn.step(recorder.message.id, Usage(10, 5))))
+            await recorder.end_step(u.RecordStep(turn.step(recorder.message.id, Usage(10, 5))))
             await compare(store, scribe.session_id)
             await scribe.commit(u.FinishStep(turn.id, index, 77))
             await compare(store, scribe.session_id)

@@ -22,8 +22,6 @@ from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import (
     AddPruned,
-    BookStep,
-    BookUsage,
     CopyLine,
     Dequeue,
     Enqueue,
@@ -34,6 +32,8 @@ from clew.store.unit import (
     OpenTurn,
     PatchSession,
     PutCall,
+    RecordStep,
+    RecordUsage,
     SetHidden,
     SetTurn,
     Unit,
@@ -91,12 +91,12 @@ class History:
             await recorder.send(chunk)
         if self.rng.random() < 0.8:
             ended = PutCall(replace(call, usage=used, ended="completed", ended_at=now))
-            await recorder.end_step(BookStep(opened.step(recorder.message.id, used)), ended)
+            await recorder.end_step(RecordStep(opened.step(recorder.message.id, used)), ended)
             await self.scribe.commit(FinishStep(opened.id, 0, now + 7), PutCall(replace(call, tools_ms=7)))
         else:
             cut = PutCall(replace(call, usage=used, ended="cut", estimated=True))
             await recorder.flush()
-            await self.scribe.commit(BookUsage(recorder.message.id, used, 0.5, now), cut)
+            await self.scribe.commit(RecordUsage(recorder.message.id, used, 0.5, now), cut)
         await recorder.close(*opened.settling(self.rng.choice(["completed", "aborted", "failed"])))
 
     async def move(self, to: str | None, why: Any, *more: Write) -> None:
@@ -226,7 +226,7 @@ class History:
 
     async def branch(self, id_: str) -> dict[str, Any]:
         """A copy without the ids of its parts, which each store makes up for itself."""
-        whole = await self.store.find_whole(id_)
+        whole = await self.store.find_full_session(id_)
         view = await self.store.find_view(id_)
         assert whole is not None
         assert view is not None

@@ -22,7 +22,7 @@ from clew.store.memory.store import MemoryStore
 from clew.store.paths import PathTurn, join_runs
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import LinkMessage, OpenTurn, SetHidden, SetTurn, Write
-from clew.transcript.head import Added, begin_anew
+from clew.transcript.head import Added, restart_turn
 from clew.transcript.line import LineTurn, line_messages, line_turns, path_to
 from clew.transcript.message import MessageRow
 from clew.transcript.projection import kept_tails_of
@@ -128,7 +128,7 @@ class Moving(History):
         rows = {row.id: row for row in await self.store.load_messages(id_)}
         every = [LineTurn(one, tuple(rows[held] for held in whole.links[one.id])) for one in whole.turns.values()]
         reach = await load_reach_above(self.store, turn, now)
-        parent, carried = begin_anew(whole, list(compactions_of(every)), turn, carried_id)
+        parent, carried = restart_turn(whole, list(compactions_of(every)), turn, carried_id)
         assert plan_begun_anew(reach, turn, carried_id) == (parent, carried)
         sibling = Turn(
             id=sibling_id, session_id=id_, parent_turn_id=parent, created_at=now, status="unanswered", settled_at=now

@@ -13,7 +13,7 @@ from clew.errors import InvalidInput
 from clew.ids import Mint
 from clew.store.base import SearchQuery, Store
 from clew.store.sql.postgres.opening import PostgresOptions, open_postgres
-from clew.store.sql.postgres.search_words import MOST_CHARS
+from clew.store.sql.postgres.search_words import MAX_CHARS
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import DeleteSession, PutParts, SealMessage, Unit
 from clew.testing.chunks import reasoning, text, tool_call, tool_error, tool_output
@@ -208,7 +208,7 @@ async def test_a_long_part_is_found_by_its_words_up_to_a_megabyte_of_them(
     try:
         pen = await Scribe.create(store, clock=clock, mint=mint)
         await say(pen, "early bird " + "filler " * 20_000 + "late worm")
-        await say(pen, "start " + " ".join(f"w{number:x}" for number in range(MOST_CHARS // 6)) + " unfound")
+        await say(pen, "start " + " ".join(f"w{number:x}" for number in range(MAX_CHARS // 6)) + " unfound")
         await say(pen, "x" * 5_000 + " behind")
         counts = [
             len((await store.search(SearchQuery(wanted))).hits)

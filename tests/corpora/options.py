@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from clew.permissions.evaluate import Decision, evaluate
-from clew.permissions.tokens import word_set
+from clew.permissions.shell.tokens import word_set
 from clew.transcript.rule import Rule, Target
 
 FOLDER: Final = Path(__file__).resolve().parent

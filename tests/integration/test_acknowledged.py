@@ -20,7 +20,7 @@ from clew.ids import Mint
 from clew.session.acquire.recovery import recover
 from clew.session.history.check import check
 from clew.store.sql.lost_commits import Loss
-from clew.store.sql.sqlite.commit_counter import Acknowledged, Note, boot_bytes, find_loss, read_notes
+from clew.store.sql.sqlite.commit_counter import CommitCounter, Note, boot_bytes, find_loss, read_notes
 from clew.store.sql.sqlite.connection import translate
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import text
@@ -122,7 +122,7 @@ async def test_an_older_copy_in_the_place_of_a_store_is_noticed(path: Path) -> N
 def test_after_another_boot_only_what_was_synced_counts() -> None:
     """A loss of power may take commits that were never synced; it may not take those that were."""
     here, there = boot_bytes(), bytes(range(16))
-    store = Acknowledged.name_of("store")
+    store = CommitCounter.name_of("store")
     for boot, held, loss in (
         (here, 9, None),
         (here, 6, Loss(6, 9, ("ses_a", "ses_b"))),

@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew.fronts.cli.app import app
-from clew.fronts.cli.commands.settings import Setting, list_settings, redact
+from clew.fronts.cli.commands.settings import TurnConfig, list_settings, redact
 from tests.integration.http_history import NO_TURN, NOBODY
 from tests.integration.test_cli_history import Say, ask, messages, say, talk, turn_of
 
@@ -201,8 +201,8 @@ def test_config_says_where_each_setting_was_read_and_no_secret(say: Say, tmp_pat
     )
     assert redact("store", "postgresql://me:secret@host/db") == "postgresql://…@host/db"
     assert list_settings("memory:", {"HOME": str(tmp_path)})[2:4] == [
-        Setting("store", "memory:", "option"),
-        Setting("token", "(made by the first `clew serve`)", "default"),
+        TurnConfig("store", "memory:", "option"),
+        TurnConfig("token", "(made by the first `clew serve`)", "default"),
     ]
     (folder / "config.toml").write_text("default_model = [")
     failed(say("config"), 2, "invalid_input")

@@ -15,7 +15,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import clew
-from clew.store.base import Store, Whole
+from clew.store.base import FullSession, Store
 from clew.store.unit import PutBlob, PutProjectRules
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.scribe import Scribe
@@ -47,8 +47,8 @@ async def told(url: str) -> list[Any]:
     """All that a store says of its sessions, but for what names them."""
 
     async def of(store: Store, session_id: str) -> Any:
-        whole = await store.find_whole(session_id)
-        assert isinstance(whole, Whole)
+        whole = await store.find_full_session(session_id)
+        assert isinstance(whole, FullSession)
         data = [[part.data for part in row.parts] for row in whole.messages]
         known = msgspec.structs.asdict(whole.session)
         sums = [known[name] for name in ("agent", "prompt_tokens", "completion_tokens", "cost_usd")]

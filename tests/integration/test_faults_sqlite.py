@@ -19,7 +19,7 @@ from clew.session.history.check import check
 from clew.store.sql.sqlite import opening, writer
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.migrate import statements
-from clew.store.unit import BookStep, FinishStep, PatchSession, Unit
+from clew.store.unit import FinishStep, PatchSession, RecordStep, Unit
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.scribe import OpenedTurn, Scribe
 from clew.transcript import chunk as c
@@ -210,7 +210,7 @@ async def test_commits_are_full_exactly_where_a_loss_of_power_must_not_matter(pa
             await recorder.send(chunk)
             await recorder.flush()
         await recorder.send(c.FinishStep())
-        recorder.hold(BookStep(opened.step(recorder.message.id, clew.Usage(1, 1))))
+        recorder.hold(RecordStep(opened.step(recorder.message.id, clew.Usage(1, 1))))
         await recorder.book()  # FULL
         await recorder.end_step(FinishStep(opened.id, 0, scribe.clock.now_ms()))  # NORMAL
         await recorder.close(*opened.settling())  # FULL

@@ -15,7 +15,7 @@ from clew.providers.base import EndpointKind
 from clew.providers.catalog import ModelFacts
 from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.session.prompt.file_extent import extent_of
-from clew.transcript.part import noted_of
+from clew.transcript.part import clew_metadata_of
 from tests.integration.http_client import Client, served
 from tests.integration.sent_files import GIF, JPEG, PDF, PNG, WEBP, file_part
 from tests.integration.wire_server import ANTHROPIC, OPENAI, WireServer, ok
@@ -237,4 +237,4 @@ def test_no_bytes_at_all_break_the_reading_of_a_header() -> None:
 
 def test_what_is_noted_of_a_file_is_a_number_or_nothing() -> None:
     for value in (None, "3", -1, 1.5, [3], orjson.loads(b"1e99")):
-        assert noted_of({"type": "file", "providerMetadata": {"clew": {"width": value}}}, "width") is None
+        assert clew_metadata_of({"type": "file", "providerMetadata": {"clew": {"width": value}}}, "width") is None

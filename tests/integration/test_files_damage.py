@@ -347,14 +347,14 @@ async def test_a_damaged_session_harms_no_other(kind: Kind, tmp_path: Path) -> N
     for scribe in (bad, good):
         await scribe.turn("hello", text("hi"))
         await scribe.commit(PutBlob(SHA, "text/plain", b"file", 1) if scribe is bad else LinkBlob(SHA))
-    expected = await store.find_whole(good.session_id)
+    expected = await store.find_full_session(good.session_id)
     await store.close()
     path = file_of(tmp_path, kind, bad.session_id)
     path.write_bytes(path.read_bytes()[: -len(path.read_bytes()) // 3])
     broken = path.read_bytes()
     for read_only in (True, False):
         store = await open_files(kind, tmp_path, FilesOptions(read_only=read_only))
-        assert await store.find_whole(good.session_id) == expected
+        assert await store.find_full_session(good.session_id) == expected
         assert {one.id for one in (await store.list_sessions(SessionQuery())).sessions} == {
             bad.session_id,
             good.session_id,

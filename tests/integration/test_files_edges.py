@@ -183,20 +183,20 @@ async def test_a_session_is_what_its_place_says_whatever_is_written_in_it(kind: 
             body = json.dumps(document)
         path.write_text(body)
     store = await open_files(kind, root)
-    expected = await store.find_whole(scribe.session_id)
+    expected = await store.find_full_session(scribe.session_id)
     for id_ in (copied, outside):
         assert [one.id for one in (await store.list_sessions(SessionQuery())).sessions].count(id_) == 1
         assert await store.commit(Unit(id_, (PatchSession(metadata={"title": id_}),))) == Committed()
-        whole = await store.find_whole(id_)
+        whole = await store.find_full_session(id_)
         assert whole is not None
         assert {whole.session.id, *(row.session_id for row in whole.messages)} == {id_}
         assert {turn.session_id for turn in whole.tree.turns.values()} == {id_}
         assert {move.session_id for move in whole.tree.moves} == {id_}
-    assert await store.find_whole(scribe.session_id) == expected
+    assert await store.find_full_session(scribe.session_id) == expected
     await store.close()
     store = await open_files(kind, root)
     assert [(await store.find_session(id_)).title for id_ in (copied, outside)] == [copied, outside]  # type: ignore[union-attr]
-    assert await store.find_whole(scribe.session_id) == expected
+    assert await store.find_full_session(scribe.session_id) == expected
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert await check(store) == []
     await store.close()
@@ -230,12 +230,12 @@ async def test_a_session_that_cannot_be_read_costs_itself_and_not_the_store(kind
     store = await open_files(kind, tmp_path / "store")
     scribe = await Scribe.create(store)
     await scribe.turn("hello", text("hi"))
-    expected = await store.find_whole(scribe.session_id)
+    expected = await store.find_full_session(scribe.session_id)
     await store.close()
     bad = list(broken(tmp_path / "store" / "sessions", kind))
     for read_only in (False, True):
         store = await open_files(kind, tmp_path / "store", FilesOptions(read_only=read_only))
-        assert await store.find_whole(scribe.session_id) == expected
+        assert await store.find_full_session(scribe.session_id) == expected
         assert scribe.session_id in await store.session_ids()
         told = {damage.session_id for damage in await store.verify()}
         assert told == {(path.parent.name if kind == "jsonl" else path.stem) for path in bad}

@@ -15,7 +15,7 @@ import pytest
 
 from clew.errors import ClewError, RowUndecodable, SchemaTooNew, StoreUnavailable
 from clew.ids import Mint
-from clew.store.base import Whole
+from clew.store.base import FullSession
 from clew.store.files import folder
 from clew.store.files.codec import format_note
 from clew.store.files.metadata import read_metadata, unknown_keys
@@ -94,7 +94,7 @@ async def shared(store: FileStore) -> dict[str, Any]:
     return found
 
 
-def judge(truth: Whole, whole: Whole, named: set[str | None]) -> None:
+def judge(truth: FullSession, whole: FullSession, named: set[str | None]) -> None:
     """What is shown of a session is the truth, or says that it is not, and the store names it."""
     if whole == truth:
         return
@@ -124,7 +124,7 @@ async def test_a_flipped_bit_is_never_taken_for_what_was_written(
     root = tmp_path / "store"
     await fill(kind, root)
     store = await open_files(kind, root)
-    truths = {id_: await store.find_whole(id_) for id_ in await store.session_ids()}
+    truths = {id_: await store.find_full_session(id_) for id_ in await store.session_ids()}
     beside = await shared(store)
     assert (await store.verify(), len(truths)) == ((), 2)
     await store.close()
@@ -226,7 +226,7 @@ async def look(kind: Kind, root: Path, truths: dict[str, Any], beside: dict[str,
         assert set(await store.session_ids()) == set(truths)
         assert len(named - {None}) <= 1
         for session_id, truth in truths.items():
-            found = await store.find_whole(session_id)
+            found = await store.find_full_session(session_id)
             assert found is not None
             judge(truth, found, named)
         for name, value in (await shared(store)).items():

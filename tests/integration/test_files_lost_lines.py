@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew.session.history.check import check
-from clew.store.base import Whole
+from clew.store.base import FullSession
 from clew.store.files import folder
 from clew.store.files.opening import FilesOptions, open_files
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
@@ -41,16 +41,16 @@ async def written(root: Path) -> Path:
     return root / "sessions" / session.id / "session.jsonl"
 
 
-async def read(root: Path, session_id: str) -> tuple[Whole, list[str]]:
+async def read(root: Path, session_id: str) -> tuple[FullSession, list[str]]:
     store = await open_files("jsonl", root, FilesOptions(read_only=True))
-    whole = await store.find_whole(session_id)
+    whole = await store.find_full_session(session_id)
     problems = [problem.what for problem in await check(store)]
     await store.close()
     assert whole is not None
     return whole, problems
 
 
-def line_of(whole: Whole) -> list[str]:
+def line_of(whole: FullSession) -> list[str]:
     return [message_id for _, message_id in line_messages(whole.tree)]
 
 

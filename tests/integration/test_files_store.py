@@ -37,7 +37,7 @@ from clew.store.files.tables import TABLES
 from clew.store.location import Folder, parse_url
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import SharedTables
-from clew.store.unit import BookStep, InsertSession, PatchSession, PutBlob, PutProjectRules, Unit
+from clew.store.unit import InsertSession, PatchSession, PutBlob, PutProjectRules, RecordStep, Unit
 from clew.testing.chunks import reply, step, text
 from clew.testing.scribe import MODEL, Scribe
 from clew.transcript.session import Session
@@ -52,7 +52,7 @@ both = pytest.mark.parametrize("kind", ["jsonl", "json"])
 
 
 async def everything(store: Any) -> Any:
-    return {id_: await store.find_whole(id_) for id_ in await store.session_ids()}
+    return {id_: await store.find_full_session(id_) for id_ in await store.session_ids()}
 
 
 @contextlib.contextmanager
@@ -328,7 +328,7 @@ async def test_the_end_of_a_step_is_synced_where_it_takes_the_place_of_what_was(
         await recorder.send(chunk)
     await recorder.flush()
     monkeypatch.setattr(folder, "_sync", synced.append)
-    await recorder.end_step(BookStep(opened.step(recorder.message.id, Usage(1, 1))))
+    await recorder.end_step(RecordStep(opened.step(recorder.message.id, Usage(1, 1))))
     assert synced
     await recorder.close(*opened.settling())
     await store.close()

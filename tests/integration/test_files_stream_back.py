@@ -41,7 +41,7 @@ async def test_a_stream_file_that_is_back_says_nothing_of_a_message_that_settled
         await recorder.send(said[-1])
         await recorder.flush()  # folds: the line that says so goes to the stream file alone
         await recorder.send(c.FinishStep())
-        await recorder.end_step(u.BookStep(opened.step(recorder.message.id, Usage(3, 2))))
+        await recorder.end_step(u.RecordStep(opened.step(recorder.message.id, Usage(3, 2))))
         await recorder.close(*opened.settling())
         settled = await engine.messages(scribe.session_id, view="all")
     assert not stream.exists()
@@ -71,7 +71,7 @@ async def test_a_stream_file_that_is_back_in_part_takes_nothing_of_a_step_that_e
         session = tmp_path / "store" / "sessions" / scribe.session_id
         stream, log = session / "stream.jsonl", session / "session.jsonl"
         left = stream.read_bytes()
-        booked = u.BookStep(opened.step(recorder.message.id, Usage(3, 2)))
+        booked = u.RecordStep(opened.step(recorder.message.id, Usage(3, 2)))
         await scribe.commit(u.AppendChunks(recorder.message.id, tuple(rows[2:])), booked, sync="power")
         assert log.read_bytes().count(b'"recordType":"chunks"') == 1
         if lost == "part":
@@ -135,7 +135,7 @@ async def test_a_model_call_that_came_with_chunks_is_there_after_a_kill_and_afte
         assert (left.count(b'"recordType":"call"'), log.read_bytes().count(b'"recordType":"call"')) == (1, 0)
         killed = await asyncio.to_thread(shutil.copytree, tmp_path / "store", tmp_path / "killed")
         closed = replace(call, first_chunk_at=6, ended="completed", ended_at=9, usage=Usage(3))
-        ending = (u.BookStep(opened.step(recorder.message.id, Usage(3))), u.PutCall(closed))
+        ending = (u.RecordStep(opened.step(recorder.message.id, Usage(3))), u.PutCall(closed))
         parts = u.PutParts(recorder.message.id, (PartRow("prt_1", 0, {"type": "text", "text": ""}, 1, 1),))
         await scribe.commit(parts, u.MarkFolded(recorder.message.id, 2), *ending, sync="power")
         assert not stream.exists()

@@ -21,7 +21,7 @@ from clew import safe_read
 from clew.fronts.http.app import make_routes
 from clew.fronts.http.endpoints import Endpoint, Paths
 from clew.providers.base import ModelRequest
-from clew.session.context.context import CountedLine, load_counted
+from clew.session.context.context import MeasuredLine, load_counted
 from clew.session.history.check import check
 from clew.store.sql.inbox import Inbox
 from clew.store.sql.sqlite.pool import ReaderPool
@@ -280,7 +280,7 @@ async def test_the_line_a_prompt_begins_with_is_the_one_that_is_stored(tmp_path:
     assert seen[True] >= 12
 
 
-def _told(counted: CountedLine) -> Any:
+def _told(counted: MeasuredLine) -> Any:
     """What a line says: of its newest turn the prompt alone, as its answer may be there by now."""
     turns = [
         (

@@ -157,7 +157,7 @@ async def test_a_list_by_a_name_of_a_folder_follows_where_that_leads(tmp_path: P
 async def test_answers_that_are_kept_have_a_bound_in_bytes() -> None:
     """What was used longest ago goes first; one that is larger than all of it is not kept."""
     async with served() as client:
-        kept = KeptAnswers(client.engine, most_bytes=20_000)
+        kept = KeptAnswers(client.engine, max_bytes=20_000)
         places = [Place("s", b"%d" % n, 1) for n in range(40)]
         for n, place in enumerate(places):
             kept.keep(place, None, bytes(100 * (n % 7)))

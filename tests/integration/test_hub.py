@@ -16,7 +16,7 @@ from clew.ids import Mint
 from clew.session.history.check import check
 from clew.session.turn.recorder import Recorder
 from clew.store import unit as u
-from clew.store.commit_batcher import UNITS_PER_FOLD, Answered, Hub
+from clew.store.commit_batcher import UNITS_PER_FOLD, Answered, CommitBatcher
 from clew.store.memory.store import MemoryStore
 from clew.store.sql.inbox import Inbox, Item
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
@@ -333,7 +333,9 @@ async def test_a_store_that_raises_instead_of_answering_ends_the_streams_of_that
 async def test_folds_that_are_under_way_count_until_they_are_answered() -> None:
     """As long as the store has not begun with them they are written together, in however many turns of the loop."""
     handed: list[tuple[int, Answered]] = []
-    hub = Hub(asyncio.get_running_loop(), lambda units, answered, *, awaited: handed.append((len(units), answered)))
+    hub = CommitBatcher(
+        asyncio.get_running_loop(), lambda units, answered, *, awaited: handed.append((len(units), answered))
+    )
     stream = SimpleNamespace(gather=lambda: None, answered=lambda answer: None)
     taken = []
     for size in (1, 1, UNITS_PER_FOLD - 2, 1):

@@ -156,7 +156,7 @@ async def test_what_a_thread_has_read_in_no_time_is_read_on_the_spot_the_next_ti
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its name, for some time, and not once it took longer or somebody else may have written."""
-    monkeypatch.setattr(quick_reads, "MOST_S", 60.0)
+    monkeypatch.setattr(quick_reads, "MAX_S", 60.0)
     async with clew.open(f"sqlite:///{tmp_path}/clew.db", config=clew.Config()) as engine:
         session_id, store = (await engine.create_session(title="old")).id, engine.store
         threads: list[str] = []
@@ -171,7 +171,7 @@ async def test_what_a_thread_has_read_in_no_time_is_read_on_the_spot_the_next_ti
         with closing(sqlite3.connect(tmp_path / "clew.db")) as other, other:
             other.execute("UPDATE chat_sessions SET metadata_json = json_set(metadata_json, '$.title', 'new')")
         assert (await store.at_once(session_id, title, again="one"), threads[4:]) == ("new", ["clew-reader"])
-        monkeypatch.setattr(quick_reads, "MOST_S", -1.0)
+        monkeypatch.setattr(quick_reads, "MAX_S", -1.0)
         for _ in range(3):
             await store.at_once(session_id, title, again="one")
         # The first of them was still known to be quick.

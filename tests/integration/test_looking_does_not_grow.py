@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from clew.store.sql.sqlite import connection
-from clew.store.unit import BookStep, LinkMessage, MoveHead, OpenTurn, Write
+from clew.store.unit import LinkMessage, MoveHead, OpenTurn, RecordStep, Write
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, settled, user_row
 from clew.testing.scripted import say, then
@@ -68,7 +68,7 @@ async def fill(scribe: Scribe, turns: int, *, compacted: bool) -> list[str]:
                     finished_at=now,
                     data={"sized": [4_000, 100]},
                 )
-                writes.append(BookStep(booked))
+                writes.append(RecordStep(booked))
             users.append(asked.id)
         await scribe.commit(*writes)
     if compacted:

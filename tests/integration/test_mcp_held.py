@@ -95,7 +95,7 @@ async def test_what_a_server_answers_is_cut_as_any_output_is() -> None:
 
 async def test_there_is_an_end_to_servers_that_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that rests makes room for the next."""
-    monkeypatch.setattr("clew.tools.mcp.servers._MOST_CONNECTIONS", 1)
+    monkeypatch.setattr("clew.tools.mcp.servers._MAX_CONNECTIONS", 1)
     notes = tmp_path / "notes"
     script = [step for _ in range(2) for step in (call("mcp__rude__echo", {}), say("x"))]
     servers = {"rude": rude_server(f"notes={notes}", trust=True)}

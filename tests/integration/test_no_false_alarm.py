@@ -70,7 +70,7 @@ async def test_what_another_program_wrote_beside_a_conversation_is_not_called_da
             (scribe.session_id,),
         )
     async with sqlite_store(path) as store:
-        whole = await store.find_whole(scribe.session_id)
+        whole = await store.find_full_session(scribe.session_id)
         assert whole is not None
         assert ([row.id for row in whole.messages], whole.damaged) == (["msg_x"], ())
 

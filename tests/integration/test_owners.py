@@ -17,7 +17,7 @@ import pytest
 import clew
 from clew.errors import AliasTaken, InvalidInput, NotFound
 from clew.live.base import Event
-from clew.session.api.engine import WHOLE_STORE
+from clew.session.api.engine import ADMIN_ONLY
 from clew.session.prompt.submission import TurnOutcome
 from clew.testing import scripted
 from clew.testing.scripted import ScriptedModel, say
@@ -141,7 +141,7 @@ async def test_every_method_of_an_engine_is_refused_to_a_stranger_as_if_there_we
     """What names another's session, turn or file ends as what names none at all, word for word but for the name."""
     walked = set()
     for name, signature in operations().items():
-        if name in WHOLE_STORE:
+        if name in ADMIN_ONLY:
             with pytest.raises(NotFound, match="whole store"):
                 getattr(owned.bob, name)
             continue
@@ -336,7 +336,7 @@ async def test_what_lies_in_anothers_session_is_not_in_ones_own(owned: Owned) ->
             bob.accept_message("mine", message),
             bob.compaction("mine", message),
             bob.cancel_queued("mine", message),
-            bob.find_asked("mine", message),
+            bob.find_prompt_of("mine", message),
             bob.events.list(turn_id=turn),
         ]
 

@@ -29,7 +29,6 @@ from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import (
     STORE_WIDE,
     AddEvent,
-    BookUsage,
     Committed,
     EpochIs,
     EventIsNew,
@@ -37,6 +36,7 @@ from clew.store.unit import (
     JoinReplica,
     Outcome,
     PatchSession,
+    RecordUsage,
     Refused,
     SetEpoch,
     Unit,
@@ -77,7 +77,7 @@ def through(url: str, proxy: Proxy) -> str:
 
 def spent(scribe: Scribe, message_id: str) -> Unit:
     """A unit without a guard that adds to what is there: done twice, it shows."""
-    return Unit(scribe.session_id, (BookUsage(message_id, Usage(input=5), 0.5, 1),))
+    return Unit(scribe.session_id, (RecordUsage(message_id, Usage(input=5), 0.5, 1),))
 
 
 async def answer_of(scribe: Scribe) -> str:
@@ -196,7 +196,7 @@ async def test_a_unit_that_fails_takes_nothing_of_the_others_with_it(postgres_st
     async with opened(postgres_store_url) as store:
         scribe = await session_on(store)
         message_id = await answer_of(scribe)
-        wrong = Unit(scribe.session_id, (PatchSession({"half": 1}), BookUsage("nobody", Usage(), 0.0, 1)))
+        wrong = Unit(scribe.session_id, (PatchSession({"half": 1}), RecordUsage("nobody", Usage(), 0.0, 1)))
         stale = Unit(scribe.session_id, (PatchSession({"stale": 1}),), (EpochIs(7),))
         titled = Unit(scribe.session_id, (PatchSession({"title": "kept"}),))
         futures = [store.submit(one) for one in (spent(scribe, message_id), wrong, stale, titled)]
@@ -438,7 +438,7 @@ async def test_a_server_that_crashes_again_and_again_loses_nothing_and_does_noth
             crashes = rounds(3)
 
             async def write(place: int) -> None:
-                one = BookUsage(messages[place], Usage(input=1), 0.0, 1)
+                one = RecordUsage(messages[place], Usage(input=1), 0.0, 1)
                 while crashes or told[place] < 20:
                     assert await store.commit(Unit(scribes[place].session_id, (one,))) == Committed()
                     told[place] += 1
@@ -479,7 +479,7 @@ async def test_what_sqlite_keeps_postgresql_keeps_value_for_value(tmp_path: Path
         part = PartRow(mint.part(), 0, {"type": "data-x", "data": VALUES}, 1, 1)
         row = MessageRow(mint.message(), scribe.session_id, "user", 1, 1, {"kept": VALUES}, (part,))
         await scribe.commit(*settled(row))
-        whole = await store.find_whole(scribe.session_id)
+        whole = await store.find_full_session(scribe.session_id)
         assert whole is not None
         assert whole.messages == (row,)
         assert json.dumps(whole.messages[0].parts[0].data) == json.dumps(part.data)

@@ -42,12 +42,12 @@ async def test_a_session_has_one_run_among_replicas_and_goes_on_when_its_replica
         await two._runtime.heartbeat.look()
         turn = (await two.store.load_line(session.id)).turns[-1].turn
         assert (turn.status, turn.error["message"]) == ("failed", GONE)
-        before = await two.store.find_whole(session.id)
+        before = await two.store.find_full_session(session.id)
         late.set()
         run = one._runtime.sessions.find_run(session.id)
         if run is not None:
             await run.wait()
-        assert await two.store.find_whole(session.id) == before
+        assert await two.store.find_full_session(session.id) == before
         await (await two.submit(session.id, "go on")).wait()
         line = await two.store.load_line(session.id)
         assert [" ".join(row.texts) for turn in line.turns for row in turn.messages][-2:] == ["go on", "well"]

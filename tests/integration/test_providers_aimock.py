@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from clew.providers.base import ModelRequest, ProviderFailure, StepEnd, ToolSchema, UsageSaid
+from clew.providers.base import ModelRequest, ProviderFailure, StepEnd, ToolSchema, UsageUpdate
 from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
@@ -103,7 +103,7 @@ async def step(fold: Fold, made: PydanticAIProvider, asked: ModelRequest) -> Ste
     async for item in made.stream(asked):
         if isinstance(item, StepEnd):
             return item
-        if not isinstance(item, UsageSaid):
+        if not isinstance(item, UsageUpdate):
             fold.apply(item)
     raise AssertionError("the stream ended without saying how")
 

@@ -16,7 +16,7 @@ from clew.config import Config
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
-from clew.store.unit import BookStep
+from clew.store.unit import RecordStep
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.testing.scripted import FakeProviders, Piece, ScriptedModel, call, chunks, say, then
@@ -165,7 +165,7 @@ async def cost(path: Path, pieces: Iterator[c.Chunk], pace_ms: float) -> tuple[f
             recorder.write(chunk)
             await recorder.flush()
             clock.advance(pace_ms)
-        await recorder.end_step(BookStep(opened.step(recorder.message.id, Usage(1, 1))))
+        await recorder.end_step(RecordStep(opened.step(recorder.message.id, Usage(1, 1))))
         await recorder.close(*opened.settling())
         return (wal.stat().st_size - before) / 1e6, time.process_time() - began
     finally:

@@ -88,7 +88,7 @@ async def test_of_a_word_that_is_everywhere_the_newest_hits_are_ranked_and_the_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No hit comes twice and none is left out, wherever a page ends; how many there are is said as at least."""
-    monkeypatch.setattr(search, "MOST_RANKED", 5)
+    monkeypatch.setattr(search, "MAX_RANKED", 5)
     providers = FakeProviders(ScriptedModel([], otherwise=say("another thimble")))
     async with served(store=stores(tmp_path)[0], providers=providers) as client:
         ids = await talks(client, 6)

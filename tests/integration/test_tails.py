@@ -102,7 +102,7 @@ async def test_what_is_remembered_of_streams_is_what_the_file_says(
     """Streams that begin, grow, fold and end in any order, sessions that go, units that fail, and other programs."""
     chance = random.Random(seed)
     if chance.random() < 0.5:
-        monkeypatch.setattr(tails, "MOST_BYTES", 1_000)
+        monkeypatch.setattr(tails, "MAX_BYTES", 1_000)
     path = tmp_path / "store.db"
     async with two_of(path) as (owner, reader):
         mint, clock = Mint(), FakeClock()
@@ -199,7 +199,7 @@ def test_a_reader_is_told_what_his_own_state_holds_and_no_more() -> None:
 
 def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it all is forgotten, and a stream is known again from its next fold on."""
-    monkeypatch.setattr(tails, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(tails, "MAX_BYTES", 1_000)
     known = Tails()
     known.note(1, {"msg": entries(1, 4)}, {}, 900)
     assert known.find(mark(0), 1) == Tail(entries(1, 4), 4)

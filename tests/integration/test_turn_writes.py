@@ -21,13 +21,13 @@ from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.turns import Turns
 from clew.store.unit import (
-    BookStep,
     DeleteSession,
     InsertSession,
     LinkMessage,
     MoveHead,
     OpenTurn,
     PatchSession,
+    RecordStep,
     SetTurn,
     Unit,
     Write,
@@ -164,7 +164,7 @@ async def test_a_unit_that_fails_leaves_nothing_remembered(tmp_path: Path) -> No
         scribe = await Scribe.create(store)
         turn = await scribe.prompt("hello")
         step = turn.step("msg_nowhere", Usage(1))
-        bad = Unit(scribe.session_id, (SetTurn(turn.id, "completed", settled_at=5), BookStep(step)))
+        bad = Unit(scribe.session_id, (SetTurn(turn.id, "completed", settled_at=5), RecordStep(step)))
         good = Unit(scribe.session_id, (SetTurn(turn.id, None, data={"seen": True}), PatchSession(updated_at=10**13)))
         outcomes = await asyncio.gather(store.submit(good), store.submit(bad), return_exceptions=True)
         assert [type(one).__name__ for one in outcomes] == ["Committed", "InternalError"]

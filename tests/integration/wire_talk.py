@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clew.providers.base import EndpointKind, ModelRequest, StepEnd, UsageSaid
+from clew.providers.base import EndpointKind, ModelRequest, StepEnd, UsageUpdate
 from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk
@@ -55,7 +55,7 @@ class Talk:
         fold = Fold("answer")
         fold.apply(c.StartStep())
         async for item in self.provider.stream(asked or self.request()):
-            if isinstance(item, UsageSaid):
+            if isinstance(item, UsageUpdate):
                 self.said.append(item.usage)
                 continue
             if not isinstance(item, StepEnd):

@@ -12,7 +12,7 @@ import sys
 import time
 
 from clew.session.acquire.acquire import plan_open
-from clew.session.acquire.loaded_session import load_standing
+from clew.session.acquire.loaded_session import load_session_state
 from clew.store.base import Store
 from clew.store.memory.store import MemoryStore
 from clew.store.unit import STORE_WIDE, Committed, JoinReplica, MoveHead, SetTurn, Unit
@@ -34,7 +34,7 @@ async def race(stores: list[Store], rounds: int) -> list[int]:
             # A session that has grown long takes longer to read, which no race is about.
             scribe = await Scribe.create(stores[0])
         own = [(stores[i % len(stores)], name, scribe.mint.turn()) for i, name in enumerate(names)]
-        standings = await asyncio.gather(*(load_standing(store, scribe.session_id) for store, _, _ in own))
+        standings = await asyncio.gather(*(load_session_state(store, scribe.session_id) for store, _, _ in own))
         units = [
             plan_open(standing, turn, user_row(scribe.mint, scribe.session_id, f"{n}", n), runner=name)
             for standing, (_, name, turn) in zip(standings, own, strict=True)

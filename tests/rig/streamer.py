@@ -27,11 +27,11 @@ from clew.config import Config
 from clew.errors import ClewError
 from clew.ids import Mint
 from clew.session.acquire.acquire import settle_session
-from clew.session.acquire.loaded_session import load_standing
+from clew.session.acquire.loaded_session import load_session_state
 from clew.session.api import Engine
 from clew.session.prompt.admission import assistant_row
 from clew.session.turn.recorder import Recorder
-from clew.store.unit import BookStep
+from clew.store.unit import RecordStep
 from clew.testing import chunks as build
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import OpenedTurn, Scribe
@@ -172,7 +172,7 @@ def _report_shown(message_id: str, chunks: Iterable[Chunk]) -> None:
 
 async def settle_left_open(scribe: Scribe) -> None:
     """End a turn that a killed process left open, as the start of a run does."""
-    standing = await load_standing(scribe.store, scribe.session_id)
+    standing = await load_session_state(scribe.store, scribe.session_id)
     await settle_session(scribe.store, standing, scribe.clock.now_ms())
 
 
@@ -202,7 +202,7 @@ class _Stream:
                 _report_shown(self.of.message_id, [chunk])
             await self.recorder.send(chunk)
             if isinstance(chunk, c.FinishStep):
-                self.recorder.hold(BookStep(self.opened.step(self.of.message_id, _MODEL_ECHO)))
+                self.recorder.hold(RecordStep(self.opened.step(self.of.message_id, _MODEL_ECHO)))
                 await self.recorder.book()
                 _report("step", self.of.message_id)
                 await self.recorder.end_step()

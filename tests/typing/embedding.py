@@ -26,7 +26,7 @@ def count(things: list[str]) -> clew.ToolOutput:
 
 class Parrot(clew.Provider):
     async def stream(self, request: clew.ModelRequest) -> AsyncGenerator[Any, None]:
-        yield clew.UsageSaid(clew.Usage(input=1))
+        yield clew.UsageUpdate(clew.Usage(input=1))
         yield clew.StepEnd(usage=clew.Usage(input=1, output=1))
 
 

@@ -11,7 +11,7 @@ import msgspec
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message, MessageRow, PartRow, Role
 from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
-from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, TurnKind, place_below
+from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, TurnKind, with_parent
 from clew.transcript.turn_state import TurnStatus
 
 FRAME = (
@@ -120,7 +120,7 @@ class History:
         self._link(turn_id, self._message("c", "assistant", [{"type": "data-compaction", "data": data}]))
         self.summarised[turn_id] = summarised
         if self.open is not None:
-            self.turns[self.open] = place_below(self.turns[self.open], self.turns[turn_id])
+            self.turns[self.open] = with_parent(self.turns[self.open], self.turns[turn_id])
         self.move(turn_id, "compaction")
         return turn_id
 
@@ -229,7 +229,7 @@ class History:
             status=status,
             settled_at=settled_at,
         )
-        self.turns[turn_id] = place_below(turn, self.turns[parent] if parent else None)
+        self.turns[turn_id] = with_parent(turn, self.turns[parent] if parent else None)
         self.links[turn_id] = ()
         return turn_id
 

@@ -9,7 +9,7 @@ import pytest
 from clew.errors import InternalError
 from clew.ids import Mint
 from clew.session.history.check import Problem, check
-from clew.store.base import Damage, Whole
+from clew.store.base import Damage, FullSession
 from clew.store.memory.store import MemoryStore
 from clew.store.unit import Dequeue, Enqueue, LinkMessage, MoveHead, OpenTurn, PatchMessage, SetTurn
 from clew.testing.chunks import text
@@ -364,8 +364,8 @@ async def test_a_row_that_does_not_decode_is_named_and_the_rest_is_still_judged(
     """With what is left of the message in its place."""
 
     class Undecodable(MemoryStore):
-        async def find_whole(self, session_id: str) -> Whole | None:
-            whole = await super().find_whole(session_id)
+        async def find_full_session(self, session_id: str) -> FullSession | None:
+            whole = await super().find_full_session(session_id)
             assert whole is not None
             return replace(whole, damaged=(Damage("the part is not readable", session_id, "prt_1"),))
 
@@ -383,10 +383,10 @@ async def test_a_session_that_cannot_be_read_at_all_is_a_problem_and_no_crash() 
     class Unreadable(MemoryStore):
         bad = ""
 
-        async def find_whole(self, session_id: str) -> Whole | None:
+        async def find_full_session(self, session_id: str) -> FullSession | None:
             if session_id == self.bad:
                 raise InternalError("it is gone", turn_id="trn_1", message_id="msg_1")
-            return await super().find_whole(session_id)
+            return await super().find_full_session(session_id)
 
     store = Unreadable()
     told = await tell(store)
@@ -405,7 +405,7 @@ async def test_a_session_deleted_under_the_eyes_of_the_judge_is_no_problem() -> 
     """It was listed, and is gone when its turn comes."""
 
     class Vanishing(MemoryStore):
-        async def find_whole(self, session_id: str) -> None:
+        async def find_full_session(self, session_id: str) -> None:
             return None
 
     store = Vanishing()

@@ -34,11 +34,11 @@ class Real(float):
     """As numpy makes them."""
 
 
-class Whole(int):
+class FullSession(int):
     """As pydantic makes them; of any length, and still to be shown by a failing test."""
 
     def __repr__(self) -> str:
-        return f"Whole({hex(self)[:20]})"
+        return f"FullSession({hex(self)[:20]})"
 
 
 class Colour(str, enum.Enum):  # noqa: UP042
@@ -83,9 +83,19 @@ other_scalars = (
     | st.floats()
     | any_text
     | st.sampled_from(
-        [Whole(BIG), Whole(-BIG), 2**63, -(2**63) - 1, b"\xff", date(2026, 8, 14), Decimal("1.5"), Real("nan"), Mute()]
+        [
+            FullSession(BIG),
+            FullSession(-BIG),
+            2**63,
+            -(2**63) - 1,
+            b"\xff",
+            date(2026, 8, 14),
+            Decimal("1.5"),
+            Real("nan"),
+            Mute(),
+        ]
     )
-    | st.sampled_from([Text("a\x00"), Real(1.5), Whole(2**70), Colour.RED, Point(1, HIGH), 1j, object()])
+    | st.sampled_from([Text("a\x00"), Real(1.5), FullSession(2**70), Colour.RED, Point(1, HIGH), 1j, object()])
 )
 
 
@@ -96,7 +106,7 @@ def values(scalars: st.SearchStrategy[Any], keys: st.SearchStrategy[Any]) -> st.
 kept_values = values(kept_scalars, kept_text)
 any_values = values(
     kept_scalars | other_scalars,
-    any_text | st.integers() | st.booleans() | st.none() | st.just(Whole(BIG)) | st.just(Mute()),
+    any_text | st.integers() | st.booleans() | st.none() | st.just(FullSession(BIG)) | st.just(Mute()),
 )
 
 
@@ -321,7 +331,7 @@ def test_clean_text_does_what_utf_16_does(text: str) -> None:
         (b"\xff", "b'\\xff'"),
         (date(2026, 8, 14), "2026-08-14"),
         (Decimal("1.50"), "1.50"),
-        (Whole(2**63), "9223372036854775808"),
+        (FullSession(2**63), "9223372036854775808"),
         (Real("inf"), "inf"),
         (Text("\x00"), GONE),
         (nested(201), nested(200, "(nested too deeply to keep)")),
@@ -369,7 +379,7 @@ def test_two_keys_that_become_one_keep_both_values(given_: Any, cleaned: Any) ->
         (OrderedDict(a=1), {"a": 1}),
         (Text("a"), "a"),
         (Colour.RED, "red"),
-        ([Real(1.5), Whole(2)], [1.5, 2]),
+        ([Real(1.5), FullSession(2)], [1.5, 2]),
         ({Text("a"): 1}, {"a": 1}),
     ],
 )

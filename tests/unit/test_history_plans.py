@@ -25,7 +25,7 @@ from clew.transcript.head import moved, with_turn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.portable import PortableSession
 from clew.transcript.session import Model, Session
-from clew.transcript.turn import Tree, Turn, place_below
+from clew.transcript.turn import Tree, Turn, with_parent
 
 MINT = Mint(FakeClock(1_750_000_000_000), random.Random(3).randrange)
 SES = MINT.session()
@@ -130,7 +130,7 @@ def test_a_line_is_cut_at_its_point_and_copied_under_new_ids() -> None:
     assert isinstance(copied, CopyLine)
     (entry,) = copied.turns
     # Nobody has answered it there: what came of it was cut off.
-    assert entry.turn == place_below(
+    assert entry.turn == with_parent(
         Turn(
             id=entry.turn.id,
             session_id=child.id,

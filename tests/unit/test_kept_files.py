@@ -28,7 +28,7 @@ HOUR_NS = 3_600_000_000_000
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour has gone by since anything on disk was changed."""
-    monkeypatch.setattr(contained, "_SETTLED_NS", -HOUR_NS)
+    monkeypatch.setattr(safe_read, "_SETTLED_NS", -HOUR_NS)
 
 
 def tick(folder: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_file_that_changed_just_now_is_read_each_time(tmp_path: Path, monkeypa
         trace = exact(path)
         return None if trace is None else (*trace[:4], *(at - at % 2_000_000_000 for at in trace[4:]))
 
-    monkeypatch.setattr(contained, "_trace", coarse)
+    monkeypatch.setattr(safe_read, "_trace", coarse)
     file = tmp_path / ".clew" / "agents" / "one.md"
     file.parent.mkdir(parents=True)
     for n in range(20):
@@ -86,7 +86,7 @@ def test_what_has_not_changed_is_not_opened_again(tmp_path: Path, monkeypatch: p
     first = [one for one, _ in looks(tmp_path, tmp_path)]
     agents, skills = AgentCatalog.load(None, tmp_path), SkillCatalog.load(None, tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(contained, "_open", lambda *_: pytest.fail("a file was opened"))
+        patched.setattr(safe_read, "_open", lambda *_: pytest.fail("a file was opened"))
         patched.setattr(os, "scandir", lambda *_: pytest.fail("a folder was listed"))
         assert AgentCatalog.load(None, tmp_path) is agents
         assert SkillCatalog.load(None, tmp_path) is skills
@@ -124,8 +124,8 @@ def test_what_is_kept_is_what_is_there_whatever_is_done_to_the_files(tmp_path: P
 
 def test_what_is_kept_has_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not asked for longest goes; a file larger than all that may be kept is not kept."""
-    monkeypatch.setattr(contained, "_SETTLED_NS", -HOUR_NS)
-    kept: Kept[str] = Kept(most_bytes=100)
+    monkeypatch.setattr(safe_read, "_SETTLED_NS", -HOUR_NS)
+    kept: Kept[str] = Kept(max_bytes=100)
     made: list[str] = []
 
     def get(name: str) -> str:
@@ -145,7 +145,7 @@ def test_what_is_kept_has_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_is_kept_is_not_for_a_reader_who_may_read_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file with a second name is read for everybody but an owner who is confined to its folder."""
-    monkeypatch.setattr(contained, "_SETTLED_NS", -HOUR_NS)
+    monkeypatch.setattr(safe_read, "_SETTLED_NS", -HOUR_NS)
     work = tmp_path / "work"
     work.mkdir()
     write(tmp_path, "secret", "secret")
@@ -178,7 +178,7 @@ def test_what_is_kept_is_not_for_a_reader_who_may_read_less(tmp_path: Path, monk
 
 def test_what_is_kept_of_folders_without_files_has_a_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of them has any bytes, and a server may be given any number of them."""
-    monkeypatch.setattr(contained, "_MOST_KEYS", 10)
+    monkeypatch.setattr(safe_read, "_MAX_KEYS", 10)
     kept: Kept[object] = Kept()
     for n in range(100):
         kept.get(n, lambda: read_contained(tmp_path / "none", tmp_path, 1_000))

@@ -151,11 +151,11 @@ async def test_a_word_that_was_missed_is_a_reason_to_look() -> None:
     live = Ear()
     listening = live.listen("s")
     for n in range(5):
-        live.hear_word("s", Word("m", 1, n))
-    live.hear_word("s", Word("m", 0, 99))
+        live.on_progress("s", Word("m", 1, n))
+    live.on_progress("s", Word("m", 0, 99))
     assert await listening.wait(0) == Word("m", 1, 4)
     assert await listening.wait(0) is None
-    live.hear_word("s", Word("m", 1, 5))
+    live.on_progress("s", Word("m", 1, 5))
     live.set_connected(False)
     assert await listening.wait(0) is None
     assert listening.is_sure is False

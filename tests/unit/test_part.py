@@ -106,8 +106,8 @@ def test_a_file_names_a_blob_only_by_a_whole_digest() -> None:
     assert (p.blob_of(file), p.media_type_of(file), p.file_name_of(file)) == (sha, "text/plain", "a.txt")
     assert p.blob_of({**file, "url": file["url"] + "0"}) is None
     assert p.blob_of({**file, "type": "text"}) is None
-    assert p.noted_of({**file, "providerMetadata": {"clew": {"size": 3}}}, "size") == 3
-    assert p.noted_of({**file, "providerMetadata": {"clew": 3}}, "size") is None
+    assert p.clew_metadata_of({**file, "providerMetadata": {"clew": {"size": 3}}}, "size") == 3
+    assert p.clew_metadata_of({**file, "providerMetadata": {"clew": 3}}, "size") is None
 
 
 def test_text_is_read_from_parts_of_the_kind_that_was_asked_for() -> None:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from clew.errors import InvalidInput
-from clew.providers.base import ModelInfo, ModelListing, ModelRequest, ProviderFailure, Providers, StepEnd, UsageSaid
+from clew.providers.base import ModelInfo, ModelListing, ModelRequest, ProviderFailure, Providers, StepEnd, UsageUpdate
 from clew.testing.scripted import (
     DEFAULT_USAGE,
     FakeProviders,
@@ -31,7 +31,7 @@ from clew.transcript.message import Message
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
-Items = list[c.Chunk | UsageSaid | StepEnd]
+Items = list[c.Chunk | UsageUpdate | StepEnd]
 
 
 def request(text: str = "hello") -> ModelRequest:

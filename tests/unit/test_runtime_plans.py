@@ -20,7 +20,7 @@ from clew.session.prompt.submission import Outcomes, TurnOutcome
 from clew.testing.clock import FakeClock
 from clew.tools.base import Signal
 from clew.transcript.fold import Fold
-from clew.transcript.head import begin_anew, moved, newly_hidden, with_turn
+from clew.transcript.head import moved, newly_hidden, restart_turn, with_turn
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.projection import Hidden
@@ -167,8 +167,8 @@ def test_a_move_hides_what_leaves_the_line_and_shows_what_comes_back() -> None:
     assert newly_hidden(back, moved(back, "s", "t2", 3, "unrewind"), ()) == {"u2": None}
     grown = with_turn(back, turn("t3", "t1"), ("u3",))
     assert (grown.turns["t3"].depth, grown.links["t3"]) == (1, ("u3",))
-    assert begin_anew(tree, (), tree.turns["t2"], "new") == ("t1", ())
-    assert begin_anew(tree, (), tree.turns["t1"], "new") == (None, ())
+    assert restart_turn(tree, (), tree.turns["t2"], "new") == ("t1", ())
+    assert restart_turn(tree, (), tree.turns["t1"], "new") == (None, ())
 
 
 # Room

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from clew.session.acquire.acquire import plan_open, plan_take
-from clew.session.acquire.loaded_session import CutOff, Standing
+from clew.session.acquire.loaded_session import CutOff, LoadedSession
 from clew.session.acquire.settle import LOST, RESTART, SHUTDOWN, plan_settle
 from clew.session.prompt.queue import plan_fire
 from clew.store.unit import (
@@ -56,13 +56,13 @@ def cut_off(held: Turn | None, *parts: dict[str, Any]) -> CutOff:
     return CutOff(message, message.parts, held)
 
 
-def at_rest(*cut: CutOff) -> Standing:
-    return Standing("s", SessionState("t1", None, 7), None, cut)
+def at_rest(*cut: CutOff) -> LoadedSession:
+    return LoadedSession("s", SessionState("t1", None, 7), None, cut)
 
 
-def left_open(held: Turn, *parts: dict[str, Any], sealed: frozenset[str] = frozenset()) -> Standing:
+def left_open(held: Turn, *parts: dict[str, Any], sealed: frozenset[str] = frozenset()) -> LoadedSession:
     cut = cut_off(held, *parts)
-    return Standing("s", SessionState("t0", held.id, 7), LineTurn(held, (cut.message,)), (cut,), sealed)
+    return LoadedSession("s", SessionState("t0", held.id, 7), LineTurn(held, (cut.message,)), (cut,), sealed)
 
 
 def waiting(*answers: Any) -> Turn:

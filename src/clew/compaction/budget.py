@@ -352,12 +352,12 @@ def _file_tokens(part: p.Part, rule: FileRule) -> int:
     """
     if p.kind_of(part) != "file":
         return 0
-    media_type, size = p.media_type_of(part) or "", min(p.noted_of(part, "size") or 0, _MAX_FILE_BYTES)
+    media_type, size = p.media_type_of(part) or "", min(p.clew_metadata_of(part, "size") or 0, _MAX_FILE_BYTES)
     if _is_image(part):
         known = image_tokens(part, rule)
         return IMAGE_TOKENS if known is None else known
     if p.is_text_type(media_type):
-        return estimate_tokens(size if p.giver_of(part) is None else min(size, p.MOST_GIVEN_TEXT))
+        return estimate_tokens(size if p.giver_of(part) is None else min(size, p.MAX_GIVEN_TEXT))
     if media_type != "application/pdf":
         return 0
     known = page_tokens(part, rule)

@@ -160,7 +160,7 @@ def _message_writes(
         # Count all earlier text on both sides as input, as if it had been sent.
         used = Usage(input=number * len(line) // 2, output=len(line) // 4)
         about: Any = {"model": session.model, "started_at": now, "finished_at": now, "finish_reason": "stop"}
-        writes.append(u.BookStep(Step(turn_id=turn_id, index=0, message_id=message.id, usage=used, **about)))
+        writes.append(u.RecordStep(Step(turn_id=turn_id, index=0, message_id=message.id, usage=used, **about)))
     return [*writes, u.SealMessage(message.id, seal_of(parts))]
 
 

@@ -206,7 +206,7 @@ class RedisLive(SharedLive):
             if session_id != channel:
                 origin, progress = fit_json(data, tuple[str, Word])
                 if origin != self.origin:
-                    self.hear_word(session_id, progress)
+                    self.on_progress(session_id, progress)
             else:
                 origin, notes = _decode_notes(data)
                 for note in notes if origin != self.origin else ():

@@ -154,7 +154,7 @@ class SharedLive(LocalLive):
     def _publish_progress(self, stream: SharedStream) -> None:
         progress = stream.progress()
         self._outbox.progress[stream.session_id] = progress
-        self.hear_word(stream.session_id, progress)
+        self.on_progress(stream.session_id, progress)
         self._has_updates.set()
 
     def set_status(self, session_id: str, status: Status) -> None:
@@ -197,7 +197,7 @@ class SharedLive(LocalLive):
             self._listeners.pop(listening.session_id, None)
         return not listeners
 
-    def hear_word(self, session_id: str, progress: Word) -> None:
+    def on_progress(self, session_id: str, progress: Word) -> None:
         for listening in self._listeners.get(session_id, ()):
             listening.on_progress(progress)
 
@@ -206,7 +206,7 @@ class SharedLive(LocalLive):
         with contextlib.suppress(msgspec.ValidationError, ValueError, TypeError):
             kind, first, second = note
             if kind == "word":
-                self.hear_word(first, fit(second, Word))
+                self.on_progress(first, fit(second, Word))
             elif kind == "status" and first not in self._streams:
                 self._remote_statuses.pop(first, None)
                 self._remote_statuses[first] = None
@@ -255,7 +255,7 @@ class SharedLive(LocalLive):
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._carry_always()), loop.create_task(self._hear_always())]
+        self._tasks = [loop.create_task(self._publish_loop()), loop.create_task(self._listen_loop())]
 
     async def close(self) -> None:
         remaining = set(self._tasks)
@@ -265,10 +265,10 @@ class SharedLive(LocalLive):
                 task.cancel()
             _, remaining = await asyncio.wait(remaining, timeout=_CANCEL_RETRY_S)
 
-    async def _hear_always(self) -> None:
+    async def _listen_loop(self) -> None:
         await self._retry_forever(self._listen, "listening to other processes")
 
-    async def _carry_always(self) -> None:
+    async def _publish_loop(self) -> None:
         await self._retry_forever(self._publish, "publishing to other processes")
 
     async def _retry_forever(self, work: Any, doing: str) -> None:

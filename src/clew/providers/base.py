@@ -4,7 +4,7 @@ A provider knows how to reach a model and nothing else: no session, no store, no
 step in the chunk vocabulary: text, reasoning and files, each opened and closed, and tool calls as
 ``tool-input-start`` / ``-delta`` / ``-available``. ``start-step`` and ``finish-step`` are the loop's. The last item
 is a :class:`StepEnd` with the usage in five disjoint kinds. What the wire says about the usage before that comes as a
-:class:`UsageSaid` at once, also right before a failure: a call that breaks off has cost what was said. Ids of texts
+:class:`UsageUpdate` at once, also right before a failure: a call that breaks off has cost what was said. Ids of texts
 and calls are unique within the call.
 
 What goes wrong is raised as :class:`ProviderFailure`, whose ``kind`` says what may help; never retried inside, so
@@ -41,7 +41,7 @@ __all__ = [
     "Providers",
     "StepEnd",
     "ToolSchema",
-    "UsageSaid",
+    "UsageUpdate",
     "cause_of",
     "repr_without_key",
 ]
@@ -136,7 +136,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     purpose: CallPurpose = "answer"
 
 
-class UsageSaid(msgspec.Struct, frozen=True):
+class UsageUpdate(msgspec.Struct, frozen=True):
     """What the call has used so far by the provider's own count; each one replaces the one before."""
 
     usage: Usage
@@ -204,7 +204,7 @@ def repr_without_key(settings: msgspec.Struct) -> str:
 class Provider(Protocol):
     """Reaches the models of one provider id. A class below it needs ``stream`` and nothing else."""
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageSaid | StepEnd, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageUpdate | StepEnd, None]:
         """The content of one step, then its :class:`StepEnd`. Raises :class:`ProviderFailure`."""
         ...
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from clew.providers.base import StepEnd, UsageSaid
+from clew.providers.base import StepEnd, UsageUpdate
 from clew.transcript import chunk as c
 from clew.transcript.turn import NOT_REPORTED
 from clew.transcript.usage import Usage
@@ -26,8 +26,8 @@ _NOT_RUN: Final = "the reply was cut off at its limit, so this call was not run"
 
 
 async def bounded(
-    stream: AsyncGenerator[c.Chunk | UsageSaid | StepEnd, None], limit: int
-) -> AsyncGenerator[c.Chunk | UsageSaid | StepEnd, None]:
+    stream: AsyncGenerator[c.Chunk | UsageUpdate | StepEnd, None], limit: int
+) -> AsyncGenerator[c.Chunk | UsageUpdate | StepEnd, None]:
     """The stream, up to ``limit`` bytes of what is said in it."""
     reply = _Reply(limit)
     used = Usage()
@@ -38,7 +38,7 @@ async def bounded(
             elif isinstance(item, StepEnd):
                 yield item
                 return
-            elif isinstance(item, UsageSaid):
+            elif isinstance(item, UsageUpdate):
                 used = item.usage
                 yield item
                 continue

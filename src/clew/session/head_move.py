@@ -12,7 +12,7 @@ import msgspec
 from clew.session.reach import Reach, load_deeper
 from clew.store.base import Moment
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden, Write
-from clew.transcript.head import Added, begin_anew, moved, newly_hidden, with_turn
+from clew.transcript.head import Added, moved, newly_hidden, restart_turn, with_turn
 from clew.transcript.line import line_turns
 from clew.transcript.projection import KeptTail
 from clew.transcript.turn import MoveReason, Tree, Turn
@@ -22,7 +22,7 @@ __all__ = ["load_move", "plan_begun_anew", "plan_move"]
 
 def plan_begun_anew(reach: Reach, turn: Turn, copied_id: str) -> tuple[str | None, tuple[Added, ...]]:
     """Return the parent of a turn that restarts with the user message of ``turn``, and the turns to add for it."""
-    return begin_anew(reach.tree, reach.compactions, reach.tree.turns[turn.id], copied_id)
+    return restart_turn(reach.tree, reach.compactions, reach.tree.turns[turn.id], copied_id)
 
 
 async def load_move(

@@ -18,7 +18,7 @@ from clew.providers.base import EndpointKind, Providers
 from clew.session.choices import Choices
 from clew.session.cluster.lease import Lease
 from clew.session.hooks import Hooks
-from clew.session.turn.protected_paths import OwnPlaces
+from clew.session.turn.protected_paths import ProtectedPaths
 from clew.store.base import Store
 from clew.telemetry.telemetry import Telemetry
 from clew.tools.base import Tool
@@ -41,7 +41,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     agents: Callable[[Path | None, str | None], AgentCatalog]
     base_rules: Sequence[Rule]
-    places: OwnPlaces
+    places: ProtectedPaths
     hooks: Hooks
     config: Config
     clock: Clock

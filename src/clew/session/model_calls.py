@@ -16,16 +16,16 @@ import msgspec
 
 from clew.compaction.budget import estimate_tokens, with_rest
 from clew.errors import ClewError, ModelFailed, RowUndecodable
-from clew.providers.base import ModelRequest, StepEnd, UsageSaid
+from clew.providers.base import ModelRequest, StepEnd, UsageUpdate
 from clew.providers.reply import bounded
 from clew.session.host import Host
 from clew.store.base import Store
 from clew.store.unit import (
     STORE_WIDE,
-    BookUsage,
     EpochIs,
     Outcome,
     PutCall,
+    RecordUsage,
     Refused,
     SetEpoch,
     Unit,
@@ -68,7 +68,7 @@ class AskedCall:
         answer = bounded(provider.stream(request), self._host.config.max_reply_bytes)
         try:
             async for item in answer:
-                if not isinstance(item, c.DELTAS) and isinstance(item, UsageSaid):
+                if not isinstance(item, c.DELTAS) and isinstance(item, UsageUpdate):
                     self._has_usage = self._has_usage or item.usage.total > 0
                     self._update(_with_estimated_input(item.usage, self._estimate))
                     continue
@@ -90,7 +90,7 @@ class AskedCall:
         self._trace(None, parts, end)
         return call
 
-    def break_off(self, failure: BaseException | None, parts: Sequence[Part]) -> ModelCall:
+    def abandon_step(self, failure: BaseException | None, parts: Sequence[Part]) -> ModelCall:
         """Close the row of a call that gets no more output, because of ``failure`` or, without one, an abort.
 
         A call that was refused before it produced anything, or was never sent, costs nothing.
@@ -200,7 +200,7 @@ async def ask_text(
                     asked.note(parts())
         raise ModelFailed(NO_END)
     except BaseException as failure:
-        keep(asked.break_off(failure if isinstance(failure, Exception) else None, parts()))
+        keep(asked.abandon_step(failure if isinstance(failure, Exception) else None, parts()))
         raise
 
 
@@ -234,7 +234,7 @@ async def end_interrupted(store: Store, cost: Cost | None, now: int, session_id:
         # The epoch is raised: a run that was thought dead but is alive must not charge the same call again.
         writes: list[Write] = [SetEpoch(state.epoch + 1), PutCall(closed)]
         if message is not None and not message.is_unreadable:
-            writes.append(BookUsage(message.id, closed.usage, closed.cost_usd, now))
+            writes.append(RecordUsage(message.id, closed.usage, closed.cost_usd, now))
         await store.commit(Unit(call.session_id, tuple(writes), (EpochIs(state.epoch),), sync="power"))
 
 

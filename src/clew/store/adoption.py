@@ -24,7 +24,7 @@ from clew.transcript.part import COMPACTION_PART
 from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.rollup import sum_usage
 from clew.transcript.session import Session
-from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, TurnKind, place_below
+from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, TurnKind, with_parent
 from clew.transcript.usage import Usage
 
 __all__ = ["Adoption", "Shared", "plan_adoption"]
@@ -237,7 +237,7 @@ class _Walk:
         return turn
 
     def _open_turn(self, turn: Turn) -> None:
-        turn = place_below(turn, self.turns.get(turn.parent_turn_id or ""))
+        turn = with_parent(turn, self.turns.get(turn.parent_turn_id or ""))
         self.turns[turn.id], self.links[turn.id] = turn, []
         self.parents.add(turn.parent_turn_id)
         self.writes.append(u.OpenTurn(turn))

@@ -6,8 +6,8 @@ Atomic: a unit is written completely or not at all, and one read call sees one s
 ``find_`` returns None, ``load_`` returns the empty value, ``list_`` an empty page. Reads see everything committed
 before them, including journalled chunks that are not folded yet; reading never writes.
 
-Reading is split into three contracts, :class:`Conversations`, :class:`Triggers` and :class:`Care`; callers ask for the
-one they need. A store implements all three, and writes. ``clew.testing.store_suite`` verifies an implementation.
+Reading is split into three contracts, :class:`Conversations`, :class:`Triggers` and :class:`Maintenance`; callers ask
+for the one they need. A store implements all three, and writes. ``clew.testing.store_suite`` verifies an implementation.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import msgspec
 
 from clew.errors import SessionNotFound, TurnNotFound
 from clew.ids import SessionIdForm
-from clew.store.commit_batcher import Answered, Hub
-from clew.store.history_pages import Looks
-from clew.store.maintenance import Care, Damage, Rebuilt, Whole
+from clew.store.commit_batcher import Answered, CommitBatcher
+from clew.store.history_pages import HistoryPages
+from clew.store.maintenance import Damage, FullSession, Maintenance, Rebuilt
 from clew.store.paths import Paths
 from clew.store.pending_work import OpenCall, PendingStream, QueuedMessage
 from clew.store.replicas import Replicas
@@ -45,11 +45,12 @@ from clew.triggers.values.webhook import Webhook
 __all__ = [
     "Blob",
     "Capabilities",
-    "Care",
     "Conversations",
     "Cursor",
     "Damage",
+    "FullSession",
     "LineSlice",
+    "Maintenance",
     "Moment",
     "OpenCall",
     "PendingStream",
@@ -63,7 +64,6 @@ __all__ = [
     "ShownPage",
     "Store",
     "Triggers",
-    "Whole",
     "get_session",
     "get_turn",
 ]
@@ -232,7 +232,7 @@ class Conversations(Protocol):
         ...
 
 
-class Moment(Conversations, Looks, Paths, Replicas, Protocol):
+class Moment(Conversations, HistoryPages, Paths, Replicas, Protocol):
     """Reads as of one moment: everything that is read before a session is acquired, in one call."""
 
     async def at_once(
@@ -305,7 +305,7 @@ class Triggers(Protocol):
         ...
 
 
-class Store(Moment, Triggers, Care, Protocol):
+class Store(Moment, Triggers, Maintenance, Protocol):
     """The durable boundary. Implementations: ``memory``, ``files`` (built on it), and ``sql/sqlite``.
 
     Everything is written by units, whichever contract reads it.
@@ -331,7 +331,7 @@ class Store(Moment, Triggers, Care, Protocol):
         ...
 
     @property
-    def hub(self) -> Hub:
+    def hub(self) -> CommitBatcher:
         """Return the batcher that collects the units of all streams on the running event loop."""
         ...
 

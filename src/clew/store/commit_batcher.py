@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias
 
 from clew.store.unit import Outcome, Unit
 
-__all__ = ["Answer", "Answered", "Hub", "Stream"]
+__all__ = ["Answer", "Answered", "CommitBatcher", "Stream"]
 
 log = logging.getLogger("clew.store")
 
@@ -46,7 +46,7 @@ class SubmitAll(Protocol):
     def __call__(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None: ...
 
 
-class Hub:
+class CommitBatcher:
     """Batches the units of the streams on one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, submit_all: SubmitAll) -> None:

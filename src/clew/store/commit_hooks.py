@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 
 from clew.errors import InternalError
-from clew.store.commit_batcher import Answered, Hub
+from clew.store.commit_batcher import Answered, CommitBatcher
 from clew.store.unit import Committed, Outcome, Unit
 
 __all__ = ["Watched"]
@@ -17,7 +17,7 @@ class Watched:
     """A base for stores that can be watched, and written to by many streams."""
 
     _told: Callable[[Unit], None] | None = None
-    _hub: Hub | None = None
+    _hub: CommitBatcher | None = None
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
         """See :meth:`clew.store.base.Store.submit`."""
@@ -28,11 +28,11 @@ class Watched:
         return None
 
     @property
-    def hub(self) -> Hub:
+    def hub(self) -> CommitBatcher:
         """See :attr:`clew.store.base.Store.hub`."""
         loop = asyncio.get_running_loop()
         if self._hub is None or self._hub.loop is not loop:
-            self._hub = Hub(loop, self.submit_all)
+            self._hub = CommitBatcher(loop, self.submit_all)
         return self._hub
 
     def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:

@@ -11,7 +11,7 @@ from clew.errors import InternalError
 from clew.store.copied_line import CopiedRun
 from clew.store.paths import PathTurn
 from clew.store.unit import CopyLine
-from clew.transcript.turn import Turn, place_below
+from clew.transcript.turn import Turn, with_parent
 from clew.transcript.turn_state import OPEN, check_transition
 
 __all__ = ["NOT_COPIED", "Copied", "Copying", "PlacedRun", "below_run", "expand", "is_plain", "plan_copy"]
@@ -72,7 +72,7 @@ def plan_copy(session_id: str, write: CopyLine) -> Copying:
         check_transition(None, turn.status)
         if turn.status in OPEN or turn.session_id != session_id:
             raise InternalError("a copied turn is open, or of another session", turn_id=turn.id)
-        parent = place_below(turn, parent)
+        parent = with_parent(turn, parent)
         turns.append(parent)
         for position, (source_id, id_, inserted) in enumerate(entry.messages):
             messages.append(Copied(source_id, id_, inserted, turn.id, position, turn.origin_turn_id))
@@ -108,7 +108,7 @@ def expand(placed: PlacedRun, path: Sequence[PathTurn], session_id: str) -> Copy
     for n, (turn, held) in enumerate(path):
         ids = {"id": _turn_id(run, n), "session_id": session_id, "origin_turn_id": turn.id}
         copy = msgspec.structs.replace(turn, settled_at=turn.settled_at or run.now, **ids)
-        parent = place_below(copy, parent)
+        parent = with_parent(copy, parent)
         turns.append(parent)
         for position, source_id in enumerate(held):
             messages.append(Copied(source_id, _message_id(run, n, position), False, parent.id, position, turn.id))

@@ -212,7 +212,7 @@ class Scope:
                 self.session = "session.created"
             case u.DeleteSession():
                 self.deleted = True
-            case u.PatchSession() | u.NameSession() | u.SetEpoch():
+            case u.PatchSession() | u.SetTitle() | u.SetEpoch():
                 self.session = self.session or "session.changed"
             case u.InsertMessage(message):
                 self.messages[message.id] = "message.added"
@@ -232,14 +232,14 @@ class Scope:
                 self.turns.setdefault(turn_id, "turn.changed")
             case u.MoveHead():
                 self.moves += 1
-            case u.BookStep(step):
+            case u.RecordStep(step):
                 self.session = self.session or "session.changed"
                 self.messages.setdefault(step.message_id, "message.changed")
                 _add(self.steps, step.turn_id, step.index)
             case u.FinishStep(turn_id, index):
                 self.session = self.session or "session.changed"
                 _add(self.steps, turn_id, index)
-            case u.BookUsage(message_id):
+            case u.RecordUsage(message_id):
                 self.session = self.session or "session.changed"
                 self.messages.setdefault(message_id, "message.changed")
             case u.PutCall(call):

@@ -80,7 +80,7 @@ def refusal(
         match guard:
             case u.NotRunElsewhere(replica_id) if state.runner not in (None, replica_id) and is_alive(state.runner):
                 return u.Refused("runs_elsewhere")
-            case u.SentSoFar(client_message_id, count) if count_sent(client_message_id) != count:
+            case u.SentCountIs(client_message_id, count) if count_sent(client_message_id) != count:
                 return u.Refused("sent_meanwhile")
             case u.StillQueued(message_id, entry, seal):
                 waiting = find_queued(message_id)

@@ -11,7 +11,7 @@ from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Turn
 
-__all__ = ["Holder", "KnownTurn", "Looks", "MovePage", "TurnPage"]
+__all__ = ["HistoryPages", "Holder", "KnownTurn", "MovePage", "TurnPage"]
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class MovePage(msgspec.Struct, frozen=True):
     summarised: Mapping[str, int]
 
 
-class Looks(Protocol):
+class HistoryPages(Protocol):
     """Paged reads of a session's history. Their cost does not grow with the session."""
 
     async def list_branches(self, parent_id: str) -> tuple[Session, ...]:

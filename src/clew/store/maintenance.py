@@ -19,7 +19,7 @@ from clew.transcript.session import Session, Spend
 from clew.transcript.spend import UsageGroup, UsageQuery
 from clew.transcript.turn import Step, Tree
 
-__all__ = ["Care", "Damage", "Rebuilt", "Whole"]
+__all__ = ["Damage", "FullSession", "Maintenance", "Rebuilt"]
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class Damage(msgspec.Struct, frozen=True):
     id: str | None = None
 
 
-class Whole(msgspec.Struct, frozen=True):
+class FullSession(msgspec.Struct, frozen=True):
     """A session with all its rows, for checking it. ``damaged`` lists those that did not decode. Steps are ordered by
     their turns' ids, and by index within a turn.
 
@@ -57,7 +57,7 @@ class Rebuilt(msgspec.Struct, frozen=True):
     differences: tuple[Damage, ...] = ()
 
 
-class Care(Protocol):
+class Maintenance(Protocol):
     """Maintenance of a store: reading all of it, searching, finding damage, making copies."""
 
     async def store_id(self) -> str:
@@ -66,7 +66,7 @@ class Care(Protocol):
 
     async def session_ids(self) -> tuple[str, ...]: ...
 
-    async def find_whole(self, session_id: str) -> Whole | None:
+    async def find_full_session(self, session_id: str) -> FullSession | None:
         """Return everything of a session, as of one moment. Rows that cannot be decoded are included and reported."""
         ...
 

@@ -192,7 +192,7 @@ class OwnerLock:
         :class:`StoreGone`."""
         found = self.stays()
         with self._guard:
-            self._stay_named()
+            self._keep_registered()
         return found
 
     def stays(self) -> os.stat_result:
@@ -216,7 +216,7 @@ class OwnerLock:
         """Return the error for a store that is no longer the one that was opened; it is permanent."""
         return self._file.gone(what)
 
-    def _stay_named(self) -> None:
+    def _keep_registered(self) -> None:
         """Restore an owner file that was removed or replaced: a second process reads it."""
         with contextlib.suppress(OSError):
             try:

@@ -11,7 +11,7 @@ import msgspec
 from clew.errors import RowUndecodable, SessionNotFound
 from clew.long_work import run_long
 from clew.store import unit as u
-from clew.store.base import Store, Whole
+from clew.store.base import FullSession, Store
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
 from clew.transcript.packed import PackedRows
@@ -32,7 +32,7 @@ async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = F
     Damage raises :class:`RowUndecodable`. With ``keep_damaged`` a damaged message reports it itself; a damaged prompt
     or file is left out, as if it were missing, and logged.
     """
-    whole = await store.find_whole(session_id)
+    whole = await store.find_full_session(session_id)
     if whole is None:
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
     if whole.damaged and not keep_damaged:
@@ -59,7 +59,11 @@ async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = F
 
 
 def _portable(
-    whole: Whole, prompts: tuple[Prompt, ...], blobs: tuple[Blob, ...], epoch: int, rules: tuple[dict[str, Any], ...]
+    whole: FullSession,
+    prompts: tuple[Prompt, ...],
+    blobs: tuple[Blob, ...],
+    epoch: int,
+    rules: tuple[dict[str, Any], ...],
 ) -> PortableSession:
     tree, known = whole.tree, {row.id for row in whole.messages}
     turns = sorted(tree.turns.values(), key=lambda turn: turn.depth)
@@ -189,7 +193,7 @@ def _plan_steps(portable: PortableSession) -> Iterator[u.Write]:
         of_message.setdefault(step.message_id, []).append(step)
         # A message's time is when its model call ended, not when the tools of the step did.
         ended_at = min(step.finished_at, known_at[step.message_id])
-        yield u.BookStep(msgspec.structs.replace(step, finished_at=ended_at))
+        yield u.RecordStep(msgspec.structs.replace(step, finished_at=ended_at))
         if ended_at != step.finished_at:
             yield u.FinishStep(step.turn_id, step.index, step.finished_at)
     for row in portable.messages:

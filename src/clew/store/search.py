@@ -18,7 +18,7 @@ import msgspec
 from clew.errors import InvalidInput
 
 __all__ = [
-    "MOST_RANKED",
+    "MAX_RANKED",
     "SearchHit",
     "SearchPage",
     "SearchPlan",
@@ -30,7 +30,7 @@ __all__ = [
 
 MAX_TEXT: Final = 1_000
 MAX_WORDS: Final = 64
-MOST_RANKED: Final = 1_000
+MAX_RANKED: Final = 1_000
 """For a very common word only this many hits, the newest, are ranked."""
 _EXCERPT_CHARS: Final = 60
 

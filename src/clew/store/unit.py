@@ -81,7 +81,7 @@ class StillQueued(Guard, frozen=True):
     seal: str | None = None
 
 
-class SentSoFar(Guard, frozen=True):
+class SentCountIs(Guard, frozen=True):
     """The session has this many messages with this client id. Otherwise ``sent_meanwhile``: it was accepted
     elsewhere."""
 
@@ -174,7 +174,7 @@ class PatchSession(Write, frozen=True):
     updated_at: int | None = None
 
 
-class NameSession(Write, frozen=True):
+class SetTitle(Write, frozen=True):
     """Set a generated title, unless the user has set one.
 
     ``tries`` is how often a model was asked for one in vain.
@@ -275,7 +275,7 @@ class SetRunner(Write, frozen=True):
     replica_id: str | None
 
 
-class BookStep(Write, frozen=True):
+class RecordStep(Write, frozen=True):
     """Record a step when its model call ends, before its tools run: its row, the message's usage, the session's sums
     and ``updated_at``, each once. Until it is finished, ``finished_at`` is when the call ended."""
 
@@ -290,7 +290,7 @@ class FinishStep(Write, frozen=True):
     finished_at: int
 
 
-class BookUsage(Write, frozen=True):
+class RecordUsage(Write, frozen=True):
     """Record the usage of a call that broke off before its step was recorded: the message's usage and the session's
     sums.
 

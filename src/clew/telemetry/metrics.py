@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["Figures"]
+__all__ = ["Metrics"]
 
 
 class _Kind(NamedTuple):
@@ -36,7 +36,7 @@ _MAX_LABEL_SETS: Final = 500
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-class Figures:
+class Metrics:
     """The metrics, updated on the event loop. Label sets beyond ``_MAX_LABEL_SETS`` are counted as ``other``."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from clew.errors import ClewError
-from clew.telemetry.metrics import Figures
+from clew.telemetry.metrics import Metrics
 from clew.telemetry.spans import Spans, provider_name
 from clew.transcript.message import Message
 from clew.transcript.model_call import ModelCall
@@ -50,7 +50,7 @@ class Telemetry:
     """The metrics and spans of one engine."""
 
     def __init__(self) -> None:
-        self.figures = Figures()
+        self.figures = Metrics()
         self._created: Spans | None = None
 
     @property

@@ -16,18 +16,18 @@ from clew.config import SavePolicy
 from clew.errors import InternalError
 from clew.ids import Mint
 from clew.session.acquire.acquire import plan_open
-from clew.session.acquire.loaded_session import Standing
+from clew.session.acquire.loaded_session import LoadedSession
 from clew.session.acquire.settle import plan_end
 from clew.session.prompt.admission import assistant_row
 from clew.session.turn.recorder import Recorder
 from clew.store.base import Store, get_session
 from clew.store.unit import (
-    BookStep,
     Committed,
     Guard,
     InsertMessage,
     InsertSession,
     Outcome,
+    RecordStep,
     SealMessage,
     Sync,
     Unit,
@@ -148,7 +148,7 @@ class Scribe:
         state = await self.store.load_state(self.session_id)
         user = user_row(self.mint, self.session_id, text, self.clock.now_ms(), metadata)
         turn_id = self.mint.turn()
-        outcome = await self.store.commit(plan_open(Standing(self.session_id, state), turn_id, user))
+        outcome = await self.store.commit(plan_open(LoadedSession(self.session_id, state), turn_id, user))
         if not isinstance(outcome, Committed):
             raise InternalError(f"the prompt was refused: {outcome}")
         return OpenedTurn(self, turn_id, state.epoch + 1, user)
@@ -170,7 +170,7 @@ class Scribe:
         for chunk in chunks:
             await recorder.send(chunk)
         await recorder.send(c.FinishStep())
-        await recorder.end_step(BookStep(opened.step(recorder.message.id, usage or Usage(10, 5))))
+        await recorder.end_step(RecordStep(opened.step(recorder.message.id, usage or Usage(10, 5))))
         await recorder.send(c.Finish(finish_reason="stop"))
         await recorder.close(*opened.settling(status))
         return opened.id, opened.user.id, recorder.message.id

@@ -33,7 +33,7 @@ from clew.providers.base import (
     Provider,
     ProviderFailure,
     StepEnd,
-    UsageSaid,
+    UsageUpdate,
 )
 from clew.providers.failure import kind_of_status
 from clew.providers.host_providers import ProviderSet
@@ -60,7 +60,7 @@ __all__ = [
     "wait",
 ]
 
-Item: TypeAlias = Chunk | UsageSaid | asyncio.Event | BaseException
+Item: TypeAlias = Chunk | UsageUpdate | asyncio.Event | BaseException
 """What a script plays: a chunk or a usage to yield, a gate to wait at, an exception to raise."""
 
 DEFAULT_USAGE: Final = Usage(input=10, output=5)
@@ -163,7 +163,7 @@ def chunks(*given: Chunk) -> Piece:
 
 def report(usage: Usage) -> Piece:
     """The provider says what was used so far."""
-    return Piece(lambda _: [UsageSaid(usage)])
+    return Piece(lambda _: [UsageUpdate(usage)])
 
 
 def wait(gate: asyncio.Event) -> Piece:
@@ -201,7 +201,7 @@ def cut_after(count: int, *pieces: Piece, by: BaseException | Piece | None = Non
         for item in _played(pieces, ids):
             if sent == count:
                 break
-            sent += not isinstance(item, UsageSaid | asyncio.Event | BaseException)
+            sent += not isinstance(item, UsageUpdate | asyncio.Event | BaseException)
             yield item
         if isinstance(by, Piece):
             yield from by.make(ids)
@@ -246,7 +246,7 @@ class ScriptedModel:
         """Lengthen the script."""
         self._script.extend(entries)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageSaid | StepEnd, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageUpdate | StepEnd, None]:
         turnout = self._next(request)
         called = False
         try:

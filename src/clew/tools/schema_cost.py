@@ -15,7 +15,7 @@ __all__ = ["MOST", "effort", "measure"]
 
 MOST: Final = 20_000_000
 """Steps that are taken, some seconds of them at worst."""
-_MOST_PLACES: Final = 100_000
+_MAX_PLACES: Final = 100_000
 _MATCHED: Final = 10_000
 """For a pattern that goes back and forth; any other is read once."""
 _HERE: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies", "not", "if", "then", "else")
@@ -57,7 +57,7 @@ class _Steps:
         if place in self._under_way:
             raise ValueError("it refers to itself without an end")
         if place not in self._counted:
-            if len(self._counted) > _MOST_PLACES:
+            if len(self._counted) > _MAX_PLACES:
                 raise ValueError("it has too many places to be followed")
             self._under_way.add(place)
             self._counted[place] = self._count(schema, depth)

@@ -58,7 +58,7 @@ UNKNOWN: Final = FileRule()
 def image_tokens(part: p.Part, rule: FileRule) -> int | None:
     """Return the tokens of an image; None if its size or the rule is unknown."""
     by = rule.image
-    width, height = (min(p.noted_of(part, key) or 0, _MAX_PIXELS) for key in ("width", "height"))
+    width, height = (min(p.clew_metadata_of(part, key) or 0, _MAX_PIXELS) for key in ("width", "height"))
     if by is None or not width or not height:
         return None
     if isinstance(by, Tiles):
@@ -70,7 +70,7 @@ def image_tokens(part: p.Part, rule: FileRule) -> int | None:
 
 def page_tokens(part: p.Part, rule: FileRule) -> int | None:
     """Return the tokens of a PDF by its pages; None if their number or the rule is unknown."""
-    pages = p.noted_of(part, "pages")
+    pages = p.clew_metadata_of(part, "pages")
     return None if rule.page is None or not pages else rule.page * min(pages, _MAX_PAGES)
 
 

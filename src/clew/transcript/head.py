@@ -12,10 +12,19 @@ import msgspec
 
 from clew.transcript.line import line_messages, tail_place
 from clew.transcript.projection import Hidden, KeptTail, hidden_messages
-from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, place_below
+from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, with_parent
 from clew.transcript.view import Compaction
 
-__all__ = ["Added", "begin_anew", "carried_turn", "holding_at", "moved", "newest_rewind", "newly_hidden", "with_turn"]
+__all__ = [
+    "Added",
+    "copied_compaction",
+    "holding_at",
+    "moved",
+    "newest_rewind",
+    "newly_hidden",
+    "restart_turn",
+    "with_turn",
+]
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -44,14 +53,14 @@ def holding_at(
     }
 
 
-def carried_turn(source: Turn, turn_id: str, parent_turn_id: str | None) -> Turn:
+def copied_compaction(source: Turn, turn_id: str, parent_turn_id: str | None) -> Turn:
     """Return a copy of a compaction's turn for another position in the tree, with the turn it was created as."""
     made_as = source.carried_from or source.id
     data = {**source.data, "carried_from": made_as}
     return msgspec.structs.replace(source, id=turn_id, parent_turn_id=parent_turn_id, origin_turn_id=None, data=data)
 
 
-def begin_anew(
+def restart_turn(
     tree: Tree, compactions: Collection[Compaction], turn: Turn, carried_id: str
 ) -> tuple[str | None, tuple[Added, ...]]:
     """Return the parent of a turn that restarts ``turn`` with the same user message, and the turns to add for it.
@@ -73,14 +82,14 @@ def begin_anew(
     later = [one for one in on_line if one.turn_id in holding and tree.turns[one.turn_id].depth > turn.depth]
     if not later:
         return parent_id, ()
-    carried = carried_turn(tree.turns[later[-1].turn_id], carried_id, parent_id)
+    carried = copied_compaction(tree.turns[later[-1].turn_id], carried_id, parent_id)
     tail = KeptTail(carried_id, later[-1].tail_start_id, carried.settled_at or carried.created_at)
     return carried_id, (Added(carried, (later[-1].marker.id,), tail),)
 
 
 def with_turn(tree: Tree, turn: Turn, messages: Sequence[str] = ()) -> Tree:
     """Return the tree with one more turn, below its parent."""
-    turn = place_below(turn, tree.turns.get(turn.parent_turn_id or ""))
+    turn = with_parent(turn, tree.turns.get(turn.parent_turn_id or ""))
     return msgspec.structs.replace(
         tree, turns={**tree.turns, turn.id: turn}, links={**tree.links, turn.id: tuple(messages)}
     )

@@ -13,7 +13,7 @@ from clew.transcript.model_call import ModelCall
 from clew.transcript.part import Part, is_call, steps_in
 from clew.transcript.turn import Step
 
-__all__ = ["ends_in_words", "find_cut", "find_cuts", "is_whole_answer", "unsent_data"]
+__all__ = ["ends_with_text", "find_cut", "find_cuts", "is_whole_answer", "unsent_data"]
 
 
 def find_cuts(rows: Iterable[MessageRow], steps: Sequence[Step], calls: Iterable[ModelCall]) -> dict[str, int]:
@@ -46,7 +46,7 @@ def unsent_data(cuts: Mapping[str, int]) -> list[dict[str, str | int]]:
     return [{"message_id": message_id, "from_part": part} for message_id, part in cuts.items()]
 
 
-def ends_in_words(rows: Sequence[MessageRow], cuts: Mapping[str, int]) -> bool:
+def ends_with_text(rows: Sequence[MessageRow], cuts: Mapping[str, int]) -> bool:
     """Return whether the last thing a model is sent of these messages is its own text, with no call to answer."""
     for row in reversed(rows):
         parts = [part.data for part in row.parts][: cuts.get(row.id)]
@@ -64,4 +64,4 @@ def is_whole_answer(rows: Sequence[MessageRow], steps: Sequence[Step]) -> bool:
     parts = [part.data for part in rows[-1].parts]
     is_uncut = find_cut(parts, sum(step.message_id == rows[-1].id for step in steps)) is None
     has_stopped = steps[-1].message_id == rows[-1].id and steps[-1].finish_reason == "stop"
-    return is_uncut and has_stopped and ends_in_words(rows, {})
+    return is_uncut and has_stopped and ends_with_text(rows, {})

@@ -35,7 +35,7 @@ OWN: Final = "clew"
 """The key of clew's own data in ``providerMetadata``."""
 ANSWER_KEYS: Final = ("answered_by", "via", "answered_at")
 """Keys stored with an answer: who gave it, through which front end, and when."""
-MOST_GIVEN_TEXT: Final = 30_000
+MAX_GIVEN_TEXT: Final = 30_000
 """Characters sent to a model of a text file that a tool call returned."""
 _CHILD_ID_KEY: Final = "session_id"
 _CHILD_KEYS: Final = frozenset({_CHILD_ID_KEY, "steps", "tokens", "cost_usd", "text", "tool", "doing"})
@@ -425,7 +425,7 @@ def without_notes(part: Part) -> dict[str, Any]:
     return {**part, "providerMetadata": left} if left else {k: v for k, v in part.items() if k != "providerMetadata"}
 
 
-def noted_of(part: Part, key: str) -> int | None:
+def clew_metadata_of(part: Part, key: str) -> int | None:
     """Return a number measured when the file was stored, such as its ``size``, so that its bytes need not be read."""
     value = (provider_data(part, OWN) or {}).get(key)
     return value if isinstance(value, int) and value >= 0 else None

@@ -23,7 +23,7 @@ from clew.transcript.packed import mapped, sorted_rows
 from clew.transcript.part import COMPACTION_PART, blob_of, is_call
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
-from clew.transcript.turn import HeadMove, Step, Tree, Turn, place_below
+from clew.transcript.turn import HeadMove, Step, Tree, Turn, with_parent
 from clew.transcript.turn_state import OPEN
 
 __all__ = [
@@ -140,7 +140,7 @@ def tree_of(portable: PortableSession) -> Tree:
     for turn in portable.turns:
         parent = turns.get(turn.parent_turn_id or "")
         is_lost = parent is None and turn.parent_turn_id is not None
-        turns[turn.id] = turn if is_lost else place_below(turn, parent)
+        turns[turn.id] = turn if is_lost else with_parent(turn, parent)
     open_turn = next((turn.id for turn in portable.turns if turn.status in OPEN), None)
     return Tree(portable.session.head_turn_id, open_turn, turns, portable.links, portable.moves)
 

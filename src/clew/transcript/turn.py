@@ -29,7 +29,7 @@ __all__ = [
     "TurnKind",
     "ending_of",
     "finish_of",
-    "place_below",
+    "with_parent",
     "with_status",
 ]
 
@@ -133,7 +133,7 @@ def with_status(turn: Turn, status: TurnStatus, settled_at: int | None, data: Ma
     return msgspec.structs.replace(turn, status=status, settled_at=ended_at, data={**turn.data, **data})
 
 
-def place_below(turn: Turn, parent: Turn | None) -> Turn:
+def with_parent(turn: Turn, parent: Turn | None) -> Turn:
     """Return the turn with the parent, depth and nearest compaction it has under ``parent``."""
     above = parent.compaction_turn_id if parent else None
     return msgspec.structs.replace(

@@ -18,7 +18,7 @@ import msgspec
 
 from clew.errors import DuplicateEvent, InvalidInput, RoutingConflict, SessionNotFound
 from clew.session.acquire.live_sessions import RouteTaken
-from clew.session.acquire.loaded_session import Standing, load_standing
+from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.prepare import find_obstacle
 from clew.session.host import Host
 from clew.session.prompt.admission import admit, user_row
@@ -284,7 +284,7 @@ class Router:
             )
             metadata = {"trigger": inbound.trigger.metadata(), "unattended": True}
             row = await user_row(host, session, setting, content, None, metadata, newest_at=0)
-            made, new, unit = (InsertSession(session),), Standing(session.id), also(row)
+            made, new, unit = (InsertSession(session),), LoadedSession(session.id), also(row)
             unit = msgspec.structs.replace(unit, guards=(*unit.guards, *guards))
             submission = await runtime.runner.open(session, setting, row, content, before=made, also=unit, standing=new)
         runtime.sessions.publish("session_created", session.id)
@@ -310,7 +310,9 @@ class Router:
         sessions = self._runtime.sessions
         with contextlib.suppress(SessionNotFound):
             async with sessions.lock(session_id):
-                standing = None if sessions.is_live(session_id) else await load_standing(self._host.store, session_id)
+                standing = (
+                    None if sessions.is_live(session_id) else await load_session_state(self._host.store, session_id)
+                )
                 obstacle = find_obstacle(sessions, session_id, standing)
                 is_stopped = await self._runtime.queue.find_pause(session_id) in ("abort", "person")
                 if sessions.is_open(session_id) and obstacle is None and not is_stopped:

@@ -12,7 +12,7 @@ from clew import ids
 from clew.errors import Conflict, Invalid, InvalidInput, ToolFailed
 from clew.session.acquire.live_sessions import ScheduleMoved
 from clew.session.host import Host
-from clew.session.prompt.turn_config import Setting
+from clew.session.prompt.turn_config import TurnConfig
 from clew.session.runtime import Runtime
 from clew.session.turn.mcp_tools import find_place
 from clew.store.base import get_session
@@ -149,7 +149,7 @@ class Schedules:
         if servers is None or named not in servers.names(await find_place(self._host, session)):
             raise InvalidInput(f"this session has no MCP server {named!r}; add it to your config.toml")
 
-    async def _add_own(self, setting: Setting, wanted: NextTurn) -> dict[str, Any]:
+    async def _add_own(self, setting: TurnConfig, wanted: NextTurn) -> dict[str, Any]:
         """Schedule a turn that an agent asked for in its own session; return the tool's answer."""
         timings = [timing for timing in (wanted.in_minutes, wanted.at, wanted.cron) if timing is not None]
         if len(timings) != 1:

@@ -16,7 +16,7 @@ import msgspec
 from clew.errors import ClewError, Conflict, NotFound
 from clew.fronts.acp.calls import describe_call
 from clew.fronts.acp.rpc import Closed, Connection, Refused
-from clew.fronts.acp.updates import Telling
+from clew.fronts.acp.updates import UpdateSender
 from clew.live.base import Waiting
 from clew.session.api import Operations
 from clew.session.turn.answers import Decision
@@ -67,7 +67,7 @@ class Asking:
         folder: str | None,
         engine: Callable[[], Operations],
         connection: Connection,
-        telling: Telling,
+        telling: UpdateSender,
         *,
         by_form: bool,
         abort: Callable[[], Awaitable[None]],

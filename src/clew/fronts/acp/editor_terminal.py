@@ -22,7 +22,7 @@ from clew.tools.thread import run_in_thread
 
 __all__ = ["run_in_terminal"]
 
-_MOST_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 """So much of the end of its output the editor is to keep."""
 _PATIENCE_S: Final = 20.0
 _NOT_KNOWN: Final = "the editor did not say whether it runs the command; its effects are unknown"
@@ -76,7 +76,7 @@ class _Terminal:
         self.id = ""
 
     async def open(self, command: str, args: list[str], cwd: str) -> bool:
-        asked = {"command": command, "args": args, "cwd": cwd, "env": [], "outputByteLimit": _MOST_BYTES}
+        asked = {"command": command, "args": args, "cwd": cwd, "env": [], "outputByteLimit": _MAX_BYTES}
         try:
             made = await self._ask("create", **asked)
         except Refused:

@@ -30,7 +30,7 @@ INTERNAL: Final = -32603
 CANCELLED: Final = -32800
 NOT_FOUND: Final = -32002
 _CANCEL: Final = "$/cancel_request"
-_MOST_BUFFERED: Final = 1 << 20
+_MAX_BUFFERED: Final = 1 << 20
 """Whoever sends more than the other side reads waits."""
 _GRACE_S: Final = 1.0
 LONGEST_LINE: Final = 64 << 20
@@ -284,7 +284,7 @@ class Connection:
         line = msgspec.json.encode(message) + b"\n"
         self._out.append(line)
         self._out_size += len(line)
-        if self._out_size > _MOST_BUFFERED and not self.closed:
+        if self._out_size > _MAX_BUFFERED and not self.closed:
             self._room.clear()
         self._more.set()
 

@@ -19,7 +19,7 @@ from clew.fronts.acp.approvals import Asking
 from clew.fronts.acp.options import Choice
 from clew.fronts.acp.params import ClientCapabilities
 from clew.fronts.acp.rpc import INTERNAL, Closed, Connection, Refused, refusal_of
-from clew.fronts.acp.updates import Telling
+from clew.fronts.acp.updates import UpdateSender
 from clew.fronts.failure_messages import words_of
 from clew.live.base import Event, Status
 from clew.session.api import Operations
@@ -91,7 +91,7 @@ class OpenSession:
         self._client = client
         self._title, self._mode, self._model = session.title, session.mode, str(session.model)
         self.options_changed: Callable[[], Any] | None = None
-        self.telling = Telling(self.send, self._find_blob, self.folder, shows_compaction=client.shows_compaction)
+        self.telling = UpdateSender(self.send, self._find_blob, self.folder, shows_compaction=client.shows_compaction)
         self._asking = Asking(
             self.id, self.folder, engine, connection, self.telling, by_form=client.asks_by_form, abort=self.cancel
         )

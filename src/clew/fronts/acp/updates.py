@@ -18,11 +18,11 @@ from clew.transcript import part as p
 from clew.transcript.chunk import Chunk, ReasoningDelta, TextDelta
 from clew.transcript.fold import Fold
 
-__all__ = ["Telling"]
+__all__ = ["UpdateSender"]
 
-_MOST_MESSAGES: Final = 200
+_MAX_MESSAGES: Final = 200
 """Of so many of the newest messages is known what was told; those before them do not change any more."""
-_MOST_CALLS: Final = 10_000
+_MAX_CALLS: Final = 10_000
 _TEXTS: Final = {"text": "agent_message_chunk", "reasoning": "agent_thought_chunk"}
 
 
@@ -36,7 +36,7 @@ class _Told:
         self.first_text: int | None = None
 
 
-class Telling:
+class UpdateSender:
     """What one client was told of one session. ``send`` takes an update, ``folder`` is where the session works."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Telling:
     def pass_over(self, message_id: str, parts: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Take it as told: these parts of it were there before; without any, it is the client's own."""
         self._told[message_id] = _Told(parts or (), is_own=parts is None)
-        while len(self._told) > _MOST_MESSAGES:
+        while len(self._told) > _MAX_MESSAGES:
             self._told.pop(next(iter(self._told)))
 
     async def tell(self, message_id: str, role: str, parts: Sequence[Mapping[str, Any]]) -> None:
@@ -144,7 +144,7 @@ class Telling:
     def call_id(self, message_id: str, part: Mapping[str, Any]) -> str:
         """What a call is known by: its own id, unless another message of the session has used that."""
         own = str(p.call_id_of(part))
-        while len(self._callers) > _MOST_CALLS:
+        while len(self._callers) > _MAX_CALLS:
             self._callers.pop(next(iter(self._callers)))
         return own if self._callers.setdefault(own, message_id) == message_id else f"{message_id}:{own}"
 

@@ -157,7 +157,7 @@ class _ChatRequest(msgspec.Struct, frozen=True):
     async def regenerate(self, body: ChatBody) -> Batches:
         """Run the user message of an answer again."""
         session = await self.engine.get_session(body.id)
-        row = await self.engine.find_asked(session.id, body.message_id)
+        row = await self.engine.find_prompt_of(session.id, body.message_id)
         options: dict[str, Any] = {}
         if self._differs(body, row, session):
             # The message names its model and agent, and never changes: send it again, under the client's id.

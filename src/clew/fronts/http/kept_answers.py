@@ -18,8 +18,8 @@ from clew.session.api import Engine
 
 __all__ = ["KeptAnswers", "Place"]
 
-MOST_BYTES: Final = 16 << 20
-_MOST_ONE: Final = 1 << 20
+MAX_BYTES: Final = 16 << 20
+_MAX_ONE: Final = 1 << 20
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -40,9 +40,9 @@ class _Kept(msgspec.Struct, frozen=True):
 class KeptAnswers:
     """The cache of one server."""
 
-    def __init__(self, engine: Engine, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, engine: Engine, max_bytes: int = MAX_BYTES) -> None:
         self._engine = engine
-        self._most = most_bytes
+        self._most = max_bytes
         self._answers: dict[tuple[str | None, bytes], _Kept] = {}
         self.bytes = 0
 
@@ -79,7 +79,7 @@ class KeptAnswers:
                 return
             listed = tuple(session.id for session in value.sessions)
         self._drop((place.session_id, place.query))
-        if len(body) > min(_MOST_ONE, self._most):
+        if len(body) > min(_MAX_ONE, self._most):
             return
         self._answers[place.session_id, place.query] = _Kept(place.version, body, listed, self._doing(listed))
         self.bytes += _size_of(place.query, body, listed)

@@ -12,11 +12,11 @@ from clew.interop.programs.export_session import (
     Told,
     as_lines,
     base64_of,
-    came_from,
     ids_in,
-    kept_in,
     named,
+    origin_of,
     own_id,
+    preserved_fields,
     results_of,
     rewritten,
     tell,
@@ -63,8 +63,8 @@ class _Writer:
         self._line_of_head: set[str] = set()
         self._names: dict[str, str] = {}
         """Uuids of the file it came from, each with the one that replaces it."""
-        self._version = came_from(portable, "claude-code", "version") or _VERSION
-        self._branch = came_from(portable, "claude-code", "git_branch") or ""
+        self._version = origin_of(portable, "claude-code", "version") or _VERSION
+        self._branch = origin_of(portable, "claude-code", "git_branch") or ""
         came = portable.session.metadata.get("workspace_was")
         self._folder = came if isinstance(came, str) else portable.session.workspace_root or "/"
 
@@ -127,7 +127,7 @@ class _Writer:
         }
 
     def _said(self, one: Told) -> Iterator[dict[str, Any]]:
-        kept = rewritten(kept_in(one.parts, "claude-code"), self._names)
+        kept = rewritten(preserved_fields(one.parts, "claude-code"), self._names)
         placed = Placed(one.parts, "claude-code", self._names)
         match one.kind:
             case "answer":

@@ -19,15 +19,15 @@ from clew.interop.programs.import_report import Program
 from clew.interop.programs.opencode_disk import find_opencode, read_opencode_session
 from clew.interop.programs.readers import read_foreign
 
-__all__ = ["Found", "Listed", "find_sessions", "listed", "read_found", "usual_place"]
+__all__ = ["Found", "Listed", "default_location", "find_sessions", "listed", "read_found"]
 
 _END: Final = b"\n" + FILE_END + b"\n"
 _ASIDE: Final = frozenset({"subagents", "tool-results", "workflows"})
 """Folders of Claude Code that hold no session of their own."""
 
 
-_MOST_LINE: Final = 32 * 1024 * 1024
-_MOST_BASES: Final = 50
+_MAX_LINE: Final = 32 * 1024 * 1024
+_MAX_BASES: Final = 50
 """Forks of forks of Codex that are followed."""
 _THREAD: Final = re.compile(r"[0-9A-Za-z-]{1,100}", re.ASCII)
 _ROLLOUTS: Final = ("sessions", "archived_sessions")
@@ -55,7 +55,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-def usual_place(program: Program, env: Mapping[str, str] = os.environ) -> Path:
+def default_location(program: Program, env: Mapping[str, str] = os.environ) -> Path:
     """The folder a program keeps its sessions in."""
     home = Path(env.get("HOME") or Path.home())
     match program:
@@ -71,7 +71,7 @@ def usual_place(program: Program, env: Mapping[str, str] = os.environ) -> Path:
 
 def find_sessions(program: Program, path: Path | None = None) -> list[Found]:
     """The sessions below a folder, or the one in a file; without a path, those in the program's usual place."""
-    place = path if path is not None else usual_place(program)
+    place = path if path is not None else default_location(program)
     if not place.exists():
         where = "; name a file or a folder" if path is None else ""
         raise InvalidInput(f"there is no {place}: no sessions of {program} were found{where}")
@@ -123,7 +123,7 @@ def _with_subagents(files: Iterable[Path], place: Path) -> Iterator[Found]:
 def _session_of(file: Path) -> str | None:
     try:
         with file.open("rb") as lines:
-            return text(read_json(lines.readline(_MOST_LINE)), "sessionId")
+            return text(read_json(lines.readline(_MAX_LINE)), "sessionId")
     except OSError:
         return None
 
@@ -152,7 +152,7 @@ def _with_base(file: Path, seen: frozenset[Path] = frozenset()) -> bytes:
     base = payload.get("history_base") if isinstance(payload, dict) else None
     thread, end = text(base, "thread_id"), count(base, "end_ordinal_exclusive")
     above = _rollout_of(thread, file) if thread is not None and end else None
-    if above is None or above in seen or len(seen) >= _MOST_BASES:
+    if above is None or above in seen or len(seen) >= _MAX_BASES:
         return data
     lines = _with_base(above, seen | {file}).splitlines(keepends=True)
     return b"".join([first, b"\n", *(line for line in lines if _is_before(line, end)), rest])

@@ -32,12 +32,12 @@ __all__ = [
     "Told",
     "as_lines",
     "base64_of",
-    "came_from",
     "ids_in",
-    "kept_in",
     "named",
+    "origin_of",
     "own_id",
     "parent_of",
+    "preserved_fields",
     "results_of",
     "rewritten",
     "tell",
@@ -189,7 +189,7 @@ def _records(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any
     return found
 
 
-def kept_in(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
+def preserved_fields(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
     """Return the records of that program that came with these parts and had no place in them."""
     return [record for record in _records(parts, program) if record.get("type") not in (LINE_IDS, REST)]
 
@@ -253,19 +253,19 @@ def base64_of(part: p.Part, blobs: Mapping[str, Blob]) -> tuple[str, str] | None
 
 def own_id(portable: PortableSession, program: Program) -> str:
     """The id it has in that program: its own, where it came from there; else one that follows from its id here."""
-    return came_from(portable, program, "id") or named(portable.session.id)
+    return origin_of(portable, program, "id") or named(portable.session.id)
 
 
-def came_from(portable: PortableSession, program: Program, key: str) -> str | None:
+def origin_of(portable: PortableSession, program: Program, key: str) -> str | None:
     """What was noted of it when it came from that program."""
-    came = portable.session.metadata.get("came_from")
+    came = portable.session.metadata.get("origin_of")
     is_from = isinstance(came, Mapping) and came.get("program") == program
     return text_at(came, key) if isinstance(came, Mapping) and is_from else None
 
 
 def parent_of(portable: PortableSession, program: Program) -> str | None:
     """The session of that program that it was forked from, where it came from there."""
-    return came_from(portable, program, "parent")
+    return origin_of(portable, program, "parent")
 
 
 def title_of(portable: PortableSession) -> str | None:

@@ -32,7 +32,7 @@ __all__ = [
     "FILE_END",
     "FORKED",
     "LINE_IDS",
-    "MOST_KEPT",
+    "MAX_KEPT",
     "Entry",
     "Foreign",
     "LineReader",
@@ -51,9 +51,9 @@ __all__ = [
 ]
 
 Record = dict[str, Any]
-MOST_TEXT: Final = 4 * 1024 * 1024
+MAX_TEXT: Final = 4 * 1024 * 1024
 """Characters of one text. A part may hold 20 MB, and a character takes up to four bytes."""
-MOST_KEPT: Final = 4 * 1024 * 1024
+MAX_KEPT: Final = 4 * 1024 * 1024
 """Bytes of one record that is kept as it is."""
 FILE_END: Final = b"\f"
 """A line between two files of one session, that says nothing to anybody."""
@@ -62,9 +62,9 @@ LINE_IDS: Final = "line-ids"
 WRITTEN_BACK: Final = frozenset({"claude-code", "pi"})
 """Programs whose sessions are exported again, with ids of lines that are new."""
 FORKED: Final = "it was forked from another session: what both hold is counted in both"
-_MOST_TIME: Final = 253_402_300_799_999
+_MAX_TIME: Final = 253_402_300_799_999
 """The last moment of the year 9999."""
-_MOST_TOKENS: Final = 1 << 31
+_MAX_TOKENS: Final = 1 << 31
 """More than any call used; sums of such counts are still counts of tokens."""
 _LEVELS: Final = 10
 """So deep inside a message a record may come to stand."""
@@ -224,7 +224,7 @@ class Reading:
     def keep(self, what: str, record: Record, where: str, entry: Entry | None = None) -> None:
         """Keep a record as it is, with the entry it stands behind, and name it."""
         record = plain(record)
-        if len(orjson.dumps(record)) > MOST_KEPT:
+        if len(orjson.dumps(record)) > MAX_KEPT:
             self.remark(f"{what}, larger than is kept", "lost", where)
             return
         self.remark(what, "kept", where)
@@ -274,10 +274,10 @@ class Reading:
         return {"type": kind, "text": self.cut(said if isinstance(said, str) else "", where), **more}
 
     def cut(self, said: str, where: str) -> str:
-        if len(said) <= MOST_TEXT:
+        if len(said) <= MAX_TEXT:
             return said
-        self.remark(f"texts of more than {MOST_TEXT:,} characters, cut there", "lost", where)
-        return said[:MOST_TEXT]
+        self.remark(f"texts of more than {MAX_TEXT:,} characters, cut there", "lost", where)
+        return said[:MAX_TEXT]
 
     def file_part(self, media_type: object, data: object, where: str, name: object = None) -> dict[str, Any] | None:
         """A file that stands in the record as base64; None, and told, where it does not read."""
@@ -285,7 +285,7 @@ class Reading:
             held = base64.b64decode(data, validate=True) if isinstance(data, str) and data else None
         except (binascii.Error, ValueError):
             held = None
-        if held is None or len(held) > 3 * MOST_TEXT or not isinstance(media_type, str):
+        if held is None or len(held) > 3 * MAX_TEXT or not isinstance(media_type, str):
             self.remark("files that do not read", "changed", where)
             return None
         media_type = media_type.partition(";")[0].strip().lower()
@@ -442,7 +442,7 @@ def count(value: object, key: str) -> int:
     number = isinstance(found, int | float) and not isinstance(found, bool) and found == found
     if number:
         ignore(value, key)
-    return int(min(max(found, 0), _MOST_TOKENS)) if number and found is not None else 0
+    return int(min(max(found, 0), _MAX_TOKENS)) if number and found is not None else 0
 
 
 def used(usage: Usage) -> Usage | None:
@@ -460,5 +460,5 @@ def money(value: object, key: str) -> float:
 
 def time_of(value: object, otherwise: int) -> int:
     """A time as a file writes it: ISO text, or epoch milliseconds."""
-    at = milliseconds(int(value) if isinstance(value, float) and abs(value) < _MOST_TIME else value)
-    return at if at is not None and 0 < at <= _MOST_TIME else otherwise
+    at = milliseconds(int(value) if isinstance(value, float) and abs(value) < _MAX_TIME else value)
+    return at if at is not None and 0 < at <= _MAX_TIME else otherwise

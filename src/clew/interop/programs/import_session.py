@@ -15,7 +15,7 @@ import msgspec
 
 from clew.errors import InvalidInput
 from clew.ids import SessionIdForm, derived_id, derived_session_id, is_alias
-from clew.interop.programs.foreign import MOST_KEPT, Entry, Foreign
+from clew.interop.programs.foreign import MAX_KEPT, Entry, Foreign
 from clew.interop.programs.import_report import Program
 from clew.transcript import part as p
 from clew.transcript.message import MessageRow, PartRow, Role
@@ -28,8 +28,8 @@ __all__ = ["BROKE_OFF", "Soil", "alias_of", "plant", "session_key"]
 
 BROKE_OFF: Final = "it broke off there"
 """Why a turn ended whose last call has no result."""
-_MOST_TITLE: Final = 200
-_MOST_REPEATED: Final = 64 * 1024 * 1024
+_MAX_TITLE: Final = 200
+_MAX_REPEATED: Final = 64 * 1024 * 1024
 """Bytes that ways of one turn may repeat of each other; a small file could ask for any number of them."""
 _ENTRY_BYTES: Final = 1000
 """About what an answer takes beside its words."""
@@ -91,7 +91,7 @@ class _Planting:
         self._parts_of: dict[str, list[int]] = {}
         self._sizes: dict[str, int] = {}
         self._left_open: set[str] = set()
-        self._title = p.first_words(foreign.title or foreign.first_words, _MOST_TITLE)
+        self._title = p.first_words(foreign.title or foreign.first_words, _MAX_TITLE)
         self._model = next((entry.model for entry in reversed(foreign.entries) if entry.model is not None), None)
         self._notes: dict[str, str | None] = {}
         self._steps: list[Step] = []
@@ -191,7 +191,7 @@ class _Planting:
                 _, _, number, size = self._begins[entry.id]
                 parts = [part.data for part in self._parts.get(number)[1 : 1 + size]]
                 self._repeated += _ENTRY_BYTES + len(msgspec.json.encode(parts))
-                if self._repeated > _MOST_REPEATED:
+                if self._repeated > _MAX_REPEATED:
                     raise InvalidInput("it goes so many ways inside a turn that it would be many times as large here")
                 # Not paid a second time: what it used stands with the turn it was said in.
                 self._answer(made, replace(entry, id=f"{entry.id}/{turn.id}", parts=parts, usage=None, kept=[]))
@@ -284,10 +284,10 @@ class _Planting:
     def _kept(self, entry: Entry) -> Iterable[dict[str, Any]]:
         """What has no place, in parts that are neither shown nor sent."""
         parts: list[dict[str, Any]] = []
-        size = MOST_KEPT
+        size = MAX_KEPT
         for record in entry.kept:
             size += len(msgspec.json.encode(record))
-            if size >= MOST_KEPT:
+            if size >= MAX_KEPT:
                 size = 0
                 parts.append({"type": p.KEPT_PART, "data": {"program": self._foreign.program, "records": []}})
             parts[-1]["data"]["records"].append(record)
@@ -335,9 +335,9 @@ class _Planting:
 
     def _session(self) -> Session:
         foreign = self._foreign
-        metadata: dict[str, Any] = {"came_from": {"program": foreign.program, "id": foreign.id[:200]}}
+        metadata: dict[str, Any] = {"origin_of": {"program": foreign.program, "id": foreign.id[:200]}}
         noted = {"version": foreign.version, "git_branch": foreign.branch}
-        metadata["came_from"] |= {key: value[:200] for key, value in noted.items() if value}
+        metadata["origin_of"] |= {key: value[:200] for key, value in noted.items() if value}
         if self._title:
             metadata["title"] = self._title
         if foreign.is_subagent:
@@ -345,7 +345,7 @@ class _Planting:
         parent = None
         if foreign.parent_id is not None:
             key = session_key(foreign.program, foreign.parent_id, self._soil.owner)
-            metadata["came_from"]["parent"] = foreign.parent_id[:200]
+            metadata["origin_of"]["parent"] = foreign.parent_id[:200]
             parent = derived_session_id(self._soil.form, key)
         return Session(
             id=self._id,

@@ -14,9 +14,9 @@ from clew.interop.programs.export_session import (
     as_lines,
     base64_of,
     ids_in,
-    kept_in,
     own_id,
     parent_of,
+    preserved_fields,
     results_of,
     rewritten,
     tell,
@@ -56,7 +56,7 @@ class _Writer:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         session, (told, head) = self._portable.session, tell(self._portable)
-        records = [record for one in told for record in kept_in(one.parts, "pi")]
+        records = [record for one in told for record in preserved_fields(one.parts, "pi")]
         self._taken = {record["id"] for record in records if isinstance(record.get("id"), str)}
         came = session.metadata.get("workspace_was")
         header = {
@@ -103,7 +103,7 @@ class _Writer:
 
     def _said(self, one: Told) -> Iterator[dict[str, Any]]:
         """The lines of one thing: itself, what its calls gave back, and what was kept with it."""
-        kept = kept_in(one.parts, "pi")
+        kept = preserved_fields(one.parts, "pi")
         placed = Placed(one.parts, "pi", self._renamed)
         match one.kind:
             case "prompt":

@@ -38,7 +38,7 @@ _WORDS: Final = re.compile(r"\A\s*\S+\s*|\S+\s*|\A\s+")
 """Each with the space behind it; joined again they are the text."""
 _FAILURE: Final = re.compile(r"(?<!\d)([45]\d\d)(?!\d)(?:\s+(\d{1,9})(?!\d)(?:\s+(\d{1,3})(?!\d))?)?")
 _NUMBER: Final = re.compile(r"\d+")
-_MOST_WORDS: Final = 1_000_000
+_MAX_WORDS: Final = 1_000_000
 _REMEMBERED: Final = 10_000
 _STREAK: Final = 64
 """Chunks in a row before other work on the event loop gets its turn."""
@@ -169,7 +169,7 @@ def _tour(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
 
 def _long(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
     number = _NUMBER.search(newest_words(request.messages))
-    count = 200 if number is None else min(int(number[0][:9]), _MOST_WORDS)
+    count = 200 if number is None else min(int(number[0][:9]), _MAX_WORDS)
     reasoning, text = ids.next("reasoning"), ids.next("text")
     yield c.ReasoningStart(reasoning)
     for word in _WORDS.findall(f"Somebody asked for {count} words. I will count them as I go."):

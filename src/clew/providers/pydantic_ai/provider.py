@@ -14,7 +14,15 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from clew.clock import Clock, SystemClock
-from clew.providers.base import FailureCause, FailureKind, ModelRequest, ProviderFailure, StepEnd, ToolSchema, UsageSaid
+from clew.providers.base import (
+    FailureCause,
+    FailureKind,
+    ModelRequest,
+    ProviderFailure,
+    StepEnd,
+    ToolSchema,
+    UsageUpdate,
+)
 from clew.providers.pydantic_ai.endpoint import Connection, Endpoint, connect
 from clew.providers.pydantic_ai.failures import raise_failure
 from clew.providers.pydantic_ai.history import sent_calls, translate, translate_tools
@@ -58,7 +66,7 @@ class PydanticAIProvider:
     def __repr__(self) -> str:
         return f"PydanticAIProvider({self.endpoint!r})"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageSaid | StepEnd, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageUpdate | StepEnd, None]:
         connection = await self._connected()
         model = await self._model(connection, request)
         form = self._own_form(model, request)
@@ -73,7 +81,7 @@ class PydanticAIProvider:
                 # The library reads one event ahead. The usage in it must not wait for the first word.
                 used = await first_usage(response)
                 if used.total:
-                    yield UsageSaid(used)
+                    yield UsageUpdate(used)
                 events = aiter(response)
                 last: Any = None
                 while True:
@@ -92,7 +100,7 @@ class PydanticAIProvider:
                         continue
                     if (said := usage_of(response.usage)) != used and said.total:
                         used = said
-                        yield UsageSaid(used)
+                        yield UsageUpdate(used)
                     for chunk in translator.take(event):
                         yield chunk
                 if not says_end(response):
@@ -107,7 +115,7 @@ class PydanticAIProvider:
                 for chunk in translator.refuse(refusal):
                     yield chunk
             if response is not None and (said := usage_of(response.usage)) != used and said.total:
-                yield UsageSaid(said)
+                yield UsageUpdate(said)
             if isinstance(error, ProviderFailure | asyncio.CancelledError):
                 raise
             raise_failure(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clew.errors import SessionBusy
-from clew.session.acquire.loaded_session import Standing
+from clew.session.acquire.loaded_session import LoadedSession
 from clew.session.acquire.settle import LOST, RESTART, plan_settle
 from clew.store import unit as u
 from clew.store.base import Store
@@ -24,7 +24,7 @@ __all__ = ["plan_fence", "plan_free", "plan_open", "plan_take", "settle_session"
 
 
 def plan_take(
-    standing: Standing,
+    standing: LoadedSession,
     now: int,
     writes: Sequence[u.Write],
     *,
@@ -72,7 +72,7 @@ def plan_free(session_id: str, epoch: int) -> u.Unit:
 
 
 def plan_open(
-    standing: Standing,
+    standing: LoadedSession,
     turn_id: str,
     message: MessageRow,
     *more: u.Write,
@@ -96,7 +96,7 @@ def plan_open(
     return plan_take(standing, now, writes, before=before, runner=runner)
 
 
-async def settle_session(store: Store, standing: Standing, now: int, left_open: str = RESTART) -> None:
+async def settle_session(store: Store, standing: LoadedSession, now: int, left_open: str = RESTART) -> None:
     """Settle in one unit what has no run. Raise :class:`SessionBusy` if the session has been acquired meanwhile."""
     if plan_settle(standing, now, left_open):
         # The epoch is raised: a run that was thought dead but is alive must not write to a turn that has ended.

@@ -35,7 +35,7 @@ from clew.store.unit import Refused, Unit
 from clew.tools.base import Signal
 from clew.transcript.session import Session
 
-__all__ = ["LiveRun", "LiveSessions", "Occupancy", "RouteTaken", "RulesMoved", "ScheduleMoved", "SentMeanwhile"]
+__all__ = ["DuplicateSubmission", "LiveRun", "LiveSessions", "Occupancy", "RouteTaken", "RulesMoved", "ScheduleMoved"]
 
 T = TypeVar("T")
 log = logging.getLogger("clew.run")
@@ -55,7 +55,7 @@ class RouteTaken(Exception):
     """Another process created the session of that label or routing key; look it up again."""
 
 
-class SentMeanwhile(Exception):
+class DuplicateSubmission(Exception):
     """Another process accepted the same prompt between the lookup and the write; look it up again."""
 
 
@@ -263,7 +263,7 @@ class LiveSessions:
             if outcome.reason == "alias_taken":
                 raise AliasTaken("a session with this alias already exists; choose another alias or use that session")
             if outcome.reason == "sent_meanwhile":
-                raise SentMeanwhile
+                raise DuplicateSubmission
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)
 
     def publish(self, kind: EventType, session_id: str, **data: Any) -> None:

@@ -16,7 +16,7 @@ from clew.transcript.session import SessionState
 from clew.transcript.turn import Step, Turn
 from clew.transcript.wait import is_answered, waits_of
 
-__all__ = ["CutOff", "Standing", "load_standing"]
+__all__ = ["CutOff", "LoadedSession", "load_session_state"]
 
 log = logging.getLogger("clew.recovery")
 
@@ -29,7 +29,7 @@ class CutOff(msgspec.Struct, frozen=True):
     turn: Turn | None
 
 
-class Standing(msgspec.Struct, frozen=True):
+class LoadedSession(msgspec.Struct, frozen=True):
     """The state of a session before it is acquired: its open turn with messages and steps, and interrupted calls.
 
     ``sealed`` are the ids of sealed messages, read only if a turn is open. ``pending`` are journaled chunks of a run
@@ -81,12 +81,12 @@ class Standing(msgspec.Struct, frozen=True):
         return self.open.turn.id if self.open is not None and ended else self.state.head_turn_id
 
 
-async def load_standing(store: Moment, session_id: str) -> Standing:
+async def load_session_state(store: Moment, session_id: str) -> LoadedSession:
     """Load a session as of one moment."""
     return await store.at_once(session_id, lambda moment: _load(moment, session_id))
 
 
-async def _load(store: Moment, session_id: str) -> Standing:
+async def _load(store: Moment, session_id: str) -> LoadedSession:
     state = await store.load_state(session_id)
     opened: LineTurn | None = None
     sealed: frozenset[str] = frozenset()
@@ -116,4 +116,4 @@ async def _load(store: Moment, session_id: str) -> Standing:
     # Only the session's own run asks for answers, while a title may be in progress.
     asked = tuple(call for call in await store.open_model_calls(session_id) if call.purpose == "answer")
     runner = await store.find_replica(state.runner) if state.runner is not None else None
-    return Standing(session_id, state, opened, tuple(cut_off), sealed, steps, pending, asked, runner)
+    return LoadedSession(session_id, state, opened, tuple(cut_off), sealed, steps, pending, asked, runner)

@@ -11,12 +11,12 @@ from clew.errors import Conflict, SessionBusy, WaitingForHuman
 from clew.session.acquire.acquire import plan_fence, settle_session
 from clew.session.acquire.journal_fold import fold_streams
 from clew.session.acquire.live_sessions import LiveSessions
-from clew.session.acquire.loaded_session import Standing, load_standing
+from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.settle import LOST
-from clew.session.context.context import CountedLine, find_near_counted
+from clew.session.context.context import MeasuredLine, find_cheap_context
 from clew.session.host import Host
 from clew.session.model_calls import end_interrupted
-from clew.session.prompt.turn_config import Told, load_told
+from clew.session.prompt.turn_config import Told, load_last_environment
 from clew.store.base import Moment, get_session
 from clew.store.unit import Refused
 from clew.transcript.message import MessageRow
@@ -24,18 +24,18 @@ from clew.transcript.session import Session
 from clew.transcript.wait import is_answered, waits_of
 
 __all__ = [
-    "Outset",
+    "PromptStart",
     "find_obstacle",
-    "idle_session",
     "is_live_anywhere",
-    "load_outset",
-    "make_ready",
+    "load_prompt_start",
+    "locked_idle_session",
+    "prepare_session",
     "settle_idle",
     "settle_startable",
 ]
 
 
-class Outset(msgspec.Struct, frozen=True):
+class PromptStart(msgspec.Struct, frozen=True):
     """The state of a session before a run starts on it, read as of one moment.
 
     ``standing`` is None while the session is active. ``sent`` are earlier messages with the client's id of the next
@@ -45,24 +45,26 @@ class Outset(msgspec.Struct, frozen=True):
     session: Session
     told: Told
     newest_at: int
-    standing: Standing | None
+    standing: LoadedSession | None
     sent: tuple[MessageRow, ...] = ()
-    counted: CountedLine | None = None
+    counted: MeasuredLine | None = None
 
 
-async def load_outset(host: Host, sessions: LiveSessions, session_id: str, client_id: str | None = None) -> Outset:
+async def load_prompt_start(
+    host: Host, sessions: LiveSessions, session_id: str, client_id: str | None = None
+) -> PromptStart:
     """Load in one read what must be known of a session to send it a prompt."""
     live = sessions.is_live(session_id)
 
-    async def ask(store: Moment) -> Outset:
+    async def ask(store: Moment) -> PromptStart:
         session = await get_session(store, session_id)
-        counted = None if live else await find_near_counted(store, session_id)
+        counted = None if live else await find_cheap_context(store, session_id)
         turns, steps = (counted.line.turns, counted.steps) if counted is not None else ((), ())
-        return Outset(
+        return PromptStart(
             session,
-            await load_told(store, session_id, turns, steps),
+            await load_last_environment(store, session_id, turns, steps),
             await store.newest_message_at(session_id),
-            None if live else await load_standing(store, session_id),
+            None if live else await load_session_state(store, session_id),
             await store.load_client_messages(session_id, client_id) if client_id is not None else (),
             counted,
         )
@@ -71,7 +73,7 @@ async def load_outset(host: Host, sessions: LiveSessions, session_id: str, clien
     return await host.store.at_once(session_id, ask, hot=True)
 
 
-def find_obstacle(sessions: LiveSessions, session_id: str, standing: Standing | None) -> Conflict | None:
+def find_obstacle(sessions: LiveSessions, session_id: str, standing: LoadedSession | None) -> Conflict | None:
     """Return the reason why no run can start on the session now; None if one can."""
     try:
         sessions.check_free(session_id)
@@ -93,10 +95,10 @@ async def is_live_anywhere(host: Host, sessions: LiveSessions, session_id: str) 
     return await host.lease.runs_elsewhere(host.store, await host.store.load_state(session_id))
 
 
-async def make_ready(host: Host, session_id: str, standing: Standing | None = None) -> Standing:
+async def prepare_session(host: Host, session_id: str, standing: LoadedSession | None = None) -> LoadedSession:
     """Return the state needed to acquire the session, read now unless ``standing`` is given. It must be inactive here;
     raise :class:`SessionBusy` if another replica runs it."""
-    standing = standing or await load_standing(host.store, session_id)
+    standing = standing or await load_session_state(host.store, session_id)
     lease, runner = host.lease, standing.state.runner
     if runner is not None and runner != lease.replica_id:
         lease.check_standing(standing)
@@ -104,26 +106,26 @@ async def make_ready(host: Host, session_id: str, standing: Standing | None = No
         outcome = await host.store.commit(plan_fence(session_id, standing.state, lease.replica_id or ""))
         if isinstance(outcome, Refused):
             raise SessionBusy("the session was acquired by another run", session_id=session_id)
-        standing = await load_standing(host.store, session_id)
+        standing = await load_session_state(host.store, session_id)
     if standing.pending or standing.asked:
         # Chunks of a run that could not store its end must be in its parts before those are settled.
         now = host.clock.now_ms()
         await fold_streams(host.store, host.mint, now, session_id)
         await end_interrupted(host.store, host.providers.cost, now, session_id)
-        standing = await load_standing(host.store, session_id)
+        standing = await load_session_state(host.store, session_id)
     return standing
 
 
 async def settle_idle(
-    host: Host, sessions: LiveSessions, session_id: str, standing: Standing | None = None
-) -> Standing:
+    host: Host, sessions: LiveSessions, session_id: str, standing: LoadedSession | None = None
+) -> LoadedSession:
     """Settle the session for a caller that starts no run; return its previous state. Raise :class:`SessionBusy` while
     it is active.
 
     A turn that waits for a human stays open.
     """
     sessions.check_free(session_id)
-    standing = await make_ready(host, session_id, standing)
+    standing = await prepare_session(host, session_id, standing)
     await settle_session(host.store, standing, host.clock.now_ms(), LOST)
     return standing
 
@@ -131,7 +133,7 @@ async def settle_idle(
 async def settle_startable(host: Host, sessions: LiveSessions, session_id: str) -> None:
     """Settle the session for an operation that is about to start; raise the obstacle if there is one."""
     sessions.check_free(session_id)
-    standing = await load_standing(host.store, session_id)
+    standing = await load_session_state(host.store, session_id)
     obstacle = find_obstacle(sessions, session_id, standing)
     if obstacle is not None:
         raise obstacle
@@ -139,14 +141,14 @@ async def settle_startable(host: Host, sessions: LiveSessions, session_id: str) 
 
 
 @asynccontextmanager
-async def idle_session(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[Session]:
+async def locked_idle_session(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[Session]:
     """Yield the session under its lock, for changes of its history.
 
     It is inactive, but a turn that waits for a human may be open.
     """
 
-    async def ask(store: Moment) -> tuple[Session, Standing]:
-        return await get_session(store, session_id), await load_standing(store, session_id)
+    async def ask(store: Moment) -> tuple[Session, LoadedSession]:
+        return await get_session(store, session_id), await load_session_state(store, session_id)
 
     async with sessions.lock(session_id):
         sessions.check_open(session_id)

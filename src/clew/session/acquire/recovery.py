@@ -14,7 +14,7 @@ from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.session.acquire.acquire import settle_session
 from clew.session.acquire.journal_fold import fold_streams
-from clew.session.acquire.loaded_session import load_standing
+from clew.session.acquire.loaded_session import load_session_state
 from clew.session.model_calls import Cost, end_interrupted
 from clew.store.base import Store
 from clew.store.unit import PatchSession, Unit
@@ -36,7 +36,7 @@ async def recover(store: Store, mint: Mint, now: int, cost: Cost | None = None) 
     for session_id in await store.unsettled_sessions():
         failpoint("recovery.before_settle")
         try:
-            standing = await load_standing(store, session_id)
+            standing = await load_session_state(store, session_id)
             await settle_session(store, standing, now)
             if standing.is_resumable:
                 resumable.append(session_id)

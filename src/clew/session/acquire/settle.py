@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.session.acquire.loaded_session import Standing
+from clew.session.acquire.loaded_session import LoadedSession
 from clew.store.unit import MoveHead, PutParts, SealMessage, SetHidden, SetTurn, Write
 from clew.transcript.damage import seal_of
 from clew.transcript.incomplete_step import is_whole_answer
@@ -52,7 +52,7 @@ INTERRUPTED: Final = "interrupted by a new prompt"
 BY_PARENT: Final = "aborted by parent"
 
 
-def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | None = None) -> tuple[Write, ...]:
+def plan_settle(standing: LoadedSession, now: int, left_open: str, *, spared: Turn | None = None) -> tuple[Write, ...]:
     """Return the writes that close what has no run: calls without a result, and the open turn unless it waits.
 
     ``left_open`` says why such a turn is open. ``spared`` continues, so it is left alone with all its requests.

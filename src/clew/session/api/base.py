@@ -42,10 +42,10 @@ class EnginePart:
 
     async def get_session(self, session_id: str) -> Session:
         """Return the session as it is now, with what it has spent."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         return replace(session, spend=(await self._store.load_spend([session.id]))[session.id])
 
-    async def _find_own(self, session_id: str) -> Session:
+    async def _get_session(self, session_id: str) -> Session:
         """Return the session without its spending, which takes longer to load the more calls it made."""
         return await get_session(self._store, await self._own(session_id))
 
@@ -68,7 +68,7 @@ class EnginePart:
             raise SessionNotFound(f"there is no session {name}", session_id=name)
         return found
 
-    async def _own_turn(self, turn_id: str) -> str:
+    async def _resolve_turn(self, turn_id: str) -> str:
         """Resolve the id of a turn in the same way."""
         turn = await self._store.find_turn(ids.check_turn_id(turn_id))
         try:

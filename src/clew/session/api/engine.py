@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from clew.triggers.schedules import Schedules
     from clew.triggers.webhooks import Webhooks
 
-__all__ = ["WHOLE_STORE", "AgentList", "AgentShape", "Engine", "Operations", "ReplicaShape"]
+__all__ = ["ADMIN_ONLY", "AgentList", "AgentShape", "Engine", "Operations", "ReplicaShape"]
 
-WHOLE_STORE: Final = frozenset(
+ADMIN_ONLY: Final = frozenset(
     {
         *("accept_loss", "backup", "change_settings", "check_ready", "close", "drain", "hook", "is_idle", "join"),
         *("figures", "known_statuses", "losses", "rebuild", "replicas", "scoped", "write_ledger"),
@@ -292,9 +292,9 @@ class Engine(Operations):
     def _gate(self) -> Gate:
         from clew.triggers.router import Gate
 
-        return Gate(self.owner, self._own, self._own_turn, self._draft)
+        return Gate(self.owner, self._own, self._resolve_turn, self._draft)
 
-    async def find_asked(self, session_id: str, message_id: str | None = None) -> MessageRow:
+    async def find_prompt_of(self, session_id: str, message_id: str | None = None) -> MessageRow:
         """Return the user message of an answer, by default of the newest turn's."""
         from clew.session.api.turn_stream import find_asked_message
 
@@ -454,6 +454,6 @@ class ScopedEngine(Engine):
     """The engine as one owner sees it: refuses operations on the whole store; every part checks ids of sessions."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in WHOLE_STORE:
+        if name in ADMIN_ONLY:
             raise NotFound(f"{name} concerns the whole store; it is not available to an owner")
         return super().__getattribute__(name)

@@ -61,7 +61,7 @@ class Files(EnginePart):
         """Return the folder with links resolved. They are not resolved again, as an owner may change them meanwhile."""
         if session_id is None:
             return await self._place(workspace)
-        folder = (await self._find_own(session_id)).workspace_root
+        folder = (await self._get_session(session_id)).workspace_root
         if self.roots is not None:
             return await self._place(folder)
         return Path(await asyncio.to_thread(os.path.realpath, folder)) if folder else None

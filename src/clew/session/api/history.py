@@ -118,7 +118,9 @@ class History(EnginePart):
         """
         from clew.session.history.branch import Branching
 
-        return await Branching(self._host, self._runtime).fork(await self._own_turn(turn_id), label=label, text=text)
+        return await Branching(self._host, self._runtime).fork(
+            await self._resolve_turn(turn_id), label=label, text=text
+        )
 
     async def tree(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> TreeView:
         """Return every turn of the session with its position, and the branches that start at them.
@@ -153,7 +155,7 @@ class History(EnginePart):
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
         """Return what the compaction marked by this message summarised."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         return await load_compaction(self._store, session.id, ids.check_named_message_id(message_id))
 
     # Reports
@@ -162,17 +164,17 @@ class History(EnginePart):
         """Return a turn with its steps: models, usage, timing, digests."""
         from clew.session.history.report import load_turn
 
-        return await load_turn(self._store, await self._own_turn(turn_id))
+        return await load_turn(self._store, await self._resolve_turn(turn_id))
 
     async def turn_messages(self, turn_id: str) -> list[Message]:
         """Return the messages of one turn, also of one that is no longer on the line."""
-        return await load_turn_messages(self._store, await self._own_turn(turn_id))
+        return await load_turn_messages(self._store, await self._resolve_turn(turn_id))
 
     async def request(self, turn_id: str, step: int | None = None) -> RequestReport:
         """Return the request sent to the model at a step, rebuilt and verified by its digest."""
         from clew.session.history.report import load_request
 
-        return await load_request(self._store, await self._own_turn(turn_id), step)
+        return await load_request(self._store, await self._resolve_turn(turn_id), step)
 
     def _rewinding(self) -> Rewinding:
         from clew.session.history.rewind import Rewinding

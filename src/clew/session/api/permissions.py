@@ -29,12 +29,12 @@ class Permissions(EnginePart):
         """Return the session's own rules in order. An unreadable one is shown as one that asks about everything."""
         from clew.session.turn.permission_check import stored_rules
 
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         return stored_rules(session.permissions, "session", self._host.permission_names)
 
     async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         """Replace the session's own rules. Pending requests are decided again by the new ones."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         await self._runtime.rule_book.replace(session.id, rules)
         return await self.permissions(session.id)
 
@@ -54,7 +54,7 @@ class Permissions(EnginePart):
         check_value([agent, None if workspace is None else str(workspace)], "rules")
         book, session = self._runtime.rule_book, None
         if session_id is not None:
-            session = await self._find_own(session_id)
+            session = await self._get_session(session_id)
         elif scope == "session":
             raise InvalidInput("name the session: rules of the scope session belong to one session")
         root, owner = (session.workspace_root, session.owner) if session is not None else (None, self.owner)
@@ -101,7 +101,7 @@ class Permissions(EnginePart):
     ) -> None:
         """Remove a rule of a session or a project, by its id. An agent's rules are in its manifest."""
         check_value([rule_id], "rule")
-        owner = (await self._find_own(session_id)).owner if session_id is not None else self.owner
+        owner = (await self._get_session(session_id)).owner if session_id is not None else self.owner
         for rule in await self.rules(session_id=session_id, workspace=workspace):
             if rule.id != rule_id:
                 continue
@@ -118,7 +118,7 @@ class Permissions(EnginePart):
     ) -> tuple[str, str | None]:
         """Return the owner of the rules: a session's id or a project's resolved folder, and the owner of either."""
         _check_scope(scope, ("session", "project"))
-        session = await self._find_own(session_id) if session_id is not None else None
+        session = await self._get_session(session_id) if session_id is not None else None
         if scope == "session":
             if session is None:
                 raise InvalidInput("name the session of the rule")
@@ -134,7 +134,7 @@ class Permissions(EnginePart):
         from clew.permissions.explain import explain
         from clew.session.turn.explain import explain_call
 
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         check_value([tool, target], "call")
         return explain(await explain_call(self._host, session, tool, target))
 

@@ -80,7 +80,7 @@ class Runs(EnginePart):
         """
         from clew.session.api.turn_stream import find_batches
 
-        session, find = await self._find_own(session_id), self._runtime.streams.find
+        session, find = await self._get_session(session_id), self._runtime.streams.find
         batches = await find_batches(self._store, find, session.id, replay=replay, message_id=message_id)
         if batches is not None:
             async for batch in batches:
@@ -94,7 +94,7 @@ class Runs(EnginePart):
         """
         if queue not in ("stay", "go_on"):
             raise InvalidInput(f"queue must be stay or go_on, not {queue!r}")
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         return await self._runtime.runner.abort(session.id, queue=queue)
 
     async def continue_turn(self, session_id: str, *, mode: Mode = "on", queue: bool = False) -> Submission:
@@ -107,7 +107,7 @@ class Runs(EnginePart):
         return await self._runtime.continuation.go_on(await self._own(session_id), mode, queue=queue)
 
     async def get_status(self, session_id: str) -> Status:
-        return await self._runtime.status(await self._find_own(session_id))
+        return await self._runtime.status(await self._get_session(session_id))
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """Yield the current status, then each change."""
@@ -139,7 +139,7 @@ class Runs(EnginePart):
         """
         check_value([approval_id, reason, pattern], "answer")
         answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
-        return await self._seen_through(answers.answer(session_id, approval_id, decision, reason, pattern, actor=actor))
+        return await self._shielded(answers.answer(session_id, approval_id, decision, reason, pattern, actor=actor))
 
     async def answer_all(
         self,
@@ -154,15 +154,15 @@ class Runs(EnginePart):
         """
         check_value([reason, approval_ids], "answer")
         answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
-        return await self._seen_through(answers.answer_all(session_id, decision, reason, approval_ids, actor=actor))
+        return await self._shielded(answers.answer_all(session_id, decision, reason, approval_ids, actor=actor))
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question of the model."""
         check_value([tool_call_id, output], "answer")
         answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
-        return await self._seen_through(answers.answer_question(session_id, tool_call_id, output, actor=actor))
+        return await self._shielded(answers.answer_question(session_id, tool_call_id, output, actor=actor))
 
-    async def _seen_through(self, answering: Coroutine[Any, Any, int]) -> int:
+    async def _shielded(self, answering: Coroutine[Any, Any, int]) -> int:
         """Store an answer even if the client disconnects: once it is stored, the turn must be resumed."""
         return await asyncio.shield(self._runtime.sessions.work(answering))
 
@@ -173,21 +173,21 @@ class Runs(EnginePart):
 
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
         """Remove a message from the queue, by clew's id or the client's own."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         cancelled = await self._find_queued(session.id, message_id)
         async with self._runtime.sessions.lock(session.id):
             await self._runtime.queue.cancel(session.id, cancelled)
 
     async def edit_queued(self, session_id: str, message_id: str, text: str) -> None:
         """Replace the text of a queued message. Its files and its position stay."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         edited = await self._find_queued(session.id, message_id)
         async with self._runtime.sessions.lock(session.id):
             await self._runtime.queue.edit(session.id, edited, text)
 
     async def move_queued(self, session_id: str, message_id: str, *, before: str | None = None) -> None:
         """Move a queued message before another one, or to the end."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         moved = await self._find_queued(session.id, message_id)
         behind = await self._find_queued(session.id, before) if before is not None else None
         async with self._runtime.sessions.lock(session.id):
@@ -195,13 +195,13 @@ class Runs(EnginePart):
 
     async def send_queued(self, session_id: str, message_id: str) -> Submission:
         """Send a queued message now. The active run is interrupted, and pending requests are denied."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         return await self._runtime.prompts.send_queued(session.id, await self._find_queued(session.id, message_id))
 
     async def pause_queue(self, session_id: str, *, paused: bool = True) -> None:
         """Pause the queue until it is resumed with ``paused=False``, which ends a pause of any kind and starts the next
         message if the session is idle. Messages sent meanwhile run, or wait behind it."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         if paused:
             await self._runtime.queue.pause(session.id, "person")
             return

@@ -42,7 +42,7 @@ class Servers(EnginePart):
     ) -> tuple[ServerState, ...]:
         """Give a session its own servers, replacing those given before. They last as long as this process, so the
         client must give them again after a restart."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         if self._host.servers is None:
             raise InvalidInput("this host has no MCP servers")
         self._host.servers.give(session.id, {name: read_server(one, name) for name, one in servers.items()})
@@ -53,5 +53,5 @@ class Servers(EnginePart):
         from clew.tools.mcp_tools import Place
 
         if session_id is not None:
-            return await find_place(self._host, await self._find_own(session_id))
+            return await find_place(self._host, await self._get_session(session_id))
         return Place(session_id="", owner=self.owner, workspace=await self._place(workspace))

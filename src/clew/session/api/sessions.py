@@ -200,7 +200,7 @@ class Sessions(EnginePart):
         if picked is not None:
             merged[PICKED_KEY] = max(now, await self._store.newest_message_at(session_id))
         if given:
-            check_metadata(merge((await self._find_own(session_id)).metadata, merged, drop))
+            check_metadata(merge((await self._get_session(session_id)).metadata, merged, drop))
         patch = PatchSession(metadata=merged, drop=drop, archived_at=archived_at, model=picked)
         await self._commit(session_id, patch)
         self._runtime.sessions.publish("session_updated", session_id)
@@ -213,7 +213,7 @@ class Sessions(EnginePart):
 
         Refused while a run is active, unless ``force``, which aborts it first.
         """
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         if not force and await self._is_live(session.id):
             raise SessionBusy("a run is in flight on this session; abort it, or force", session_id=session.id)
         gone = False
@@ -265,11 +265,11 @@ class Sessions(EnginePart):
 
         check_limit(limit)
         through = None if cursor is None else ids.check_turn_id(cursor)
-        return await load_files(self._store, await self._find_own(session_id), limit, through)
+        return await load_files(self._store, await self._get_session(session_id), limit, through)
 
     async def accept_message(self, session_id: str, message_id: str) -> Message:
         """Accept a damaged message as it is now: it is sealed and sent again, and its metadata records that."""
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         async with self._runtime.sessions.lock(session.id):
             if await self._is_live(session.id):
                 raise SessionBusy("a run is in flight on this session; wait for it, or abort it", session_id=session.id)

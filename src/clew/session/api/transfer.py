@@ -43,7 +43,7 @@ class Transfer(EnginePart):
         Every word must occur, the last one may be incomplete; ``"…"`` is a phrase. While much is not indexed yet, as
         at the first search of a large store, the result is not ``complete``, unless called with ``wait``.
         """
-        within = None if session_id is None else (await self._find_own(session_id)).id
+        within = None if session_id is None else (await self._get_session(session_id)).id
         check_value([q, cursor], "search")
         return await self._store.search(
             SearchQuery(q, limit=limit, cursor=cursor, session_id=within, wait=wait, owner=self.owner)
@@ -63,7 +63,7 @@ class Transfer(EnginePart):
 
         if format not in FORMATS:
             raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
-        session = await self._find_own(session_id)
+        session = await self._get_session(session_id)
         secrets = secret_values(self._host.config) if redact else ()
         with giving_way():
             portable = await export_session(self._store, session.id, self._host.clock.now_ms())

@@ -22,8 +22,8 @@ from clew.clock import Timer
 from clew.errors import ClewError, SessionBusy
 from clew.session.acquire.acquire import settle_session
 from clew.session.acquire.live_sessions import LiveSessions
-from clew.session.acquire.loaded_session import load_standing
-from clew.session.acquire.prepare import make_ready
+from clew.session.acquire.loaded_session import load_session_state
+from clew.session.acquire.prepare import prepare_session
 from clew.session.acquire.settle import GONE
 from clew.session.acquire.waiting import present_status
 from clew.session.cluster.lease import LEASE_LOST
@@ -255,12 +255,12 @@ class Heartbeat:
 
     async def _settle(self, session_id: str) -> bool:
         """Settle what was left open; return whether its turn can be resumed."""
-        standing = await load_standing(self._host.store, session_id)
+        standing = await load_session_state(self._host.store, session_id)
         if standing.open is None and not standing.cut_off and standing.state.runner is None:
             return False
         if standing.is_resumable and not self._may_resume(session_id):
             return False  # a permanent replica may resume it, but not once it is settled
-        standing = await make_ready(self._host, session_id, standing)
+        standing = await prepare_session(self._host, session_id, standing)
         await settle_session(self._host.store, standing, self._host.clock.now_ms(), GONE)
         await self._outbound.settle(session_id)
         turn = standing.open.turn if standing.open is not None else None

@@ -9,7 +9,7 @@ A run with an outdated epoch cannot write, whether its replica knows that or not
 from __future__ import annotations
 
 from clew.errors import ReplicaAway, SessionBusy
-from clew.session.acquire.loaded_session import Standing
+from clew.session.acquire.loaded_session import LoadedSession
 from clew.store.base import Moment
 from clew.store.replicas import Replica
 from clew.transcript.session import SessionState
@@ -39,7 +39,7 @@ class Lease:
         """Return whether this runner is another live replica."""
         return runner is not None and runner.alive and runner.id != self.replica_id
 
-    def check_standing(self, standing: Standing) -> None:
+    def check_standing(self, standing: LoadedSession) -> None:
         """Raise :class:`SessionBusy` while another replica runs the session."""
         if self.is_elsewhere(standing.runner):
             what = (

@@ -16,7 +16,7 @@ from typing import Final
 from clew.errors import ViewerLagged
 from clew.live.base import Listening, Live, LiveStream, Word
 from clew.live.stream import LocalStream
-from clew.session.cluster.stream_state import StreamSight, see_stream, see_tail
+from clew.session.cluster.stream_state import StreamState, load_stream_state, load_stream_tail
 from clew.store.base import Store
 from clew.store.unit import JournalEntry
 from clew.transcript import chunk as c
@@ -46,7 +46,7 @@ class LiveStreams:
         """Return the stream of the session's active run, in whichever replica it runs."""
         stream = self.live.find_stream(session_id)
         if stream is None and self.live.reaches_others:
-            sight = await see_stream(self.store, session_id)
+            sight = await load_stream_state(self.store, session_id)
             # A run may have started here while the store was read.
             stream = self.live.find_stream(session_id)
             if stream is None and sight is not None and sight.runs:
@@ -61,7 +61,7 @@ class LiveStreams:
 class _RemoteStream:
     """A remote stream, see :class:`clew.live.base.LiveStream`; it can only be followed."""
 
-    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamSight) -> None:
+    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamState) -> None:
         self._streams = streams
         self._session_id = session_id
         self._sight = sight
@@ -102,7 +102,7 @@ class _RemoteStream:
 class _Followed:
     """The subscription to one remote stream, as long as it has local viewers."""
 
-    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamSight) -> None:
+    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamState) -> None:
         self._streams = streams
         self._session_id = session_id
         self.turn_id, self.epoch = sight.turn.id, sight.epoch
@@ -169,7 +169,7 @@ class _Followed:
             return False
         try:
             found = (self._session_id, self.turn_id, self.epoch, word.message_id, self._n)
-            self._show(self._take(await see_tail(self._streams.store, *found)))
+            self._show(self._take(await load_stream_tail(self._streams.store, *found)))
         except Exception as error:
             self._log_failed_read(error)
         return self._n >= word.through
@@ -183,7 +183,7 @@ class _Followed:
     async def _show_stored(self) -> None:
         """Show what is stored but not shown yet, and end with the run."""
         try:
-            sight = await see_stream(self._streams.store, self._session_id, self.turn_id, self._message_id)
+            sight = await load_stream_state(self._streams.store, self._session_id, self.turn_id, self._message_id)
         except Exception as error:
             self._log_failed_read(error)
             return
@@ -201,7 +201,7 @@ class _Followed:
             self.is_over = True
         self._show(shown)
 
-    def _catch_up(self, sight: StreamSight) -> list[c.Chunk]:
+    def _catch_up(self, sight: StreamState) -> list[c.Chunk]:
         assert sight.message is not None
         shown: list[c.Chunk] = []
         stored = [part.data for part in sight.message.parts]
@@ -231,7 +231,7 @@ class _Followed:
                 self._n = n
         return shown
 
-    def _ending(self, sight: StreamSight) -> list[c.Chunk]:
+    def _ending(self, sight: StreamState) -> list[c.Chunk]:
         """Return how the message ended, as its own terminal chunks would, if those were not received."""
         if self._has_ended:
             return []

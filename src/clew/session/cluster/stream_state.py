@@ -15,12 +15,12 @@ from clew.transcript.message import MessageRow, shown_message
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
 
-__all__ = ["StreamSight", "see_stream", "see_tail"]
+__all__ = ["StreamState", "load_stream_state", "load_stream_tail"]
 
 _ACTIVE: Final = frozenset[TurnStatus]({"running", "retrying", "compacting"})
 
 
-class StreamSight(msgspec.Struct, frozen=True):
+class StreamState(msgspec.Struct, frozen=True):
     """The stored state of a turn's message. ``folded`` is the last chunk in its parts; None if unknown.
 
     ``entries`` are the journaled chunks after it. Without ``message`` nothing of an answer is stored yet.
@@ -46,15 +46,15 @@ class StreamSight(msgspec.Struct, frozen=True):
         return about if self.message is None else {**shown_message(self.message, self.turn.id).metadata, **about}
 
 
-async def see_stream(
+async def load_stream_state(
     store: Store, session_id: str, turn_id: str | None = None, message_id: str | None = None
-) -> StreamSight | None:
+) -> StreamState | None:
     """Load the stored state of a session's open turn, or of the one given, and its newest message, or the one given.
 
     None if there is no such turn.
     """
 
-    async def ask(moment: Moment) -> StreamSight | None:
+    async def ask(moment: Moment) -> StreamState | None:
         state = await moment.load_state(session_id)
         through = turn_id or state.open_turn_id
         if through is None or await moment.find_turn(through) is None:
@@ -62,7 +62,7 @@ async def see_stream(
         entry = (await moment.load_line(session_id, through=through, turns=1, keep_damaged=True)).turns[-1]
         turn, rows = entry.turn, entry.messages
         user_message_id = next((row.id for row in rows if row.role == "user"), None)
-        seen = StreamSight(state.epoch, turn, user_message_id)
+        seen = StreamState(state.epoch, turn, user_message_id)
         pending = {stream.message.id: stream for stream in await moment.pending_streams(session_id)}
         if message_id is not None:
             row = next((row for row in rows if row.id == message_id), None)
@@ -87,7 +87,7 @@ async def see_stream(
     return await store.at_once(session_id, ask)
 
 
-async def see_tail(
+async def load_stream_tail(
     store: Store, session_id: str, turn_id: str, epoch: int, message_id: str, after: int
 ) -> tuple[JournalEntry, ...]:
     """Load the journaled chunks after a number, without the message, while the same run continues the same turn.

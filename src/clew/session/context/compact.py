@@ -34,7 +34,7 @@ from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.projection import KeptTail
 from clew.transcript.session import Session
-from clew.transcript.turn import Tree, Turn, place_below
+from clew.transcript.turn import Tree, Turn, with_parent
 
 __all__ = ["Compacted", "Compactor", "compact_idle", "needs_compaction"]
 
@@ -201,7 +201,7 @@ def plan_marker(
     if open_turn is not None:
         writes.append(u.MoveTurn(open_turn.id, turn.id))
         guards.append(u.OpenTurnIs(open_turn.id))
-        below = place_below(grown.turns[open_turn.id], grown.turns[turn.id])
+        below = with_parent(grown.turns[open_turn.id], grown.turns[turn.id])
         grown = msgspec.structs.replace(grown, turns={**grown.turns, open_turn.id: below})
     else:
         guards.append(u.NoOpenTurn())

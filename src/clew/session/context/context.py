@@ -18,23 +18,23 @@ from clew.long_work import FEW, giving_way, run_for_prompt, run_long
 from clew.providers.evidence import digest_messages
 from clew.session.host import Host
 from clew.session.prompt.files import holds_files
-from clew.session.prompt.turn_config import Setting, resolve
+from clew.session.prompt.turn_config import TurnConfig, resolve
 from clew.store.base import LineSlice, Moment, Store, get_session
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.session import Model, Session
-from clew.transcript.turn import Step, Turn, place_below
+from clew.transcript.turn import Step, Turn, with_parent
 from clew.transcript.turn_state import OPEN
 
 __all__ = [
-    "CountedLine",
-    "find_near_counted",
+    "MeasuredLine",
+    "build_context",
+    "find_cheap_context",
     "frame_of",
     "load_context",
     "load_counted",
     "load_idle_context",
     "load_report",
-    "looked_over",
     "measured_context",
     "session_policy",
 ]
@@ -66,7 +66,7 @@ def _default_policy(compaction: CompactionConfig, pruning: PruningConfig) -> Pol
     return policy_for(compaction, pruning, None)
 
 
-def frame_of(setting: Setting) -> RequestFrame:
+def frame_of(setting: TurnConfig) -> RequestFrame:
     return RequestFrame(
         model=setting.model,
         window=setting.info.window,
@@ -79,11 +79,11 @@ def frame_of(setting: Setting) -> RequestFrame:
     )
 
 
-async def load_context(host: Host, setting: Setting) -> Context:
+async def load_context(host: Host, setting: TurnConfig) -> Context:
     """Return the context of a session as it is stored."""
-    counted = await load_counted(host.store, setting.session.id) or CountedLine(LineSlice((), True), ())
+    counted = await load_counted(host.store, setting.session.id) or MeasuredLine(LineSlice((), True), ())
     frame, policy = frame_of(setting), session_policy(host.config, setting.session)
-    return await looked_over(counted.line, lambda: measured_context(frame, policy, counted))
+    return await build_context(counted.line, lambda: measured_context(frame, policy, counted))
 
 
 async def load_idle_context(host: Host, session: Session, model: str | Model | dict[str, Any] | None = None) -> Context:
@@ -102,7 +102,7 @@ async def load_report(host: Host, session_id: str, model: str | Model | dict[str
         return await run_long(report, await load_context(host, setting))
 
 
-async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
+async def _recent_report(host: Host, setting: TurnConfig) -> ContextReport | None:
     """Return the report from the end of the line: what its last step counted and what was added since.
 
     None if that is not enough: when a sum over all messages is requested, when outputs were pruned, and in a copied
@@ -110,7 +110,7 @@ async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
     """
     session_id, policy = setting.session.id, session_policy(host.config, setting.session)
 
-    async def ask(moment: Moment) -> CountedLine | None:
+    async def ask(moment: Moment) -> MeasuredLine | None:
         line = await moment.load_line(session_id, turns=_REPORT_TURNS, keep_damaged=True)
         if line.complete or await moment.load_pruned(session_id):
             return None
@@ -120,7 +120,7 @@ async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
             made = await moment.load_line(session_id, through=compaction_id, turns=1, keep_damaged=True)
             turns = (*made.turns, *turns)
         steps = await _newest_steps(moment, line.turns)
-        return CountedLine(LineSlice(turns, complete=False), steps) if len(steps) == _MEASURED_TURNS else None
+        return MeasuredLine(LineSlice(turns, complete=False), steps) if len(steps) == _MEASURED_TURNS else None
 
     counted = await host.store.at_once(session_id, ask) if policy.measure != "rollup" else None
     if counted is None:
@@ -134,34 +134,34 @@ async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
     return report(context, last) if context.size.measured else None
 
 
-class CountedLine(msgspec.Struct, frozen=True):
+class MeasuredLine(msgspec.Struct, frozen=True):
     """A line with provider usage: the steps of its newest turns that have any, newest first."""
 
     line: LineSlice
     steps: tuple[tuple[Step, ...], ...]
 
-    def begun(self, turn: Turn, prompt: MessageRow) -> CountedLine:
+    def begun(self, turn: Turn, prompt: MessageRow) -> MeasuredLine:
         """Return the line with a new turn at its end that contains only its prompt."""
         parent = self.line.turns[-1].turn if self.line.turns else None
-        entry = LineTurn(place_below(turn, parent), (prompt,))
+        entry = LineTurn(with_parent(turn, parent), (prompt,))
         return replace(self, line=replace(self.line, turns=(*self.line.turns, entry)))
 
 
-async def load_counted(store: Store, session_id: str, line: LineSlice | None = None) -> CountedLine | None:
+async def load_counted(store: Store, session_id: str, line: LineSlice | None = None) -> MeasuredLine | None:
     """Load the line, unless given, and the steps as of one moment; None if the session does not exist."""
 
-    async def ask(moment: Moment) -> CountedLine | None:
+    async def ask(moment: Moment) -> MeasuredLine | None:
         found = line or await moment.find_view(session_id, keep_damaged=True, kept=True)
-        return None if found is None else CountedLine(found, await _newest_steps(moment, found.turns))
+        return None if found is None else MeasuredLine(found, await _newest_steps(moment, found.turns))
 
     return await store.at_once(session_id, ask)
 
 
-async def find_near_counted(moment: Moment, session_id: str) -> CountedLine | None:
+async def find_cheap_context(moment: Moment, session_id: str) -> MeasuredLine | None:
     """Load the line and steps if that is cheap; None if much would have to be read, or if it is damaged."""
     try:
         line = await moment.find_view(session_id, keep_damaged=True, kept=True, near=True)
-        return None if line is None else CountedLine(line, await _newest_steps(moment, line.turns))
+        return None if line is None else MeasuredLine(line, await _newest_steps(moment, line.turns))
     except RowUndecodable:
         # The error is raised when the line is needed.
         return None
@@ -198,7 +198,7 @@ async def _load_steps(moment: Moment, turn: Turn, entry: LineTurn | None) -> tup
     return known
 
 
-async def looked_over(line: LineSlice, make: Callable[[], Context]) -> Context:
+async def build_context(line: LineSlice, make: Callable[[], Context]) -> Context:
     """Make the context of a line. For a long line that is not cached yet, do so in a thread and also compute what the
     next request needs of each message: the event loop would be blocked meanwhile."""
     turns = line.turns
@@ -206,7 +206,7 @@ async def looked_over(line: LineSlice, make: Callable[[], Context]) -> Context:
     if len(turns) <= FEW // 2 or "sent" in turns[len(turns) // 2].memo:
         return make()
 
-    def look_over() -> Context:
+    def warm_caches() -> Context:
         context = make()
         _ = context.size
         digest_messages(context.messages)
@@ -214,11 +214,11 @@ async def looked_over(line: LineSlice, make: Callable[[], Context]) -> Context:
             holds_files(message)
         return context
 
-    return await run_for_prompt(look_over)
+    return await run_for_prompt(warm_caches)
 
 
 def measured_context(
-    frame: RequestFrame, policy: Policy, counted: CountedLine, live: Message | None = None, *, recent: bool = False
+    frame: RequestFrame, policy: Policy, counted: MeasuredLine, live: Message | None = None, *, recent: bool = False
 ) -> Context:
     """Return the context of a line, measured by the newest turns that have steps."""
     line, steps = counted.line, counted.steps

@@ -17,18 +17,18 @@ from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
 from clew.long_work import go_through, let_go
 from clew.session.context.compact import Compactor
 from clew.session.context.context import (
-    CountedLine,
+    MeasuredLine,
+    build_context,
     frame_of,
     load_counted,
-    looked_over,
     measured_context,
     session_policy,
 )
 from clew.session.context.prune import commit_pruned
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
-from clew.session.prompt.turn_config import Setting, tell_anew
 from clew.session.progress import Progress
+from clew.session.prompt.turn_config import TurnConfig, refresh_environment
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned
 from clew.transcript.message import Message
@@ -37,24 +37,24 @@ from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import find_compaction
 
-__all__ = ["Room"]
+__all__ = ["ContextFitter"]
 
 log = logging.getLogger("clew.room")
 
 Flush = Callable[[], Awaitable[None]]
 
 
-class Room:
+class ContextFitter:
     """The sizer of one run's requests."""
 
     def __init__(
         self,
         host: Host,
-        setting: Setting,
+        setting: TurnConfig,
         turn: Turn,
         epoch: int,
         progress: Progress,
-        counted: CountedLine | None = None,
+        counted: MeasuredLine | None = None,
     ) -> None:
         self._host = host
         self.setting = setting
@@ -72,7 +72,7 @@ class Room:
         self._tried_plans: set[Any] = set()
         self._fitted: Context | None = None
 
-    def give(self, setting: Setting) -> None:
+    def give(self, setting: TurnConfig) -> None:
         """Continue with another turn config, for example with other tools."""
         self.setting, self._frame, self._fitted = setting, frame_of(setting), None
 
@@ -119,7 +119,7 @@ class Room:
         self._asked, self._fitted = context.size, context if live is None else None
         return context
 
-    async def fits_at_once(self) -> bool:
+    async def fits_without_compaction(self) -> bool:
         """Return whether the first request of the turn can be sent without pruning, compaction or refusal. Changes
         nothing."""
         context = await self._context(None)
@@ -154,7 +154,7 @@ class Room:
             self._counted = self._counted or await self._load()
             self._line = self._counted.line
             counted = self._counted
-            context = await looked_over(
+            context = await build_context(
                 counted.line, lambda: measured_context(self._frame, self._policy, counted, live)
             )
             self._counts = context.counts
@@ -173,9 +173,9 @@ class Room:
                 self._frame, self._policy, line.turns, line.pruned, live=live, measured=measured, counts=counts
             )
 
-        return await looked_over(line, make)
+        return await build_context(line, make)
 
-    async def _load(self) -> CountedLine:
+    async def _load(self) -> MeasuredLine:
         counted = await load_counted(self._host.store, self.setting.session.id, self._line)
         if counted is None:
             raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
@@ -228,7 +228,7 @@ class Room:
         self._changed()
         messages = (await self._context(live)).messages
         media = any(kind_of(part) == "file" for message in messages for part in message.parts)
-        self.setting = await tell_anew(self._host, self.setting, media=media)
+        self.setting = await refresh_environment(self._host, self.setting, media=media)
         self._frame = frame_of(self.setting)
         await self._progress.running()
         return await self._context(live)

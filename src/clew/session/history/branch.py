@@ -16,7 +16,7 @@ import msgspec
 from clew import ids
 from clew.errors import BranchPointInvalid
 from clew.failpoints import failpoint
-from clew.session.acquire.prepare import idle_session, is_live_anywhere, settle_idle
+from clew.session.acquire.prepare import is_live_anywhere, locked_idle_session, settle_idle
 from clew.session.history.branch_line import find_start, load_branch_line, with_rows
 from clew.session.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
 from clew.session.history.lookup import get_place, get_turn_of
@@ -74,7 +74,7 @@ class Branching:
         chosen = self._host.providers.parse(model) if model is not None else None
         if start_message_id is not None:
             ids.check_named_message_id(start_message_id)
-        async with idle_session(self._host, self._sessions, session_id) as source:
+        async with locked_idle_session(self._host, self._sessions, session_id) as source:
             place = await get_place(self._host.store, session_id, from_message_id)
             turn = check_point(place)
             # A compaction in force on the line is also in force at any message it kept.

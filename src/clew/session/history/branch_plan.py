@@ -17,7 +17,7 @@ from clew.session.history.lookup import MessagePlace
 from clew.store import unit as u
 from clew.store.copied_line import CopiedMessage, CopiedRun, CopiedTurn
 from clew.store.copies import NOT_COPIED, PlacedRun, below_run
-from clew.transcript.head import carried_turn, holding_at
+from clew.transcript.head import copied_compaction, holding_at
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import merge
@@ -25,7 +25,7 @@ from clew.transcript.part import COMPACTION_PART, approval_of, is_open_call
 from clew.transcript.portable import FreshIds, PortableSession, Rename, rename_part, rename_row, tree_of
 from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.session import Session
-from clew.transcript.turn import HeadMove, Turn, place_below
+from clew.transcript.turn import HeadMove, Turn, with_parent
 from clew.transcript.turn_state import OPEN
 from clew.transcript.view import compaction_data, compactions_of
 
@@ -73,7 +73,7 @@ def cut_line(line: PortableSession, turn_id: str, point_id: str) -> PortableSess
         holding = holding_at(places, known, last.id, point_id)
         while above and above[-1].id not in holding and any(one.turn_id == above[-1].id for one in known):
             above.pop()
-        copied_compactions = [carried_turn(turn, turn.id, None) for turn in below if turn.id in holding][-1:]
+        copied_compactions = [copied_compaction(turn, turn.id, None) for turn in below if turn.id in holding][-1:]
     # A branch that ends with a user message waits for an answer, whatever followed it in the original.
     ends_whole = end == len(held) and any(row.id == point_id and row.role != "user" for row in line.messages)
     turns = (*above, last, *copied_compactions) if ends_whole else (*above, *copied_compactions, last)
@@ -134,7 +134,7 @@ def plan_branch(
             parent = below_run(PlacedRun(between[-1], parent), child.id)
         is_last = turn is line.turns[-1]
         is_unanswered = is_last and rows[line.links[turn.id][-1]].role == "user"
-        parent = place_below(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)
+        parent = with_parent(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)
         if is_unanswered:
             # Whatever followed it in the original, in the branch it has no answer yet.
             parent = replace(parent, status="unanswered", data=merge(parent.data, {}, _ENDINGS))

@@ -13,7 +13,7 @@ import msgspec
 
 from clew.errors import ClewError, IllegalChunk
 from clew.long_work import giving_way, let_go, run_long
-from clew.store.base import QueuedMessage, Store, Whole
+from clew.store.base import FullSession, QueuedMessage, Store
 from clew.transcript.chunk import Chunk
 from clew.transcript.damage import CHANGED
 from clew.transcript.fold import Fold
@@ -95,7 +95,7 @@ async def _check_session(
     stored: dict[str, MessageRow],
     blobs: dict[str, str | None],
 ) -> list[Problem]:
-    whole = await store.find_whole(session_id)
+    whole = await store.find_full_session(session_id)
     if whole is None:
         return []  # deleted since it was listed
     if shown:
@@ -108,7 +108,7 @@ async def _check_session(
     return list(dict.fromkeys(problems))
 
 
-def _check_full_session(whole: Whole) -> list[Finding]:
+def _check_full_session(whole: FullSession) -> list[Finding]:
     messages = {row.id: row for row in whole.messages}
     found: list[Finding] = []
     found += _check_messages(messages, whole.seals)
@@ -148,7 +148,7 @@ def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]
             yield CHANGED, row.id
 
 
-def _check_changed_later(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[Finding]:
+def _check_changed_later(whole: FullSession, messages: Mapping[str, MessageRow]) -> Iterator[Finding]:
     """Find messages of settled turns that were changed afterwards, by whatever process."""
     ends: dict[str, int | None] = {}
     for turn in whole.tree.turns.values():

@@ -23,7 +23,7 @@ from clew.live.base import Event
 from clew.long_work import run_long
 from clew.providers.base import ProviderFailure
 from clew.session.acquire.live_sessions import LiveSessions
-from clew.session.acquire.prepare import idle_session
+from clew.session.acquire.prepare import locked_idle_session
 from clew.session.history.transfer import close_open, import_session
 from clew.session.host import Host
 from clew.store import unit as u
@@ -116,7 +116,7 @@ async def _import_one(
     if isinstance(plan, str) or not plan.writes:
         session = await get_session(host.store, known)
         return session, "apart" if isinstance(plan, str) else "same", 0, plan if isinstance(plan, str) else None
-    async with idle_session(host, sessions, known) as session:
+    async with locked_idle_session(host, sessions, known) as session:
         plan = await _plan(host, known, arriving, now)
         if isinstance(plan, str):
             return session, "apart", 0, plan

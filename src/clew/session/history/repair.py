@@ -26,7 +26,7 @@ async def repair(store: Store) -> list[Problem]:
     for session_id in await store.session_ids():
         # A session that cannot be read at all stays as it is; the check reports why.
         with contextlib.suppress(ClewError):
-            whole = await store.find_whole(session_id)
+            whole = await store.find_full_session(session_id)
             if whole is None or whole.damaged:
                 continue
             changes = wrong_projections(whole.tree, {row.id: row for row in whole.messages})

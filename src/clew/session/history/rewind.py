@@ -14,7 +14,7 @@ import msgspec
 
 from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
-from clew.session.acquire.prepare import idle_session
+from clew.session.acquire.prepare import locked_idle_session
 from clew.session.head_move import load_move, plan_begun_anew
 from clew.session.history import rewind_plan as plans
 from clew.session.history.lookup import get_place, get_turn_of
@@ -22,7 +22,7 @@ from clew.session.history.snapshot import SnapshotLayer
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, admit, user_row
 from clew.session.prompt.submission import Submission
-from clew.session.prompt.turn_config import Setting, model_for, resolve_for
+from clew.session.prompt.turn_config import TurnConfig, model_for, resolve_for
 from clew.session.reach import Reach, load_reach, load_reach_above
 from clew.session.runtime import Runtime
 from clew.store.base import Moment
@@ -74,10 +74,10 @@ class Rewinding:
         """
         edit, host = edit or plans.Edit(), self._host
         plans.check_request(mode, edit, run=run)
-        async with idle_session(host, self._runtime.sessions, session_id) as session:
+        async with locked_idle_session(host, self._runtime.sessions, session_id) as session:
             place = await get_place(host.store, session_id, message_id)
             turn, row = plans.check_target(place), place.row
-            admitted: tuple[Setting, PromptContent] | None = None
+            admitted: tuple[TurnConfig, PromptContent] | None = None
             if run and mode == "edit":
                 admitted = await admit(
                     host,
@@ -132,7 +132,7 @@ class Rewinding:
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind that has not been undone."""
         store, clock = self._host.store, self._host.clock
-        async with idle_session(self._host, self._runtime.sessions, session_id):
+        async with locked_idle_session(self._host, self._runtime.sessions, session_id):
             tree = await store.at_once(session_id, lambda moment: load_since_rewind(moment, session_id, clock.now_ms()))
             undone = plans.plan_undo(tree)
             to = undone.from_turn_id
@@ -150,7 +150,7 @@ class Rewinding:
                 raise RewindTargetInvalid("this turn was refused; there is nothing to go to", turn_id=turn.id)
             return await load_reach(moment, session_id, turn_id, self._host.clock.now_ms())
 
-        async with idle_session(self._host, self._runtime.sessions, session_id):
+        async with locked_idle_session(self._host, self._runtime.sessions, session_id):
             reach = await self._load_affected(session_id, ask)
             if reach.state.head_turn_id == turn_id:
                 return Rewound(turn_id, ())

@@ -19,7 +19,7 @@ from clew.providers.base import ModelInfo
 from clew.session.host import Host
 from clew.session.prompt.file_extent import extent_of
 from clew.session.prompt.files import content_of
-from clew.session.prompt.turn_config import Setting, Told, resolve
+from clew.session.prompt.turn_config import Told, TurnConfig, resolve
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob
 from clew.tools.files.access import open_plain
@@ -28,11 +28,11 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import PICKED_KEY
 from clew.transcript.part import (
     blob_of,
+    clew_metadata_of,
     file_name_of,
     is_text_type,
     kind_of,
     media_type_of,
-    noted_of,
     stored_file,
     text_of,
     text_part,
@@ -80,7 +80,7 @@ async def admit(
     attended: bool,
     told: Told | None = None,
     output: Mapping[str, Any] | None = None,
-) -> tuple[Setting, PromptContent]:
+) -> tuple[TurnConfig, PromptContent]:
     """Resolve the turn config for a prompt and check the prompt; store nothing yet."""
     given: Sequence[object] = () if isinstance(prompt, str) else prompt
     media = any(isinstance(part, Mapping) and kind_of(part) == "file" for part in given)
@@ -97,7 +97,7 @@ async def admit(
     return setting, content
 
 
-async def _check_confined(setting: Setting, parts: Sequence[object]) -> Mapping[str, Path]:
+async def _check_confined(setting: TurnConfig, parts: Sequence[object]) -> Mapping[str, Path]:
     """Return the paths of the files that an owner names, by name. Raise ``InvalidInput`` for one that their session's
     tools may not read. These paths hold no link: a name may lead elsewhere by the time its file is opened."""
     checked: dict[str, Path] = {}
@@ -129,7 +129,7 @@ def _is_short(prompt: str | Sequence[Mapping[str, Any]]) -> bool:
 async def user_row(
     host: Host,
     session: Session,
-    setting: Setting | None,
+    setting: TurnConfig | None,
     content: PromptContent,
     client_id: str | None,
     given: Mapping[str, Any] | None,
@@ -332,11 +332,13 @@ def content_digest(parts: Sequence[Mapping[str, Any]]) -> str:
     return sha256(orjson.dumps(linked)).hexdigest()
 
 
-def _check_size(content: PromptContent, setting: Setting) -> None:
+def _check_size(content: PromptContent, setting: TurnConfig) -> None:
     """Refuse a message that, with system prompt and tools, could not fit even an empty context window."""
     text = sum(map(len, texts_of(content.parts)))
     # Text files are sent as text.
-    text += sum(noted_of(part, "size") or 0 for part in content.parts if is_text_type(media_type_of(part) or ""))
+    text += sum(
+        clew_metadata_of(part, "size") or 0 for part in content.parts if is_text_type(media_type_of(part) or "")
+    )
     tools = setting.encoded_tools if setting.schemas else ""
     needed = sum(-(-chars // 4) for chars in (text, len(setting.system_prompt.text), len(tools)))
     if needed > setting.info.window:

@@ -22,7 +22,7 @@ from clew.providers.base import ModelInfo
 from clew.store.base import Store
 from clew.transcript.message import Message
 from clew.transcript.part import (
-    MOST_GIVEN_TEXT,
+    MAX_GIVEN_TEXT,
     blob_of,
     bytes_in,
     file_name_of,
@@ -138,8 +138,8 @@ def _as_file(part: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     text = text_of(result)
     if text is None:
         return result
-    if len(text) > MOST_GIVEN_TEXT:
-        text = f"{text[:MOST_GIVEN_TEXT]}\n[… the rest of the file is left out …]"
+    if len(text) > MAX_GIVEN_TEXT:
+        text = f"{text[:MAX_GIVEN_TEXT]}\n[… the rest of the file is left out …]"
     return stub_file(part, text)
 
 

@@ -10,8 +10,8 @@ from typing import Any, ParamSpec
 import msgspec
 
 from clew.errors import DuplicateMessage, InvalidInput, SessionBusy
-from clew.session.acquire.live_sessions import LiveSessions, SentMeanwhile
-from clew.session.acquire.prepare import find_obstacle, load_outset
+from clew.session.acquire.live_sessions import DuplicateSubmission, LiveSessions
+from clew.session.acquire.prepare import find_obstacle, load_prompt_start
 from clew.session.acquire.settle import INTERRUPTED
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, admit, content_digest, user_row
@@ -19,7 +19,7 @@ from clew.session.prompt.event_replies import Outbound
 from clew.session.prompt.queue import Queue
 from clew.session.prompt.submission import OnBusy, Outcomes, Submission, stored_outcome
 from clew.session.turn.runner import Runner
-from clew.store.unit import SentSoFar, Unit
+from clew.store.unit import SentCountIs, Unit
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
 from clew.transcript.session import Model
@@ -34,7 +34,7 @@ UnitFor = Callable[[MessageRow], Unit]
 P = ParamSpec("P")
 
 
-def _looked_for_again(
+def _retry_if_sent_elsewhere(
     take: Callable[P, Coroutine[Any, Any, Submission]],
 ) -> Callable[P, Coroutine[Any, Any, Submission]]:
     """Retry a submission when another process accepted the same prompt concurrently: the lookup finds it now."""
@@ -44,7 +44,7 @@ def _looked_for_again(
         while True:
             try:
                 return await take(*args, **options)
-            except SentMeanwhile:
+            except DuplicateSubmission:
                 continue
 
     return acquired
@@ -69,7 +69,7 @@ class Prompts:
         self._outcomes = outcomes
         self._outbound = outbound
 
-    @_looked_for_again
+    @_retry_if_sent_elsewhere
     async def submit(
         self,
         session_id: str,
@@ -89,7 +89,7 @@ class Prompts:
             raise InvalidInput(f"on_busy must be queue, reject or interrupt, not {on_busy!r}")
         async with self._sessions.lock(session_id):
             self._sessions.check_open(session_id)
-            outset = await load_outset(self._host, self._sessions, session_id, message_id)
+            outset = await load_prompt_start(self._host, self._sessions, session_id, message_id)
             session = outset.session
             setting, content = await admit(
                 self._host,
@@ -113,7 +113,7 @@ class Prompts:
             extra = (also or self._outbound.plan_prompt)(row)
             if message_id is not None and self._host.store.capabilities.many_processes:
                 # A client without an answer retries at another replica, while this one may still be about to write.
-                unsent = SentSoFar(message_id, len(outset.sent))
+                unsent = SentCountIs(message_id, len(outset.sent))
                 extra = msgspec.structs.replace(extra, guards=(*extra.guards, unsent))
             if obstacle is None:
                 try:
@@ -133,7 +133,7 @@ class Prompts:
                 # A run elsewhere checks the queue when it ends; if it ended before this was stored, start it here.
                 await self._runner.fire_idle(session_id)
             if on_busy == "interrupt":
-                await self._runner.make_way(session_id, INTERRUPTED, to=row.id)
+                await self._runner.interrupt_run(session_id, INTERRUPTED, to=row.id)
         return submission
 
     async def send_queued(self, session_id: str, message_id: str) -> Submission:
@@ -143,7 +143,7 @@ class Prompts:
         """
         async with self._sessions.lock(session_id):
             self._sessions.check_open(session_id)
-            outset = await load_outset(self._host, self._sessions, session_id)
+            outset = await load_prompt_start(self._host, self._sessions, session_id)
             queued = (await self._queue.put_ahead(outset.session, message_id)).message
             if find_obstacle(self._sessions, session_id, outset.standing) is None:
                 alone = len(await self._host.store.load_queue(session_id)) == 1
@@ -155,7 +155,7 @@ class Prompts:
             submission = Submission(queued.id, self._outcomes.expect(session_id, queued.id), queued=True)
             if self._host.lease.shared:
                 await self._runner.fire_idle(session_id)
-            await self._runner.make_way(session_id, INTERRUPTED, to=queued.id)
+            await self._runner.interrupt_run(session_id, INTERRUPTED, to=queued.id)
         return submission
 
     async def _find_known(

@@ -21,8 +21,8 @@ from clew.errors import ClewError, Conflict, ReplicaAway, SessionBusy, StoreErro
 from clew.live.base import Status
 from clew.session.acquire.acquire import plan_take
 from clew.session.acquire.live_sessions import LiveSessions
-from clew.session.acquire.loaded_session import Standing
-from clew.session.acquire.prepare import load_outset, make_ready
+from clew.session.acquire.loaded_session import LoadedSession
+from clew.session.acquire.prepare import load_prompt_start, prepare_session
 from clew.session.acquire.waiting import present_status
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
@@ -141,14 +141,14 @@ class Queue:
     ) -> tuple[TakenSession | None, str | None]:
         """Acquire the session for one message, or return why that was refused. ``resume`` also ends a pause."""
         host = self._host
-        outset = await load_outset(host, self._sessions, session_id)
+        outset = await load_prompt_start(host, self._sessions, session_id)
         setting = await resolve_for(host, outset.session, queued, outset.told)
         row = await host.hooks.change("message.user", queued, outset.session)
         # Without a model of its own, it uses the session's model at the time its turn starts.
         row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(setting.model)})
         if len(row.parts) < len(queued.parts):
             raise HookRefused("a message.user hook may not remove parts from a queued message")
-        standing = await make_ready(host, session_id, outset.standing)
+        standing = await prepare_session(host, session_id, outset.standing)
         now = max(host.clock.now_ms(), outset.newest_at + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
         # Also ends a pause that was set after the session was read.
@@ -312,7 +312,7 @@ async def with_pause(store: Store, session: Session, status: Status) -> Status:
 
 
 def plan_fire(
-    standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn, *also: u.Write, runner: str | None = None
+    standing: LoadedSession, queued: MessageRow, row: MessageRow, turn: Turn, *also: u.Write, runner: str | None = None
 ) -> u.Unit:
     """Return the unit that acquires the session for a queued message; ``row`` is the message after hooks.
 

@@ -18,7 +18,7 @@ from clew.session.cancellable import after, race
 from clew.session.host import Host
 from clew.session.model_calls import ask_text
 from clew.store.base import get_session
-from clew.store.unit import NameSession, Refused, Unit
+from clew.store.unit import Refused, SetTitle, Unit
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.part import file_name_of, kind_of, media_type_of, text_part
 from clew.transcript.session import Model, Session
@@ -33,11 +33,11 @@ _TIMEOUT_MS: Final = 20_000
 _BRANCH: Final = re.compile(r" \(branch(?: ([0-9]{1,9}))?\)\Z")
 
 
-def plan_words(session: Session, row: MessageRow) -> tuple[NameSession, ...]:
+def plan_words(session: Session, row: MessageRow) -> tuple[SetTitle, ...]:
     """Return the write that sets the title to the first words of the first message, if there is no title."""
     words = _first_words(row)
     begins = session.title is None and session.head_turn_id is None
-    return (NameSession(words, "words"),) if begins and words else ()
+    return (SetTitle(words, "words"),) if begins and words else ()
 
 
 def is_unnamed(session: Session) -> bool:
@@ -62,10 +62,10 @@ async def entitle(host: Host, session_id: str) -> bool:
         first = line.turns[0].messages
         titler, words = host.providers.info(session.model).titler, session.title or _first_words(first[0])
         tries = naming.get("tries") or 0
-        name = NameSession(words, "words", tries)
+        name = SetTitle(words, "words", tries)
         if titler is not None and tries < _MAX_TRIES:
             title = await _request_title(host, session, titler, _title_input(first))
-            name = NameSession(title, "model", tries) if title else NameSession(words, "words", tries + 1)
+            name = SetTitle(title, "model", tries) if title else SetTitle(words, "words", tries + 1)
         elif session.title is not None:
             return False
         if name.title:

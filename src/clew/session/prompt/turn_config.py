@@ -18,7 +18,7 @@ from clew.providers.base import NO_MODEL, ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
 from clew.safe_read import confined, leads_elsewhere, resolved, shown
 from clew.session.host import Host
-from clew.session.turn.permission_check import Permit
+from clew.session.turn.permission_check import PermissionChecker
 from clew.session.turn.structured_output import AnswerForm
 from clew.store.base import Moment, Store
 from clew.store.unit import PutPrompt
@@ -40,16 +40,16 @@ from clew.transcript.turn import Step, Turn
 from clew.workspace_config import WORKSPACE_CONFIG, find_workspace_model
 
 __all__ = [
-    "Setting",
     "Told",
+    "TurnConfig",
+    "load_last_environment",
     "load_permit",
-    "load_told",
     "model_for",
     "prompt_writes",
+    "refresh_environment",
     "resolve",
     "resolve_for",
     "schemas_of",
-    "tell_anew",
     "usual_model",
 ]
 
@@ -60,7 +60,7 @@ _MAX_TURNS_BACK: Final = 8
 """Consecutive turns without a model call, such as failed ones, after which the environment is sent again."""
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class TurnConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The config of one turn: agent, model, tools, rules and system prompt.
 
     ``inputs`` are the inputs of the system prompt, with the current environment. ``change`` describes what has changed
@@ -82,7 +82,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     system_prompt: SystemPrompt
     change: str | None = None
     fallback_for: Mapping[str, str] = msgspec.field(default_factory=dict)
-    permit: Permit
+    permit: PermissionChecker
     attended: bool
     depth: int
 
@@ -124,13 +124,13 @@ async def resolve(
     model: str | Model | dict[str, Any] | None,
     agent: str | None,
     attended: bool,
-    parent: Permit | None = None,
+    parent: PermissionChecker | None = None,
     depth: int = 0,
     media: bool = False,
     told: Told | None = None,
     output: Mapping[str, Any] | None = None,
     stored: bool = False,
-) -> Setting:
+) -> TurnConfig:
     """Resolve the turn config. A model named by the prompt comes first, then the session's.
 
     ``media``: the prompt has files. ``told`` is the last environment, if it was just read. ``output`` is the schema of
@@ -156,7 +156,7 @@ async def resolve(
         fallback_for["model"] = unknown
     tools, form = _select_tools(host, manifest, info, workspace, output)
     if told is None:
-        told = await host.store.at_once(session.id, lambda moment: load_told(moment, session.id))
+        told = await host.store.at_once(session.id, lambda moment: load_last_environment(moment, session.id))
     last, frozen = told.last, told.environment_for(chosen)
     media = media or await _has_media(host.store, session.id, last, frozen)
     skills = surroundings.skills if "skill" in tools else SkillCatalog()
@@ -175,7 +175,7 @@ async def resolve(
         tools=schemas,
     )
     now = environment(inputs)
-    return Setting(
+    return TurnConfig(
         session=session,
         agent=manifest,
         model=chosen,
@@ -257,14 +257,14 @@ def _read_surroundings(host: Host, session: Session, workspace: Path | None) -> 
     )
 
 
-async def load_told(
+async def load_last_environment(
     store: Moment, session_id: str, line: Sequence[LineTurn] = (), steps_of: Sequence[Sequence[Step]] = ()
 ) -> Told:
     """Return the environment sent in the newest turn that called a model. ``line`` and ``steps_of`` are its end and
     steps if already read.
 
     After a compaction between two turns the environment is sent again; a compaction within a turn does so itself
-    (:func:`tell_anew`).
+    (:func:`refresh_environment`).
     """
     known = {steps[0].turn_id: steps for steps in steps_of}
     turns = {entry.turn.id: entry.turn for entry in line[-_MAX_TURNS_BACK - 1 :]}
@@ -312,7 +312,7 @@ def holds_media(messages: Iterable[MessageRow]) -> bool:
     return any(kind_of(part.data) == "file" for message in messages for part in message.parts)
 
 
-async def tell_anew(host: Host, setting: Setting, *, media: bool) -> Setting:
+async def refresh_environment(host: Host, setting: TurnConfig, *, media: bool) -> TurnConfig:
     """Return the config with the current environment: after a compaction the provider reads everything anyway."""
 
     def collect() -> Environment:
@@ -407,8 +407,8 @@ def _usual_model(host: Host, workspace: Path | None, named: str | InvalidInput |
 
 
 async def load_permit(
-    host: Host, session: Session, rules: Sequence[Rule], *, attended: bool, parent: Permit | None = None
-) -> Permit:
+    host: Host, session: Session, rules: Sequence[Rule], *, attended: bool, parent: PermissionChecker | None = None
+) -> PermissionChecker:
     """Return the permission checker of a session; ``rules`` are its agent's. The model need not be available.
 
     A subagent's session never has more permissions than its parent, whoever resumes it: the parent's rules apply, too.
@@ -422,7 +422,7 @@ async def load_permit(
             parent = await load_permit(host, above, manifest.rules, attended=False)
     names = host.permission_names
     own = mark_unknown((*host.base_rules, *rules), names)
-    return Permit(
+    return PermissionChecker(
         host.store, session.id, names, own, _workspace(session), host.places, attended, parent, session.project
     )
 
@@ -438,7 +438,7 @@ def model_for(session: Session, user: MessageRow) -> Any:
     return None if picked else user.asked_model
 
 
-async def resolve_for(host: Host, session: Session, user: MessageRow | None, told: Told | None = None) -> Setting:
+async def resolve_for(host: Host, session: Session, user: MessageRow | None, told: Told | None = None) -> TurnConfig:
     """Resolve the config for a stored message: the agent and model it named, or the model picked since it was sent."""
     if user is None:
         return await resolve(host, session, model=None, agent=None, attended=True, told=told)
@@ -455,7 +455,7 @@ async def resolve_for(host: Host, session: Session, user: MessageRow | None, tol
     )
 
 
-def prompt_writes(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
+def prompt_writes(setting: TurnConfig, now: int) -> tuple[PutPrompt, PutPrompt]:
     """Return the writes that store the turn's system prompt and tools, once per digest.
 
     They are written in one unit with the step that refers to them: unreferenced prompts are deleted.

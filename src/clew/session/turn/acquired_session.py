@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from clew.session.context.context import CountedLine
-from clew.session.prompt.turn_config import Setting
+from clew.session.context.context import MeasuredLine
+from clew.session.prompt.turn_config import TurnConfig
 from clew.session.turn.calls import Call
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow
@@ -31,11 +31,11 @@ class TakenSession(msgspec.Struct, frozen=True):
     later than the turn.
     """
 
-    setting: Setting
+    setting: TurnConfig
     turn: Turn
     epoch: int
     user_message_id: str
     resumption: Resumption | None = None
     steps: int = 0
-    counted: CountedLine | None = None
+    counted: MeasuredLine | None = None
     newest_at: int = 0

@@ -21,12 +21,12 @@ from clew.permissions.approval_rules import Offer, offers_for
 from clew.permissions.rules import MAX_RULES
 from clew.session.acquire.acquire import plan_take
 from clew.session.acquire.live_sessions import LiveSessions, RulesMoved
-from clew.session.acquire.loaded_session import load_standing
-from clew.session.acquire.prepare import load_outset
+from clew.session.acquire.loaded_session import load_session_state
+from clew.session.acquire.prepare import load_prompt_start
 from clew.session.acquire.waiting import find_damage, load_open_turn, load_waiting, open_waits
 from clew.session.host import Host
 from clew.session.prompt.queue import plan_resume
-from clew.session.prompt.turn_config import Setting, resolve_for
+from clew.session.prompt.turn_config import TurnConfig, resolve_for
 from clew.session.turn.acquired_session import Resumption, TakenSession
 from clew.session.turn.calls import Call
 from clew.session.turn.mcp_tools import late_tool
@@ -217,7 +217,7 @@ class Answers:
                 raise AlreadyAnswered("this request was already answered", approval_id=approval_id)
         raise ApprovalNotFound("no pending request with this id", approval_id=approval_id, tool_call_id=tool_call_id)
 
-    async def _load_asked(self, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow]:
+    async def _load_request(self, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow]:
         """Return the prompt and the message with the pending requests. Raise ``Conflict`` if they are damaged."""
         user, message = await load_waiting(self._host.store, session_id, turn)
         damage = find_damage(message) or (None if user is None else find_damage(user))
@@ -233,7 +233,7 @@ class Answers:
     ) -> int:
         """Write these answers and the rules they store; resume the turn if they were the last ones."""
         session = await get_session(self._host.store, session_id)
-        _, message = await self._load_asked(session_id, turn)
+        _, message = await self._load_request(session_id, turn)
         parts = [_part_of(message, wait) for wait in asked]
         for wait, part in zip(asked, parts, strict=True):
             # The answer is valid only for what was shown: same tool, same arguments, same folder.
@@ -346,16 +346,16 @@ class Answers:
         for part in parts:
             # In a thread: this parses shell commands.
             offers = await asyncio.to_thread(offers_for, _targets(part), session.workspace_root, scope)
-            offer = _picked(offers, pattern)
+            offer = _select_offer(offers, pattern)
             rules = offer.rules if offer is not None else ()
             for rule in rules:
                 record = {**msgspec.to_builtins(rule), "source": scope, "added_at": now}
                 record |= {"added_by": answer["answered_by"], "via": answer["via"]}
-                new[_said_by(record)] = record
+                new[_rule_key(record)] = record
         project = str(session.project)
         known = session.permissions if scope == "session" else await self._host.store.load_project_rules(project)
         # A rule that exists already is not stored twice.
-        held = (*(rule for rule in known if _said_by(rule) not in new), *new.values())
+        held = (*(rule for rule in known if _rule_key(rule) not in new), *new.values())
         if new and len(held) > MAX_RULES:
             raise InvalidInput(f"more than {MAX_RULES} rules; revoke some first, or allow it once")
         if scope == "session":
@@ -364,7 +364,7 @@ class Answers:
 
     async def _answer_covered(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Answer the pending requests that the new rule covers."""
-        user, message = await self._load_asked(session_id, turn)
+        user, message = await self._load_request(session_id, turn)
         setting = await resolve_for(self._host, await get_session(self._host.store, session_id), user)
         covered: list[Wait] = []
         for wait in waits:
@@ -386,15 +386,15 @@ class Answers:
     async def _resume_turn(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> None:
         """Start a new run on the same message, now that every request is answered."""
         store = self._host.store
-        user, _ = await self._load_asked(session_id, turn)
-        outset = await load_outset(self._host, self._sessions, session_id)
-        session, standing = outset.session, outset.standing or await load_standing(store, session_id)
+        user, _ = await self._load_request(session_id, turn)
+        outset = await load_prompt_start(self._host, self._sessions, session_id)
+        session, standing = outset.session, outset.standing or await load_session_state(store, session_id)
         setting = await resolve_for(self._host, session, user, outset.told)
         writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session, speaks=False))
         now, runner = self._host.clock.now_ms(), self._host.lease.replica_id
         await self._sessions.commit(plan_take(standing, now, writes, goes_on=turn, runner=runner))
         # Read after acquiring: calls of the step that needed no approval have their results by now.
-        _, message = await self._load_asked(session_id, turn)
+        _, message = await self._load_request(session_id, turn)
         refused = {
             wait.tool_call_id: f"{decision.target.value if decision.target else 'it'} is not allowed: {decision.reason}"
             for wait in waits
@@ -420,11 +420,11 @@ def _make_answer(decision: Decision, reason: str | None, actor: Actor) -> dict[s
     return {**approved, "answered_by": actor.name, "via": actor.via}
 
 
-def _said_by(rule: Mapping[str, Any]) -> tuple[Any, ...]:
+def _rule_key(rule: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(str(rule.get(key)) for key in ("permission", "pattern", "action"))
 
 
-def _picked(offers: Sequence[Offer], pattern: str | None) -> Offer | None:
+def _select_offer(offers: Sequence[Offer], pattern: str | None) -> Offer | None:
     """Return the selected offer, or the narrowest if none was selected."""
     if pattern is None:
         return offers[0] if offers else None
@@ -453,7 +453,7 @@ def _make_resumption(
     message: MessageRow,
     waits: tuple[Wait, ...],
     refused: Mapping[str, str],
-    setting: Setting,
+    setting: TurnConfig,
     last_n: int,
 ) -> Resumption:
     calls: list[Call] = []

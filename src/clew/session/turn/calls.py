@@ -19,7 +19,7 @@ from clew.session.context.context import session_policy
 from clew.session.context.recall import recall
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
-from clew.session.prompt.turn_config import Setting
+from clew.session.prompt.turn_config import TurnConfig
 from clew.session.turn.live_output import LiveOutput
 from clew.session.turn.permission_check import RulesInForce
 from clew.session.turn.tool_files import take_files
@@ -68,12 +68,12 @@ _REPORT_AFTER_MS: Final = 1_000
 log = logging.getLogger("clew.tools")
 
 
-SpawnChild = Callable[[str, str | None, Setting, Signal, Callable[[Any], None]], Awaitable[ChildOutcome]]
+SpawnChild = Callable[[str, str | None, TurnConfig, Signal, Callable[[Any], None]], Awaitable[ChildOutcome]]
 """Runs a prompt as a child of the session of this turn config until it ends or the signal is aborted; reports its
 progress, its id first."""
 
 
-ScheduleTurn = Callable[[Setting, NextTurn], Awaitable[dict[str, Any]]]
+ScheduleTurn = Callable[[TurnConfig, NextTurn], Awaitable[dict[str, Any]]]
 """Schedules the turn that the agent of this turn config asked for; returns the tool's answer about it."""
 
 
@@ -110,7 +110,7 @@ class Caller:
     def __init__(
         self,
         host: Host,
-        setting: Setting,
+        setting: TurnConfig,
         signal: Signal,
         spawn_child: SpawnChild,
         schedule_turn: ScheduleTurn,

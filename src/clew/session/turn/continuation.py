@@ -15,8 +15,8 @@ import msgspec
 from clew.errors import ClewError, InvalidInput, NothingToContinue
 from clew.session.acquire.acquire import plan_take
 from clew.session.acquire.live_sessions import LiveSessions
-from clew.session.acquire.loaded_session import Standing, load_standing
-from clew.session.acquire.prepare import make_ready, settle_startable
+from clew.session.acquire.loaded_session import LoadedSession, load_session_state
+from clew.session.acquire.prepare import prepare_session, settle_startable
 from clew.session.context.context import session_policy
 from clew.session.head_move import load_move, plan_begun_anew
 from clew.session.host import Host
@@ -32,7 +32,7 @@ from clew.session.turn.runner import Runner
 from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write
 from clew.transcript.head import Added
-from clew.transcript.incomplete_step import ends_in_words, find_cuts, is_whole_answer, unsent_data
+from clew.transcript.incomplete_step import ends_with_text, find_cuts, is_whole_answer, unsent_data
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
@@ -81,7 +81,7 @@ class Continuation:
         user = next((row for row in rows if row.role == "user"), None)
         if turn is None or last is None or user is None:
             return await self._start_queue(session_id, mode)
-        standing = await load_standing(store, session_id)
+        standing = await load_session_state(store, session_id)
         # A restart goes back before a compaction that covers this turn; without automatic compaction that is no help.
         reach = await load_reach_above(store, turn, self._host.clock.now_ms())
         restarted = plan_begun_anew(reach, turn, self._host.mint.turn())
@@ -98,7 +98,9 @@ class Continuation:
 
     async def answer(self, session: Session, turn: Turn, user: MessageRow) -> Submission:
         """Run a turn that was just created and has no answer yet. The caller holds the session's lock."""
-        return await self._resume_turn(session, turn, (user,), await make_ready(self._host, session.id), speaks=True)
+        return await self._resume_turn(
+            session, turn, (user,), await prepare_session(self._host, session.id), speaks=True
+        )
 
     async def resume(self, session_id: str) -> None:
         """Resume a turn that a restart interrupted with nothing in flight; only a limited number of times."""
@@ -113,7 +115,7 @@ class Continuation:
                 interrupted = turn.status == "failed" and turn.error.get("code") == "interrupted"
                 mine = interrupted and await self._is_last(turn) and session.kind != "subagent"
                 if mine and turn.resumed < MAX_RESUMED:
-                    standing = await load_standing(store, session_id)
+                    standing = await load_session_state(store, session_id)
                     await self._resume_turn(session, turn, await self._load_rows(turn), standing, automatic=True)
             except ClewError as error:
                 log.warning("could not resume the interrupted turn of session %s: %s", session_id, error)
@@ -149,7 +151,7 @@ class Continuation:
         session: Session,
         turn: Turn,
         rows: Sequence[MessageRow],
-        standing: Standing,
+        standing: LoadedSession,
         *,
         automatic: bool = False,
         speaks: bool = False,
@@ -173,7 +175,7 @@ class Continuation:
         resumed = () if automatic else plan_resume(session, speaks=speaks)
         attempt_writes = await self._outbound.plan_attempt(turn, user.id, "continued")
         writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed, *attempt_writes)
-        if ends_in_words(rows, cuts):
+        if ends_with_text(rows, cuts):
             # The history must not end with the model's own text: not every provider accepts that.
             row = synthetic_row(host, session.id, GO_ON, newest_at)
             newest_at = row.created_at
@@ -188,7 +190,7 @@ class Continuation:
         session: Session,
         reach: Reach,
         user: MessageRow,
-        standing: Standing,
+        standing: LoadedSession,
         parent: str | None,
         copied: tuple[Added, ...],
     ) -> Submission:

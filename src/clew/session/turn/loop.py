@@ -21,17 +21,17 @@ from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.providers.evidence import encode_tools, request_digest, tools_digest
 from clew.providers.reply import CUT
 from clew.providers.retry import delay_ms
-from clew.session.context.context_fit import Room
+from clew.session.context.context_fit import ContextFitter
 from clew.session.host import Host
 from clew.session.model_calls import NO_END, AskedCall, newest_step
+from clew.session.progress import Progress
 from clew.session.prompt.files import with_files, without_older_files
-from clew.session.prompt.turn_config import Setting, prompt_writes
+from clew.session.prompt.turn_config import TurnConfig, prompt_writes
 from clew.session.turn.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.session.turn.mcp_tools import serve_tools
-from clew.session.progress import Progress
 from clew.session.turn.recorder import Recorder
 from clew.session.turn.structured_output import MAX_REFUSED, NO_ANSWER, OUTPUT_DATA, AnswerForm, refused_answers
-from clew.store.unit import BookStep, BookUsage, FinishStep, PutBlob, PutCall
+from clew.store.unit import FinishStep, PutBlob, PutCall, RecordStep, RecordUsage
 from clew.transcript import chunk as c
 from clew.transcript.message import Message, copied
 from clew.transcript.model_call import ModelCall
@@ -44,7 +44,7 @@ __all__ = ["End", "Loop"]
 
 log = logging.getLogger("clew.files")
 
-_SAID: Final[dict[str, Literal["length", "content_filter", "error", "other"]]] = {
+_FINISH_REASONS: Final[dict[str, Literal["length", "content_filter", "error", "other"]]] = {
     "length": "length",
     "content-filter": "content_filter",
     "error": "error",
@@ -66,11 +66,11 @@ class Loop(msgspec.Struct):
     """The steps of one run on one assistant message. ``step`` is the next one's index, ``budget`` the number left."""
 
     host: Host
-    setting: Setting
+    setting: TurnConfig
     recorder: Recorder
     caller: Caller
     progress: Progress
-    room: Room
+    room: ContextFitter
     turn_id: str
     step: int
     budget: int
@@ -166,7 +166,7 @@ class Loop(msgspec.Struct):
         if form is not None and refused_answers(self.recorder.fold.parts) >= MAX_REFUSED:
             raise ModelFailed(NO_ANSWER)
         if not asked:
-            return End(_SAID.get(end.finish_reason, "done" if form is None else "no_form"))
+            return End(_FINISH_REASONS.get(end.finish_reason, "done" if form is None else "no_form"))
         # The end of any other step is written with the next call, before which all of it is committed.
         repeating = repetition_of(made_calls(self.recorder.fold.parts), self.warned)
         return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")
@@ -196,17 +196,17 @@ class Loop(msgspec.Struct):
             waits.append(Wait(call.id, call.tool.name, "approval", since, digest, approval_id))
         return tuple(waits)
 
-    def break_off(self, failure: BaseException | None) -> None:
+    def abandon_step(self, failure: BaseException | None) -> None:
         """End a step that gets no more output: record the usage of its call, or the end of its tools.
 
         Without a ``failure`` it was aborted. Calling it twice is fine.
         """
         if self.asked is not None:
-            call, self.asked = self.asked.break_off(failure, newest_step(self.recorder.fold.parts)), None
+            call, self.asked = self.asked.abandon_step(failure, newest_step(self.recorder.fold.parts)), None
             self.recorder.join(PutCall(call))
             if call.usage.total:
                 at = call.ended_at or call.asked_at
-                self.recorder.join(BookUsage(self.recorder.message.id, call.usage, call.cost_usd, at))
+                self.recorder.join(RecordUsage(self.recorder.message.id, call.usage, call.cost_usd, at))
         self._finish()
 
     def _finish(self) -> None:
@@ -229,7 +229,7 @@ class Loop(msgspec.Struct):
             try:
                 result = await self._stream(request)
             except ProviderFailure as failure:
-                self.break_off(failure)
+                self.abandon_step(failure)
                 nothing_recorded = self.recorder.fold.part_count == before
                 if nothing_recorded and failure.kind == "overflow":
                     less = await self.room.overflowed(
@@ -374,7 +374,7 @@ class Loop(msgspec.Struct):
             data={**end.data, "prompt": self.setting.system_prompt.outline, **self.sent},
         )
         kept = () if self.kept_prompt else prompt_writes(self.setting, step.finished_at)
-        self.recorder.hold(BookStep(step), PutCall(call), *kept)
+        self.recorder.hold(RecordStep(step), PutCall(call), *kept)
         self.booked, self.kept_prompt = call, True
         # Written before its tools run or with the turn's end, whichever comes next.
         self.recorder.rest()

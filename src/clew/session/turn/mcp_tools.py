@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from clew.agents.manifest import Agent
 from clew.providers.evidence import encode_tools
 from clew.session.host import Host
-from clew.session.prompt.turn_config import Setting, schemas_of
+from clew.session.prompt.turn_config import TurnConfig, schemas_of
 from clew.session.turn.permission_check import RulesInForce
 from clew.system_prompt.assemble import assemble
 from clew.system_prompt.sections import environment
@@ -28,7 +28,7 @@ from clew.transcript.session import Session
 __all__ = ["find_place", "late_tool", "place_of", "serve_tools", "served_names"]
 
 
-def place_of(setting: Setting) -> Place:
+def place_of(setting: TurnConfig) -> Place:
     session = setting.session
     return Place(
         session_id=session.id, owner=session.owner, workspace=setting.workspace, servers=setting.agent.mcp_servers
@@ -43,19 +43,19 @@ async def find_place(host: Host, session: Session) -> Place:
     return Place(session_id=session.id, owner=session.owner, workspace=workspace, servers=agent.mcp_servers)
 
 
-def late_tool(host: Host, setting: Setting, name: str) -> Tool | None:
+def late_tool(host: Host, setting: TurnConfig, name: str) -> Tool | None:
     """Return a tool for an approved call before its server is connected."""
     return host.servers.late_tool(place_of(setting), name) if host.servers is not None else None
 
 
-def served_names(host: Host, setting: Setting) -> tuple[str, ...]:
+def served_names(host: Host, setting: TurnConfig) -> tuple[str, ...]:
     """Return the servers whose tools a run has, once their definitions are accepted."""
     if host.servers is None or not setting.info.tools:
         return ()
     return tuple(name for name in host.servers.names(place_of(setting)) if setting.agent.is_served(f"{PREFIX}{name}"))
 
 
-async def serve_tools(host: Host, setting: Setting, state: dict[str, Any]) -> Setting:
+async def serve_tools(host: Host, setting: TurnConfig, state: dict[str, Any]) -> TurnConfig:
     """Return the turn config with the servers' current tools; the same object if nothing changed."""
     place, names = place_of(setting), served_names(host, setting)
     if host.servers is None or not setting.info.tools:

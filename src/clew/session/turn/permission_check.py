@@ -18,12 +18,12 @@ from clew.convert import fit
 from clew.permissions.denied_tools import denies_all
 from clew.permissions.evaluate import Decision, evaluate, strictest
 from clew.session.turn.confinement import Confinement
-from clew.session.turn.protected_paths import OwnPlaces, glob_finder, leads_to
+from clew.session.turn.protected_paths import ProtectedPaths, glob_finder, leads_to
 from clew.store.base import Moment, Store, get_session
 from clew.transcript.rule import Mode, Rule, Target, mark_unknown
 from clew.transcript.session import Session
 
-__all__ = ["Permit", "RulesInForce", "stored_rules"]
+__all__ = ["PermissionChecker", "RulesInForce", "stored_rules"]
 
 _INLINE_KINDS: Final = ("plain", "host")
 """Kinds of targets that need no file system access."""
@@ -83,7 +83,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
         return self.parent is not None and self.parent.denies_all(permission, begins)
 
 
-class Permit(msgspec.Struct, frozen=True):
+class PermissionChecker(msgspec.Struct, frozen=True):
     """The permission checker of one session; reads the stored rules for each call. ``names`` are all tools' names."""
 
     store: Store
@@ -91,9 +91,9 @@ class Permit(msgspec.Struct, frozen=True):
     names: Collection[str]
     manifest: tuple[Rule, ...]
     workspace: Path | None
-    places: OwnPlaces
+    places: ProtectedPaths
     attended: bool
-    parent: Permit | None = None
+    parent: PermissionChecker | None = None
     project: str | None = None
 
     async def load(self) -> RulesInForce:

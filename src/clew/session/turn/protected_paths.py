@@ -20,7 +20,7 @@ from clew.permissions.rules import own_rules
 from clew.session.turn.confinement import Confinement
 from clew.transcript.rule import Rule
 
-__all__ = ["OwnPlaces", "glob_finder", "leads_to"]
+__all__ = ["ProtectedPaths", "glob_finder", "leads_to"]
 
 _MAX_FILES: Final = 200_000
 _MAX_LINKS: Final = 40
@@ -32,7 +32,7 @@ _cached_rules = functools.lru_cache(maxsize=256)(own_rules)
 """Cached: the rules depend only on the current spellings, which rarely change."""
 
 
-class OwnPlaces:
+class ProtectedPaths:
     """The protected paths: ``folders`` with everything in them, ``files`` with companions of the same name.
 
     Each session has a folder in ``spill``, named after it, that only it may read.

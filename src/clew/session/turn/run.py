@@ -23,15 +23,15 @@ from clew.session.acquire.settle import SHUTDOWN, plan_end, plan_refusal
 from clew.session.cancellable import race
 from clew.session.cluster.lease import LEASE_LOST
 from clew.session.context.context import session_policy
-from clew.session.context.context_fit import Room
+from clew.session.context.context_fit import ContextFitter
 from clew.session.host import Host
+from clew.session.progress import Progress, problem_of
 from clew.session.prompt.admission import assistant_row, next_row_at, synthetic_row
 from clew.session.prompt.submission import TurnOutcome
 from clew.session.turn.acquired_session import Resumption, TakenSession
 from clew.session.turn.calls import Caller, ScheduleTurn, SpawnChild
 from clew.session.turn.loop import End, Loop
 from clew.session.turn.mcp_tools import served_names
-from clew.session.progress import Progress, problem_of
 from clew.session.turn.recorder import Recorder
 from clew.session.turn.run_stream import RunStream
 from clew.session.turn.structured_output import MAX_REMINDERS, NO_ANSWER, REMINDER
@@ -100,7 +100,7 @@ class Run:
         self._progress = Progress(host, self.session_id, self.turn.id, acquired.epoch)
         told = self._progress.begin
         self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, acquired.turn.id, told)
-        self._room = Room(host, setting, self.turn, acquired.epoch, self._progress, acquired.counted)
+        self._room = ContextFitter(host, setting, self.turn, acquired.epoch, self._progress, acquired.counted)
         self._counted = acquired.counted
         self._newest_at = max(acquired.turn.created_at, acquired.newest_at)
         self.stream: RunStream
@@ -135,7 +135,7 @@ class Run:
         recorder = self._recorder(None, ahead=True)
         # Errors are left to the run, which can report them: its prompt is stored by then.
         with contextlib.suppress(Exception):
-            if await self._room.fits_at_once():
+            if await self._room.fits_without_compaction():
                 recorder.write(self._start_chunk())
                 loop = self._make_loop(recorder, 0, self._max_steps, None)
                 await loop.ask_ahead()
@@ -207,7 +207,7 @@ class Run:
         steps = self._first_step
         budget = self._max_steps - (steps - self.turn.budget_from)
         if not self._has_begun:
-            await self._note_outset()
+            await self._record_turn_start()
         while True:
             end, failure = await self._run_until_aborted(self._work(resumption, steps, budget, warned))
             is_resumed = self.turn.status in ("failed", "aborted")
@@ -224,12 +224,12 @@ class Run:
                 await self._add_notice(recorder, REMINDER, {"reminded": self.turn.reminded + 1})
             elif end is not None and end.reason == "no_form":
                 return await self._settle(recorder, None, ModelFailed(NO_ANSWER))
-            elif not await self._went_on(recorder, failure):
+            elif not await self._resume_after_cut(recorder, failure):
                 return await self._settle(recorder, end, failure)
             done = self._loop.step if self._loop is not None else steps
             steps, budget, resumption = done, budget - (done - steps), None
 
-    async def _note_outset(self) -> None:
+    async def _record_turn_start(self) -> None:
         """Store with the turn that its environment has changed, and that the session's model does not answer it."""
         picked, is_resumed = self._setting.session.model, self.turn.status in ("failed", "aborted")
         notes: dict[str, Any] = {}
@@ -332,7 +332,7 @@ class Run:
         self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
         await self._begin_next(row.id)
 
-    async def _went_on(self, recorder: Recorder, failure: BaseException | None) -> bool:
+    async def _resume_after_cut(self, recorder: Recorder, failure: BaseException | None) -> bool:
         """End a message whose stream was truncated and begin the next, in a session without a user present. The text
         before the cut is shown but not sent. Aborts and refusals by the provider are final."""
         may_go_on = not self._setting.attended and not self.signal.aborted and self.turn.resumed < MAX_RESUMED
@@ -374,7 +374,7 @@ class Run:
         failpoint("run.before_settle")
         if self._loop is not None:
             # A call that did not end normally may still have cost something.
-            self._loop.break_off(failure)
+            self._loop.abandon_step(failure)
         self.stream.keep_back()
         try:
             if failure is None:

@@ -19,21 +19,21 @@ from clew.errors import ClewError, ReplicaAway, SessionBusy
 from clew.live.base import Signal, Status
 from clew.session.acquire.acquire import plan_free, plan_open, plan_take
 from clew.session.acquire.live_sessions import LiveSessions
-from clew.session.acquire.loaded_session import Standing, load_standing
-from clew.session.acquire.prepare import find_obstacle, make_ready, settle_startable
+from clew.session.acquire.loaded_session import LoadedSession, load_session_state
+from clew.session.acquire.prepare import find_obstacle, prepare_session, settle_startable
 from clew.session.acquire.settle import BY_USER, plan_end
 from clew.session.acquire.waiting import find_damage, idle_status, load_open_turn, load_waiting, present_status
 from clew.session.cancellable import race, when_done
 from clew.session.cluster.lease import LEASE_LOST
 from clew.session.context.compact import Compacted, compact_idle, needs_compaction
-from clew.session.context.context import CountedLine
+from clew.session.context.context import MeasuredLine
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent
 from clew.session.prompt.event_replies import Outbound
 from clew.session.prompt.queue import Only, Queue, plan_resume
 from clew.session.prompt.submission import Outcomes, Submission, TurnOutcome
 from clew.session.prompt.title import entitle, is_unnamed, plan_words
-from clew.session.prompt.turn_config import Setting
+from clew.session.prompt.turn_config import TurnConfig
 from clew.session.turn.acquired_session import TakenSession
 from clew.session.turn.calls import ScheduleTurn
 from clew.session.turn.run import Run
@@ -68,7 +68,7 @@ NOTHING: Final = Unit("", ())
 """The unit stored with a prompt that needs no further writes."""
 
 
-class _Aftermath(msgspec.Struct, frozen=True):
+class _AfterRun(msgspec.Struct, frozen=True):
     """The state of a session after a run: its status, the session unless deleted, and whether messages are queued."""
 
     status: Status
@@ -98,15 +98,15 @@ class Runner:
     async def open(
         self,
         session: Session,
-        setting: Setting,
+        setting: TurnConfig,
         row: MessageRow,
         content: PromptContent,
         *,
         before: Sequence[Write] = (),
         below: str | None = None,
         also: Unit = NOTHING,
-        standing: Standing | None = None,
-        counted: CountedLine | None = None,
+        standing: LoadedSession | None = None,
+        counted: MeasuredLine | None = None,
     ) -> Submission:
         """Store a prompt's message, synced, and start its run. ``also`` joins its unit.
 
@@ -114,7 +114,7 @@ class Runner:
         unless ``standing`` is given; ``counted`` is its line as of the same moment.
         """
         row = await self._host.hooks.change("message.user", row, session)
-        given, standing = standing, await make_ready(self._host, session.id, standing)
+        given, standing = standing, await prepare_session(self._host, session.id, standing)
         if standing is not given or standing.open is not None or standing.cut_off or before:
             # The unit changes more of the line than it adds.
             counted = None
@@ -138,7 +138,7 @@ class Runner:
                 break
             except SessionBusy:
                 # Another process may have written to the session since it was read: read it again.
-                was, standing = standing.state, await make_ready(self._host, session.id)
+                was, standing = standing.state, await prepare_session(self._host, session.id)
                 if before or standing.state == was or standing.waiting is not None:
                     raise
                 counted = None
@@ -179,21 +179,21 @@ class Runner:
         """
         if self._sessions.is_live(session_id):
             return
-        standing = await load_standing(self._host.store, session_id)
+        standing = await load_session_state(self._host.store, session_id)
         if find_obstacle(self._sessions, session_id, standing) is None and standing.open is None:
-            await self._fire_rest(session_id, stopped=True)
+            await self._fire_queued(session_id, stopped=True)
 
     # The end of a run
 
     async def _drive(self, run: Run) -> None:
         outcome = await run.execute()
         if run.superseded:
-            await self._leave_to_others(run)
+            await self._abandon(run)
             run.finish(outcome)
             return
         try:
             async with self._sessions.lock(run.session_id):
-                await self._start_next(run, outcome, await self._tell_end(run, outcome))
+                await self._start_next(run, outcome, await self._announce_end(run, outcome))
         except Exception:
             log.exception("could not handle the end of a run on %s", run.session_id)
         if outcome.status != "waiting":
@@ -212,7 +212,7 @@ class Runner:
             self._sessions.forget_run(run, unsettled=run.turn.id)
             self._outcomes.cancel(run.user_message_id)
 
-    async def _leave_to_others(self, run: Run) -> None:
+    async def _abandon(self, run: Run) -> None:
         """End a run that another replica continues or settles, without writing or publishing anything. Its viewers
         reconnect, and callers that wait for its turn get the outcome from the store."""
         async with self._sessions.lock(run.session_id):
@@ -220,7 +220,7 @@ class Runner:
             self._host.live.forget(run.session_id)
         run.stream.end()
 
-    async def _tell_end(self, run: Run, outcome: TurnOutcome) -> _Aftermath | None:
+    async def _announce_end(self, run: Run, outcome: TurnOutcome) -> _AfterRun | None:
         """Publish how the turn ended: to the ledger, status, events, waiting callers, and finally viewers.
 
         Return the state of the session after it, if that was read.
@@ -253,15 +253,15 @@ class Runner:
         run.stream.end()
         return after
 
-    async def _load_aftermath(self, session_id: str) -> _Aftermath:
-        async def ask(store: Moment) -> _Aftermath:
+    async def _load_aftermath(self, session_id: str) -> _AfterRun:
+        async def ask(store: Moment) -> _AfterRun:
             status = await idle_status(store, session_id, ended_well=True)
             session = await store.find_session(session_id)
-            return _Aftermath(status, session, bool(await store.load_queue(session_id)))
+            return _AfterRun(status, session, bool(await store.load_queue(session_id)))
 
         return await self._host.store.at_once(session_id, ask, hot=True)
 
-    async def _start_next(self, run: Run, outcome: TurnOutcome, after: _Aftermath | None) -> None:
+    async def _start_next(self, run: Run, outcome: TurnOutcome, after: _AfterRun | None) -> None:
         """Start what comes next on the session."""
         session_id, is_open = run.session_id, self._sessions.is_open(run.session_id)
         if self._sessions.is_deleting(session_id):
@@ -286,9 +286,9 @@ class Runner:
                 await self.withdraw(session_id, turn, run.signal.reason or "aborted")
         # Adding to a queue requires the session's lock, so an empty queue is still empty.
         if after.queued:
-            await self._fire_rest(session_id, stopped=run.signal.aborted)
+            await self._fire_queued(session_id, stopped=run.signal.aborted)
 
-    async def _fire_rest(self, session_id: str, *, stopped: bool) -> None:
+    async def _fire_queued(self, session_id: str, *, stopped: bool) -> None:
         """Start queued messages after a turn that ended or was ``stopped``, unless the queue is paused."""
         paused = await self._queue.find_pause(session_id)
         if paused == "person":
@@ -330,9 +330,9 @@ class Runner:
         if await self._stop_live(session_id, reason):
             return True
         async with self._sessions.lock(session_id):
-            return await self.make_way(session_id, reason)
+            return await self.interrupt_run(session_id, reason)
 
-    async def make_way(self, session_id: str, reason: str, to: str | None = None) -> bool:
+    async def interrupt_run(self, session_id: str, reason: str, to: str | None = None) -> bool:
         """Stop like :meth:`stop`, for a caller that holds the lock. A run started by message ``to`` is not stopped."""
         run = self._sessions.find_run(session_id)
         if to is not None and run is not None and run.user_message_id == to:
@@ -346,7 +346,7 @@ class Runner:
         if to is not None and to not in [one.message.id for one in await self._host.store.load_queue(session_id)]:
             return False
         await self.withdraw(session_id, turn, reason)
-        await self._fire_rest(session_id, stopped=True)
+        await self._fire_queued(session_id, stopped=True)
         return True
 
     async def _stop_live(self, session_id: str, reason: str, to: str | None = None) -> bool:
@@ -399,7 +399,7 @@ class Runner:
     async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
         """Deny every open request of a waiting turn and settle it as aborted. Does not start the queue."""
         store, now = self._host.store, self._host.clock.now_ms()
-        standing = await load_standing(store, session_id)
+        standing = await load_session_state(store, session_id)
         user, message = await load_waiting(store, session_id, turn)
         writes = [*plan_end(turn.id, "aborted", now, {"stopped": reason, "waiting": []})]
         note = answer_note(current_actor(None), now)
@@ -458,6 +458,6 @@ class Runner:
                         queue = await self._host.store.load_queue(session_id)
                         # Messages that arrived meanwhile start now; after a turn, so do those queued before.
                         if auto or any(queued.message.id not in waiting for queued in queue):
-                            await self._fire_rest(session_id, stopped=occupancy.signal.aborted)
+                            await self._fire_queued(session_id, stopped=occupancy.signal.aborted)
 
         return sessions.work(compact())

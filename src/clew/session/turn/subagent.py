@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 
 from clew.errors import ClewError, ToolFailed
 from clew.session.acquire.live_sessions import LiveSessions
-from clew.session.acquire.loaded_session import Standing
+from clew.session.acquire.loaded_session import LoadedSession
 from clew.session.acquire.settle import BY_PARENT
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, read_parts, user_row
 from clew.session.prompt.submission import Submission
-from clew.session.prompt.turn_config import Setting, Told, resolve
+from clew.session.prompt.turn_config import Told, TurnConfig, resolve
 from clew.session.turn.child_progress import ChildProgress
 from clew.store.unit import InsertSession, Write
 from clew.tools.base import ChildOutcome, Signal
@@ -35,12 +35,12 @@ class Open(Protocol):
     async def __call__(
         self,
         session: Session,
-        setting: Setting,
+        setting: TurnConfig,
         row: MessageRow,
         content: PromptContent,
         *,
         before: Sequence[Write],
-        standing: Standing,
+        standing: LoadedSession,
     ) -> Submission: ...
 
 
@@ -54,7 +54,7 @@ class Subagents:
         self._stop = stop
 
     async def spawn(
-        self, prompt: str, agent: str | None, setting: Setting, signal: Signal, report: Callable[[Any], None]
+        self, prompt: str, agent: str | None, setting: TurnConfig, signal: Signal, report: Callable[[Any], None]
     ) -> ChildOutcome:
         """Run a subagent in its own session, with no more permissions than its parent; it ends with its parent."""
         host = self._host
@@ -97,7 +97,7 @@ class Subagents:
         async with self._sessions.lock(child.id):
             content = read_parts(prompt, config.workspace, now, config.info)
             row = await user_row(host, child, config, content, None, {"unattended": True}, newest_at=0)
-            before, new = (InsertSession(child),), Standing(child.id)
+            before, new = (InsertSession(child),), LoadedSession(child.id)
             submission = await self._open(child, config, row, content, before=before, standing=new)
         progress = ChildProgress(host, child.id, report)
         watching = asyncio.get_running_loop().create_task(progress.follow())

@@ -40,7 +40,7 @@ LOST_RESULT: Final = "its result could not be stored: the disk was full"
 _SHRINK_RATIO: Final = 0.75
 _MIN_CHARS: Final = 64
 _STREAMED: Final = ("text", "reasoning")
-_INDEPENDENT_WRITES: Final = (u.BookStep, u.FinishStep, u.BookUsage, u.PutCall, u.PutPrompt)
+_INDEPENDENT_WRITES: Final = (u.RecordStep, u.FinishStep, u.RecordUsage, u.PutCall, u.PutPrompt)
 """Writes next to the message that are small and useful without it."""
 
 

@@ -19,7 +19,7 @@ from clew.transcript.message import MessageRow, PartRow, Role
 from clew.transcript.metadata import merge
 from clew.transcript.part import COMPACTION_PART, STEP_START
 from clew.transcript.projection import hidden_messages, kept_tails_of
-from clew.transcript.turn import HeadMove, MoveReason, Turn, place_below
+from clew.transcript.turn import HeadMove, MoveReason, Turn, with_parent
 
 __all__ = ["adopt", "project_hidden"]
 
@@ -177,7 +177,7 @@ class _Adoption:
             status="completed" if kind == "compaction" else "unanswered",
             settled_at=self.at,
         )
-        turn = value.turns[turn.id] = place_below(turn, value.turns.get(state.head_turn_id or ""))
+        turn = value.turns[turn.id] = with_parent(turn, value.turns.get(state.head_turn_id or ""))
         seq = next(reversed(value.moves), 0) + 1
         why: MoveReason = "compaction" if kind == "compaction" else "turn"
         value.moves[seq] = HeadMove(seq, self.session_id, state.head_turn_id, turn.id, self.at, why)

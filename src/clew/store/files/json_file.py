@@ -31,7 +31,7 @@ from clew.store.files.json_message import (
 from clew.store.files.log import is_streaming
 from clew.store.files.metadata import HEADED, as_found, carried_keys, head_of, reserved_keys, session_of
 from clew.store.files.record import is_marker
-from clew.store.files.repair import Clues, Fault, mend
+from clew.store.files.repair import Fault, RepairHints, mend
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import iso
@@ -285,7 +285,7 @@ class _Reading:
             _check_frame(document)
         self._faults: list[Fault] = []
         self._strange: list[Fault] = []
-        self._clues = Clues()
+        self._clues = RepairHints()
         self._verified: list[MessageRow] = []
         self.value = SessionValue.of(session_of(session_id, document, 0))
         self.memo = JsonMemo(others={key: one for key, one in document.items() if key not in _OWN})

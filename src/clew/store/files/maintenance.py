@@ -20,7 +20,7 @@ from clew.store.files.shared import SHARED, SharedFiles
 from clew.store.memory.tables import EventKey
 from clew.triggers.values.ledger import LedgerEvent
 
-__all__ = ["Damages", "copy_folder", "left_event", "look_of", "look_over"]
+__all__ = ["Damages", "copy_folder", "left_event", "look_of", "warm_caches"]
 
 
 class Damages:
@@ -76,7 +76,7 @@ def look_of(codec: Codec, session_id: str) -> str:
     return f"{crc32(repr(codec.signature(session_id)).encode()):08x}"
 
 
-def look_over(path: Path, codec: Codec) -> tuple[Sequence[Damage], dict[str, tuple[str, dict[str, str]]]]:
+def warm_caches(path: Path, codec: Codec) -> tuple[Sequence[Damage], dict[str, tuple[str, dict[str, str]]]]:
     """Everything that does not read, or is not there though it is named. Reads the files, whatever is in memory.
 
     Also, for each session, what its files look like and what a search must find of it.

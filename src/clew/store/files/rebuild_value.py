@@ -16,7 +16,7 @@ from clew.store.files.codec import MISREAD
 from clew.store.files.file_state import AHEAD, Memo
 from clew.store.files.log_lines import Lines
 from clew.store.files.record import Record, decode_parts, unknown_in
-from clew.store.files.repair import Clues, Fault, Logged, mend
+from clew.store.files.repair import Fault, LogEntry, RepairHints, mend
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
@@ -33,7 +33,7 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
     """Bring a session to where its files have it; what of them made no sense."""
     wrong: list[Fault] = [(fault, None) for fault in (*log.faults, *stream.faults)]
     # What the log said is told again in part only: a line of it that does not read may always have been the last word.
-    clues = Clues(named={**stream.named, **dict.fromkeys(log.named, inf)}, log_reads=not log.faults)
+    clues = RepairHints(named={**stream.named, **dict.fromkeys(log.named, inf)}, log_reads=not log.faults)
     adopted = False
     units = [(unit, False) for unit in log.units] + [(unit, True) for unit in stream.units]
     for unit, streamed in sorted(units, key=lambda one: one[0][0]["seq"]):
@@ -52,8 +52,8 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
                 what = f"record {record['seq']} makes no sense: {type(error).__name__}: {error}"
                 wrong.append((what, None))
         for message_id in told:
-            held = Logged(unit[-1]["seq"], value.messages.get(message_id), value.journal.get(message_id, ()))
-            clues.logged[message_id] = held if whole else Logged(0, None, ())
+            held = LogEntry(unit[-1]["seq"], value.messages.get(message_id), value.journal.get(message_id, ()))
+            clues.logged[message_id] = held if whole else LogEntry(0, None, ())
     clues.harmed = bool(wrong)
     links, read = dict(value.links), dict(value.messages)
     wrong += mend(value, clues)
@@ -78,7 +78,7 @@ def _is_whole(unit: list[Record]) -> bool:
     return True
 
 
-def _gather(value: SessionValue, clues: Clues, record: Record) -> None:
+def _gather(value: SessionValue, clues: RepairHints, record: Record) -> None:
     """What a record says a second time: it counts where the line that says it first is lost."""
     kind, state = record["recordType"], value.state["state"]
     own = record if kind == "aside" else record.get("clew")

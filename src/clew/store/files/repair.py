@@ -19,16 +19,16 @@ from clew.store.memory.session_value import SessionValue
 from clew.transcript.damage import DAMAGED, LOST, damaged_part
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import blob_of
-from clew.transcript.turn import Turn, place_below
+from clew.transcript.turn import Turn, with_parent
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["Clues", "Fault", "Logged", "mend"]
+__all__ = ["Fault", "LogEntry", "RepairHints", "mend"]
 
 Fault = tuple[str, str | None]
 """What is wrong, and with which message, where it is one that is shown as damaged and can be accepted as it is."""
 
 
-class Logged(NamedTuple):
+class LogEntry(NamedTuple):
     """All that the log says of a message, with a number: its row, and what had come since it was folded. What the
     stream file said before counts no more, whether it reads or not."""
 
@@ -37,7 +37,7 @@ class Logged(NamedTuple):
     entries: tuple[u.JournalEntry, ...]
 
 
-class Clues(msgspec.Struct):
+class RepairHints(msgspec.Struct):
     """What the files say beside the tables. ``turn_of`` and ``parents``: where messages and turns stood, told a
     second time. ``logged``: what the log had last of a message that grows. ``named``: messages that lines speak of
     which do not read, and how high their numbers may be. ``harmed``: something does not read; ``log_reads``: it
@@ -45,14 +45,14 @@ class Clues(msgspec.Struct):
 
     turn_of: dict[str, str] = {}
     parents: dict[str, str | None] = {}
-    logged: dict[str, Logged] = {}
+    logged: dict[str, LogEntry] = {}
     named: dict[str, float] = {}
     harmed: bool = False
     log_reads: bool = True
     state_lost: bool = False
 
 
-def mend(value: SessionValue, clues: Clues) -> list[Fault]:
+def mend(value: SessionValue, clues: RepairHints) -> list[Fault]:
     """Make the session readable; what had to be done for it."""
     found = [*_mend_state(value, clues), *_mend_places(value, clues), *_mend_turns(value, clues)]
     found += [*_mend_ends(value), *_mend_messages(value)]
@@ -67,7 +67,7 @@ def mend(value: SessionValue, clues: Clues) -> list[Fault]:
 # Turns
 
 
-def _mend_state(value: SessionValue, clues: Clues) -> Iterator[Fault]:
+def _mend_state(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
     if clues.state_lost:
         head = value.moves[max(value.moves)].to_turn_id if value.moves else None
         opened = next((turn.id for turn in value.turns.values() if turn.status in OPEN), None)
@@ -77,13 +77,13 @@ def _mend_state(value: SessionValue, clues: Clues) -> Iterator[Fault]:
         yield "a move of the head is lost", None
 
 
-def _mend_turns(value: SessionValue, clues: Clues) -> Iterator[Fault]:
-    came_from = {move.to_turn_id: move.from_turn_id for move in reversed(value.moves.values())}
+def _mend_turns(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
+    origin_of = {move.to_turn_id: move.from_turn_id for move in reversed(value.moves.values())}
     while missing := _missing(value):
         for turn_id in sorted(missing):
             held = [value.messages[id_] for id_ in value.links.get(turn_id, ()) if id_ in value.messages]
             at = min((row.created_at for row in held), default=value.row["session"].created_at)
-            parent = clues.parents.get(turn_id, came_from.get(turn_id))
+            parent = clues.parents.get(turn_id, origin_of.get(turn_id))
             if turn_id == value.state["state"].open_turn_id and turn_id not in clues.parents:
                 parent = value.state["state"].head_turn_id
             lost = Turn(
@@ -123,7 +123,7 @@ def _place(value: SessionValue) -> None:
             turn_id = value.turns[turn_id].parent_turn_id
         for one in reversed(path):
             parent = value.turns[one].parent_turn_id
-            done[one] = place_below(value.turns[one], done.get(parent or ""))
+            done[one] = with_parent(value.turns[one], done.get(parent or ""))
     for turn_id, turn in done.items():
         if value.turns[turn_id] != turn:
             value.turns[turn_id] = turn
@@ -145,7 +145,7 @@ def _mend_ends(value: SessionValue) -> Iterator[Fault]:
 # Messages
 
 
-def _mend_places(value: SessionValue, clues: Clues) -> Iterator[Fault]:
+def _mend_places(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
     """Every message is in a turn, in the queue, or cancelled."""
     held = {id_ for ids in value.links.values() for id_ in ids}
     for message_id, turn_id in clues.turn_of.items():
@@ -199,14 +199,14 @@ def _damaged(row: MessageRow) -> MessageRow:
     return replace(row, metadata={**row.metadata, DAMAGED: LOST})
 
 
-def _mark_harmed(value: SessionValue, clues: Clues) -> Iterator[Fault]:
+def _mark_harmed(value: SessionValue, clues: RepairHints) -> Iterator[Fault]:
     """Messages that are not as they were sealed, or, unsealed, that a line spoke of which does not read.
 
     A line that names none, or one that there is not, may have spoken of any.
     """
     of_any = max((last for id_, last in clues.named.items() if id_ not in value.messages), default=0)
     for row in list(value.messages.values()):
-        seal, logged = value.seals.get(row.id), clues.logged.get(row.id, Logged(0, None, ()))
+        seal, logged = value.seals.get(row.id), clues.logged.get(row.id, LogEntry(0, None, ()))
         whole = seal == row.seal if seal is not None else max(of_any, clues.named.get(row.id, 0)) <= logged.seq
         if whole or DAMAGED in row.metadata:
             continue

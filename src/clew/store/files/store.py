@@ -20,11 +20,11 @@ from clew.clock import Clock
 from clew.errors import NotSupported, StoreClosed, StoreReadOnly
 from clew.ids import Mint, check_session_id
 from clew.store import unit as u
-from clew.store.base import Blob, Capabilities, Damage, SearchPage, SearchQuery, Whole
+from clew.store.base import Blob, Capabilities, Damage, FullSession, SearchPage, SearchQuery
 from clew.store.disk import check_room
 from clew.store.files.codec import Codec, Loaded, Saving
 from clew.store.files.job import Job, Planned, fail, next_round, persist, sessions_of
-from clew.store.files.maintenance import copy_folder, left_event, look_of, look_over
+from clew.store.files.maintenance import copy_folder, left_event, look_of, warm_caches
 from clew.store.files.metadata import with_file_keys
 from clew.store.files.residence import Residence, Resident
 from clew.store.files.search_copy import OpenCopy, SearchCopy
@@ -301,8 +301,8 @@ class FileStore(Residence):
 
     # Care
 
-    async def find_whole(self, session_id: str) -> Whole | None:
-        whole = await super().find_whole(session_id)
+    async def find_full_session(self, session_id: str) -> FullSession | None:
+        whole = await super().find_full_session(session_id)
         if whole is None:
             return None
         held: Resident | Loaded | None = self._residents.get(session_id)
@@ -353,7 +353,7 @@ class FileStore(Residence):
         return value
 
     async def verify(self) -> Sequence[Damage]:
-        found, known = await asyncio.to_thread(look_over, self.path, self._codec)
+        found, known = await asyncio.to_thread(warm_caches, self.path, self._codec)
         return (*found, *(await self._copy.verify(known) if self._copy is not None else ()))
 
     async def backup(self, target: Path) -> None:

@@ -19,7 +19,7 @@ from clew.store.base import (
     SessionQuery,
 )
 from clew.store.lines import view_line
-from clew.store.memory.history_pages import MemoryLooks
+from clew.store.memory.history_pages import MemoryHistoryPages
 from clew.store.memory.paths import MemoryPaths
 from clew.store.memory.replicas import MemoryReplicas
 from clew.store.memory.session_value import SessionValue
@@ -180,7 +180,7 @@ class MemoryConversations(MemoryTables):
         return StreamTail(entries[0].n - 1 if entries else mark, entries, entries[-1].n if entries else mark or 0)
 
 
-class MemoryMoment(MemoryConversations, MemoryLooks, MemoryPaths, MemoryReplicas):
+class MemoryMoment(MemoryConversations, MemoryHistoryPages, MemoryPaths, MemoryReplicas):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(

@@ -11,11 +11,11 @@ from clew.transcript.line import LineTurn, turns_before_tail
 from clew.transcript.session import Session
 from clew.transcript.view import find_compaction
 
-__all__ = ["MemoryLooks"]
+__all__ = ["MemoryHistoryPages"]
 
 
-class MemoryLooks(MemoryTables):
-    """See :class:`clew.store.history_pages.Looks` for what each method promises."""
+class MemoryHistoryPages(MemoryTables):
+    """See :class:`clew.store.history_pages.HistoryPages` for what each method promises."""
 
     async def list_branches(self, parent_id: str) -> tuple[Session, ...]:
         await self._list_all()

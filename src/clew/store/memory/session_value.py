@@ -31,7 +31,7 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import book_message, book_session, book_usage, sum_usage, with_usage
 from clew.transcript.session import Session, SessionState, Spend
 from clew.transcript.spend import add_costs
-from clew.transcript.turn import HeadMove, Step, Tree, Turn, place_below, with_status
+from clew.transcript.turn import HeadMove, Step, Tree, Turn, with_parent, with_status
 from clew.transcript.turn_state import OPEN, check_transition, is_run
 
 __all__ = ["SessionValue"]
@@ -220,7 +220,7 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
                 change.drop(self.queue, id_)
             case u.OpenTurn() | u.SetTurn() | u.MoveTurn() | u.LinkMessage() | u.MoveHead():
                 self._grow_tree(change, write)
-            case u.BookStep() | u.FinishStep() | u.BookUsage() | u.PutCall():
+            case u.RecordStep() | u.FinishStep() | u.RecordUsage() | u.PutCall():
                 self._book(change, write)
             case u.SetEpoch(epoch):
                 self._set_state(change, epoch=epoch)
@@ -236,7 +236,7 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
                     change.put(self.pruned, key, replace(one, seq=seq))
             case u.PatchSession():
                 self._patch_session(change, write)
-            case u.NameSession(title, by, tries):
+            case u.SetTitle(title, by, tries):
                 self._patch_session(change, u.PatchSession(named(self.row["session"].metadata, title, by, tries)))
             case _:
                 raise InternalError(f"nobody carries out {type(write).__name__}")
@@ -249,7 +249,7 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
             case u.OpenTurn(turn):
                 check_transition(None, turn.status)
                 parent = self.turns[turn.parent_turn_id] if turn.parent_turn_id is not None else None
-                change.put(self.turns, turn.id, place_below(turn, parent))
+                change.put(self.turns, turn.id, with_parent(turn, parent))
                 if turn.status in OPEN:
                     self._set_state(change, open_turn_id=turn.id)
             case u.SetTurn():
@@ -258,7 +258,7 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
                 if turn_id != self.state["state"].open_turn_id or turn_id == parent_id:
                     raise InternalError("only the open turn moves, and below another", turn_id=turn_id)
                 parent = self.turns[parent_id] if parent_id is not None else None
-                change.put(self.turns, turn_id, place_below(self.turns[turn_id], parent))
+                change.put(self.turns, turn_id, with_parent(self.turns[turn_id], parent))
             case u.LinkMessage(turn_id, message_id):
                 if turn_id not in self.turns or message_id not in self.messages:
                     raise InternalError("a link names what is not there", turn_id=turn_id, message_id=message_id)
@@ -270,10 +270,10 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
                 change.put(self.moves, seq, HeadMove(seq, self.row["session"].id, old, to, at, why))
                 self._set_state(change, head_turn_id=to)
 
-    def _book(self, change: Change, write: u.BookStep | u.FinishStep | u.BookUsage | u.PutCall) -> None:
+    def _book(self, change: Change, write: u.RecordStep | u.FinishStep | u.RecordUsage | u.PutCall) -> None:
         """Steps and model calls, and what they used."""
         match write:
-            case u.BookStep(step):
+            case u.RecordStep(step):
                 metadata = book_message(self.messages[step.message_id].metadata, step)
                 self._set_message(change, step.message_id, metadata, step.finished_at)
                 booked = book_session(self.row["session"], step.usage, step.cost_usd, step.finished_at)
@@ -285,7 +285,7 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
                 steps = (replace(one, finished_at=at) if one.index == index else one for one in self.steps[turn_id])
                 change.put(self.steps, turn_id, tuple(steps))
                 self._patch_session(change, u.PatchSession(updated_at=at))
-            case u.BookUsage(id_, usage, cost_usd, at, estimated):
+            case u.RecordUsage(id_, usage, cost_usd, at, estimated):
                 metadata = book_usage(self.messages[id_].metadata, usage, estimated=estimated, broken_off=cost_usd)
                 self._set_message(change, id_, metadata, at)
                 change.put(self.row, "session", book_session(self.row["session"], usage, cost_usd))

@@ -17,7 +17,17 @@ from clew.clock import Clock
 from clew.errors import InternalError, NotSupported, StoreClosed
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.base import Blob, Capabilities, Damage, Rebuilt, SearchPage, SearchQuery, SessionQuery, ShownPage, Whole
+from clew.store.base import (
+    Blob,
+    Capabilities,
+    Damage,
+    FullSession,
+    Rebuilt,
+    SearchPage,
+    SearchQuery,
+    SessionQuery,
+    ShownPage,
+)
 from clew.store.copies import plan_copy
 from clew.store.facts import PROMPT_STREAM, Fact, call_facts, facts_of
 from clew.store.guards import refusal
@@ -241,11 +251,11 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
     async def session_ids(self) -> tuple[str, ...]:
         return tuple(sorted(self._values))
 
-    async def find_whole(self, session_id: str) -> Whole | None:
+    async def find_full_session(self, session_id: str) -> FullSession | None:
         value = await self._find(session_id)
         if value is None:
             return None
-        return Whole(
+        return FullSession(
             value.session,
             value.all_messages(),
             value.tree(),

@@ -22,13 +22,13 @@ from clew.store.sql.replicas import to_replica
 from clew.store.sql.shared import write_shared
 from clew.store.sql.statements import Statements, must
 from clew.store.sql.turns import Turns
-from clew.store.sql.write_buffer import Pending
+from clew.store.sql.write_buffer import WriteBuffer
 from clew.transcript.metadata import merge, named
 from clew.transcript.model_call import brought_up_to_date
 from clew.transcript.projection import Hidden
 from clew.transcript.rollup import book_message, book_usage
 from clew.transcript.session import SessionState
-from clew.transcript.turn import place_below, with_status
+from clew.transcript.turn import with_parent, with_status
 from clew.transcript.turn_state import OPEN, check_transition, is_run
 from clew.triggers.values.schedule import Schedule
 
@@ -108,7 +108,7 @@ class UnitWriter:
         self._journal = journal
         self._log = log
         self._mint = mint
-        self._pending = Pending(statements)
+        self._pending = WriteBuffer(statements)
         self._states: dict[str, SessionState | None] = {}
         self._turns = Turns(statements, self._pending)
         self._wrote = False
@@ -235,7 +235,7 @@ class UnitWriter:
     def _mark_folded(self, session_id: str, write: u.MarkFolded) -> None:
         self._journal.fold(session_id, write.message_id, write.through)
 
-    def _book_step(self, session_id: str, write: u.BookStep) -> None:
+    def _book_step(self, session_id: str, write: u.RecordStep) -> None:
         step, pending = write.step, self._pending
         booked = book_message(self._metadata(session_id, step.message_id), step)
         pending.set_metadata(step.message_id, booked, step.finished_at)
@@ -250,7 +250,7 @@ class UnitWriter:
             must(self._sql, "finish_step", {"turn_id": turn_id, "step": index, "finished_at": at})
         self._pending.touch(at)
 
-    def _book_usage(self, session_id: str, write: u.BookUsage) -> None:
+    def _book_usage(self, session_id: str, write: u.RecordUsage) -> None:
         old = self._metadata(session_id, write.message_id)
         booked = book_usage(old, write.usage, estimated=write.estimated, broken_off=write.cost_usd)
         self._pending.set_metadata(write.message_id, booked, write.at)
@@ -282,7 +282,7 @@ class UnitWriter:
     def _open_turn(self, session_id: str, write: u.OpenTurn) -> None:
         check_transition(None, write.turn.status)
         parent_id = write.turn.parent_turn_id
-        turn = place_below(write.turn, self._turns.get(session_id, parent_id) if parent_id is not None else None)
+        turn = with_parent(write.turn, self._turns.get(session_id, parent_id) if parent_id is not None else None)
         self._pending.insert_turn(turn, self._turns.keep(turn, new=True))
         if turn.status in OPEN:
             self._set_state(session_id, open_turn_id=turn.id)
@@ -327,7 +327,7 @@ class UnitWriter:
                 sql.run("insert_session", rows.session_params(session))
                 sql.run("insert_state", {"id": session_id, "owner": session.owner, "alias": session.alias})
                 self._states[session_id] = SessionState()
-            case u.NameSession(title, by, tries):
+            case u.SetTitle(title, by, tries):
                 metadata = named(self._session_metadata(session_id), title, by, tries)
                 self._patch_session(session_id, u.PatchSession(metadata))
             case u.DeleteSession():
@@ -422,7 +422,7 @@ class UnitWriter:
             raise InternalError("only the open turn can move, and only below another turn", turn_id=write.turn_id)
         turn = self._turns.get(session_id, write.turn_id)
         parent = self._turns.get(session_id, write.parent_turn_id) if write.parent_turn_id is not None else None
-        must(self._sql, "place_turn", self._turns.keep(place_below(turn, parent)))
+        must(self._sql, "place_turn", self._turns.keep(with_parent(turn, parent)))
 
     def _move_head(self, session_id: str, write: u.MoveHead) -> None:
         if write.to_turn_id is not None:
@@ -450,9 +450,9 @@ def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | N
 _USUAL: Final[Mapping[type[u.Write], Callable[[UnitWriter, str, Any], None]]] = {
     u.AppendChunks: UnitWriter._append_chunks,
     u.MarkFolded: UnitWriter._mark_folded,
-    u.BookStep: UnitWriter._book_step,
+    u.RecordStep: UnitWriter._book_step,
     u.FinishStep: UnitWriter._finish_step,
-    u.BookUsage: UnitWriter._book_usage,
+    u.RecordUsage: UnitWriter._book_usage,
     u.PutCall: UnitWriter._put_call,
     u.InsertMessage: UnitWriter._insert_message,
     u.PatchMessage: UnitWriter._patch_message,

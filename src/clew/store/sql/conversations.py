@@ -26,7 +26,7 @@ from clew.store.sql.read_transaction import TooLong
 from clew.store.sql.replicas import SqlReplicas
 from clew.store.sql.session_pages import SqlLists
 from clew.store.sql.statements import Statements, has_longer_view, reading, reading_session, reading_view
-from clew.store.sql.trees import SqlLooks
+from clew.store.sql.trees import SqlHistoryPages
 from clew.store.tail import StreamTail
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
@@ -202,7 +202,7 @@ class SqlConversations(SqlLists):
         return tuple(str(project) for project, *_ in sql.rows("all_project_rules", {}))
 
 
-class SqlMoment(SqlConversations, SqlLooks, SqlPaths, SqlReplicas):
+class SqlMoment(SqlConversations, SqlHistoryPages, SqlPaths, SqlReplicas):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(

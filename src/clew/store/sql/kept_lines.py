@@ -23,7 +23,7 @@ from clew.transcript.turn_state import OPEN
 
 __all__ = ["KeptLine", "KeptLines"]
 
-MOST_BYTES: Final = 64 << 20
+MAX_BYTES: Final = 64 << 20
 _SESSIONS: Final = 10_000
 """Of so many sessions it is known when they were written to last; of others only that it was before."""
 _NEW: Final = 10_000
@@ -41,17 +41,17 @@ def _nothing(_: Any) -> Iterable[str]:
 
 _TOUCHED: Final[dict[type[u.Write], Callable[[Any], Iterable[str]]]] = {
     **dict.fromkeys(
-        (u.AppendChunks, u.MarkFolded, u.PutParts, u.PatchMessage, u.SealMessage, u.BookUsage, u.Enqueue, u.Dequeue),
+        (u.AppendChunks, u.MarkFolded, u.PutParts, u.PatchMessage, u.SealMessage, u.RecordUsage, u.Enqueue, u.Dequeue),
         lambda write: (write.message_id,),
     ),
-    u.BookStep: lambda write: (write.step.message_id,),
+    u.RecordStep: lambda write: (write.step.message_id,),
     u.SetHidden: lambda write: write.hidden,
     **dict.fromkeys((u.SetTurn, u.FinishStep), lambda write: (write.turn_id,)),
     u.LinkMessage: lambda write: (write.turn_id,),
     u.AddPruned: lambda _: (_PRUNED,),
     # A message is on no line until it is linked; where a line ends is read each time.
     **dict.fromkeys((u.InsertMessage, u.OpenTurn, u.SetEpoch, u.SetRunner, u.PutCall), _nothing),
-    **dict.fromkeys((u.PatchSession, u.NameSession, u.PutPrompt, u.PutBlob, u.LinkBlob, u.PutProjectRules), _nothing),
+    **dict.fromkeys((u.PatchSession, u.SetTitle, u.PutPrompt, u.PutBlob, u.LinkBlob, u.PutProjectRules), _nothing),
     **dict.fromkeys((u.AddEvent, u.PutSchedule, u.DropSchedule, u.PutWebhook, u.DropWebhook), _nothing),
     **dict.fromkeys((u.JoinReplica, u.BeatReplica, u.LeaveReplica), _nothing),
 }
@@ -94,9 +94,9 @@ class KeptLine(msgspec.Struct, frozen=True):
 class KeptLines:
     """May be asked, and told, in any thread. ``is_known``: whether nobody else has written to a session."""
 
-    def __init__(self, is_known: Callable[[str | None], bool], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, is_known: Callable[[str | None], bool], max_bytes: int = MAX_BYTES) -> None:
         self._is_known = is_known
-        self._most = most_bytes
+        self._most = max_bytes
         self._lock = threading.Lock()
         self._lines: dict[str, KeptLine] = {}
         self._written: dict[str, int] = {}

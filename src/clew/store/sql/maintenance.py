@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Final
 
 from clew.errors import RowUndecodable
-from clew.store.base import Damage, Whole
+from clew.store.base import Damage, FullSession
 from clew.store.facts import Fact
 from clew.store.sql import line_reader, rows, triggers
 from clew.store.sql.adopt import unadopted_sessions
@@ -18,14 +18,14 @@ from clew.store.sql.messages import MessageReader, messages_ending
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_store
 from clew.transcript.spend import NANO, UsageGroup, UsageQuery, UsageSums
 
-__all__ = ["CHECKS", "Check", "SqlCare", "run_checks"]
+__all__ = ["CHECKS", "Check", "SqlMaintenance", "run_checks"]
 
 Check = Callable[[Statements], Iterable[Damage]]
 """A check of one area; yields the damage it finds."""
 
 
-class SqlCare(SqlReader):
-    """The part of :class:`clew.store.base.Care` that is the same on every engine."""
+class SqlMaintenance(SqlReader):
+    """The part of :class:`clew.store.base.Maintenance` that is the same on every engine."""
 
     @reading
     def store_id(self, sql: Statements) -> str:
@@ -37,7 +37,7 @@ class SqlCare(SqlReader):
         return tuple(row[0] for row in sql.rows("all_session_ids", {}))
 
     @reading_session
-    def find_whole(self, sql: Statements, session_id: str) -> Whole | None:
+    def find_full_session(self, sql: Statements, session_id: str) -> FullSession | None:
         row = sql.first("find_session", {"id": session_id})
         if row is None:
             return None
@@ -53,7 +53,7 @@ class SqlCare(SqlReader):
             damaged += [
                 Damage("its metadata cannot be decoded", session_id, row.id) for row in messages if row.is_unreadable
             ]
-        return Whole(
+        return FullSession(
             rows.to_session(row),
             messages,
             line_reader.load_tree(sql, session_id),

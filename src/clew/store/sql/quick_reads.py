@@ -11,7 +11,7 @@ from typing import Final
 
 __all__ = ["QuickReads"]
 
-MOST_S: Final = 0.002
+MAX_S: Final = 0.002
 """Of what a read may take of a processor; the loop does nothing else meanwhile."""
 FOR_S: Final = 60.0
 """What was read longer ago may have to come from the disk."""
@@ -30,7 +30,7 @@ class QuickReads:
 
     def note(self, session_id: str | None, name: str, took_s: float) -> None:
         """It was read just now, in that time."""
-        if took_s > MOST_S:
+        if took_s > MAX_S:
             self._at.pop((session_id, name), None)
             return
         if len(self._at) >= MOST:

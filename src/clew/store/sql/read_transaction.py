@@ -9,7 +9,7 @@ from clew.errors import InternalError
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.statements import IsLong, Reads, Statements
 
-__all__ = ["OneState", "TooLong", "end_of", "measured"]
+__all__ = ["ReadTransaction", "TooLong", "end_of", "measured"]
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class Answers(Protocol):
     def __call__(self, call: Callable[[Statements], Any], sql: Statements) -> Any: ...
 
 
-class OneState:
+class ReadTransaction:
     """Reads in an already open transaction; none of them waits."""
 
     def __init__(

@@ -22,7 +22,7 @@ _PLAIN: Final = re.compile(r"[ !#-$&-\[\]^`-~]+", re.ASCII)
 
 
 class SqlLists(SqlReader):
-    """See :class:`clew.store.base.Conversations` and :class:`clew.store.base.Care` for the contract of each method."""
+    """Pages of the session list; :class:`clew.store.base.Conversations` has the contract of each method."""
 
     @reading_list
     def list_sessions(self, sql: Statements, query: SessionQuery) -> SessionPage:

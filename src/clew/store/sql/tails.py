@@ -18,9 +18,9 @@ from clew.store.sql.journal import Tail
 from clew.store.sql.marks import Mark
 from clew.store.unit import JournalEntry
 
-__all__ = ["MOST_BYTES", "Tails"]
+__all__ = ["MAX_BYTES", "Tails"]
 
-MOST_BYTES: Final = 32 * 1024 * 1024
+MAX_BYTES: Final = 32 * 1024 * 1024
 """Maximum size of cached row text. Beyond it the cache is cleared, and refills with each stream's next fold."""
 
 
@@ -66,7 +66,7 @@ class Tails:
                 stream.entries += [(commit, entry) for entry in entries]
                 stream.bytes += share * len(entries)
                 self._bytes += share * len(entries)
-            if self._bytes > MOST_BYTES:
+            if self._bytes > MAX_BYTES:
                 self._streams.clear()
                 self._bytes = 0
 

@@ -19,11 +19,11 @@ from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Turn
 from clew.transcript.view import Compaction, find_compaction
 
-__all__ = ["SqlLooks"]
+__all__ = ["SqlHistoryPages"]
 
 
-class SqlLooks(SqlReader):
-    """See :class:`clew.store.history_pages.Looks` for the contract of each method."""
+class SqlHistoryPages(SqlReader):
+    """See :class:`clew.store.history_pages.HistoryPages` for the contract of each method."""
 
     @reading
     def list_branches(self, sql: Statements, parent_id: str) -> tuple[Session, ...]:
@@ -59,7 +59,7 @@ class _TreeReader:
         self._session_id = session_id
 
     def holder(self, message_id: str) -> Holder | None:
-        """See ``Looks.find_holder``."""
+        """See ``HistoryPages.find_holder``."""
         found = [rows.to_turn(row) for row in find_holders(self._sql, self._session_id, message_id)]
         for turn in sorted(found, key=lambda turn: turn.depth):
             if self._above(self._end, turn.depth) == turn.id:
@@ -68,7 +68,7 @@ class _TreeReader:
         return None if newest is None else Holder(newest, False)
 
     def turns(self, limit: int | None, before: str | None) -> TurnPage:
-        """See ``Looks.load_turns``."""
+        """See ``HistoryPages.load_turns``."""
         max_rows = ALL if limit is None else limit + 1
         # A tilde sorts after every id.
         params = {"id": self._session_id, "before": before or "~", "limit": max_rows}
@@ -81,7 +81,7 @@ class _TreeReader:
         return TurnPage(state.head_turn_id, state.open_turn_id, tuple(known), on_line, len(found) > len(page))
 
     def moves(self, limit: int | None, before: int | None) -> MovePage:
-        """See ``Looks.load_moves``."""
+        """See ``HistoryPages.load_moves``."""
         params = {"id": self._session_id, "before": before or ALL, "limit": ALL if limit is None else limit}
         moves = tuple(HeadMove(*row) for row in self._sql.rows("list_moves", params))
         named = sorted({move.to_turn_id for move in moves if move.to_turn_id is not None})

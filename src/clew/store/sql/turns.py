@@ -10,7 +10,7 @@ from typing import Final
 from clew.errors import InternalError
 from clew.store.sql import rows
 from clew.store.sql.statements import Statements
-from clew.store.sql.write_buffer import Pending
+from clew.store.sql.write_buffer import WriteBuffer
 from clew.transcript.turn import Turn
 
 __all__ = ["Turns"]
@@ -23,7 +23,7 @@ _MAX_DATA_BYTES: Final = 4096
 class Turns:
     """The newest turns written, and how many messages were linked to those opened here."""
 
-    def __init__(self, sql: Statements, pending: Pending) -> None:
+    def __init__(self, sql: Statements, pending: WriteBuffer) -> None:
         self._sql = sql
         self._pending = pending
         self._turns: dict[str, Turn] = {}

@@ -18,13 +18,13 @@ from clew.transcript.session import SessionState
 from clew.transcript.turn import Step, Turn
 from clew.transcript.usage import Usage
 
-__all__ = ["Pending"]
+__all__ = ["WriteBuffer"]
 
 _MAX_ROWS: Final = 1_000
 """More rows of a kind than a turn has. An imported session can have any number, and is written in batches."""
 
 
-class Pending:
+class WriteBuffer:
     """Rows of one session that wait to be written. Empty whenever a unit begins, and when it has ended."""
 
     def __init__(self, sql: Statements) -> None:

@@ -11,7 +11,7 @@ import pytest
 from clew.errors import ClewError
 from clew.ids import Mint
 from clew.session.acquire.acquire import plan_open
-from clew.session.acquire.loaded_session import Standing
+from clew.session.acquire.loaded_session import LoadedSession
 from clew.session.history.check import check
 from clew.store import unit as u
 from clew.store.base import Blob, Store
@@ -143,14 +143,14 @@ async def test_the_head_is_read_fresh_for_each_message(store: Store, scribe: Scr
     stale = await store.load_state(scribe.session_id)
     await scribe.turn("first", text("one"))
     row = user_row(scribe.mint, scribe.session_id, "second", scribe.clock.now_ms())
-    assert await store.commit(plan_open(Standing(scribe.session_id, stale), scribe.mint.turn(), row)) == u.Refused(
+    assert await store.commit(plan_open(LoadedSession(scribe.session_id, stale), scribe.mint.turn(), row)) == u.Refused(
         "stale_epoch"
     )
     assert await store.find_message(scribe.session_id, row.id) is None
     fresh = await store.load_state(scribe.session_id)
     moved = u.MoveHead(None, 1, "rewind")
     await scribe.commit(moved)
-    assert await store.commit(plan_open(Standing(scribe.session_id, fresh), scribe.mint.turn(), row)) == u.Refused(
+    assert await store.commit(plan_open(LoadedSession(scribe.session_id, fresh), scribe.mint.turn(), row)) == u.Refused(
         "head_moved"
     )
 
@@ -246,7 +246,7 @@ async def test_a_step_is_booked_once_into_message_and_session(store: Store, scri
     for number, step in enumerate(steps):
         for chunk in [*tool_call("x", {"a": 1}, id=f"c{number}"), *tool_output("y", call=f"c{number}")]:
             recorder.write(chunk)
-        await recorder.end_step(u.BookStep(step))
+        await recorder.end_step(u.RecordStep(step))
     await recorder.close(*opened.settling())
     session = await scribe.session()
     assert session.usage == Usage(101, 22, 8, 44, 12)
@@ -271,7 +271,7 @@ async def test_usage_on_the_wire_changes_no_sum(store: Store, scribe: Scribe) ->
     recorder.write(c.Start(message_id=mid, message_metadata={"usage": {"input": 999}, "hidden_at": 1, "mine": 1}))
     for chunk in text("hello"):
         recorder.write(chunk)
-    await recorder.end_step(u.BookStep(opened.step(mid, Usage(1, 1))))
+    await recorder.end_step(u.RecordStep(opened.step(mid, Usage(1, 1))))
     recorder.write(c.Finish(finish_reason="stop", message_metadata={"usage": {"input": 999}, "turn_id": "x"}))
     await recorder.close(*opened.settling())
     assert (await scribe.session()).total_tokens == 2
@@ -327,7 +327,7 @@ async def test_writes_do_not_reach_into_another_session(store: Store, scribe: Sc
         u.LinkMessage(turn_id, user_id),
         u.SetHidden({user_id: Hidden(1, "rewind")}),
         u.SealMessage(user_id, "x"),
-        u.BookStep(step),
+        u.RecordStep(step),
     ):
         with pytest.raises(ClewError):
             await scribe.commit(write)

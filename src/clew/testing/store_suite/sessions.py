@@ -152,13 +152,13 @@ async def test_rename_archive_and_rules_leave_the_session_where_it_is_in_the_lis
 async def test_a_title_of_clews_gives_way_to_a_persons_and_never_the_other_way(scribe: Scribe) -> None:
     """Whoever read what before; the place in the list stays."""
     before = await scribe.session()
-    await scribe.commit(u.NameSession("first words", "words"))
+    await scribe.commit(u.SetTitle("first words", "words"))
     assert (await scribe.session()).metadata == {"title": "first words", "naming": {"by": "words"}}
-    await scribe.commit(u.NameSession("first words", "words", 2))
-    await scribe.commit(u.NameSession("A name", "model", 2))
+    await scribe.commit(u.SetTitle("first words", "words", 2))
+    await scribe.commit(u.SetTitle("A name", "model", 2))
     assert (await scribe.session()).metadata == {"title": "A name", "naming": {"by": "model", "tries": 2}}
     await scribe.commit(u.PatchSession(metadata={"title": "mine"}, drop=("naming",)))
-    await scribe.commit(u.NameSession("Another", "model"))
+    await scribe.commit(u.SetTitle("Another", "model"))
     after = await scribe.session()
     assert (after.metadata, after.updated_at) == ({"title": "mine"}, before.updated_at)
 

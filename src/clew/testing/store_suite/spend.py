@@ -82,7 +82,7 @@ async def test_a_step_is_booked_when_its_call_ends_and_finished_after_its_tools(
         await recorder.send(chunk)
     await recorder.flush()
     step = replace(opened.step(recorder.message.id, Usage(10, 5)), finished_at=5_000_000_000_000, cost_usd=0.5)
-    await recorder.end_step(u.BookStep(step))
+    await recorder.end_step(u.RecordStep(step))
     booked = await scribe.session()
     assert await store.load_steps(opened.id) == (step,)
     assert (booked.usage, booked.cost_usd, booked.updated_at) == (Usage(10, 5), 0.5, 5_000_000_000_000)
@@ -100,7 +100,7 @@ async def test_a_call_that_broke_off_is_in_the_sums_and_is_no_step(store: Store,
     """Its message says that the counts are estimated, also after a step that was counted in full."""
     turn_id, _, message_id = await scribe.turn("hello", text("hi"), usage=Usage(10, 5))
     before = await scribe.session()
-    await scribe.commit(u.BookUsage(message_id, Usage(100, 0, 0, 7), 0.125, before.updated_at + 9))
+    await scribe.commit(u.RecordUsage(message_id, Usage(100, 0, 0, 7), 0.125, before.updated_at + 9))
     row = await store.find_message(scribe.session_id, message_id)
     counts = {"input": 110, "output": 5, "reasoning": 0, "cache_read": 7, "cache_write": 0}
     assert row is not None

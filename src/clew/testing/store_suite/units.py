@@ -18,7 +18,7 @@ from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, user_row
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
-from clew.transcript.turn import Turn, place_below
+from clew.transcript.turn import Turn, with_parent
 
 
 async def test_a_unit_that_fails_half_way_leaves_nothing_behind(scribe: Scribe) -> None:
@@ -106,14 +106,14 @@ async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
         u.StillQueued(row.id, seal="x"),
     ):
         assert await scribe.try_commit(mark, guards=[changed]) == u.Refused("queue_changed")
-    assert await scribe.try_commit(mark, guards=[u.SentSoFar("c1", 0)]) == u.Refused("sent_meanwhile")
+    assert await scribe.try_commit(mark, guards=[u.SentCountIs("c1", 0)]) == u.Refused("sent_meanwhile")
     assert (await scribe.session()).metadata == {}
     held: list[u.Guard] = [u.EpochIs(1), u.HeadIs(None), u.OpenTurnIs(opened.id)]
     held += [
         u.StillQueued(row.id),
         u.StillQueued(row.id, (False, 1), row.seal),
-        u.SentSoFar("c1", 1),
-        u.SentSoFar("c2", 0),
+        u.SentCountIs("c1", 1),
+        u.SentCountIs("c2", 0),
     ]
     assert await scribe.try_commit(mark, u.Dequeue(row.id), guards=held) == u.Committed()
     assert (await scribe.session()).metadata == {"seen": 1}
@@ -186,7 +186,7 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
     room = await store.find_turn(compaction.id)
     assert room is not None
     assert (room.depth, room.compaction_turn_id) == (1, room.id)
-    assert await store.find_turn(opened.id) == place_below(before, room)
+    assert await store.find_turn(opened.id) == with_parent(before, room)
     assert [entry.turn.id for entry in (await store.load_line(scribe.session_id)).turns] == [first, room.id, opened.id]
     assert await check(store) == []
     for move in (
@@ -197,7 +197,7 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
     ):
         with pytest.raises(InternalError):
             await scribe.commit(move)
-    assert await store.find_turn(opened.id) == place_below(before, room)
+    assert await store.find_turn(opened.id) == with_parent(before, room)
     await scribe.commit(u.MoveTurn(opened.id, None))
     assert await store.find_turn(opened.id) == msgspec.structs.replace(before, parent_turn_id=None, depth=0)
 
@@ -225,7 +225,7 @@ async def test_prunes_are_numbered_by_the_session_and_only_added(store: Store, s
     expected = (*expected, Pruned(2, replies[0], 1, 5, 3, 200))
     assert await store.load_pruned(scribe.session_id) == expected
     view = await store.find_view(scribe.session_id)
-    whole = await store.find_whole(scribe.session_id)
+    whole = await store.find_full_session(scribe.session_id)
     assert view is not None
     assert whole is not None
     assert view.pruned == whole.pruned == expected

@@ -15,25 +15,25 @@ from clew.tools.files.paths import ResolvedPath
 
 __all__ = ["change_between", "may_show", "text_at", "told_of"]
 
-_MOST_CHARS: Final = 512 * 1024
+_MAX_CHARS: Final = 512 * 1024
 """Longer texts are not compared: that takes longer than anybody waits."""
-_MOST_PAIRS: Final = 500_000
+_MAX_PAIRS: Final = 500_000
 """Nor are those of which more lines are the same as others: each pair is looked at, more than once."""
-_MOST_SHOWN: Final = 32 * 1024
+_MAX_SHOWN: Final = 32 * 1024
 
 
 def change_between(before: str, after: str, note: str = "") -> Change | None:
     """The lines that differ, with three around them; None where that is too much to be shown."""
-    if len(before) + len(after) > _MOST_CHARS:
+    if len(before) + len(after) > _MAX_CHARS:
         return None
     old, new = before.splitlines(), after.splitlines()
     # What stands on more than one line of a hundred is passed over by difflib itself.
     counted, often = Counter(new), len(new) // 100 + 1 if len(new) >= 200 else len(new)
-    if sum(counted[line] for line in old if counted[line] <= often) > _MOST_PAIRS:
+    if sum(counted[line] for line in old if counted[line] <= often) > _MAX_PAIRS:
         return None
     lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
     diff = "\n".join(lines)
-    if len(diff) > _MOST_SHOWN:
+    if len(diff) > _MAX_SHOWN:
         return None
     if old == new and before != after:
         note = "; ".join(filter(None, (note, "only line ends change")))
@@ -49,7 +49,7 @@ def told_of(change: Change | None) -> dict[str, Any] | None:
 def text_at(place: ResolvedPath) -> str | None:
     """What a file says now; None where there is none, or no text that can be compared."""
     try:
-        return read_all(place.path, _MOST_CHARS)[0].decode()
+        return read_all(place.path, _MAX_CHARS)[0].decode()
     except (ClewError, OSError, ValueError):
         return None
 

@@ -13,7 +13,7 @@ from clew.tools.files.pattern import Glob
 __all__ = ["IGNORE_FILE", "IgnoredPaths"]
 
 IGNORE_FILE: Final = ".gitignore"
-_MOST_LINES: Final = 1_000
+_MAX_LINES: Final = 1_000
 
 
 class IgnoredPaths:
@@ -21,7 +21,7 @@ class IgnoredPaths:
 
     def __init__(self, text: str) -> None:
         self._lines: list[tuple[Glob, bool]] = []
-        for line in text.splitlines()[:_MOST_LINES]:
+        for line in text.splitlines()[:_MAX_LINES]:
             body = line.strip()
             if not body or body.startswith("#"):
                 continue

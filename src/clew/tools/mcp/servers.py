@@ -20,8 +20,8 @@ from clew.tools.mcp_tools import PREFIX, Listening, Place, Served, ServerState
 
 __all__ = ["McpServers"]
 
-_MOST_CONNECTIONS: Final = 64
-_MOST_SESSIONS: Final = 1_000
+_MAX_CONNECTIONS: Final = 64
+_MAX_SESSIONS: Final = 1_000
 
 Source = Literal["user", "session", "agent"]
 
@@ -104,8 +104,8 @@ class McpServers:
 
     def give(self, session_id: str, servers: Mapping[str, McpServer]) -> None:
         check_servers(servers)
-        if session_id not in self._given and len(self._given) >= _MOST_SESSIONS:
-            raise InvalidInput(f"more than {_MOST_SESSIONS} sessions have MCP servers of their own")
+        if session_id not in self._given and len(self._given) >= _MAX_SESSIONS:
+            raise InvalidInput(f"more than {_MAX_SESSIONS} sessions have MCP servers of their own")
         if self._given.get(session_id) != dict(servers):
             self.forget(session_id)
             self._given[session_id] = dict(servers)
@@ -127,7 +127,7 @@ class McpServers:
         connection = self._connections.pop(key, None)
         if connection is None:
             resting = [old for old, one in self._connections.items() if not one.is_busy]
-            if len(self._connections) >= _MOST_CONNECTIONS and resting:
+            if len(self._connections) >= _MAX_CONNECTIONS and resting:
                 self._drop(resting[0])
             connection = Connection(name, server, place.workspace, self._clock)
         self._connections[key] = connection

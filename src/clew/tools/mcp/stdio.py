@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from clew.tools.mcp.wire import MAX_MESSAGE, Budget, Flood, Wire
 from clew.tools.process.program import Program
-from clew.tools.process.stdio_session import Dialogue, open_dialogue
+from clew.tools.process.stdio_session import StdioSession, open_dialogue
 from clew.tools.thread import run_in_thread
 
 __all__ = ["open_stdio"]
@@ -63,7 +63,7 @@ async def open_stdio(program: Program, wire: Wire) -> AsyncIterator[tuple[Any, A
         wire.why = (told if wire.why == _HUNG_UP else wire.why) if wire_ended else None
 
 
-async def _read(dialogue: Dialogue, into: MemoryObjectSendStream[Inbound], wire: Wire) -> None:
+async def _read(dialogue: StdioSession, into: MemoryObjectSendStream[Inbound], wire: Wire) -> None:
     try:
         await _take(dialogue, into)
     except Flood as error:
@@ -76,7 +76,7 @@ async def _read(dialogue: Dialogue, into: MemoryObjectSendStream[Inbound], wire:
         into.close()
 
 
-async def _take(dialogue: Dialogue, into: MemoryObjectSendStream[Inbound]) -> None:
+async def _take(dialogue: StdioSession, into: MemoryObjectSendStream[Inbound]) -> None:
     budget = Budget()
     left, noise = bytearray(), 0
     while piece := await dialogue.read():
@@ -113,7 +113,7 @@ async def _message(line: bytes) -> SessionMessage | None:
     return parse() if len(line) < _LARGE else await run_in_thread(parse)
 
 
-async def _write(dialogue: Dialogue, out_of: MemoryObjectReceiveStream[SessionMessage], wire: Wire) -> None:
+async def _write(dialogue: StdioSession, out_of: MemoryObjectReceiveStream[SessionMessage], wire: Wire) -> None:
     try:
         async with out_of:
             async for message in out_of:

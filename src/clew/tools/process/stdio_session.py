@@ -19,7 +19,7 @@ import msgspec
 from clew.tools.process.program import Program, pack, start_warden
 from clew.tools.thread import run_in_thread
 
-__all__ = ["Dialogue", "open_dialogue"]
+__all__ = ["StdioSession", "open_dialogue"]
 
 _PIECE: Final = 64 * 1024
 _LAST_WORDS: Final = 2_000
@@ -42,7 +42,7 @@ class _Started(msgspec.Struct, frozen=True):
             os.close(handle)
 
 
-async def open_dialogue(program: Program) -> Dialogue:
+async def open_dialogue(program: Program) -> StdioSession:
     """Start the program. Raises ``ToolFailed``."""
     starting = asyncio.ensure_future(run_in_thread(_start, program))
     try:
@@ -61,7 +61,7 @@ async def open_dialogue(program: Program) -> Dialogue:
     file = os.fdopen(started.input, "wb", buffering=0)
     transport, flow = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
     writing = asyncio.StreamWriter(transport, flow, None, loop)
-    return Dialogue(started, reading, writing, [*transports, transport])
+    return StdioSession(started, reading, writing, [*transports, transport])
 
 
 def _start(program: Program) -> _Started:
@@ -84,7 +84,7 @@ def _start(program: Program) -> _Started:
     return _Started(warden, our_input, our_output, our_errors, our_leash, our_reports)
 
 
-class Dialogue:
+class StdioSession:
     """One program that runs. ``read`` and ``write`` go on until it ends; ``end`` it once."""
 
     def __init__(

@@ -43,7 +43,7 @@ MissedPolicy = Literal["skip", "once"]
 GRACE_MS: Final = 60_000
 """A run that is at most this late does not count as missed."""
 
-MOST_COUNTED: Final = 1_000_000
+MAX_COUNTED: Final = 1_000_000
 """The limit for counting missed runs, if the clock was wrong by decades: two years of one per minute."""
 
 MAX_WATCHED: Final = 10
@@ -208,7 +208,7 @@ def plan(schedule: Schedule, now: int) -> Plan:
 def count_fires(cron: str, timezone: str, since: int, until: int) -> int:
     """Return how many times match after ``since``, up to and including ``until``."""
     found = _fires(cron, timezone, since, reverse=False)
-    return sum(1 for _ in islice(takewhile(lambda moment: moment <= until, found), MOST_COUNTED))
+    return sum(1 for _ in islice(takewhile(lambda moment: moment <= until, found), MAX_COUNTED))
 
 
 def _was_wrong(schedule: Schedule, waiting: int, now: int) -> bool:

@@ -24,7 +24,7 @@ from clew.fronts.cli.chat.approval_prompt import Asking
 from clew.fronts.cli.chat.connection import Connection
 from clew.fronts.cli.chat.footer import MODE_WORDS, Footer, at_work_words
 from clew.fronts.cli.chat.live_reply import LiveReply, find_message
-from clew.fronts.cli.chat.messages import Voice
+from clew.fronts.cli.chat.messages import ChatMessages
 from clew.fronts.cli.chat.shell import OwnShell
 from clew.fronts.cli.chat.terminal import Terminal
 from clew.fronts.cli.chat.versions import list_versions
@@ -48,7 +48,7 @@ _SHOWN_BEFORE: Final = 20
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
 
 
-class Conversation(Voice):
+class Conversation(ChatMessages):
     """One conversation at a time, between an engine and a terminal."""
 
     def __init__(

@@ -9,10 +9,10 @@ from clew.fronts.cli.chat.terminal import Terminal
 from clew.fronts.cli.render import Look
 from clew.fronts.cli.safe_text import plain
 
-__all__ = ["Voice"]
+__all__ = ["ChatMessages"]
 
 
-class Voice:
+class ChatMessages:
     """Says things on a terminal, in the look of a conversation; to whoever reads a pipe, beside it."""
 
     def __init__(self, terminal: Terminal, look: Look) -> None:

@@ -25,7 +25,7 @@ from clew.providers.base import ModelListing
 from clew.tools.process.sandbox import find_sandbox
 from clew.workspace_config import find_workspace_model
 
-__all__ = ["COMMANDS", "Setting", "list_settings", "redact"]
+__all__ = ["COMMANDS", "TurnConfig", "list_settings", "redact"]
 
 Source = Literal["default", "file", "environment", "option"]
 _SECRET: Final = re.compile(r"(key|token|secret|password|passwd|credential|authorization|cookie)s?$", re.IGNORECASE)
@@ -36,7 +36,7 @@ _VARIABLES: Final = re.compile(
 _HIDDEN: Final = "(set)"
 
 
-class Setting(msgspec.Struct, frozen=True):
+class TurnConfig(msgspec.Struct, frozen=True):
     """One setting: its name, its effective value without secrets, and where it came from."""
 
     name: str
@@ -115,7 +115,7 @@ async def config(*, store: Store = None, json: Json = False) -> None:
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (models, agents, config)
 
 
-def list_settings(store: str | None, environ: Mapping[str, str]) -> list[Setting]:
+def list_settings(store: str | None, environ: Mapping[str, str]) -> list[TurnConfig]:
     """Places first, then every setting by its full name, then the variables clew and its providers look at."""
     path = config_folder(environ) / "config.toml"
     loaded = load_config(path, environ)
@@ -125,28 +125,30 @@ def list_settings(store: str | None, environ: Mapping[str, str]) -> list[Setting
     token_from: Source = "environment" if environ.get("CLEW_TOKEN") else "file" if made else "default"
     token = "(made by the first `clew serve`)" if token_from == "default" else _HIDDEN
     places = [
-        Setting("config file", str(path), "file" if path.exists() else "default"),
-        Setting("data folder", str(data_folder(environ)), "environment" if "XDG_DATA_HOME" in environ else "default"),
-        Setting("store", redact("store", store or default_store_url(environ)), chosen),
-        Setting("token", token, token_from),
+        TurnConfig("config file", str(path), "file" if path.exists() else "default"),
+        TurnConfig(
+            "data folder", str(data_folder(environ)), "environment" if "XDG_DATA_HOME" in environ else "default"
+        ),
+        TurnConfig("store", redact("store", store or default_store_url(environ)), chosen),
+        TurnConfig("token", token, token_from),
         *_workspace_model(),
-        Setting("sandbox", _sandbox(loaded), "file" if loaded.tools.sandbox != "off" else "default"),
+        TurnConfig("sandbox", _sandbox(loaded), "file" if loaded.tools.sandbox != "off" else "default"),
     ]
     variables = [
-        Setting(name, redact(name, value), "environment")
+        TurnConfig(name, redact(name, value), "environment")
         for name, value in sorted(environ.items())
         if _VARIABLES.fullmatch(name) and value
     ]
     return [*places, *_settings(loaded, written, ""), *variables]
 
 
-def _workspace_model() -> list[Setting]:
+def _workspace_model() -> list[TurnConfig]:
     """The model that the present folder names for sessions that begin in it, or what is wrong with its file."""
     try:
         named = find_workspace_model(Path.cwd())
     except (InvalidInput, OSError) as error:
         named = str(error)
-    return [Setting("model of this folder", named, "file")] if named is not None else []
+    return [TurnConfig("model of this folder", named, "file")] if named is not None else []
 
 
 def _sandbox(config: Config) -> str:
@@ -157,14 +159,14 @@ def _sandbox(config: Config) -> str:
     return find_sandbox(config.tools.sandbox).described
 
 
-def _settings(group: Config | msgspec.Struct, written: Mapping[str, Any], under: str) -> Iterator[Setting]:
+def _settings(group: Config | msgspec.Struct, written: Mapping[str, Any], under: str) -> Iterator[TurnConfig]:
     for name in group.__struct_fields__:
         value = getattr(group, name)
         if isinstance(value, msgspec.Struct):
             inner = written.get(name)
             yield from _settings(value, inner if isinstance(inner, Mapping) else {}, f"{under}{name}.")
         else:
-            yield Setting(under + name, redact(name, value), "file" if name in written else "default")
+            yield TurnConfig(under + name, redact(name, value), "file" if name in written else "default")
 
 
 def redact(name: str, value: Any) -> Any:

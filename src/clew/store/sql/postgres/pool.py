@@ -28,7 +28,7 @@ from clew.store.sql.postgres.connection import (
     shown_url,
     translate,
 )
-from clew.store.sql.read_transaction import OneState, TooLong, end_of, measured
+from clew.store.sql.read_transaction import ReadTransaction, TooLong, end_of, measured
 from clew.store.sql.statements import IsLong, Reads, Statements
 
 __all__ = ["ReaderPool"]
@@ -69,7 +69,7 @@ class ReaderPool:
         again: str | None = None,
     ) -> T:
         def run_all(sql: Statements, *, in_long: bool) -> T:
-            return end_of(ask(OneState(sql, None, in_long=in_long, answer=lambda call, sql: call(sql))))
+            return end_of(ask(ReadTransaction(sql, None, in_long=in_long, answer=lambda call, sql: call(sql))))
 
         try:
             return await self._run_in(self._short, lambda sql: run_all(sql, in_long=False))

@@ -32,9 +32,9 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage:
     else:
         phrases = parse_match(plan.match)
         params: dict[str, Any] = {"match": to_tsquery(phrases), "session_id": plan.session_id, "owner": plan.owner}
-        params |= {"limit": wanted, "offset": plan.offset, "most": search.MOST_RANKED}
+        params |= {"limit": wanted, "offset": plan.offset, "most": search.MAX_RANKED}
         counted = sql.first("count_hits", params) or (0,)
-        total, at_least = min(counted[0], search.MOST_RANKED), counted[0] > search.MOST_RANKED
+        total, at_least = min(counted[0], search.MAX_RANKED), counted[0] > search.MAX_RANKED
         found = list(sql.rows("search_words", params)) if plan.offset < total else []
         if at_least and len(found) < wanted:
             older = {"limit": wanted - len(found), "offset": max(plan.offset, total)}

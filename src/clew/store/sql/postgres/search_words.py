@@ -16,7 +16,7 @@ from clew.transcript.part import data_of, text_at, text_of
 
 __all__ = ["parse_match", "searched_text", "snippet_of", "to_tsquery", "words_of"]
 
-MOST_CHARS: Final = 1_000_000
+MAX_CHARS: Final = 1_000_000
 """Characters of a part that are indexed."""
 _MAX_BYTES: Final = 900_000
 """A vector of words is limited to a megabyte: words after that are not found."""
@@ -46,7 +46,7 @@ def searched_text(type_: str, part: Any) -> str:
         found = text_at(data_of(part, type_) or {}, "summary")
     else:
         found = "\n".join(_atoms([part.get(key) for key in _CALL_KEYS]))
-    return (found or "")[:MOST_CHARS]
+    return (found or "")[:MAX_CHARS]
 
 
 def _atoms(value: Any) -> Iterator[str]:

@@ -18,7 +18,7 @@ from clew.store.commit_hooks import Watched
 from clew.store.search import plan_search
 from clew.store.sql.conversations import SqlMoment
 from clew.store.sql.indexing import Indexing
-from clew.store.sql.maintenance import CHECKS, SqlCare, run_checks
+from clew.store.sql.maintenance import CHECKS, SqlMaintenance, run_checks
 from clew.store.sql.postgres.connection import shown_url
 from clew.store.sql.postgres.pool import ReaderPool
 from clew.store.sql.postgres.search import find_hits
@@ -32,7 +32,7 @@ __all__ = ["PostgresStore"]
 logger = logging.getLogger("clew.store")
 
 
-class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlCare):
+class PostgresStore(Watched, SqlMoment, SqlTriggers, SqlMaintenance):
     """The contract on a PostgreSQL database. See :mod:`clew.store.base` for each method."""
 
     def __init__(self, url: str, readers: ReaderPool, writers: Writers | None) -> None:

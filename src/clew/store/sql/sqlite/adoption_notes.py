@@ -20,7 +20,7 @@ import msgspec
 from clew.convert import fit_json
 from clew.store.sql.statements import Statements
 
-__all__ = ["Looked", "looked_path"]
+__all__ = ["AdoptionNotes", "looked_path"]
 
 MANY: Final = 1_000
 """Messages: a session with fewer is checked in less than a millisecond."""
@@ -40,7 +40,7 @@ def looked_path(path: Path) -> Path:
     return path.with_name(path.name + ".looked")
 
 
-class Looked:
+class AdoptionNotes:
     """The notes of the last close, and the sessions checked since, of which the newest are noted again."""
 
     def __init__(self, sql: Statements, path: Path) -> None:

@@ -26,7 +26,7 @@ from clew.store.sql.lost_commits import Loss
 
 __all__ = [
     "LOSS_CAUSE",
-    "Acknowledged",
+    "CommitCounter",
     "Note",
     "acknowledged_path",
     "boot_bytes",
@@ -69,7 +69,7 @@ def boot_bytes() -> bytes:
         return bytes(16)
 
 
-class Acknowledged:
+class CommitCounter:
     """The notes of the process that writes the store."""
 
     def __init__(self, path: Path, store_id: str) -> None:
@@ -130,7 +130,7 @@ def read_notes(path: Path) -> list[Note]:
 
 def notes_of(notes: Sequence[Note], store_id: str) -> list[Note]:
     """Return the notes of this store: another one may have had this path before."""
-    return [note for note in notes if note.store == Acknowledged.name_of(store_id)]
+    return [note for note in notes if note.store == CommitCounter.name_of(store_id)]
 
 
 def find_loss(notes: Sequence[Note], store_id: str, held: int) -> Loss | None:

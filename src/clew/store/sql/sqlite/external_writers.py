@@ -11,10 +11,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 
-__all__ = ["Others"]
+__all__ = ["ExternalWriters"]
 
 
-class Others:
+class ExternalWriters:
     """The state of external writes since the store was checked. ``is_known`` may be called in any thread."""
 
     def __init__(self, sentinel: sqlite3.Connection) -> None:

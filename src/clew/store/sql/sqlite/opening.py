@@ -19,9 +19,9 @@ from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog, is_log_complete
 from clew.store.sql.lost_commits import damage_of, newest_commit, record_loss
 from clew.store.sql.sqlite import connection as c
-from clew.store.sql.sqlite.commit_counter import LOSS_CAUSE, Acknowledged, find_loss, notes_of, read_notes
+from clew.store.sql.sqlite.commit_counter import LOSS_CAUSE, CommitCounter, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import Connect, connect
-from clew.store.sql.sqlite.external_writers import Others
+from clew.store.sql.sqlite.external_writers import ExternalWriters
 from clew.store.sql.sqlite.indexes import check_indexes, has_damaged_index, repair_indexes
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, is_plain, migrate
 from clew.store.sql.sqlite.pool import ReaderPool
@@ -77,7 +77,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             c.protect(path)
             lock.keep()
             log = _open_log(connection, clock, wanted=options.event_log)
-            acknowledged = _hold_to_word(connection, path, clock)
+            acknowledged = _check_acknowledged(connection, path, clock)
             undo.callback(acknowledged.close)
             # Move everything in the log into the database before anything is added, if there is space.
             with contextlib.suppress(sqlite3.Error):
@@ -86,13 +86,13 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             readers = ReaderPool(path, options.reader_threads, connect)
             undo.callback(readers.close)
             lock.stays()  # the readers are connected to the same file as the writer
-            others = Others(connect(path, writer=False))
+            others = ExternalWriters(connect(path, writer=False))
             undo.callback(others.close)
             readers.lines = KeptLines(others.is_known)
             writer = Writer(
                 connection, path, mint, options, log, lock, acknowledged, others, readers.lines, readers.backfill
             )
-            readers.keep_up, readers.is_known = writer.keep_up, others.is_known
+            readers.wait_for_adoption, readers.is_known = writer.wait_for_adoption, others.is_known
             readers.tails = writer.tails
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise c.translate(error, path) from error
@@ -143,7 +143,7 @@ def _refuse_emptied(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _hold_to_word(connection: sqlite3.Connection, path: Path, clock: Clock) -> Acknowledged:
+def _check_acknowledged(connection: sqlite3.Connection, path: Path, clock: Clock) -> CommitCounter:
     """Compare the file's commits with the acknowledged ones, record a loss, and start new notes."""
     sql = c.SqliteStatements(connection)
     store_id, held = newest_commit(sql)
@@ -156,7 +156,7 @@ def _hold_to_word(connection: sqlite3.Connection, path: Path, clock: Clock) -> A
             record_loss(sql, loss, clock.now_ms())
         connection.execute("PRAGMA synchronous = NORMAL")
         held = loss.acknowledged
-    acknowledged = Acknowledged(path, store_id)
+    acknowledged = CommitCounter(path, store_id)
     synced = max((note.synced for note in notes_of(notes, store_id)), default=0)
     acknowledged.begin(held, min(held, synced))
     return acknowledged

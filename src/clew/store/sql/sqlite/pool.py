@@ -21,7 +21,7 @@ from clew.errors import RowUndecodable, StoreClosed
 from clew.long_work import AT_ONCE, giving_way
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.quick_reads import QuickReads
-from clew.store.sql.read_transaction import OneState, TooLong, end_of, measured
+from clew.store.sql.read_transaction import ReadTransaction, TooLong, end_of, measured
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.statements import IsLong, Reads, Statements
 from clew.store.sql.tails import Tails
@@ -36,11 +36,11 @@ class ReaderPool:
 
     All connections are opened immediately: a file that is moved away later stays readable in every thread. Blocks.
 
-    ``keep_up`` is called before each read, in its thread, with the id of the session; it does nothing where
+    ``wait_for_adoption`` is called before each read, in its thread, with the id of the session; it does nothing where
     ``is_known`` is true.
     """
 
-    keep_up: Callable[[str | None], None] | None = None
+    wait_for_adoption: Callable[[str | None], None] | None = None
     is_known: Callable[[str | None], bool] | None = None
     lines: KeptLines | None = None
     tails: Tails | None = None
@@ -73,7 +73,7 @@ class ReaderPool:
         again: str | None = None,
     ) -> T:
         def run_all(sql: Statements, *, in_long: bool = False, on_spot: bool = False) -> T:
-            return end_of(ask(OneState(sql, self.lines, in_long=in_long, answer=run_one, on_spot=on_spot)))
+            return end_of(ask(ReadTransaction(sql, self.lines, in_long=in_long, answer=run_one, on_spot=on_spot)))
 
         def run_one(call: Callable[[Statements], Any], sql: Statements) -> Any:
             return _run_read(call, sql, self._path)
@@ -111,8 +111,8 @@ class ReaderPool:
         return await asyncio.get_running_loop().run_in_executor(lane.executor, self._call, lane, call, session_id)
 
     def _call(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
-        if self.keep_up is not None:
-            self.keep_up(session_id)
+        if self.wait_for_adoption is not None:
+            self.wait_for_adoption(session_id)
         with giving_way() if lane.is_long else contextlib.nullcontext(), lane.connection() as connection:
             return self._read(connection, call)
 

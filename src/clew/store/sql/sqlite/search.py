@@ -24,7 +24,7 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
         "owner": plan.owner,
         "limit": wanted,
         "offset": plan.offset,
-        "most": search.MOST_RANKED,
+        "most": search.MAX_RANKED,
     }
     if plan.match is None:
         # The text itself is scanned, as far as the page needs it.
@@ -32,7 +32,7 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
         total, at_least = plan.offset + len(found[: plan.limit]), len(found) > plan.limit
     else:
         counted = sql.first("count_hits", params) or (0,)
-        total, at_least = min(counted[0], search.MOST_RANKED), counted[0] > search.MOST_RANKED
+        total, at_least = min(counted[0], search.MAX_RANKED), counted[0] > search.MAX_RANKED
         found = list(sql.rows("search_words", params)) if plan.offset < total else []
         if at_least and len(found) < wanted:
             older = {"limit": wanted - len(found), "offset": max(plan.offset, total)}

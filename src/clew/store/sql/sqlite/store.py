@@ -29,7 +29,7 @@ from clew.store.search import plan_search
 from clew.store.sql.conversations import SqlMoment
 from clew.store.sql.indexing import Indexing
 from clew.store.sql.lost_commits import damage_of, newest_commit, open_losses
-from clew.store.sql.maintenance import CHECKS, SqlCare, run_checks
+from clew.store.sql.maintenance import CHECKS, SqlMaintenance, run_checks
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.commit_counter import LOSS_CAUSE, find_loss, read_notes
 from clew.store.sql.sqlite.connection import (
@@ -56,7 +56,7 @@ __all__ = ["SqliteStore"]
 logger = logging.getLogger("clew.store")
 
 
-class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
+class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlMaintenance):
     """The contract on a SQLite file. See :mod:`clew.store.base` for each method."""
 
     def __init__(self, path: Path, readers: ReaderPool, writer: Writer | None, lock: OwnerLock | None) -> None:

@@ -34,8 +34,8 @@ from clew.store.sql.apply import UnitWriter
 from clew.store.sql.inbox import AdoptionRequest, Inbox, Item, Work, answer, split_batches
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog
-from clew.store.sql.sqlite.adoption_notes import Looked
-from clew.store.sql.sqlite.commit_counter import Acknowledged
+from clew.store.sql.sqlite.adoption_notes import AdoptionNotes
+from clew.store.sql.sqlite.commit_counter import CommitCounter
 from clew.store.sql.sqlite.commit_journal import CommitJournal
 from clew.store.sql.sqlite.connection import (
     SqliteStatements,
@@ -46,7 +46,7 @@ from clew.store.sql.sqlite.connection import (
     keep_scratch_in_memory,
     translate,
 )
-from clew.store.sql.sqlite.external_writers import Others
+from clew.store.sql.sqlite.external_writers import ExternalWriters
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
 from clew.store.unit import (
@@ -110,8 +110,8 @@ class Writer:
         options: SqliteOptions,
         log: EventLog | None,
         lock: OwnerLock,
-        acknowledged: Acknowledged,
-        others: Others,
+        acknowledged: CommitCounter,
+        others: ExternalWriters,
         lines: KeptLines,
         backfill: Callable[[], Future[None] | None],
     ) -> None:
@@ -126,12 +126,12 @@ class Writer:
         self._options = options
         self._sync: Sync = "process"
         self._inbox = Inbox(options.window_ms, options.gap_ms)
-        self._adoption_notes = Looked(self._statements, path)
+        self._adoption_notes = AdoptionNotes(self._statements, path)
         self._adopter = Adopter(self._statements, self._units, mint, self._adoption_notes.is_unchanged)
         self._others = others
         self._lines = lines
         lines.forget(self._journal.commit)
-        self._held_up = False
+        self._adoption_stalled = False
         self._broken: BaseException | None = None
         self._acknowledged = acknowledged
         self._synced = acknowledged.synced
@@ -169,14 +169,19 @@ class Writer:
         params = {"held": held, "at": at}
         return self._inbox.put((), lambda _: self._statements.run("accept_loss", params))
 
-    def keep_up(self, session_id: str | None) -> None:
+    def wait_for_adoption(self, session_id: str | None) -> None:
         """Wait until other programs' writes to a session are adopted. Called in the reader's thread."""
-        if self._inbox.closed or self._broken is not None or self._others.is_known(session_id) or self._held_up:
+        if (
+            self._inbox.closed
+            or self._broken is not None
+            or self._others.is_known(session_id)
+            or self._adoption_stalled
+        ):
             return
         request = self._inbox.request_adoption(session_id)
         if not request.done.wait(_MAX_ADOPTION_WAIT_S):
             # The file is locked, or much of it is being checkpointed: later readers do not wait again.
-            self._held_up = True
+            self._adoption_stalled = True
 
     def check(self) -> None:
         """Raise the error that stopped the writer, if any."""
@@ -196,7 +201,7 @@ class Writer:
             group: list[Item] = []
             requests: list[AdoptionRequest] = []
             stop = self._inbox.take(group, requests)
-            self._held_up = False
+            self._adoption_stalled = False
             if group:
                 try:
                     for batch in split_batches(group):
@@ -248,12 +253,12 @@ class Writer:
             if not self._adopter.has_news(session_id) or self._adopt(session_id):
                 self._others.mark_checked(session_id)
         except Exception as error:
-            self._not_taken_in(error)
+            self._adoption_failed(error)
             self._others.mark_checked(session_id)
         finally:
             self._finish_external_check()
 
-    def _not_taken_in(self, error: Exception) -> None:
+    def _adoption_failed(self, error: Exception) -> None:
         """Log and roll back a failed adoption. Unadopted rows stay as they are; the next unit reports damage to the
         file.
 
@@ -294,7 +299,7 @@ class Writer:
             self._watch.after()
         except Exception as error:
             # A session that cannot be adopted must not block others; it is retried only if the file was locked.
-            self._not_taken_in(error)
+            self._adoption_failed(error)
             return not is_busy(error)
         self.commits += 1
         self._acknowledged.note(self._journal.commit, self._synced, [session_id])
