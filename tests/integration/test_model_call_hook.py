@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rule("EM-7")]
 
 SECRET = "hunter2"
 CALL_SITES = {
-    "runtime/model_calls.py": ["AskedCall.stream", "ask_text.ask_text"],
-    "runtime/loop.py": ["Loop._stream", "Loop._create_call"],
+    "session/model_calls.py": ["AskedCall.stream", "ask_text.ask_text"],
+    "session/turn/loop.py": ["Loop._stream", "Loop._create_call"],
 }
 """Where a provider or an ``AskedCall`` is asked, and where one is made. A new site needs the hook first."""
 PURPOSES: tuple[CallPurpose, ...] = ("answer", "subagent", "title", "summary")
@@ -82,7 +82,7 @@ def test_every_model_call_site_is_known() -> None:
                     isinstance(one.func, ast.Attribute) and one.func.attr == "stream" and one.args for one in calls
                 )
                 if asks or (
-                    name != "runtime/model_calls.py" and "AskedCall" in map(ast.unparse, (one.func for one in calls))
+                    name != "session/model_calls.py" and "AskedCall" in map(ast.unparse, (one.func for one in calls))
                 ):
                     found.setdefault(name, []).append(f"{getattr(outer, 'name', '')}.{getattr(inner, 'name', '')}")
     assert found == CALL_SITES

@@ -78,7 +78,7 @@ def test_nobody_fits_values_by_another_way() -> None:
     """A decoder of a module's own, made as it is imported, is of plain types or none."""
     found = []
     for path in SRC.rglob("*.py"):
-        if path == SRC / "fit.py":
+        if path == SRC / "convert.py":
             continue
         text = path.read_text("utf-8")
         if not re.search(r"msgspec\.(convert|\w+\.decode)|json\.Decoder", text):

@@ -11,7 +11,7 @@ import clew.store.sql
 from clew.store.sql.queries import load_queries, read_sql
 
 SHARED = Path(clew.store.sql.__file__).parent
-OF_SQLITE = {"adopt.py", "log.py", "losses.py", "restore.py"}
+OF_SQLITE = {"adopt.py", "log.py", "lost_commits.py", "restore.py"}
 """What a store on PostgreSQL does not do: take in what others wrote, keep an event log, note what it acknowledged."""
 OTHERWISE = {"load_journal", "get_commits"}
 """The journal has rows of one stream there, and no number counts commits."""

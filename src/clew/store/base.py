@@ -6,8 +6,9 @@ Atomic: a unit is written completely or not at all, and one read call sees one s
 ``find_`` returns None, ``load_`` returns the empty value, ``list_`` an empty page. Reads see everything committed
 before them, including journalled chunks that are not folded yet; reading never writes.
 
-Reading is split into three contracts, :class:`Conversations`, :class:`Triggers` and :class:`Maintenance`; callers ask
-for the one they need. A store implements all three, and writes. ``clew.testing.store_suite`` verifies an implementation.
+Reading is split into three contracts, :class:`Conversations`, :class:`Triggers` and :class:`Maintenance`; callers
+ask for the one they need. A store implements all three, and writes. ``clew.testing.store_suite`` verifies an
+implementation.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Schemas are JSON Schema 2020-12 and may come from strangers (an MCP server), so a reference is never fetched, and a
 pattern cannot run away: the library's engine gives up after a bounded number of steps, and how many steps a schema
-means is counted before (``effort.py``). What a value means is the
+means is counted before (``schema_cost.py``). What a value means is the
 tool's business.
 """
 

@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from clew.tools.mcp.wire import MAX_MESSAGE, Budget, Flood, Wire
 from clew.tools.process.program import Program
-from clew.tools.process.stdio_session import StdioSession, open_dialogue
+from clew.tools.process.stdio_session import StdioSession, open_stdio_session
 from clew.tools.thread import run_in_thread
 
 __all__ = ["open_stdio"]
@@ -37,12 +37,12 @@ Inbound = SessionMessage | Exception
 @contextlib.asynccontextmanager
 async def open_stdio(program: Program, wire: Wire) -> AsyncIterator[tuple[Any, Any]]:
     """The two streams of a connection to the program, which is ended with all it started when this is left."""
-    dialogue = await open_dialogue(program)
+    stdio = await open_stdio_session(program)
     inbound: tuple[MemoryObjectSendStream[Inbound], MemoryObjectReceiveStream[Inbound]]
     outbound: tuple[MemoryObjectSendStream[SessionMessage], MemoryObjectReceiveStream[SessionMessage]]
     inbound, outbound = anyio.create_memory_object_stream(0), anyio.create_memory_object_stream(0)
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(_read(dialogue, inbound[0], wire)), loop.create_task(_write(dialogue, outbound[1], wire))]
+    tasks = [loop.create_task(_read(stdio, inbound[0], wire)), loop.create_task(_write(stdio, outbound[1], wire))]
     try:
         yield inbound[1], outbound[0]
     finally:
@@ -54,7 +54,7 @@ async def open_stdio(program: Program, wire: Wire) -> AsyncIterator[tuple[Any, A
             stream.close()
         # Also where whoever left was cancelled: a program that is not ended here would stay.
         broke_off = wire_ended and wire.why != _HUNG_UP
-        ending = asyncio.ensure_future(dialogue.end(at_once=broke_off))
+        ending = asyncio.ensure_future(stdio.end(at_once=broke_off))
         try:
             told = await asyncio.shield(ending)
         except asyncio.CancelledError:
@@ -63,9 +63,9 @@ async def open_stdio(program: Program, wire: Wire) -> AsyncIterator[tuple[Any, A
         wire.why = (told if wire.why == _HUNG_UP else wire.why) if wire_ended else None
 
 
-async def _read(dialogue: StdioSession, into: MemoryObjectSendStream[Inbound], wire: Wire) -> None:
+async def _read(stdio: StdioSession, into: MemoryObjectSendStream[Inbound], wire: Wire) -> None:
     try:
-        await _take(dialogue, into)
+        await _take(stdio, into)
     except Flood as error:
         wire.close(str(error))
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
@@ -76,10 +76,10 @@ async def _read(dialogue: StdioSession, into: MemoryObjectSendStream[Inbound], w
         into.close()
 
 
-async def _take(dialogue: StdioSession, into: MemoryObjectSendStream[Inbound]) -> None:
+async def _take(stdio: StdioSession, into: MemoryObjectSendStream[Inbound]) -> None:
     budget = Budget()
     left, noise = bytearray(), 0
-    while piece := await dialogue.read():
+    while piece := await stdio.read():
         left += piece
         *lines, rest = left.split(b"\n") if b"\n" in piece else (left,)
         left = rest
@@ -113,11 +113,11 @@ async def _message(line: bytes) -> SessionMessage | None:
     return parse() if len(line) < _LARGE else await run_in_thread(parse)
 
 
-async def _write(dialogue: StdioSession, out_of: MemoryObjectReceiveStream[SessionMessage], wire: Wire) -> None:
+async def _write(stdio: StdioSession, out_of: MemoryObjectReceiveStream[SessionMessage], wire: Wire) -> None:
     try:
         async with out_of:
             async for message in out_of:
                 said = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await dialogue.write(said.encode() + b"\n")
+                await stdio.write(said.encode() + b"\n")
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         wire.close(_HUNG_UP)

@@ -1,1 +1,1 @@
-"""Programs that tools run: below a warden that ends all they start, inside a sandbox where one is asked for."""
+"""Programs that tools run: below a supervisor that ends all they start, inside a sandbox where one is asked for."""

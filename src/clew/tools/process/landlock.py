@@ -3,7 +3,7 @@
 Landlock says which files may be touched; a filter of system calls leaves no sockets but local ones. Both hold for the
 rest of the process's life and cannot be taken off. What should be fenced in is ``sandbox.py``'s to say.
 
-``warden.py`` imports this beside itself, in a bare interpreter: it stands on the standard library only.
+``supervisor.py`` imports this beside itself, in a bare interpreter: it stands on the standard library only.
 """
 
 from __future__ import annotations

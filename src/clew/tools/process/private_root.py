@@ -3,7 +3,7 @@
 Namespaces of the Linux kernel, by system calls alone. A path that is not given does not exist inside, so neither its
 content nor its mode, its times or a socket can be reached. ``owner_sandbox.py`` decides what is given.
 
-``warden.py`` imports this next to itself, in a bare interpreter: it uses the standard library only.
+``supervisor.py`` imports this next to itself, in a bare interpreter: it uses the standard library only.
 """
 
 from __future__ import annotations

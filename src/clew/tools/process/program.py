@@ -1,8 +1,8 @@
-"""A program below a warden of its own, from its start to the death of all that it started.
+"""A program below its own supervisor, from its start to the death of all that it started.
 
-Its output is handed on as it comes, both streams through one pipe, so that their order is kept. The warden
-(``warden.py``) is the parent of everything the program starts. When the program has ended, when its time is over,
-when the run is aborted and when this process dies, by whatever, the warden ends what is left, daemons included:
+Its output is handed on as it comes, both streams through one pipe, so that their order is kept. The supervisor
+(``supervisor.py``) is the parent of everything the program starts. When the program has ended, when its time is over,
+when the run is aborted and when this process dies, by whatever, the supervisor ends what is left, daemons included:
 SIGTERM, and SIGKILL two seconds later. What is run, and what its output means, is not known here.
 """
 
@@ -28,12 +28,12 @@ from clew.errors import ToolFailed
 from clew.tools.base import Signal
 from clew.tools.thread import run_in_thread
 
-__all__ = ["Ending", "Program", "pack", "programs_ended", "run_blocking", "run_program", "start_warden"]
+__all__ = ["Ending", "Program", "pack", "programs_ended", "run_blocking", "run_program", "start_supervisor"]
 
 # Imported, not run as a file: so it is compiled once and not each time.
-_WARDEN: Final = "import sys; sys.path.append(sys.argv[1]); import warden; warden.main()"
+_SUPERVISOR: Final = "import sys; sys.path.append(sys.argv[1]); import supervisor; supervisor.main()"
 _FOLDER: Final = str(Path(__file__).parent)
-# The warden's grace, the time it gives SIGKILL to work, and some for a machine that has much to do.
+# The supervisor's grace, the time it gives SIGKILL to work, and some for a machine that has much to do.
 _LATEST_S: Final = 10.0
 _DRAIN_S: Final = 0.2
 _TICK_S: Final = 0.05
@@ -110,7 +110,7 @@ def _end(running: asyncio.Future[Ending], stop: threading.Event) -> None:
 
 
 def pack(program: Program) -> bytes:
-    """What a warden is told through its leash. Raises ``ToolFailed`` for what could not be started anywhere."""
+    """What a supervisor is told through its leash. Raises ``ToolFailed`` for what could not be started anywhere."""
     try:
         for text in (*program.argv, str(program.cwd), *program.env, *program.env.values()):
             # What cannot become bytes, or holds their end, is found here and not behind the fork.
@@ -130,14 +130,14 @@ def pack(program: Program) -> bytes:
     return len(job).to_bytes(4, "big") + job
 
 
-def start_warden(
+def start_supervisor(
     streams: tuple[IO[bytes] | int, int, int], leash: int, reports: int, handles: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """A warden whose program has these three streams. Blocking; raises ``ToolFailed``."""
+    """A supervisor whose program has these three streams. Blocking; raises ``ToolFailed``."""
     try:
         return subprocess.Popen(
             # Isolated, without site-packages. Its own environment is empty: what it runs is told through the leash.
-            [sys.executable, "-I", "-S", "-X", "utf8", "-c", _WARDEN, _FOLDER, str(leash), str(reports)],
+            [sys.executable, "-I", "-S", "-X", "utf8", "-c", _SUPERVISOR, _FOLDER, str(leash), str(reports)],
             cwd="/",
             env={},
             stdin=streams[0],
@@ -159,15 +159,16 @@ def run_blocking(program: Program, sink: Callable[[bytes], None], stop: threadin
         output, writer, leash, leash_held, reports, told = handles
         try:
             job = pack(program)
-            warden = start_warden((program.stdin or subprocess.DEVNULL, writer, writer), leash, told, program.handles)
+            streams = (program.stdin or subprocess.DEVNULL, writer, writer)
+            supervisor = start_supervisor(streams, leash, told, program.handles)
         finally:
             # Before anything is read: only the far side may hold these ends, or the end of the output never comes.
             for handle in (writer, leash, told):
                 os.close(handle)
                 handles.remove(handle)
-        watch = _Watch(warden, output, reports, leash_held, sink)
+        watch = _Watch(supervisor, output, reports, leash_held, sink)
         try:
-            # A warden that is gone already has reported why, or will be found out.
+            # A supervisor that is gone already has reported why, or will be found out.
             with suppress(BrokenPipeError), open(leash_held, "wb", closefd=False) as file:
                 file.write(job)
             return watch.to_the_end(time.monotonic() + program.timeout_ms / 1000, stop)
@@ -183,9 +184,10 @@ class _Watch:
     """One running program, seen from the thread that reads it."""
 
     def __init__(
-        self, warden: subprocess.Popen[bytes], output: int, reports: int, leash: int, sink: Callable[[bytes], None]
+        self, supervisor: subprocess.Popen[bytes], output: int, reports: int, leash: int, sink: Callable[[bytes], None]
     ) -> None:
-        self._warden, self._output, self._reports, self._leash, self._sink = warden, output, reports, leash, sink
+        self._supervisor, self._output, self._reports = supervisor, output, reports
+        self._leash, self._sink = leash, sink
         self._said = bytearray()
         self._poll = select.poll()
         self._open = {output, reports}
@@ -206,7 +208,7 @@ class _Watch:
         said = {word: rest for word, _, rest in lines}
         left = tuple(rest for word, _, rest in lines if word == "left")
         if "exit" not in said and "failed" not in said:
-            # The warden is the only one who knew; it was killed, or does not answer.
+            # The supervisor is the only one who knew; it was killed, or does not answer.
             session = said.get("began", "unknown")
             left += (f"whatever it started (session {session})",)
             until = time.monotonic() + 1
@@ -236,10 +238,10 @@ class _Watch:
 
     def _bury(self) -> None:
         with suppress(subprocess.TimeoutExpired):
-            self._warden.wait(_DRAIN_S * 5)
+            self._supervisor.wait(_DRAIN_S * 5)
             return
-        self._warden.kill()
-        self._warden.wait()
+        self._supervisor.kill()
+        self._supervisor.wait()
 
     def _order(self, order: bytes) -> None:
         with suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""A program below a warden of its own that is talked with for as long as it lives; it ends as any other tool's does.
+"""A program below its own supervisor that is talked with for as long as it lives; it ends as any other tool's does.
 
 Its input, its output and its errors are three pipes. What it writes to its errors is read and forgotten, but for the
 last of it. What is said is not known here.
@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from clew.tools.process.program import Program, pack, start_warden
+from clew.tools.process.program import Program, pack, start_supervisor
 from clew.tools.thread import run_in_thread
 
-__all__ = ["StdioSession", "open_dialogue"]
+__all__ = ["StdioSession", "open_stdio_session"]
 
 _PIECE: Final = 64 * 1024
 _LAST_WORDS: Final = 2_000
@@ -29,7 +29,7 @@ _LATEST_S: Final = 10.0
 
 
 class _Started(msgspec.Struct, frozen=True):
-    warden: subprocess.Popen[bytes]
+    supervisor: subprocess.Popen[bytes]
     input: int
     output: int
     errors: int
@@ -37,12 +37,12 @@ class _Started(msgspec.Struct, frozen=True):
     reports: int
 
     def abandon(self) -> None:
-        """Nobody takes it: without its leash the warden ends everything."""
+        """Nobody takes it: without its leash the supervisor ends everything."""
         for handle in (self.leash, self.input, self.output, self.errors, self.reports):
             os.close(handle)
 
 
-async def open_dialogue(program: Program) -> StdioSession:
+async def open_stdio_session(program: Program) -> StdioSession:
     """Start the program. Raises ``ToolFailed``."""
     starting = asyncio.ensure_future(run_in_thread(_start, program))
     try:
@@ -72,7 +72,7 @@ def _start(program: Program) -> _Started:
             handles += os.pipe()
         their_input, our_input, our_output, their_output, our_errors, their_errors = handles[:6]
         their_leash, our_leash, our_reports, their_reports = handles[6:]
-        warden = start_warden((their_input, their_output, their_errors), their_leash, their_reports)
+        supervisor = start_supervisor((their_input, their_output, their_errors), their_leash, their_reports)
         with suppress(BrokenPipeError), open(our_leash, "wb", closefd=False) as file:
             file.write(job)
     except BaseException:
@@ -81,7 +81,7 @@ def _start(program: Program) -> _Started:
         raise
     for handle in (their_input, their_output, their_errors, their_leash, their_reports):
         os.close(handle)
-    return _Started(warden, our_input, our_output, our_errors, our_leash, our_reports)
+    return _Started(supervisor, our_input, our_output, our_errors, our_leash, our_reports)
 
 
 class StdioSession:
@@ -122,8 +122,8 @@ class StdioSession:
             await asyncio.wait({self._over}, timeout=_LATEST_S)
         os.close(self._started.leash)
         if not self._over.done():
-            self._started.warden.kill()
-        await run_in_thread(self._started.warden.wait)
+            self._started.supervisor.kill()
+        await run_in_thread(self._started.supervisor.wait)
         await asyncio.wait({self._hearing}, timeout=0.2)
         for task in (self._hearing, self._over):
             task.cancel()

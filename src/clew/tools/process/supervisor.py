@@ -202,7 +202,7 @@ def start(job: dict[str, Any], leash: int, reports: int) -> int:
 def become(job: dict[str, Any], tell: int) -> None:
     """Turn into the program. One in Python, of our own, runs in this interpreter: a second one takes time to start."""
     os.setsid()
-    # Should even the warden be killed, the program itself goes with it; nobody is left to end the rest.
+    # Should even the supervisor be killed, the program itself goes with it; nobody is left to end the rest.
     if _LINUX:
         control_process(_PARENT_DEATH, signal.SIGKILL)
     for name in ("SIGPIPE", "SIGXFSZ"):
