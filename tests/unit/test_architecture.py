@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,33 @@ def test_imports_keep_to_the_contracts() -> None:
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as main; main()"]
     result = subprocess.run([*command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_module_at_the_top_stands_in_the_contract_of_layers() -> None:
+    """A new one is given its layer in pyproject.toml."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    [layers] = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    named = {name.split(".")[1] for layer in layers for name in re.findall(r"clew\.[\w.]+", layer)}
+    there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert there - named == {"__init__", "__main__"}
+
+
+def test_every_large_folder_has_a_readme_whose_files_exist() -> None:
+    """More than ten modules: what it owns, where to start reading, what it must not know."""
+    large = [
+        path
+        for path in PACKAGE.rglob("*")
+        if path.is_dir() and len([*path.glob("[!_]*.py")]) > 10 and "dist" not in path.parts
+    ]
+    assert [path for path in large if not (path / "README.md").is_file()] == []
+    for readme in PACKAGE.rglob("README.md"):
+        text = readme.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 25, readme
+        for name in re.findall(r"`([\w/]+\.(?:py|toml|sql))`", text):
+            bases = (readme.parent, PACKAGE, ROOT, *(path for path in readme.parent.iterdir() if path.is_dir()))
+            assert any((base / name).is_file() for base in bases), (readme, name)
 
 
 @pytest.mark.slow
