@@ -1,7 +1,7 @@
 """Finds words that clew's code does not use, and says what to write instead.
 
-``python tools/words.py [PATH...]`` checks files and folders, all of clew's own code unless some are named. The words are
-those that plain technical English has a better term for; CONTRIBUTING.md says how to write.
+``python tools/words.py [PATH...]`` checks files and folders, all of clew's own code unless some are named. These are
+words for which plain technical English has a better term; CONTRIBUTING.md says how to write.
 """
 
 from __future__ import annotations

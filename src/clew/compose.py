@@ -230,8 +230,8 @@ def _spill_folder(location: Location | None, data_dir: Path | None) -> Iterator[
 def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Live, spill: Path) -> Host:
     """Put together what every run stands on."""
     from clew.agents.catalog import AgentCatalog
-    from clew.contained import confined
     from clew.permissions.rules import base_rules, host_rules
+    from clew.safe_read import confined
     from clew.session.choices import Choices
     from clew.session.cluster.lease import Lease
     from clew.session.hooks import Hooks

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.store.files import folder
 from clew.testing.scripted import say
 

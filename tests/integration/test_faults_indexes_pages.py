@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clew.history.check import check
+from clew.session.history.check import check
 from clew.testing.scripted import say
 from tests.integration.http_client import AsgiClient, served
 from tests.integration.sqlite_files import engine_on, path

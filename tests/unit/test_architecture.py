@@ -44,17 +44,20 @@ def test_every_module_at_the_top_stands_in_the_contract_of_layers() -> None:
 
 def test_every_large_folder_has_a_readme_whose_files_exist() -> None:
     """More than ten modules: what it owns, where to start reading, what it must not know."""
-    large = [
-        path
-        for path in PACKAGE.rglob("*")
-        if path.is_dir() and len([*path.glob("[!_]*.py")]) > 10 and "dist" not in path.parts
-    ]
+    folders = [path for path in PACKAGE.rglob("*") if path.is_dir() and "dist" not in path.parts]
+    large = [path for path in folders if len([*path.glob("[!_]*.py")]) > 10]
     assert [path for path in large if not (path / "README.md").is_file()] == []
-    for readme in PACKAGE.rglob("README.md"):
+    for readme in (path / "README.md" for path in large):
         text = readme.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 25, readme
         for name in re.findall(r"`([\w/]+\.(?:py|toml|sql))`", text):
-            bases = (readme.parent, PACKAGE, ROOT, *(path for path in readme.parent.iterdir() if path.is_dir()))
+            bases = (
+                readme.parent,
+                readme.parent.parent,
+                PACKAGE,
+                ROOT,
+                *(path for path in readme.parent.iterdir() if path.is_dir()),
+            )
             assert any((base / name).is_file() for base in bases), (readme, name)
 
 

@@ -26,9 +26,9 @@ from clew.interop.programs.foreign import (
     used,
 )
 from clew.interop.programs.remainder import ignore, peek, plain
-from clew.transcript.gate import clean_value
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
+from clew.transcript.value_check import clean_value
 
 __all__ = ["SIGNERS", "item_of", "read_pi"]
 

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from clew.contained import confined
 from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.live.base import RunningCall
 from clew.permissions.approval_rules import offers_for
+from clew.safe_read import confined
 from clew.session.cancellable import after, race
 from clew.session.context.context import session_policy
 from clew.session.context.recall import recall
