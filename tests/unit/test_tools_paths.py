@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from clew.contained import leads_elsewhere
 from clew.errors import PermissionDenied, ToolFailed
+from clew.safe_read import leads_elsewhere
 from clew.tools.base import Signal, Tool
 from clew.tools.builtin import BUILTIN
 from clew.tools.files.access import file_errors, open_folder, open_plain, read_all, replace

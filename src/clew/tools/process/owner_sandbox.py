@@ -19,8 +19,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.contained import leads_elsewhere
 from clew.errors import ToolFailed
+from clew.safe_read import leads_elsewhere
 from clew.tools.process.landlock import can_filter_sockets, filter_program, landlock_abi
 from clew.tools.process.program import Program, run_blocking
 
