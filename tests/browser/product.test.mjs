@@ -27,15 +27,12 @@ test("a customer attaches, allows and pays, and another one sees nothing of it",
   await ann.getByLabel("Files").setInputFiles({ name: "lamp.png", mimeType: "image/png", buffer: PNG });
   await ann.getByLabel("Message").fill("This lamp flickers. I want my money back.");
   await ann.getByRole("button", { name: "Send" }).click();
-  // Her picture, the chat's title and what was spent come beside the stream: a button that they move is not clicked.
-  const widths = () => ann.locator("article img").evaluateAll((all) => all.map((one) => one.naturalWidth));
-  await until(async () => (await widths()).length > 0 && (await widths()).every((width) => width > 0));
-  await spent(ann, "4 calls, $0.0600");
   await ann.getByRole("button", { name: "Allow" }).click();
   await ann.getByText("Done. Send it back with this label.").waitFor();
   await ann.getByText("49.00 € for Blue lamp go back to ann").waitFor();
   await ann.getByText("Order 7, a blue lamp.").waitFor();
   await spent(ann, "6 calls, $0.0900");
+  const widths = () => ann.locator("article img").evaluateAll((all) => all.map((one) => one.naturalWidth));
   await until(async () => (await widths()).length === 2 && (await widths()).every((width) => width > 0));
   assert.equal((await widths())[1], 160);
   assert.deepEqual(await audit(ann), []);
@@ -67,6 +64,43 @@ test("a customer attaches, allows and pays, and another one sees nothing of it",
   await ann.reload();
   await spent(ann, "6 calls, $0.0900");
   assert.equal(await ann.getByRole("navigation", { name: "Chats" }).getByRole("button").count(), 1);
+});
+
+test("the list of chats and the cost come late and move no button of a request, nor does an answer", async () => {
+  const front = await buildPage("examples/product/front");
+  for (const width of [1280, 390]) {
+    const server = await startProgram((folder) => ["-m", "tests.browser.desk_server", front, `sqlite:///${folder}/desk.db`]);
+    const ann = await openPage(server, { path: "/", width });
+    let release;
+    const released = new Promise((resolve) => (release = resolve));
+    const older = Array.from({ length: 12 }, (_, n) => ({ id: `older-${n}`, title: `An older chat about a lamp ${n}` }));
+    for (const path of ["/chats", "/spend"]) {
+      await ann.route(`**${path}`, async (route) => {
+        const response = await route.fetch();
+        const json = await response.json();
+        await released;
+        await route.fulfill({ response, json: path === "/chats" ? [...json, ...older] : json });
+      });
+    }
+    await logIn(ann, "ann", "lamp");
+    await ann.getByLabel("Files").setInputFiles({ name: "lamp.png", mimeType: "image/png", buffer: PNG });
+    await ann.getByLabel("Message").fill("This lamp flickers. I want my money back.");
+    await ann.getByRole("button", { name: "Send" }).click();
+    const place = async (text) => {
+      const { top, bottom } = await ann.locator("main .answer").filter({ hasText: text }).evaluate((one) => one.getBoundingClientRect().toJSON());
+      return { top, bottom };
+    };
+    await ann.getByRole("button", { name: "Allow" }).waitFor();
+    const before = await place("Refuse");
+    release();
+    await spent(ann, "4 calls, $0.0600");
+    await ann.getByRole("navigation", { name: "Chats" }).getByRole("button", { name: "An older chat about a lamp 11" }).waitFor();
+    assert.deepEqual(await place("Refuse"), before);
+    await ann.getByRole("button", { name: "Allow" }).click();
+    await ann.getByText("Done. Send it back with this label.").waitFor();
+    assert.deepEqual(await place("Allowed"), before);
+    assert.deepEqual(await audit(ann), []);
+  }
 });
 
 test("an owner opens the page by a token of their own, works there, and sees nothing of the rest", async () => {

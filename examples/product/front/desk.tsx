@@ -64,8 +64,8 @@ function Home({ name, onLeft }: { name: string; onLeft: () => void }) {
       <header>
         <h1>Help desk</h1>
         <span>{name}</span>
-        {spent && <output aria-label="Spent">{`${spent.calls} calls, $${spent.cost_usd.toFixed(4)}`}</output>}
         <button onClick={() => void leave()}>Log out</button>
+        <output aria-label="Spent">{spent && `${spent.calls} calls, $${spent.cost_usd.toFixed(4)}`}</output>
       </header>
       <nav aria-label="Chats">
         {chats.map((chat) => (
@@ -107,14 +107,9 @@ function Chat({ opened, onSettled }: { opened: Opened; onSettled: () => void }) 
             return (
               <div key={index} className="call" data-state={part.state}>
                 {getToolName(part)} {JSON.stringify(part.input)}
+                {part.approval && <Answer approval={part.approval} onAnswer={(approved) => void addToolApprovalResponse({ id: part.approval!.id, approved })} />}
                 {part.state === 'output-available' && <p>{typeof part.output === 'string' ? part.output : JSON.stringify(part.output)}</p>}
                 {part.state === 'output-error' && <p>{part.errorText}</p>}
-                {part.state === 'approval-requested' &&
-                  [true, false].map((approved) => (
-                    <button key={String(approved)} onClick={() => void addToolApprovalResponse({ id: part.approval.id, approved })}>
-                      {approved ? 'Allow' : 'Refuse'}
-                    </button>
-                  ))}
               </div>
             );
           })}
@@ -127,6 +122,17 @@ function Chat({ opened, onSettled }: { opened: Opened; onSettled: () => void }) 
         <button disabled={status !== 'ready' && status !== 'error'}>Send</button>
       </form>
     </main>
+  );
+}
+
+/** Asks for an answer, and then shows it in the same place. */
+function Answer({ approval, onAnswer }: { approval: { approved?: boolean }; onAnswer: (approved: boolean) => void }) {
+  if (approval.approved !== undefined) return <p className="answer">{approval.approved ? 'Allowed' : 'Refused'}</p>;
+  return (
+    <div className="answer">
+      <button onClick={() => onAnswer(true)}>Allow</button>
+      <button onClick={() => onAnswer(false)}>Refuse</button>
+    </div>
   );
 }
 
