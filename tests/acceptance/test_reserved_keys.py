@@ -11,6 +11,7 @@ import pytest
 
 from clew.session.history.check import check
 from clew.store.files import folder
+from clew.store.files.tables import TABLE_OF
 from clew.testing.scripted import say
 
 from . import jsonl_sessions
@@ -139,3 +140,66 @@ async def test_a_message_with_an_empty_text_says_what_its_content_says(tmp_path:
         assert [text for message in await e.messages(UUID, view="all") for text in message.texts][:4] == SAID
         await ask(e, UUID, "And now?", model="test/model")
     assert [own(message) for message in json.loads(path.read_text())["messages"]][:8] == document["messages"]
+
+
+@pytest.mark.parametrize("kind", [*TABLE_OF, "part", "metadata", "aside", "chunks", "mark", "bookmark"])
+async def test_a_record_of_another_program_may_be_of_any_kind(tmp_path: Path, kind: str) -> None:
+    """Also one that clew has a kind of its own for: it is passed over, and stays where it is."""
+    fills: list[dict[str, Any]] = [
+        {},
+        {"key": "k", "value": {"a": 1}},
+        {"key": ["k"], "value": [{"a": 1}]},
+        {"key": "k", "gone": True},
+        {"clew": {"id": "z"}},
+    ]
+    head = {"schemaVersion": 1, "timestamp": "2025-02-11T10:00:00Z"}
+    question, answer = records_of(LOG).splitlines()
+    strange = [json.dumps({"recordType": kind, "seq": 2 + n, **head, **fill}) for n, fill in enumerate(fills)]
+    text = "\n".join([question, *strange, answer.replace('"seq": 2', '"seq": 9'), ""])
+    at = place(tmp_path, ULID)
+    at.mkdir(parents=True)
+    (at / "session.jsonl").write_text(text)
+    (at / "metadata.json").write_text(json.dumps(METADATA))
+    for said in ("Still.", "And still."):
+        async with jsonl_sessions.engine(tmp_path, say(said)) as e:
+            assert await check(e.store) == []
+            await ask(e, ULID, "And now?", model="test/model")
+    async with jsonl_sessions.engine(tmp_path) as e:
+        shown = [text for message in await e.messages(ULID) for text in message.texts]
+    assert shown == ["Which?", "The argo.", "And now?", "Still.", "And now?", "And still."]
+    assert (at / "session.jsonl").read_text().startswith(text)
+
+
+async def test_values_of_a_log_that_clew_cannot_use_go_along_in_copies(tmp_path: Path) -> None:
+    """Of known keys, in every place of a record."""
+    records: list[dict[str, Any]] = [
+        {
+            "role": "assistant",
+            "content": [
+                "text-1",
+                {"type": "text", "text": {"of": "text-2"}},
+                {"type": "toolCall", "id": "k", "name": "bash", "arguments": "text-3"},
+                {"type": "toolCall", "id": 7, "name": "bash", "arguments": {"of": "text-4"}},
+            ],
+        },
+        {
+            "role": "toolResult",
+            "toolCallId": "k",
+            "isError": "text-5",
+            "content": [{"type": "text", "text": "r"}, {"type": "image", "data": "text-6"}],
+        },
+        {"role": "user", "synthetic": "text-7", "unit": "text-8", "after": "text-9", "content": "And?"},
+    ]
+    more = {"recordType": "compaction", "schemaVersion": 1, "seq": 9, "firstKeptSeq": 3, "summary": "S"}
+    more |= {"tokensBefore": "text-10", "readFiles": ["a", {"of": "text-11"}], "modifiedFiles": "text-12"}
+    at = place(tmp_path, ULID)
+    at.mkdir(parents=True)
+    (at / "session.jsonl").write_text(records_of(records) + json.dumps({**more, "timestamp": "text-13"}) + "\n")
+    (at / "metadata.json").write_text(json.dumps(METADATA))
+    async with jsonl_sessions.engine(tmp_path) as e:
+        assert await check(e.store) == []
+        whole = (await e.export(ULID, "json")).decode()
+        reports = [message.parts for message in await e.messages(ULID, view="all")]
+    assert [number for number in range(1, 14) if f'"text-{number}"' not in whole] == []
+    [summary] = [part["data"] for parts in reports for part in parts if part["type"] == "data-compaction"]
+    assert (summary["summarised_tokens"], summary["read_files"], summary["modified_files"]) == (0, ["a"], [])

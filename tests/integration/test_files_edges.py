@@ -212,9 +212,8 @@ def broken(place: Path, kind: Kind) -> Iterator[Path]:
     yield files[0]
     deep = "[" * 1000 + "]" * 1000
     files[1].parent.mkdir(exist_ok=True)
-    record = (
-        f'{{"recordType":"aside","seq":1,"value":{{"id":"msg_x","session_id":"x","role":"user","metadata":{deep}}}}}'
-    )
+    value = f'{{"id":"msg_x","session_id":"x","role":"user","metadata":{deep}}}'
+    record = f'{{"recordType":"aside","seq":1,"value":{value},"unit":[1,1]}}'
     document = f'{{"id":"x","messages":[{{"clew":{{"row":[1,1,{deep}]}}}}]}}'
     files[1].write_text(record + "\n" if form == "jsonl" else document)
     yield files[1]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from clew.ids import derived_id
-from clew.store.files.record import Record, content_text
+from clew.store.files.record import Record, content_text, names_in
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.iso_time import milliseconds
 from clew.transcript.message import MessageRow, PartRow, Role
@@ -119,9 +119,9 @@ class _Adoption:
             "summary": str(record.get("summary", "")),
             "tail_start_id": tail or self._id("msg_"),
             "auto": True,
-            "summarised_tokens": record.get("tokensBefore", 0),
-            "read_files": list(record.get("readFiles") or ()),
-            "modified_files": list(record.get("modifiedFiles") or ()),
+            "summarised_tokens": tokens if isinstance(tokens := record.get("tokensBefore"), int) else 0,
+            "read_files": names_in(record.get("readFiles")),
+            "modified_files": names_in(record.get("modifiedFiles")),
         }
         if from_part:
             data["split"] = {"message_id": tail, "from_part": from_part}

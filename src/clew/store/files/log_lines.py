@@ -15,7 +15,7 @@ import orjson
 
 from clew.store.files.crc import BOM, CHECKED_END, is_check, is_checked, verdict
 
-__all__ = ["END_OF_TORN", "TORN", "Ending", "Lines", "read_lines"]
+__all__ = ["END_OF_TORN", "TORN", "Ending", "Lines", "has_place", "read_lines"]
 
 TORN: Final = "torn"
 """The type of the record by which an older clew said that the line before was left by a process that died."""
@@ -71,7 +71,7 @@ def read_lines(data: bytes, name: str, promised: int = 0) -> Lines:
         followed = lines[place + 1].record if place + 1 < len(lines) else None
         if record is None and (line.cut or (followed is not None and followed["recordType"] == TORN)):
             continue  # somebody died over it, and nobody lost anything by it
-        if record is not None and checked and _has_place(record) and "check" not in record:
+        if record is not None and checked and has_place(record) and "check" not in record:
             line = _Line(line.raw, None, f"{line.fault} has lost its check")
         checked = checked or (record is not None and is_check(record.get("check")))
         units.take(line)
@@ -102,12 +102,12 @@ def _line(raw: bytes, place: str, cut: bool) -> _Line:
         return _Line(raw, None, f"{place} does not read", cut)
     # A program that wrote the line again may have written the same.
     content = {key: one for key, one in record.items() if key != "check"}
-    ours = _has_place(record) or is_check(record.get("check"))
+    ours = has_place(record) or is_check(record.get("check"))
     changed = ours and "check" in record and verdict(raw) != "whole" and not is_checked(content, record["check"])
     return _Line(raw, None if changed else record, f"{place}{_CHANGED if changed else ''}", cut)
 
 
-def _has_place(record: Record) -> bool:
+def has_place(record: Record) -> bool:
     """Return whether a record says its place in a unit, as each of clew's does."""
     match record.get("unit"):
         case [int(), int()]:
@@ -153,7 +153,7 @@ class _Units:
                 pass
             case _:
                 i, n = 1, 1
-        seq, start, after = record["seq"], record["seq"] - i + 1, record.get("after") if _has_place(record) else None
+        seq, start, after = record["seq"], record["seq"] - i + 1, record.get("after") if has_place(record) else None
         self._place(seq - 1)
         torn = record["recordType"] == TORN
         begins = torn or (start, start + n - 1) != (self._start, self._end) or seq <= self.last

@@ -14,7 +14,7 @@ from clew.convert import fit
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
 from clew.store.files.file_state import AHEAD, Memo
-from clew.store.files.log_lines import Lines
+from clew.store.files.log_lines import Lines, has_place
 from clew.store.files.record import Record, decode_parts, unknown_in
 from clew.store.files.repair import Fault, LogEntry, RepairHints, mend
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
@@ -25,6 +25,8 @@ from clew.transcript.turn_state import OPEN
 
 __all__ = ["rebuild_value"]
 
+_SAYING: Final = frozenset({"message", "compaction"})
+"""Kinds of records of other programs that are part of the conversation."""
 _FOLD: Final = frozenset({"part", "metadata", "chunks", "mark"})
 """What a message that is folded while it grows is told by, in the stream file."""
 
@@ -39,14 +41,22 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
     for unit, streamed in sorted(units, key=lambda one: one[0][0]["seq"]):
         whole = _is_whole(unit)
         told: list[str] = []
+        if not has_place(unit[0]):
+            # Another program's, whatever its kind is called.
+            adopted |= _adopt(value, memo, unit[0], wrong)
+            continue
         if not streamed:
             told = _settle(value, memo, unit)
         elif not whole:
             # Chunks are taken off the journal with the parts they went to, or not at all.
             unit = [one for one in unit if one["recordType"] not in _FOLD or one.get("more") is True]
         for record in unit:
+            if record["recordType"] in _SAYING and not isinstance(record.get("clew"), dict):
+                # Another program wrote it again and left out what clew said in it.
+                adopted |= _adopt(value, memo, record, wrong)
+                continue
             try:
-                adopted |= _apply(value, memo, record, streamed)
+                _apply(value, memo, record, streamed)
                 _gather(value, clues, record)
             except MISREAD as error:
                 what = f"record {record['seq']} makes no sense: {type(error).__name__}: {error}"
@@ -68,6 +78,23 @@ def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) ->
     memo.ending, memo.stream_ending = log.ending, stream.ending
     memo.seq = max(log.last_seq, stream.last_seq)
     return wrong
+
+
+def _adopt(value: SessionValue, memo: Memo, record: Record, wrong: list[Fault]) -> bool:
+    """Take in a record of another program; return whether it is of a kind that says something in the conversation."""
+    if record["recordType"] not in _SAYING:
+        return False
+    parts = {id_: len(row.parts) for id_, row in value.messages.items()}
+    try:
+        message_id = adopt(value, record, memo.places)
+        if message_id is not None:
+            memo.note(record, message_id, record["seq"], parts.get(message_id, 0))
+            _keep_unknown(value, message_id, record)
+        else:
+            memo.count += record["recordType"] == "message"
+    except MISREAD as error:
+        wrong.append((f"record {record['seq']} makes no sense: {type(error).__name__}: {error}", None))
+    return True
 
 
 def _is_whole(unit: list[Record]) -> bool:
@@ -125,19 +152,10 @@ def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> list[Any]:
     return folded
 
 
-def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> bool:
-    """Apply one record; whether it was another program's."""
-    kind, own = record["recordType"], record.get("clew")
+def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
+    """Apply one record of clew's."""
+    kind = record["recordType"]
     match kind:
-        case "message" | "compaction" if not isinstance(own, dict):
-            parts = {id_: len(row.parts) for id_, row in value.messages.items()}
-            message_id = adopt(value, record, memo.places)
-            if message_id is not None:
-                memo.note(record, message_id, record["seq"], parts.get(message_id, 0))
-                _keep_unknown(value, message_id, record)
-            else:
-                memo.count += kind == "message"
-            return True
         case "message" | "compaction" | "part":
             _apply_message(value, memo, record, streamed)
         case "aside":
@@ -169,7 +187,6 @@ def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> b
             else:
                 load_entry(value, name, record["key"], record["value"])
             memo.logged = memo.logged or name == "row"
-    return False
 
 
 def _keep_unknown(value: SessionValue, message_id: str, record: Record) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from clew.convert import fit
-from clew.transcript.iso_time import iso
+from clew.transcript.iso_time import iso, milliseconds
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import COMPACTION_PART, STEP_START, tool_name
 
@@ -26,7 +26,6 @@ _KNOWN: Final = frozenset(
         *("firstKeptSeq", "summary", "tokensBefore", "readFiles", "modifiedFiles"),
     }
 )
-_KNOWN_BLOCKS: Final = {"text": ("type", "text"), "toolCall": ("type", "id", "name", "arguments")}
 
 
 def content_text(content: object) -> str:
@@ -159,14 +158,15 @@ def compaction_record(row: MessageRow, first_kept_seq: int) -> Record:
         "firstKeptSeq": first_kept_seq,
         "summary": str(said.get("summary", "")),
         "tokensBefore": told if isinstance(told, int) and not isinstance(told, bool) else 0,
-        "readFiles": _names(said.get("read_files")),
-        "modifiedFiles": _names(said.get("modified_files")),
+        "readFiles": names_in(said.get("read_files")),
+        "modifiedFiles": names_in(said.get("modified_files")),
         "timestamp": iso(row.created_at),
         "clew": {"id": row.id, "row": [row.created_at, row.updated_at, row.metadata], "parts": specs},
     }
 
 
-def _names(value: object) -> list[str]:
+def names_in(value: object) -> list[str]:
+    """Return the names in a list that another program, or a part, may have made of anything."""
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
@@ -175,14 +175,41 @@ def _names(value: object) -> list[str]:
 
 def unknown_in(record: Record) -> Record:
     """Return what another program's record says that has no place in a message of clew's."""
-    found = {key: value for key, value in record.items() if key not in _KNOWN}
+    found = {key: value for key, value in record.items() if not _is_understood(key, value)}
     blocks = record.get("content")
     for place, block in enumerate(blocks if isinstance(blocks, list) else ()):
-        known = _KNOWN_BLOCKS.get(str(block.get("type"))) if isinstance(block, dict) else None
-        rest = {key: value for key, value in block.items() if key not in known} if known is not None else {}
-        if rest:
+        rest = _unknown_in_block(block, is_result=record.get("role") == "toolResult")
+        if rest not in (None, {}):
             found.setdefault("content", {})[str(place)] = rest
     return found
+
+
+def _is_understood(key: str, value: object) -> bool:
+    match key:
+        case "unit" | "after":
+            return False  # only a record of clew's has a place in a unit
+        case "synthetic" | "isError":
+            return isinstance(value, bool)
+        case "tokensBefore":
+            return isinstance(value, int)
+        case "readFiles" | "modifiedFiles":
+            return isinstance(value, list) and all(isinstance(one, str) for one in value)
+        case "timestamp":
+            return milliseconds(value) is not None
+    return key in _KNOWN
+
+
+def _unknown_in_block(block: Any, *, is_result: bool) -> Any:
+    """Return what a block says that has no place in a part: its unknown keys, or all of it."""
+    match block:
+        case {"type": "text", "text": str()}:
+            return {key: value for key, value in block.items() if key not in ("type", "text")}
+        case {"type": "toolCall", "id": str(), "name": str()} if not is_result:
+            known = ("type", "id", "name", "arguments") if isinstance(block.get("arguments"), dict) else ("type",)
+            return {key: value for key, value in block.items() if key not in known}
+        case {"type": str()} if not is_result:
+            return None  # a part of its own
+    return block
 
 
 def decode_parts(record: Record, stored: Mapping[int, PartRow]) -> list[PartRow]:
