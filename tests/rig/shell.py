@@ -109,6 +109,8 @@ _STARTED: Final = (
     "cmake -B b && cmake --build b --target t SHELL=cmd", "cp cmd g/hooks/post-index-change; git status",
     "install cmd g/hooks/post-index-change; git status", "(cd g/hooks; cp ../../cmd post-index-change); git status",
     "cp -t g/hooks/ 0/post-index-change; git status", "cp 0/* g*/hooks; git status",
+    "sh <<E\nls \\`cmd\\`\nE", "sh <<E\nls \"\\$(cmd)\"\nE", "sh <<E\nls \"a\\\\\\\" ; cmd #\"\nE",
+    "echo cmd | sh 3<<< ls", "sh <<'E' < cmd\nls\nE",
     "ls;cmd", "ls\ncmd", "ls && cmd", "ls #\ncmd", "./cmd", "evil/ls",
 )  # fmt: skip
 _LINKED: Final = (

@@ -223,3 +223,37 @@ def test_a_rule_for_date_does_not_cover_setting_the_clock() -> None:
 def test_the_client_of_mariadb_is_judged_as_that_of_mysql() -> None:
     assert action("echo '\\! cmd' | mariadb", "echo *", "mariadb *") == "ask"
     assert action("mariadb --version", "mariadb *") == "allow"
+
+
+FEEDS = ("bash *", "sh *", "ls *", "echo *", "env *", "timeout *", "cat *")
+
+
+@pytest.mark.rule("PM-5")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bash <<E\nls \\`cmd\\`\nE",
+        'bash <<E\nls "\\$(cmd)"\nE',
+        'bash <<E\nls "a\\\\\\" ; cmd #"\nE',
+        "sh <<-E\n\tls \\`cmd\\`\n\tE",
+        "timeout 5 bash <<E\nls \\`cmd\\`\nE",
+        "bash <<E\nbash <<'F'\nls \\`cmd\\`\nF\nE",
+        "bash <<'E'\nbash <<F\nls \\`cmd\\`\nF\nE",
+        "echo cmd | bash 3<<< ls",
+        "echo cmd | sh 3<<'E'\nls\nE",
+        "bash <<< ls < evil",
+        "bash <<'E' <&3\nls\nE",
+        "bash <<'E' 0<>evil\nls\nE",
+        "bash <<'E' 00<evil\nls\nE",
+        "bash <<'E' 0>&3\nls\nE",
+    ],
+)
+def test_a_shell_is_judged_by_the_input_that_it_really_gets(line: str) -> None:
+    """A shell takes backslashes out of a here-document, and only the last thing opened as its input is read."""
+    assert action(line, *FEEDS) == "ask"
+
+
+def test_a_here_document_that_is_plain_is_judged_as_before() -> None:
+    lines = ["bash <<'E'\nls a\nE", "bash <<E\nls \\$x\nE", "sh 0<<< 'ls a'", "cat <<E\na\nE",
+             "bash <<'E' 2>&1\nls \\`cmd\\`\nE", "bash <<< 'ls a' 2> /dev/null"]  # fmt: skip
+    assert [line for line in lines if action(line, *FEEDS) != "allow"] == []

@@ -247,6 +247,8 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
     words: list[Token] = []
     redirects: list[Redirect] = []
     inputs: list[str] = []
+    opened = 0
+    descriptor = ""
     at = 0
     while at < len(tokens):
         token = tokens[at]
@@ -254,6 +256,11 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
         if token.kind == "operator" and (token.value in _REDIRECTS or roles[token.start, token.end] != "test"):
             if following is None or following.kind != "word":
                 raise Unreadable("a redirect without a file")
+            is_input = int(descriptor) == 0 if descriptor else token.value.startswith("<")
+            opened += is_input
+            if token.value.startswith("<<") and not is_input:
+                raise Unreadable("a here-document that is not the input")
+            descriptor = ""
             if token.value in ("<<", "<<-"):
                 inputs.append(token.body or "")
             elif token.value == "<<<":
@@ -262,10 +269,14 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
                 redirects += _redirects(token.value, following)
             at += 2
         elif _is_descriptor(token, following):
+            descriptor = token.value
             at += 1
         else:
             words.append(token)
             at += 1
+    if inputs and opened > 1:
+        # The last one counts, also where it is a file.
+        raise Unreadable("a command with several inputs")
     first = next((index for index, word in enumerate(words) if not word.assigns), len(words))
     assignments, words = words[:first], words[first:]
     _refuse_keywords(words, roles)

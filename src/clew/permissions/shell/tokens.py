@@ -236,7 +236,9 @@ class _Reader:
         while at < end:
             character = self.text[at]
             if character == "\\":
-                inside.parts.append(self.text[at : at + 2])
+                # As the program gets it: the shell takes the backslash away before these, and before no quote.
+                escaped = self.text[at + 1 : at + 2]
+                inside.parts.append(escaped if escaped and escaped in "$`\\" else f"\\{escaped}")
                 at += 2
             elif character == "$":
                 at = inside.dollar(at, quoted=True)
