@@ -69,6 +69,28 @@ test("a session that could not be read says so, is read again by a press, and by
   }
 });
 
+test("an event of a session that could not be read adds no second error, and none is left once it is read", async () => {
+  const server = await sharedServer();
+  const id = await told(server);
+  const page = await openPage(server);
+  await page.getByText("Connected").waitFor({ state: "attached" });
+  page.allow(AWAY);
+  let asked = 0;
+  const refuse = (route) => {
+    asked += 1;
+    return route.fulfill({ status: 403, contentType: "application/problem+json", body: JSON.stringify({ code: "forbidden", detail: "not now", status: 403 }) });
+  };
+  await page.route(MESSAGES, refuse);
+  await page.evaluate((hash) => (location.hash = hash), `#/s/${id}`);
+  await failed(page).waitFor();
+  await server.call("PATCH", `/api/sessions/${id}`, { title: "Renamed elsewhere" });
+  await until(() => asked >= 2, "the event was not followed by a read");
+  await page.unroute(MESSAGES, refuse);
+  await button(page, "Retry").click();
+  await answers(page).getByText("told before").waitFor();
+  assert.deepEqual(await page.getByRole("alert").allInnerTexts(), []);
+});
+
 test("a session that was opened while the server was away is there when it is back", async () => {
   const server = await startServer();
   const id = await told(server);

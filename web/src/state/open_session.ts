@@ -206,7 +206,8 @@ export class OpenSession {
       this.refreshPending = true;
       return Promise.resolve();
     }
-    return this.tailReads.run().catch((error) => this.fail(error));
+    // A session that was never loaded shows its error in place of the messages.
+    return this.tailReads.run().catch((error) => (this.store.get().loaded ? this.fail(error) : this.failToOpen(error)));
   }
 
   private async readTail(): Promise<void> {
