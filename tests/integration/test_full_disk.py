@@ -60,10 +60,11 @@ def store_on(disk: Path, kind: str) -> str:
     return f"sqlite:///{disk}/store.db" if kind == "sqlite" else f"{kind}:{disk}/store"
 
 
-def configure(tmp_path: Path, wire: WireServer) -> None:
+def configure(tmp_path: Path, wire: WireServer, more: str = "") -> None:
     (tmp_path / "config/clew").mkdir(parents=True)
     (tmp_path / "config/clew/config.toml").write_text(
         f'[providers.mock]\nkind = "openai-compatible"\nbase_url = "{wire.url}/v1"\napi_key = "k"\nmodels = ["m"]\n'
+        + more
     )
 
 
@@ -150,3 +151,58 @@ async def test_an_answer_that_fills_the_disk_ends_as_what_was_stored(tmp_path: P
             other = await server.client.session(title="next", metadata=local_place(None))
             again = reduced((await prompt(server, other, "and now?"))[:-1])
             assert texts(again) == WORD * 64
+
+
+@pytest.mark.rule("SV-3")
+@pytest.mark.parametrize(("kind", "save_on"), [("sqlite", "step"), ("jsonl", "turn")])
+async def test_what_is_shown_before_it_is_stored_is_cut_to_the_room_there_is_and_the_loss_named(
+    tmp_path: Path, disk: Path, kind: str, save_on: str
+) -> None:
+    """A store that could keep every chunk, and was told to keep steps or turns: the whole answer was shown."""
+    async with WireServer() as wire:
+        configure(tmp_path, wire, f'[save]\nsave_on = "{save_on}"\nsave_buffer_size = 0\nsave_buffer_ms = 0\n')
+        async with serving(tmp_path, "--store", store_on(disk, kind)) as server:
+            session = await server.client.session(title="full", metadata=local_place(None))
+            fill(disk, left=200_000)
+            wire.reply(*ok(), *long_answer(30_000))
+            shown = (await prompt(server, session, "write until it is full"))[:-1]
+            words = "".join(chunk["delta"] for chunk in shown if chunk["type"] == "text-delta")
+            assert words == WORD * 29_952
+            # A step is not promised where turns are stored.
+            ends = [chunk["type"] for chunk in shown if chunk["type"] in ("finish-step", "finish")]
+            assert ends == (["finish"] if save_on == "step" else ["finish-step", "finish"])
+            assert shown[-1] == {"type": "finish", "finishReason": "error"}
+            server.process.kill()
+            await server.process.communicate()
+        make_room(disk)
+        async with serving(tmp_path, "--store", store_on(disk, kind)) as server:
+            stored = (await server.client.get(f"/api/sessions/{session}/messages")).json()["messages"]
+            kept = texts(stored[-1])
+            assert words.startswith(kept)
+            assert len(kept) > 25_000
+            problem = (await server.client.status(session))["problem"]
+            lost = len(words) - len(kept)
+            assert (problem["code"], problem["lost_chars"]) == ("storage_full", lost)
+            assert f"the last {lost} of {len(words)} characters shown are lost" in problem["message"]
+
+
+@pytest.mark.rule("SV-3")
+async def test_a_loss_that_cannot_be_stored_any_more_is_named_where_it_is_shown(tmp_path: Path, disk: Path) -> None:
+    """The buffers took all the room: not even the end of the turn fits, and what they stored stays."""
+    async with WireServer() as wire:
+        configure(tmp_path, wire, '[save]\nsave_on = "step"\n')
+        async with serving(tmp_path, "--store", store_on(disk, "sqlite")) as server:
+            session = await server.client.session(title="full", metadata=local_place(None))
+            fill(disk, left=200_000)
+            wire.reply(*ok(), *long_answer(30_000))
+            shown = (await prompt(server, session, "write until it is full"))[:-1]
+            words = "".join(chunk["delta"] for chunk in shown if chunk["type"] == "text-delta")
+            assert [one["type"] for one in shown if one["type"] in ("finish-step", "finish")] == []
+            [error] = [one["errorText"] for one in shown if one["type"] == "error"]
+            problem = (await server.client.status(session))["problem"]
+            kept = texts((await server.client.messages(session))[-1])
+            assert words.startswith(kept)
+            lost = len(words) - len(kept)
+            assert lost > 0
+            assert (problem["lost_chars"], problem["message"]) == (lost, error)
+            assert f"the last {lost} of {len(words)} characters shown are lost" in error

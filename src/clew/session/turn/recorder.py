@@ -87,7 +87,7 @@ class Recorder:
         policy = policy or SavePolicy()
         self._policy = msgspec.structs.replace(policy, save_on=policy.save_on or store.capabilities.save_on)
         self._at_chunk, self._at_turn = self._policy.save_on == "chunk", self._policy.save_on == "turn"
-        self._unstored = Unstored(store, self._policy.save_on or "chunk", stored=stored)
+        self.unstored = Unstored(store, self._policy.save_on or "chunk", stored=stored)
         self._max_buffer_bytes = policy.save_buffer_size if policy.save_buffer_size > 0 else sys.maxsize
         self._on_shown = on_shown
         self._sanitizer = ChunkGate()
@@ -192,7 +192,7 @@ class Recorder:
         now, held = self._time.now_ms(), enumerate(self._parts)
         parts = tuple(PartRow(id_, index, self.fold.part(index), at, now) for index, (id_, at) in held)
         end = u.LinkMessage(self._turn_id, self.message.id), u.MarkFolded(self.message.id, self._n), self._guard
-        return await self._unstored.store(msgspec.structs.replace(self.message, parts=parts), *end, settle)
+        return await self.unstored.store(msgspec.structs.replace(self.message, parts=parts), *end, settle)
 
     def plan_start(self) -> Sequence[u.Write]:
         """Return the writes so far, for the unit that acquires the session; ``answered`` gets its result."""
@@ -257,7 +257,7 @@ class Recorder:
         self._show_ahead()
         policy = self._policy
         full = 0 < policy.save_buffer_size <= self._bytes
-        if full or (isinstance(chunk, self._unstored.ends) and self._defer_timer is None):
+        if full or (isinstance(chunk, self.unstored.ends) and self._defer_timer is None):
             self._flush(whole=True)
         elif policy.save_buffer_ms > 0 and self._timer is None:
             self._timer = self._clock.call_later(policy.save_buffer_ms, self._on_timer)
@@ -265,7 +265,7 @@ class Recorder:
     def _show_ahead(self) -> None:
         """Show what is not stored yet, up to the next end, which is shown with the unit that stores it."""
         if not self._showing:
-            chunks, self._unshown = self._unstored.split(self._unshown)
+            chunks, self._unshown = self.unstored.split(self._unshown)
             self._show(chunks)
 
     def _flush_soon(self) -> None:
@@ -352,7 +352,7 @@ class Recorder:
         if seal and self._stored:
             new_writes.append(u.SealMessage(self.message.id, seal_of(self.fold.parts)))
         if not self._at_chunk and self._unshown:
-            sync = self._unstored.sync_of_end(sync)
+            sync = self.unstored.sync_of_end(sync)
         new_writes += self._unit_writes
         self._pending, self._unit_writes = [], []
         self._bytes = 0
@@ -362,7 +362,7 @@ class Recorder:
     def _submit(self, unit: u.Unit, *, whole: bool = True) -> None:
         self._showing = self._pop_unshown() if whole else []
         if whole:
-            self._unstored.send(unit, self.fold)
+            self.unstored.send(unit, self.fold)
         failpoint("recorder.before_submit")
         # Units submitted outside the batcher's own turn are sent immediately.
         self._inflight, self._hurried = unit, True
@@ -374,10 +374,10 @@ class Recorder:
         if isinstance(answer, u.Refused):
             answer = refused_error(answer, self.message)
         if isinstance(answer, BaseException):
-            self._unstored.fail(unit.writes if unit is not None else (), self._unit_writes, self._sync_writes)
+            self.unstored.fail(unit.writes if unit is not None else (), self._unit_writes, self._sync_writes)
             self._fail(answer)
             return
-        self._unstored.settle()
+        self.unstored.settle()
         # With ``chunk``, chunks are shown only here, after their commit: what was shown survives a crash.
         failpoint("recorder.before_show")
         self._show(shown)

@@ -35,7 +35,7 @@ from clew.session.turn.mcp_tools import served_names
 from clew.session.turn.recorder import Recorder
 from clew.session.turn.run_stream import RunStream
 from clew.session.turn.structured_output import MAX_REMINDERS, NO_ANSWER, REMINDER
-from clew.session.turn.unstored import settle_short
+from clew.session.turn.unstored import problem_with_loss, settle_short
 from clew.store.unit import (
     Committed,
     EpochIs,
@@ -482,7 +482,7 @@ class Run:
         if not isinstance(error, ClewError):
             log.error("a run on %s failed unexpectedly", self.session_id, exc_info=error)
         self.unsettled = True
-        problem = problem_of(error)
+        problem = problem_with_loss(error, *(recorder.unstored.lost(recorder.fold) if recorder is not None else (0, 0)))
         # No `finish`: viewers would take the end as stored.
         self.stream.keep_back(c.Error(error_text=problem["message"]))
         return self._outcome_of("failed", error=problem)

@@ -22,7 +22,7 @@ from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
 from clew.transcript.part import cut_text, error_text, is_call, result_text, text_of
 
-__all__ = ["LOST_RESULT", "Unstored", "refused_error", "settle_short", "shortened"]
+__all__ = ["LOST_RESULT", "Unstored", "problem_with_loss", "refused_error", "settle_short", "shortened"]
 
 log = logging.getLogger("clew.run")
 
@@ -50,8 +50,9 @@ class Unstored:
     def __init__(self, store: Store, save_on: SaveOn, *, stored: bool) -> None:
         self.ends = _ENDS[save_on]
         self._store = store
+        self._shows_first = save_on != "chunk"
         # Such a store writes a unit to disk only if it ends a step or is synced.
-        self._whole_steps = save_on != "chunk" and not store.capabilities.chunk_durable
+        self._whole_steps = self._shows_first and not store.capabilities.chunk_durable
         self._inserted = self._inserting = stored
         self._lengths: tuple[int, ...] = ()
         self._sent: tuple[int, ...] = ()
@@ -69,14 +70,20 @@ class Unstored:
     def send(self, unit: u.Unit, fold: Fold) -> None:
         """Note that a unit was submitted."""
         self._inserting = self._inserting or any(isinstance(one, u.InsertMessage) for one in unit.writes)
-        if self._whole_steps and (
-            unit.sync == "power" or any(isinstance(one, _INDEPENDENT_WRITES) for one in unit.writes)
-        ):
+        if not self._shows_first:
+            return
+        writes_step = unit.sync == "power" or any(isinstance(one, _INDEPENDENT_WRITES) for one in unit.writes)
+        if writes_step or not self._whole_steps:
             self._sent = tuple(map(_length, fold.parts))
 
     def settle(self) -> None:
         """Note that the unit was stored."""
         self._lengths, self._inserted = self._sent, self._inserting
+
+    def lost(self, fold: Fold) -> tuple[int, int]:
+        """Return how many characters of how many are shown and not stored."""
+        whole = sum(map(_length, fold.parts))
+        return (whole - sum(self._lengths) if self._shows_first else 0), whole
 
     def fail(self, *lost: Sequence[u.Write]) -> None:
         """Note that the unit failed: its other writes must still be stored."""
@@ -87,11 +94,11 @@ class Unstored:
     ) -> tuple[int, int] | None:
         """Store as much of a message as fits, and how its turn ended.
 
-        Return how many characters of how many are lost; None if nothing could be stored, or if every unit was already
-        on disk. ``settle`` returns the writes of the end.
+        Return how many characters of how many are lost; None if nothing could be stored, or if every chunk was stored
+        before it was shown. ``settle`` returns the writes of the end.
         """
         whole = sum(_length(part.data) for part in row.parts)
-        for parts in shortened([part.data for part in row.parts], self._lengths) if self._whole_steps else ():
+        for parts in shortened([part.data for part in row.parts], self._lengths) if self._shows_first else ():
             lost = whole - sum(map(_length, parts))
             less = replace(row, parts=tuple(replace(p, data=data) for p, data in zip(row.parts, parts, strict=True)))
             own = (u.PutParts(row.id, less.parts),) if self._inserted else (u.InsertMessage(less), link)
@@ -112,22 +119,24 @@ async def settle_short(close: Close, turn_id: str, full: BaseException, now: int
     if not isinstance(full, StorageFull):
         return None
 
-    def problem_with(lost: int, whole: int) -> dict[str, Any]:
-        problem = problem_of(full)
-        if not lost:
-            return problem
-        message = f"{problem['message']}; the last {lost} of {whole} characters shown are lost"
-        return {**problem, "message": message, "lost_chars": lost}
-
     def settle(lost: int, whole: int) -> tuple[u.Write, ...]:
-        return plan_end(turn_id, "failed", now, {"error": problem_with(lost, whole)})
+        return plan_end(turn_id, "failed", now, {"error": problem_with_loss(full, lost, whole)})
 
     try:
         stored = await close(settle)
     except ClewError as error:
         log.warning("could not store part of an answer: %s", error)
         return None
-    return None if stored is None else problem_with(*stored)
+    return None if stored is None else problem_with_loss(full, *stored)
+
+
+def problem_with_loss(error: BaseException, lost: int, whole: int) -> dict[str, Any]:
+    """Return the problem of an error; after a full disk it names how much of the answer is lost."""
+    problem = problem_of(error)
+    if not lost or not isinstance(error, StorageFull):
+        return problem
+    message = f"{problem['message']}; the last {lost} of {whole} characters shown are lost"
+    return {**problem, "message": message, "lost_chars": lost}
 
 
 def refused_error(refused: u.Refused, message: MessageRow) -> ClewError:
