@@ -462,6 +462,14 @@ async def test_a_summary_is_no_answer_to_make_again() -> None:
         assert (refused.status, refused.code) == (422, "rewind_target_invalid")
 
 
+async def test_a_first_message_that_is_refused_says_why_and_not_that_there_is_no_such_chat() -> None:
+    async with served() as client:
+        for name in ("K3x9qPz0", "0b6f6f0e-3c1d-4a57-9c1e-0d6a7f3e5c21"):
+            refused = await client.post("/api/chat", chat_body(name, "x", "u1", model="nope/x"))
+            assert (refused.status, refused.code, "nope" in refused.json()["detail"]) == (422, "invalid_input", True)
+            assert (await client.get("/api/sessions")).json()["sessions"] == []
+
+
 def answered(message: dict[str, Any], approvals: list[bool]) -> dict[str, Any]:
     """The message as a client holds it once its user has clicked."""
     left = list(approvals)

@@ -93,10 +93,14 @@ class Chat:
             # An authenticated client may also call the `answer` operation.
             with acting_as(engine.owner or ADMIN, "chat"):
                 batches = await begin_chat(engine, body, create=self._may_create(body.id), approvals=True, agents=True)
-        except e.ClewError:
-            # If the session does not exist, that error takes precedence.
-            about_session(request, (await engine.get_session(body.id)).id)
-            raise
+        except e.ClewError as error:
+            try:
+                about_session(request, (await engine.get_session(body.id)).id)
+            except (e.SessionNotFound, e.InvalidId):
+                # Where the message would not have created the session, that error takes precedence.
+                if not self._may_create(body.id):
+                    raise
+            raise error
         about_session(request, body.id)
         return self._stream(batches)
 
