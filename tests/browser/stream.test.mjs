@@ -267,6 +267,26 @@ test("a provider that breaks for a while is tried again with a countdown, and th
   await until(async () => (await page.getByText(/Retrying/).count()) === 0, "it is still said to be retrying");
 });
 
+test("a retry that began before the events were connected, or while they were not, is shown", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/fail");
+  const page = await openPage(server);
+  await page.waitForURL(`${server.url}/`);
+  let connect;
+  const connected = new Promise((resolve) => (connect = resolve));
+  await page.route("**/api/events*", async (route) => {
+    await connected;
+    await route.continue();
+  });
+  await page.goto(`${server.url}/#/s/${id}`);
+  await page.reload();
+  await composer(page).waitFor();
+  await say(page, "500 1 100");
+  await until(async () => (await status(server, id)).state === "retrying", "it is not retrying");
+  connect();
+  await page.getByText(/^demo has an outage or an internal error\. Retrying in \d+ s, attempt 2$/).waitFor();
+});
+
 test("a turn that stopped at its step limit offers to continue, and does", async () => {
   const server = await sharedServer();
   const agents = join(server.folder, "config", "clew", "agents");

@@ -205,8 +205,11 @@ export class Host {
     this.connections += 1;
     void this.loadSessions().catch(() => undefined);
     void this.loadAbout();
-    // After the first connection reload only what failed to open; after a reconnect events may be missing, so reload all.
-    for (const { conversation } of this.open.values()) if (this.connections > 1 || conversation.store.get().failed) void conversation.onBack();
+    // After a reconnect events may be missing, so reload all. Before the first connection only status events can be missing.
+    for (const { conversation } of this.open.values()) {
+      if (this.connections > 1 || conversation.store.get().failed) void conversation.onBack();
+      else void conversation.onFirstConnection();
+    }
   }
 
   private async loadAbout(): Promise<void> {

@@ -352,9 +352,19 @@ export class OpenSession {
   async onBack(): Promise<void> {
     if (!this.store.get().loaded) return this.open();
     this.chat.clearError();
+    // A refresh is deferred while a stream is being read; a retry, for example, is only in the status.
+    if (this.streaming) await this.ignoringErrors(() => this.askStatus());
     await this.refresh();
     await this.refreshAround();
     if (isLive(this.store.get().status)) void this.attach();
+  }
+
+  /** Catch up with status events that were sent before the events were connected. */
+  async onFirstConnection(): Promise<void> {
+    const before = JSON.stringify(this.store.get().status);
+    if (!this.streaming && !this.store.get().loaded) return;
+    await this.ignoringErrors(() => this.askStatus());
+    if (this.store.get().loaded && JSON.stringify(this.store.get().status) !== before) await this.onBack();
   }
 
   protected async askStatus(): Promise<void> {
