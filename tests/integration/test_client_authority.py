@@ -309,7 +309,7 @@ OWN_KEYS: dict[str, Any] = {
     "client_message_id": "other",
     "turn_id": "trn_1",
     "created_at": 1,
-    "origin_of": {"program": "x"},
+    "came_from": {"program": "x"},
 }
 
 

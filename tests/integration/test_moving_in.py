@@ -324,7 +324,7 @@ def test_a_prompt_of_codex_with_a_picture_comes_once(run: Run, tmp_path: Path) -
     came = taken(run, "codex", file)
     whole = exported(run, came["session_id"])
     [row] = whole["messages"]
-    assert (whole["session"]["metadata"]["kind"], whole["session"]["metadata"]["origin_of"]["parent"]) == (
+    assert (whole["session"]["metadata"]["kind"], whole["session"]["metadata"]["came_from"]["parent"]) == (
         "subagent",
         "above",
     )

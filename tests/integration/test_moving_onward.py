@@ -65,7 +65,7 @@ def test_a_fork_of_codex_comes_with_the_history_that_its_base_holds(run: Run) ->
         assert [remark["what"] for remark in one["remarks"] if remark["fate"] == "lost"] == []
         whole = exported(run, one["session_id"])
         rows = [row for row in whole["messages"] if row["role"] == "user" and "synthetic" not in row["metadata"]]
-        found[whole["session"]["metadata"]["origin_of"]["id"][9:13]] = (
+        found[whole["session"]["metadata"]["came_from"]["id"][9:13]] = (
             [part["data"]["text"] for row in rows for part in row["parts"] if part["data"]["type"] == "text"],
             whole["session"]["parent_id"] is not None,
         )

@@ -89,7 +89,7 @@ OWN_MESSAGE_KEYS: Final = (
     VIEW_KEYS
     | STORE_KEYS
     | {"model", "agent", "client_message_id", "unattended", "output", "trigger", "synthetic", "summary", "compaction"}
-    | {"cancelled_at", "cancelled_why", "clew", "origin_of", SNAPSHOT_KEY, FALLBACK_KEY}
+    | {"cancelled_at", "cancelled_why", "clew", "came_from", SNAPSHOT_KEY, FALLBACK_KEY}
 )
 """Message metadata that clew sets and reads. A client's values for these keys are not stored."""
 

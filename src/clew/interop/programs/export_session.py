@@ -258,7 +258,7 @@ def own_id(portable: PortableSession, program: Program) -> str:
 
 def origin_of(portable: PortableSession, program: Program, key: str) -> str | None:
     """What was noted of it when it came from that program."""
-    came = portable.session.metadata.get("origin_of")
+    came = portable.session.metadata.get("came_from")
     is_from = isinstance(came, Mapping) and came.get("program") == program
     return text_at(came, key) if isinstance(came, Mapping) and is_from else None
 

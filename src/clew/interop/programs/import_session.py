@@ -335,9 +335,9 @@ class _Planting:
 
     def _session(self) -> Session:
         foreign = self._foreign
-        metadata: dict[str, Any] = {"origin_of": {"program": foreign.program, "id": foreign.id[:200]}}
+        metadata: dict[str, Any] = {"came_from": {"program": foreign.program, "id": foreign.id[:200]}}
         noted = {"version": foreign.version, "git_branch": foreign.branch}
-        metadata["origin_of"] |= {key: value[:200] for key, value in noted.items() if value}
+        metadata["came_from"] |= {key: value[:200] for key, value in noted.items() if value}
         if self._title:
             metadata["title"] = self._title
         if foreign.is_subagent:
@@ -345,7 +345,7 @@ class _Planting:
         parent = None
         if foreign.parent_id is not None:
             key = session_key(foreign.program, foreign.parent_id, self._soil.owner)
-            metadata["origin_of"]["parent"] = foreign.parent_id[:200]
+            metadata["came_from"]["parent"] = foreign.parent_id[:200]
             parent = derived_session_id(self._soil.form, key)
         return Session(
             id=self._id,
