@@ -1,7 +1,7 @@
-"""Measures a source tree: how large it is, how it hangs together, and what stands out.
+"""Measures a source tree: its size, its imports and its largest parts.
 
-``python tools/house.py [TREE]`` prints the figures of a package, ``src/clew`` unless another is named, so that two
-checkouts can be compared. Only the source is read; nothing is imported.
+``python tools/house.py [TREE]`` prints the measurements of a package, ``src/clew`` by default, so that two checkouts
+can be compared. Only the source is read; nothing is imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-FACADE: Final = "engine"
+FACADE: Final = "session.api"
+"""The package of the engine, below the root."""
 _LAYOUT: Final = frozenset(
     {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 )
@@ -32,20 +33,26 @@ class Module:
     code_lines: int
     comment_lines: int
     public_methods: Mapping[str, int]
-    """Of each class, how many functions of it have a public name."""
+    """The number of public methods of each class."""
     private_uses: Mapping[str, int]
-    """Of each private function or method, how often the module mentions it."""
+    """How often the module mentions each private function or method."""
     imports: frozenset[str]
-    """Also those for type checkers alone, and those inside of functions."""
+    """Including those for type checkers alone and those inside functions."""
 
 
 def read_tree(root: Path) -> list[Module]:
-    """Every module below ``root``, the folder of a package, by name."""
-    paths = {_module_name(root, path): path for path in sorted(root.rglob("*.py"))}
+    """Return every module below ``root``, the folder of a package, by name."""
+    paths = module_paths(root)
     return [_read_module(name, path, paths) for name, path in sorted(paths.items())]
 
 
-def _module_name(root: Path, path: Path) -> str:
+def module_paths(root: Path) -> dict[str, Path]:
+    """Return the file of every module below ``root``, by name."""
+    return {module_name(root, path): path for path in sorted(root.rglob("*.py"))}
+
+
+def module_name(root: Path, path: Path) -> str:
+    """Return the dotted name of a file below ``root``."""
     parts = (root.name, *path.relative_to(root).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -105,14 +112,14 @@ def _imports(name: str, path: Path, tree: ast.Module, known: Mapping[str, Path])
                 above = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*above, *filter(None, [node.module])])
             for alias in node.names:
-                # What is imported from a package is one of its modules, or a name of the package itself.
+                # A name imported from a package is one of its modules or is defined in the package itself.
                 found = f"{base}.{alias.name}"
                 if found in known or base in known:
                     yield found if found in known else base
 
 
 def find_cycles(modules: list[Module]) -> list[list[str]]:
-    """The groups of modules that reach one another by their imports, each sorted; the largest first."""
+    """Return the groups of modules that import one another in a cycle, each sorted; the largest first."""
     direct = {module.name: module.imports for module in modules}
     reach: dict[str, set[str]] = {}
     for name in direct:
@@ -129,7 +136,7 @@ def find_cycles(modules: list[Module]) -> list[list[str]]:
 
 
 def describe(modules: list[Module]) -> Iterator[str]:
-    """The figures, one a line."""
+    """Yield the measurements, one per line."""
     lines = sum(module.lines for module in modules)
     comments = sum(module.comment_lines for module in modules)
     private = sum(len(module.private_uses) for module in modules)
@@ -148,9 +155,9 @@ def describe(modules: list[Module]) -> Iterator[str]:
     yield f"private functions      {private:,}, {once:,} of them used once ({once / private:.0%})"
     yield f"import cycles          {len(cycles)}, {sum(map(len, cycles))} modules in them"
     yield from (f"  {' · '.join(cycle)}" for cycle in cycles)
-    inside = [module for module in modules if module.name.split(".")[1:2] == [FACADE]]
-    outside = {name for module in inside for name in module.imports} - {module.name for module in inside}
-    yield f"facade's imports       {len(outside)} modules"
+    inside = {module.name for module in modules if f"{module.name.partition('.')[2]}.".startswith(f"{FACADE}.")}
+    outside = {name for module in modules if module.name in inside for name in module.imports} - inside
+    yield f"engine's imports       {len(outside)} modules"
 
 
 def main() -> None:
