@@ -211,6 +211,10 @@ bench: $(READY) ## measure, in at most 8 minutes; QUICK=1 takes smaller sizes, O
 bench-peers: $(READY) ## whole turns beside two other engines, in environments of their own
 	$(BIN)/python -m bench.peers $(if $(QUICK),--quick)
 
+.PHONY: walk
+walk: $(READY) ## count what seven operations take, and write the table into docs/design.md
+	$(BIN)/python -m tools.walk --write
+
 .PHONY: web-types
 web-types: $(READY) ## write the types of client and page from the API's document
 	$(BIN)/python -m tools.web_types

@@ -361,3 +361,12 @@ def test_every_hop_of_the_walks_is_in_the_code() -> None:
             code = (source / f"{module}.py").read_text(encoding="utf-8")
             names = [name.rpartition(".")[2] for name in re.findall(r"`([A-Za-z_.]+)`", hop)]
             assert [name for name in names if not re.search(rf"\b(def|class) {name}\b", code)] == [], hop
+
+
+def test_every_module_in_the_table_of_the_run_is_in_the_code() -> None:
+    """Below the folder that the section names."""
+    cells = re.findall(r"^\| (`[^|]+) \|", section(DOCS / "design.md", "The run"), re.MULTILINE)
+    modules = re.findall(r"`([a-z_/]+)`", " ".join(cells))
+    assert len(modules) > 20
+    session = Path(clew.__file__).parent / "session"
+    assert [module for module in modules if not (session / f"{module}.py").is_file()] == []
