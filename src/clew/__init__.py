@@ -207,9 +207,17 @@ __all__ = [
 __all__ += errors.__all__
 
 
+_RENAMED = {"UsageSaid": "UsageUpdate"}
+"""Public names of the last release; they go with the next one."""
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
+    from warnings import warn
 
+    if name in _RENAMED:
+        warn(f"clew.{name} is called clew.{_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     for module, names in _LATER.items():
         if name in names:
             return getattr(import_module(module), name)

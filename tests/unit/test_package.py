@@ -133,6 +133,12 @@ def test_a_public_name_resolves(name: str) -> None:
     assert getattr(clew, name) is not None
 
 
+def test_a_renamed_public_name_is_still_there_with_a_warning() -> None:
+    """For one release."""
+    with pytest.warns(DeprecationWarning, match="clew.UsageSaid is called clew.UsageUpdate now"):
+        assert clew.UsageSaid is clew.UsageUpdate  # type: ignore[attr-defined,unused-ignore]
+
+
 def test_what_an_engine_returns_is_public() -> None:
     """Every value, and what is in its fields: whoever gets one can name its type."""
     found: dict[type, str] = {}
