@@ -6,14 +6,16 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from bench.process import peak_mb
+from clew.interop.programs.import_report import Program
 from tests.integration.processes import serving_logging_to
 
 BODY_MB = 8
+MB = 1_000_000
 BASE_MB = 30
 """What an import takes of whatever size: code that is loaded for it, and the cache of the database."""
 SAID = ("the quick brown fox jumps over the lazy dog " * 10)[:400]
@@ -110,3 +112,29 @@ async def test_an_import_of_an_export_holds_at_most_four_times_its_file(
             held, size = await import_measured(place, "/api/import", file), len(file) / 1_000_000
             record_property(f"times of {place.name}", round(held / size, 1))
             assert held <= 4 * size + BASE_MB, f"{held:.0f} MB of {size:.0f}"
+
+
+def dense(kind: str) -> bytes:
+    """A file of four megabytes that holds as many values as it can."""
+    inside = b"{}," * (4 * MB // 3) + b"{}"
+    if kind == "record":
+        header = b'{"record":"session","format":"clew-session","version":1}\n'
+        return header + b'{"a":[' + inside + b"]}\n"
+    return b'{"a":[' + inside + b"]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["object", "record"])
+@pytest.mark.parametrize("path", ["import", *(f"import-from?program={one}" for one in get_args(Program))])
+async def test_a_file_of_nothing_but_values_is_refused_before_it_is_parsed(
+    path: str, kind: str, tmp_path: Path
+) -> None:
+    """Of four megabytes it made two hundred to six hundred."""
+    data = dense(kind)
+    async with serving_logging_to(asyncio.subprocess.DEVNULL, tmp_path) as server:
+        assert (await server.client.get("/api/sessions")).status == 200
+        idle = peak_mb(server.process.pid)
+        reply = await server.client.post(f"/api/{path}", data)
+        assert (reply.status, reply.code) == (422, "invalid_input")
+        held = peak_mb(server.process.pid) - idle
+    assert held <= 4 * len(data) / MB + BASE_MB, f"{held:.0f} MB"

@@ -18,6 +18,7 @@ import msgspec
 
 from clew.convert import fit
 from clew.errors import InvalidInput, UnsupportedValue
+from clew.interop.density import check_density
 from clew.interop.validate_import import check_portable
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.packed import PackedRows
@@ -127,7 +128,9 @@ def parse_session(data: bytes, *, max_bytes: int = MAX_FILE_BYTES) -> PortableSe
         raise InvalidInput(
             "this is not a clew session: only exports as json or jsonl can be imported; md and html are for reading"
         )
-    portable = _parse_lines(data) if _is_jsonl(data) else _parse_object(data)
+    in_lines = _is_jsonl(data)
+    check_density(data, lines=in_lines)
+    portable = _parse_lines(data) if in_lines else _parse_object(data)
     check_portable(portable)
     return msgspec.structs.replace(portable, turns=tuple(tree_of(portable).turns.values()))
 
