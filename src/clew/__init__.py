@@ -53,9 +53,8 @@ if TYPE_CHECKING:
     from clew.session.api.settings import SettingsShape
     from clew.session.api.turn_stream import TurnStream
     from clew.session.context.compact import Compacted
-    from clew.session.history.compactions import CompactionReport
     from clew.session.history.files import FileList
-    from clew.session.history.report import RequestReport, StepReport, TurnReport
+    from clew.session.history.report import CompactionReport, RequestReport, StepReport, TurnReport
     from clew.session.history.rewind import Rewound
     from clew.session.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
     from clew.session.hook_map import HookMap
@@ -83,9 +82,8 @@ _LATER = {
     "clew.session.api.prompts": ("SavedPrompt",),
     "clew.session.api.settings": ("SettingsShape",),
     "clew.session.api.turn_stream": ("TurnStream",),
-    "clew.session.history.compactions": ("CompactionReport",),
     "clew.session.history.files": ("FileList",),
-    "clew.session.history.report": ("RequestReport", "StepReport", "TurnReport"),
+    "clew.session.history.report": ("CompactionReport", "RequestReport", "StepReport", "TurnReport"),
     "clew.session.history.rewind": ("Rewound",),
     "clew.session.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
     "clew.interop.programs.import_report": ("Arrival", "Remark"),

@@ -232,10 +232,9 @@ def _compose(store: Store, given: _Given, clock: Clock, mint: ids.Mint, live: Li
     from clew.agents.catalog import AgentCatalog
     from clew.permissions.rules import base_rules, host_rules
     from clew.safe_read import confined
-    from clew.session.choices import Choices
     from clew.session.cluster.lease import Lease
     from clew.session.hooks import Hooks
-    from clew.session.host import Host
+    from clew.session.host import Choices, Host
     from clew.session.turn.protected_paths import ProtectedPaths
     from clew.tools.builtin import NAMES
     from clew.tools.mcp.servers import McpServers

@@ -24,14 +24,14 @@ def test_a_trace_is_counted() -> None:
         code("session/turn/run.py", "execute"),
         code("session/turn/run.py", "settle"),
         code("session/turn/loop.py", "run"),
-        code("session/context/prune.py", "prune"),
+        code("session/context/compact.py", "prune"),
         code("ids.py", "mint"),
         code("session/turn/run.py", "execute"),
     ]
     assert list(visits(trace)) == [
         "session/turn/run.py:1 execute (+1)",
         "session/turn/loop.py:1 run (+0)",
-        "session/context/prune.py:1 prune (+0)",
+        "session/context/compact.py:1 prune (+0)",
         "ids.py:1 mint (+0)",
     ]
     assert (len(trace.modules), trace.functions, trace.package_switches) == (4, 5, 3)

@@ -15,7 +15,6 @@ from clew.errors import ClewError
 from clew.ids import Mint
 from clew.live.base import Live
 from clew.providers.base import EndpointKind, Providers
-from clew.session.choices import Choices
 from clew.session.cluster.lease import Lease
 from clew.session.hooks import Hooks
 from clew.session.turn.protected_paths import ProtectedPaths
@@ -26,7 +25,18 @@ from clew.tools.mcp_tools import ToolServers
 from clew.transcript.rule import Rule
 from clew.transcript.session import Model
 
-__all__ = ["Host"]
+__all__ = ["Choices", "Host"]
+
+
+class Choices(msgspec.Struct):
+    """The current choices, read wherever the setting counts, so that a change applies from the next turn on.
+
+    ``default_model`` None leaves the choice to the providers, ``max_steps`` None to the preset of the session.
+    """
+
+    default_model: Model | None = None
+    default_agent: str = "assistant"
+    max_steps: int | None = None
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,7 @@ from clew.session.acquire.settle import SHUTDOWN
 from clew.session.acquire.waiting import present_status
 from clew.session.cluster.heartbeat import Heartbeat
 from clew.session.cluster.remote_stream import LiveStreams
-from clew.session.context.compact import Compacted
-from clew.session.context.prune import prune_idle
+from clew.session.context.compact import Compacted, prune_idle
 from clew.session.host import Host
 from clew.session.prompt.event_replies import Outbound
 from clew.session.prompt.prompts import Prompts

@@ -15,8 +15,7 @@ from clew.fronts.operations.operation import Arguments, Nothing, Operation, Page
 from clew.fronts.operations.results import MessageList, ModelName, ReflogList, RewoundShape, SessionShape
 from clew.fronts.operations.runs import Parts
 from clew.session.context.compact import Compacted
-from clew.session.history.compactions import CompactionReport
-from clew.session.history.report import RequestReport, TurnReport
+from clew.session.history.report import CompactionReport, RequestReport, TurnReport
 from clew.session.history.tree import TreeView
 
 __all__ = ["OPERATIONS"]

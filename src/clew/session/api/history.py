@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clew import ids
 from clew.errors import InvalidInput
 from clew.session.api.base import EnginePart, check_limit
-from clew.session.history.compactions import CompactionReport, load_compaction
+from clew.session.history.report import CompactionReport, load_compaction
 from clew.session.history.rewind_plan import Edit, RewindMode
 from clew.session.history.tree import ReflogEntry, TreeView, load_reflog, load_tree_view
 from clew.session.history.views import load_turn_messages

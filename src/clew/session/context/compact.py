@@ -22,21 +22,23 @@ from clew.live.base import Event
 from clew.long_work import giving_way, go_through, holding, let_go
 from clew.session.acquire.live_sessions import LiveSessions, Occupancy
 from clew.session.cancellable import race
-from clew.session.context.context import load_idle_context, session_policy
+from clew.session.context.context import load_context, load_idle_context, session_policy
 from clew.session.context.summarise import Summariser, SummaryFailed
 from clew.session.host import Host
 from clew.session.prompt.admission import next_row_at
 from clew.session.prompt.files import holds_files, with_files
+from clew.session.prompt.turn_config import resolve
 from clew.session.reach import Reach, load_deeper, load_reach
 from clew.store import unit as u
 from clew.store.base import Moment
+from clew.store.unit import AddPruned, EpochIs, Refused, Unit
 from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.projection import KeptTail
 from clew.transcript.session import Session
 from clew.transcript.turn import Tree, Turn, with_parent
 
-__all__ = ["Compacted", "Compactor", "compact_idle", "needs_compaction"]
+__all__ = ["Compacted", "Compactor", "commit_pruned", "compact_idle", "needs_compaction", "prune_idle"]
 
 log = logging.getLogger("clew.compaction")
 
@@ -267,3 +269,26 @@ async def compact_idle(
     if not work.done() or work.cancelled():
         raise RunAborted(f"the compaction was aborted: {occupancy.signal.reason}", session_id=session.id)
     return work.result()
+
+
+async def prune_idle(host: Host, session: Session) -> Compacted:
+    """Replace every unprotected tool output with a stub for the model."""
+    setting = await resolve(host, session, model=None, agent=None, attended=False)
+    context = await load_context(host, setting)
+    before = context.size.used
+    planned = context.plan_prune(host.clock.now_ms(), by_hand=True)
+    if not planned:
+        return Compacted(compacted=False, tokens_before=before, tokens_after=before)
+    state = await host.store.load_state(session.id)
+    if not await commit_pruned(host, session.id, AddPruned(planned), state.epoch):
+        raise SessionBusy("the session was acquired by another run", session_id=session.id)
+    after = (await load_context(host, setting)).size.used
+    return Compacted(compacted=True, strategy="prune", tokens_before=before, tokens_after=after, pruned=len(planned))
+
+
+async def commit_pruned(host: Host, session_id: str, write: AddPruned, epoch: int) -> bool:
+    """Record a prune; return whether it was accepted. One that a newer run made obsolete is no loss."""
+    outcome = await host.store.commit(Unit(session_id, (write,), (EpochIs(epoch),), sync="power"))
+    if isinstance(outcome, Refused):
+        log.info("a prune of session %s was refused: %s", session_id, outcome.reason)
+    return not isinstance(outcome, Refused)

@@ -15,7 +15,7 @@ from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
 from clew.long_work import go_through, let_go
-from clew.session.context.compact import Compactor
+from clew.session.context.compact import Compactor, commit_pruned
 from clew.session.context.context import (
     MeasuredLine,
     build_context,
@@ -24,7 +24,6 @@ from clew.session.context.context import (
     measured_context,
     session_policy,
 )
-from clew.session.context.prune import commit_pruned
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
 from clew.session.progress import Progress
