@@ -124,7 +124,7 @@ test-schemathesis: $(READY) ## schemathesis over the whole API; it is installed 
 	$(BIN)/python tools/schemathesis.py
 
 # Something that uses each thing clew needs, and what uses it most.
-LOWEST := $(addprefix tests/,$(addsuffix .py,unit/test_agents_* unit/test_chunk* unit/test_fold* unit/test_front_matter unit/test_gate \
+LOWEST := $(addprefix tests/,$(addsuffix .py,unit/test_agents_* unit/test_chunk* unit/test_fold* unit/test_front_matter unit/test_value_check \
 	unit/test_interop_* unit/test_package unit/test_part unit/test_permission_tables unit/test_permission_corpora unit/test_permissions_* \
 	unit/test_providers_* unit/test_tools_arguments unit/test_tools_decorator unit/test_triggers_schedule acceptance/test_transfer \
 	contract/test_* integration/test_cli_chat* integration/test_cli_commands integration/test_completion integration/test_embedding \

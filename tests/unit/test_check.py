@@ -18,7 +18,7 @@ from clew.testing.scribe import Scribe, settled, user_row
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.turn import HeadMove, Turn
-from tests.unit.told_stores import Told, replace, tell
+from tests.unit.conversation_stores import Told, replace, tell
 
 # Sound stores.
 

@@ -15,7 +15,7 @@ from clew.transcript.fold import Fold
 from clew.transcript.fold_part import continues
 from clew.transcript.session import SessionState
 from tests.rig.streams import random_stream
-from tests.unit.told_stores import replace, tell
+from tests.unit.conversation_stores import replace, tell
 
 # What somebody was shown.
 

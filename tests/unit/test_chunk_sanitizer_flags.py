@@ -10,7 +10,7 @@ import pytest
 from clew.testing.chunks import tool_call, tool_output
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk
-from tests.unit.gated_chunks import GONE, HIGH, LOW, REPLACED, parts, through
+from tests.unit.sanitized_chunks import GONE, HIGH, LOW, REPLACED, parts, through
 
 # Parts say so.
 

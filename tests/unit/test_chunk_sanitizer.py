@@ -20,7 +20,7 @@ from clew.transcript.chunk_sanitizer import ChunkGate
 from clew.transcript.fold import Fold
 from clew.transcript.value_check import check_value, clean_text
 from tests.rig.streams import random_stream
-from tests.unit.gated_chunks import GONE, HIGH, LOW, REPLACED, parts, through
+from tests.unit.sanitized_chunks import GONE, HIGH, LOW, REPLACED, parts, through
 
 ENDS = [c.TextEnd("t"), c.FinishStep(), c.Finish(), c.Abort(), c.Error("it broke")]
 
