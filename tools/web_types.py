@@ -1,7 +1,7 @@
-"""TypeScript written from the OpenAPI document: its schemas, and what each operation takes and gives, for the client in
-`web/client`, on which the page stands; and the page's words for failures.
+"""Generates TypeScript: the schemas and operations of the OpenAPI document for the client in `web/client`, used by the
+page, and the page's failure messages.
 
-No server is started: the document is made from the table of operations. The outcome depends on the code alone.
+No server is started: the document is built from the table of operations. The output depends on the code alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 ROOT: Final = Path(__file__).parent.parent
 TARGET: Final = ROOT / "web" / "client" / "schema.d.ts"
-FAILURE_WORDS: Final = ROOT / "web" / "src" / "api" / "failures.ts"
+FAILURE_MESSAGES: Final = ROOT / "web" / "src" / "api" / "failures.ts"
 HEADER: Final = "// Generated from the API's own document by `make web-types`. Do not edit."
 
 _JSON: Final = "application/json"
@@ -28,7 +28,7 @@ _NONE: Final = "Record<string, never>"
 
 
 def main(arguments: list[str]) -> int:
-    """Write both files, or into the folder that is named."""
+    """Write both files, into the named folder if there is one."""
     for target, text in generate().items():
         target = Path(arguments[0]) / target.name if arguments else target
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -37,41 +37,41 @@ def main(arguments: list[str]) -> int:
 
 
 def generate() -> dict[Path, str]:
-    """What each file should hold now."""
+    """Return the content of each generated file."""
     from clew.fronts.http.openapi import make_document
 
-    return {TARGET: write_types(make_document()), FAILURE_WORDS: f"{HEADER}\n\n{write_failures()}"}
+    return {TARGET: write_types(make_document()), FAILURE_MESSAGES: f"{HEADER}\n\n{write_failures()}"}
 
 
 def write_failures() -> str:
-    """The words for failures as a value, under the same names as in :mod:`clew.fronts.failure_messages`."""
+    """Return the failure messages as a value, under the names of :mod:`clew.fronts.failure_messages`."""
     from clew.fronts.failure_messages import FAILURES
 
     rows = [
-        f"  {_key(name)}: {json.dumps(msgspec.to_builtins(words), ensure_ascii=False)},"
-        for name, words in FAILURES.items()
+        f"  {_key(name)}: {json.dumps(msgspec.to_builtins(messages), ensure_ascii=False)},"
+        for name, messages in FAILURES.items()
     ]
-    head = "/** What went wrong and what to do next, by cause or by code. */"
+    head = "/** The problem and the next step, by cause or by code. */"
     kind = "Record<string, { happened: string; next: string; again: boolean }>"
     return "\n".join([head, f"export const FAILURES: {kind} = {{", *rows, "};"]) + "\n"
 
 
 def write_types(document: Mapping[str, Any]) -> str:
-    """The document as TypeScript: a type for each component, then ``Operations``."""
+    """Return the document as TypeScript: a type per component, then ``Operations``."""
     schemas = document["components"]["schemas"]
     components = [_component(name, schemas[name]) for name in sorted(schemas)]
     operations = [
-        _operation(f"{method.upper()} {path}", said)
+        _operation(f"{method.upper()} {path}", operation)
         for path, methods in document["paths"].items()
-        for method, said in methods.items()
+        for method, operation in methods.items()
     ]
-    head = "/** What each operation takes and gives; `frame` is one frame of a stream. */"
+    head = "/** The request and response of each operation; `frame` is one frame of a stream. */"
     listed = "\n".join([head, "export interface Operations {", *operations, "}"])
     return "\n\n".join([HEADER, *components, listed]) + "\n"
 
 
 def type_of(schema: Mapping[str, Any]) -> str:
-    """A schema as a type that can stand anywhere."""
+    """Return a schema as a type expression."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "const" in schema:
@@ -93,10 +93,10 @@ def type_of(schema: Mapping[str, Any]) -> str:
 
 
 def _component(name: str, schema: Mapping[str, Any]) -> str:
-    said = _comment(schema, "")
+    comment = _comment(schema, "")
     if "properties" not in schema:
-        return f"{said}export type {name} = {type_of(schema)};"
-    lines = [f"{said}export interface {name} {{", *_fields(schema, "  ")]
+        return f"{comment}export type {name} = {type_of(schema)};"
+    lines = [f"{comment}export interface {name} {{", *_fields(schema, "  ")]
     if schema.get("additionalProperties") is True:
         lines.append("  [key: string]: unknown;")
     return "\n".join([*lines, "}"])
@@ -105,25 +105,25 @@ def _component(name: str, schema: Mapping[str, Any]) -> str:
 def _fields(schema: Mapping[str, Any], indent: str) -> list[str]:
     required = schema.get("required", ())
     return [
-        f"{_comment(held, indent)}{indent}{_key(name)}{'' if name in required else '?'}: {type_of(held)};"
-        for name, held in schema["properties"].items()
+        f"{_comment(field, indent)}{indent}{_key(name)}{'' if name in required else '?'}: {type_of(field)};"
+        for name, field in schema["properties"].items()
     ]
 
 
-def _operation(name: str, said: Mapping[str, Any]) -> str:
-    parameters = said.get("parameters", ())
-    answers = [one for status, one in said["responses"].items() if status.startswith("2")]
+def _operation(name: str, operation: Mapping[str, Any]) -> str:
+    parameters = operation.get("parameters", ())
+    answers = [one for status, one in operation["responses"].items() if status.startswith("2")]
     frames = [one["content"][_STREAM]["x-itemSchema"] for one in answers if _STREAM in one.get("content", {})]
     lines = [
         f'  "{name}": {{',
         f"    path: {_parameters(one for one in parameters if one['in'] == 'path')};",
         f"    query: {_parameters(one for one in parameters if one['in'] == 'query')};",
-        f"    body: {_body(said.get('requestBody'))};",
+        f"    body: {_body(operation.get('requestBody'))};",
         f"    answer: {_union(_answer(one) for one in answers)};",
     ]
     if frames:
         lines.append(f"    frame: {_union(type_of(one) for one in frames)};")
-    summary = _comment({"description": said.get("summary", "")}, "  ")
+    summary = _comment({"description": operation.get("summary", "")}, "  ")
     return summary + "\n".join([*lines, "  };"])
 
 
@@ -135,13 +135,13 @@ def _parameters(parameters: Iterable[Mapping[str, Any]]) -> str:
 def _body(body: Mapping[str, Any] | None) -> str:
     if body is None:
         return "undefined"
-    held = type_of(body["content"][_JSON]["schema"])
-    return held if body.get("required") else f"{held} | undefined"
+    kind = type_of(body["content"][_JSON]["schema"])
+    return kind if body.get("required") else f"{kind} | undefined"
 
 
 def _answer(answer: Mapping[str, Any]) -> str:
-    """JSON as its type, text as text, other bytes as a blob; a stream has frames and no answer."""
-    content = {kind: held for kind, held in answer.get("content", {}).items() if kind != _STREAM}
+    """Return the type of a response: of its JSON, or string, or Blob. A stream has frames and no answer."""
+    content = {kind: media for kind, media in answer.get("content", {}).items() if kind != _STREAM}
     if not content:
         return "undefined"
     if _JSON in content:
@@ -152,19 +152,19 @@ def _answer(answer: Mapping[str, Any]) -> str:
 def _array(schema: Mapping[str, Any]) -> str:
     if "prefixItems" in schema:
         return f"[{', '.join(type_of(one) for one in schema['prefixItems'])}]"
-    held = type_of(schema.get("items", {}))
-    return f"({held})[]" if " | " in held else f"{held}[]"
+    item = type_of(schema.get("items", {}))
+    return f"({item})[]" if " | " in item else f"{item}[]"
 
 
 def _object(schema: Mapping[str, Any]) -> str:
     if "properties" in schema:
         return f"{{ {' '.join(_fields(schema, '')).rstrip(';')} }}"
-    held = schema.get("additionalProperties", True)
-    return f"Record<string, {type_of(held) if isinstance(held, dict) else 'unknown'}>"
+    values = schema.get("additionalProperties", True)
+    return f"Record<string, {type_of(values) if isinstance(values, dict) else 'unknown'}>"
 
 
 def _union(types: Iterable[str]) -> str:
-    """Each once, in order; null last, where a reader looks for it."""
+    """Join the types, each once, in order, null last."""
     found = list(dict.fromkeys(types))
     return " | ".join(sorted(found, key=lambda one: one == "null"))
 

@@ -983,7 +983,7 @@ export interface WebhookShape {
   secret?: string;
 }
 
-/** What each operation takes and gives; `frame` is one frame of a stream. */
+/** The request and response of each operation; `frame` is one frame of a stream. */
 export interface Operations {
   /** Get the web page. */
   "GET /": {

@@ -21,11 +21,11 @@ export declare class Client {
     onUnauthorized: () => void;
     constructor(token: string, base?: string, fetchImpl?: typeof fetch, silenceMs?: number);
     /** Call an operation by its route and return its parsed response. */
-    call<K extends Operation>(operation: K, asked?: Asked<K>): Promise<Answer<K>>;
+    call<K extends Operation>(operation: K, options?: Asked<K>): Promise<Answer<K>>;
     /** Run a call for as long as the server answers health checks; throw `Unreachable` when it does not. */
     private withHealthCheck;
     /** Call an operation and return the raw response. */
-    ask<K extends Operation>(operation: K, asked?: Asked<K>): Promise<Response>;
+    ask<K extends Operation>(operation: K, options?: Asked<K>): Promise<Response>;
     /** `fetch` with the token. Throws `Problem` for an error response, `BadAnswer` for a redirect, `Unreachable` without a response. */
     readonly fetch: (input: RequestInfo | URL, init?: RequestInit) => Promise<Response>;
 }

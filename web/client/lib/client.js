@@ -6,7 +6,7 @@ const BYTES = ['GET /api/sessions/{id}/export', 'GET /api/blobs/{sha256}', 'GET 
 const TEXTS = ['GET /', 'GET /metrics'];
 /** Error bodies are a few lines. */
 const MAX_ERROR_BYTES = 1024 * 1024;
-/** How long a call may go without a response before the server's health is checked, and the time limit of that check. */
+/** Time without a response after which the server's health is checked, and the time limit of that check. */
 const SILENCE_MS = 10_000;
 /** `base` is the URL of the server's page, without a trailing slash; empty on a page that the server itself serves. */
 export class Client {
@@ -23,9 +23,9 @@ export class Client {
         this.silenceMs = silenceMs;
     }
     /** Call an operation by its route and return its parsed response. */
-    async call(operation, asked = {}) {
-        return this.withHealthCheck(asked, async (signal) => {
-            const response = await this.ask(operation, { ...asked, signal });
+    async call(operation, options = {}) {
+        return this.withHealthCheck(options, async (signal) => {
+            const response = await this.ask(operation, { ...options, signal });
             if (response.status === 204)
                 return undefined;
             const bytes = BYTES.includes(operation);
@@ -48,7 +48,7 @@ export class Client {
         });
     }
     /** Run a call for as long as the server answers health checks; throw `Unreachable` when it does not. */
-    async withHealthCheck(asked, work) {
+    async withHealthCheck(options, work) {
         // One controller, referenced here: a signal from `AbortSignal.any` may be collected before it fires.
         const controller = new AbortController();
         const abort = () => controller.abort();
@@ -68,44 +68,44 @@ export class Client {
             }
         };
         let timer = setTimeout(() => void checkHealth(), this.silenceMs);
-        const timeout = asked.timeoutMs === undefined ? undefined : setTimeout(abort, asked.timeoutMs);
-        asked.signal?.addEventListener('abort', abort);
-        if (asked.signal?.aborted)
+        const timeout = options.timeoutMs === undefined ? undefined : setTimeout(abort, options.timeoutMs);
+        options.signal?.addEventListener('abort', abort);
+        if (options.signal?.aborted)
             abort();
         try {
             return await work(signal);
         }
         catch (error) {
             // An interrupted body throws the platform's own error.
-            if (asked.signal?.aborted || !(signal.aborted || error instanceof TypeError))
+            if (options.signal?.aborted || !(signal.aborted || error instanceof TypeError))
                 throw error;
             throw new Unreachable(error);
         }
         finally {
             clearTimeout(timer);
             clearTimeout(timeout);
-            asked.signal?.removeEventListener('abort', abort);
+            options.signal?.removeEventListener('abort', abort);
             abort();
         }
     }
     /** Call an operation and return the raw response. */
-    async ask(operation, asked = {}) {
+    async ask(operation, options = {}) {
         const [method, template] = operation.split(' ');
-        const values = (asked.path ?? {});
+        const values = (options.path ?? {});
         const path = template.replace(/\{(\w+)\}/g, (_, name) => segment(values[name] ?? ''));
         const query = new URLSearchParams();
-        for (const [name, value] of Object.entries(asked.query ?? {})) {
+        for (const [name, value] of Object.entries(options.query ?? {})) {
             if (value !== undefined && value !== null)
                 query.set(name, String(value));
         }
-        const headers = asked.body === undefined ? {} : { 'content-type': 'application/json' };
-        if (asked.accept)
-            headers.accept = asked.accept;
+        const headers = options.body === undefined ? {} : { 'content-type': 'application/json' };
+        if (options.accept)
+            headers.accept = options.accept;
         return this.fetch(path + (query.size ? `?${query}` : ''), {
             method,
-            body: asked.body === undefined ? undefined : JSON.stringify(asked.body),
+            body: options.body === undefined ? undefined : JSON.stringify(options.body),
             headers,
-            signal: asked.signal,
+            signal: options.signal,
         });
     }
     /** `fetch` with the token. Throws `Problem` for an error response, `BadAnswer` for a redirect, `Unreachable` without a response. */

@@ -12,4 +12,4 @@ export type Frame<K extends Streaming> = Operations[K]['frame'];
  * Yield the frames that an operation streams. Throws `Unreachable` when the connection is lost, or when a chat stream ends
  * before its last frame. Leaving the loop closes the connection.
  */
-export declare function frames<K extends Streaming>(client: Client, operation: K, asked?: Asked<K>): AsyncGenerator<Frame<K>, void>;
+export declare function frames<K extends Streaming>(client: Client, operation: K, options?: Asked<K>): AsyncGenerator<Frame<K>, void>;

@@ -7,7 +7,7 @@ const SILENCE_MS = 40_000;
  * Yield the frames that an operation streams. Throws `Unreachable` when the connection is lost, or when a chat stream ends
  * before its last frame. Leaving the loop closes the connection.
  */
-export async function* frames(client, operation, asked = {}) {
+export async function* frames(client, operation, options = {}) {
     // One controller, referenced here: a signal from `AbortSignal.any` may be collected before it fires.
     const controller = new AbortController();
     const abort = () => controller.abort();
@@ -16,11 +16,11 @@ export async function* frames(client, operation, asked = {}) {
         timer = setTimeout(abort, SILENCE_MS);
     };
     let timer = setTimeout(abort, SILENCE_MS);
-    asked.signal?.addEventListener('abort', abort);
-    if (asked.signal?.aborted)
+    options.signal?.addEventListener('abort', abort);
+    if (options.signal?.aborted)
         abort();
     try {
-        const response = await client.ask(operation, { ...asked, signal: controller.signal, accept: 'text/event-stream' });
+        const response = await client.ask(operation, { ...options, signal: controller.signal, accept: 'text/event-stream' });
         if (response.status === 204)
             return;
         if (!response.headers.get('content-type')?.startsWith('text/event-stream'))
@@ -35,13 +35,13 @@ export async function* frames(client, operation, asked = {}) {
     }
     catch (error) {
         // An interrupted body throws the platform's own error.
-        if (asked.signal?.aborted || !(error instanceof TypeError || error instanceof DOMException || error.name === 'AbortError'))
+        if (options.signal?.aborted || !(error instanceof TypeError || error instanceof DOMException || error.name === 'AbortError'))
             throw error;
         throw new Unreachable(error);
     }
     finally {
         clearTimeout(timer);
-        asked.signal?.removeEventListener('abort', abort);
+        options.signal?.removeEventListener('abort', abort);
         abort();
     }
 }

@@ -4,7 +4,7 @@ import type { Client } from './client.js';
 import { type Frame } from './frames.js';
 import { type Chunk } from './seen.js';
 export interface Patience {
-    /** How long to keep retrying an unreachable server, in milliseconds; a minute by default. */
+    /** Time to keep retrying an unreachable server, in milliseconds; a minute by default. */
     patienceMs?: number;
     signal?: AbortSignal;
 }

@@ -63,9 +63,9 @@ export class Turn {
             if (this.seen.began)
                 this.seen.joinAgain();
             let received = false;
-            const asked = { path: { id: this.sessionId }, query: { message_id: this.messageId }, signal: this.on.signal };
+            const options = { path: { id: this.sessionId }, query: { message_id: this.messageId }, signal: this.on.signal };
             try {
-                for await (const chunk of frames(this.client, 'GET /api/chat/{id}/stream', asked)) {
+                for await (const chunk of frames(this.client, 'GET /api/chat/{id}/stream', options)) {
                     waits.reset();
                     const unseen = this.seen.take(chunk);
                     received ||= unseen.length > 0;

@@ -22,7 +22,7 @@ const BYTES: readonly string[] = ['GET /api/sessions/{id}/export', 'GET /api/blo
 const TEXTS: readonly string[] = ['GET /', 'GET /metrics'] satisfies Operation[];
 /** Error bodies are a few lines. */
 const MAX_ERROR_BYTES = 1024 * 1024;
-/** How long a call may go without a response before the server's health is checked, and the time limit of that check. */
+/** Time without a response after which the server's health is checked, and the time limit of that check. */
 const SILENCE_MS = 10_000;
 
 /** `base` is the URL of the server's page, without a trailing slash; empty on a page that the server itself serves. */
@@ -38,9 +38,9 @@ export class Client {
   ) {}
 
   /** Call an operation by its route and return its parsed response. */
-  async call<K extends Operation>(operation: K, asked: Asked<K> = {}): Promise<Answer<K>> {
-    return this.withHealthCheck(asked, async (signal) => {
-      const response = await this.ask(operation, { ...asked, signal });
+  async call<K extends Operation>(operation: K, options: Asked<K> = {}): Promise<Answer<K>> {
+    return this.withHealthCheck(options, async (signal) => {
+      const response = await this.ask(operation, { ...options, signal });
       if (response.status === 204) return undefined as Answer<K>;
       const bytes = BYTES.includes(operation);
       // A login proxy answers 200 with a page of its own.
@@ -59,7 +59,7 @@ export class Client {
   }
 
   /** Run a call for as long as the server answers health checks; throw `Unreachable` when it does not. */
-  private async withHealthCheck<T>(asked: { signal?: AbortSignal; timeoutMs?: number }, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  private async withHealthCheck<T>(options: { signal?: AbortSignal; timeoutMs?: number }, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     // One controller, referenced here: a signal from `AbortSignal.any` may be collected before it fires.
     const controller = new AbortController();
     const abort = () => controller.abort();
@@ -77,39 +77,39 @@ export class Client {
       }
     };
     let timer = setTimeout(() => void checkHealth(), this.silenceMs);
-    const timeout = asked.timeoutMs === undefined ? undefined : setTimeout(abort, asked.timeoutMs);
-    asked.signal?.addEventListener('abort', abort);
-    if (asked.signal?.aborted) abort();
+    const timeout = options.timeoutMs === undefined ? undefined : setTimeout(abort, options.timeoutMs);
+    options.signal?.addEventListener('abort', abort);
+    if (options.signal?.aborted) abort();
     try {
       return await work(signal);
     } catch (error) {
       // An interrupted body throws the platform's own error.
-      if (asked.signal?.aborted || !(signal.aborted || error instanceof TypeError)) throw error;
+      if (options.signal?.aborted || !(signal.aborted || error instanceof TypeError)) throw error;
       throw new Unreachable(error);
     } finally {
       clearTimeout(timer);
       clearTimeout(timeout);
-      asked.signal?.removeEventListener('abort', abort);
+      options.signal?.removeEventListener('abort', abort);
       abort();
     }
   }
 
   /** Call an operation and return the raw response. */
-  async ask<K extends Operation>(operation: K, asked: Asked<K> = {}): Promise<Response> {
+  async ask<K extends Operation>(operation: K, options: Asked<K> = {}): Promise<Response> {
     const [method, template] = operation.split(' ') as [string, string];
-    const values = (asked.path ?? {}) as Record<string, string>;
+    const values = (options.path ?? {}) as Record<string, string>;
     const path = template.replace(/\{(\w+)\}/g, (_, name: string) => segment(values[name] ?? ''));
     const query = new URLSearchParams();
-    for (const [name, value] of Object.entries(asked.query ?? {})) {
+    for (const [name, value] of Object.entries(options.query ?? {})) {
       if (value !== undefined && value !== null) query.set(name, String(value));
     }
-    const headers: Record<string, string> = asked.body === undefined ? {} : { 'content-type': 'application/json' };
-    if (asked.accept) headers.accept = asked.accept;
+    const headers: Record<string, string> = options.body === undefined ? {} : { 'content-type': 'application/json' };
+    if (options.accept) headers.accept = options.accept;
     return this.fetch(path + (query.size ? `?${query}` : ''), {
       method,
-      body: asked.body === undefined ? undefined : JSON.stringify(asked.body),
+      body: options.body === undefined ? undefined : JSON.stringify(options.body),
       headers,
-      signal: asked.signal,
+      signal: options.signal,
     });
   }
 

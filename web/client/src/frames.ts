@@ -16,7 +16,7 @@ const SILENCE_MS = 40_000;
  * Yield the frames that an operation streams. Throws `Unreachable` when the connection is lost, or when a chat stream ends
  * before its last frame. Leaving the loop closes the connection.
  */
-export async function* frames<K extends Streaming>(client: Client, operation: K, asked: Asked<K> = {}): AsyncGenerator<Frame<K>, void> {
+export async function* frames<K extends Streaming>(client: Client, operation: K, options: Asked<K> = {}): AsyncGenerator<Frame<K>, void> {
   // One controller, referenced here: a signal from `AbortSignal.any` may be collected before it fires.
   const controller = new AbortController();
   const abort = () => controller.abort();
@@ -25,10 +25,10 @@ export async function* frames<K extends Streaming>(client: Client, operation: K,
     timer = setTimeout(abort, SILENCE_MS);
   };
   let timer = setTimeout(abort, SILENCE_MS);
-  asked.signal?.addEventListener('abort', abort);
-  if (asked.signal?.aborted) abort();
+  options.signal?.addEventListener('abort', abort);
+  if (options.signal?.aborted) abort();
   try {
-    const response = await client.ask(operation, { ...asked, signal: controller.signal, accept: 'text/event-stream' });
+    const response = await client.ask(operation, { ...options, signal: controller.signal, accept: 'text/event-stream' });
     if (response.status === 204) return;
     if (!response.headers.get('content-type')?.startsWith('text/event-stream')) throw new BadAnswer(`${operation} returned no event stream`);
     for await (const data of readEvents(response.body!, onData)) {
@@ -38,11 +38,11 @@ export async function* frames<K extends Streaming>(client: Client, operation: K,
     if (operation.includes('/chat')) throw new Unreachable(new Error('the stream ended early'));
   } catch (error) {
     // An interrupted body throws the platform's own error.
-    if (asked.signal?.aborted || !(error instanceof TypeError || error instanceof DOMException || (error as Error).name === 'AbortError')) throw error;
+    if (options.signal?.aborted || !(error instanceof TypeError || error instanceof DOMException || (error as Error).name === 'AbortError')) throw error;
     throw new Unreachable(error);
   } finally {
     clearTimeout(timer);
-    asked.signal?.removeEventListener('abort', abort);
+    options.signal?.removeEventListener('abort', abort);
     abort();
   }
 }

@@ -153,8 +153,8 @@ class Message {
 
   private text(chunk: Chunk, kind: string, what: string): Chunk[] {
     const seen = this.texts[kind]!;
-    const given = String(chunk.id);
-    const key = `${kind} ${given}`;
+    const sentId = String(chunk.id);
+    const key = `${kind} ${sentId}`;
     let index: number;
     let isNew = false;
     if (what === 'start') {
@@ -162,7 +162,7 @@ class Message {
       this.pass.texts.set(key, index);
       isNew = index >= seen.length;
       if (isNew) {
-        let id = given;
+        let id = sentId;
         while (this.joinedAgain && seen.some((one) => one.open && one.id === id)) id += '+';
         seen.push({ id, length: 0, open: true, metadata: undefined });
       }

@@ -7,7 +7,7 @@ import { Problem, Unreachable } from './problem.js';
 import { type Chunk, Seen } from './seen.js';
 
 export interface Patience {
-  /** How long to keep retrying an unreachable server, in milliseconds; a minute by default. */
+  /** Time to keep retrying an unreachable server, in milliseconds; a minute by default. */
   patienceMs?: number;
   signal?: AbortSignal;
 }
@@ -73,9 +73,9 @@ export class Turn implements AsyncIterable<Chunk> {
     for (;;) {
       if (this.seen.began) this.seen.joinAgain();
       let received = false;
-      const asked = { path: { id: this.sessionId }, query: { message_id: this.messageId }, signal: this.on.signal };
+      const options = { path: { id: this.sessionId }, query: { message_id: this.messageId }, signal: this.on.signal };
       try {
-        for await (const chunk of frames(this.client, 'GET /api/chat/{id}/stream', asked)) {
+        for await (const chunk of frames(this.client, 'GET /api/chat/{id}/stream', options)) {
           waits.reset();
           const unseen = this.seen.take(chunk);
           received ||= unseen.length > 0;

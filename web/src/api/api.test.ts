@@ -51,9 +51,9 @@ describe('Client', () => {
   const answering = (status: number, body: unknown) => vi.fn(async () => new Response(status === 204 ? null : JSON.stringify(body), { status }));
 
   it('sends ids, queries and the token', async () => {
-    const reach = answering(200, { messages: [] });
-    await new Client('secret', '', reach as never).call('GET /api/sessions/{id}/messages', { path: { id: 'a/b' }, query: { limit: 5 } });
-    const [url, init] = reach.mock.calls[0] as unknown as [string, RequestInit];
+    const fetchStub = answering(200, { messages: [] });
+    await new Client('secret', '', fetchStub as never).call('GET /api/sessions/{id}/messages', { path: { id: 'a/b' }, query: { limit: 5 } });
+    const [url, init] = fetchStub.mock.calls[0] as unknown as [string, RequestInit];
     expect(url).toBe('/api/sessions/a%2Fb/messages?limit=5');
     expect(new Headers(init.headers).get('authorization')).toBe('Bearer secret');
   });
@@ -79,12 +79,12 @@ describe('Client', () => {
 
   it('waits for a slow call only while the server is reachable', async () => {
     let health = 3;
-    const reach = vi.fn(async (input: string, init: RequestInit) => {
+    const fetchStub = vi.fn(async (input: string, init: RequestInit) => {
       if (input !== '/api/health' || health === 0) return never(init.signal);
       health -= 1;
       return new Response('{}');
     });
-    await expect(new Client('t', '', reach as never, 5).call('GET /api/models')).rejects.toBeInstanceOf(Unreachable);
+    await expect(new Client('t', '', fetchStub as never, 5).call('GET /api/models')).rejects.toBeInstanceOf(Unreachable);
     expect(health).toBe(0);
   });
 
@@ -94,13 +94,13 @@ describe('Client', () => {
       return Promise.resolve(new Response(body, { headers: { 'content-type': 'application/json' } }));
     };
     for (const answer of [never, dripping]) {
-      const reach = vi.fn((_: string, init: RequestInit) => answer(init.signal));
-      await expect(new Client('t', '', reach as never).call('GET /api/models', { timeoutMs: 5 })).rejects.toBeInstanceOf(Unreachable);
+      const fetchStub = vi.fn((_: string, init: RequestInit) => answer(init.signal));
+      await expect(new Client('t', '', fetchStub as never).call('GET /api/models', { timeoutMs: 5 })).rejects.toBeInstanceOf(Unreachable);
     }
     const own = new AbortController();
     own.abort();
-    const reach = vi.fn((_: string, init: RequestInit) => (init.signal?.aborted ? Promise.reject(new DOMException('aborted', 'AbortError')) : never(init.signal)));
-    await expect(new Client('t', '', reach as never).call('GET /api/models', { signal: own.signal })).rejects.toMatchObject({ name: 'AbortError' });
+    const fetchStub = vi.fn((_: string, init: RequestInit) => (init.signal?.aborted ? Promise.reject(new DOMException('aborted', 'AbortError')) : never(init.signal)));
+    await expect(new Client('t', '', fetchStub as never).call('GET /api/models', { signal: own.signal })).rejects.toMatchObject({ name: 'AbortError' });
   });
 
   it('handles a response that is not JSON', async () => {
@@ -122,9 +122,9 @@ describe('a proxy that answers instead of the server', () => {
   });
 
   it('receives nothing through a redirect', async () => {
-    const reach = vi.fn(async () => new Response('{}', { status: 200 }));
-    await new Client('t', '', reach as never).call('GET /api/health', {});
-    expect((reach.mock.calls[0] as unknown as [string, RequestInit])[1].redirect).toBe('manual');
+    const fetchStub = vi.fn(async () => new Response('{}', { status: 200 }));
+    await new Client('t', '', fetchStub as never).call('GET /api/health', {});
+    expect((fetchStub.mock.calls[0] as unknown as [string, RequestInit])[1].redirect).toBe('manual');
   });
 
   it.each(['', '.', '..'])('an id of %j is rejected', async (id) => {

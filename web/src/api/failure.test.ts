@@ -5,8 +5,8 @@ import { FAILURES } from './failures';
 
 describe('failures', () => {
   test.each(Object.keys(FAILURES))('%s says what happened and what to do, and keeps what was said apart', (name) => {
-    const told = failureText({ code: name, message: 'Traceback (most recent call last): {"error": 500}', provider_id: 'acme', key_name: 'ACME_KEY' });
-    for (const text of [told.summary, told.hint!]) {
+    const shown = failureText({ code: name, message: 'Traceback (most recent call last): {"error": 500}', provider_id: 'acme', key_name: 'ACME_KEY' });
+    for (const text of [shown.summary, shown.hint!]) {
       expect(text).toMatch(/^[A-Za-z].*\.$/);
       expect(text).not.toMatch(/Traceback|[{}]/);
     }

@@ -12,9 +12,8 @@ export interface Failure {
 }
 
 export interface FailureText {
-  /** What happened. */
   summary: string;
-  /** What can be done about it. */
+  /** The suggested next step. */
   hint?: string;
   /** The message of a provider or program. */
   details?: string;

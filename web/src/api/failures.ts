@@ -1,6 +1,6 @@
 // Generated from the API's own document by `make web-types`. Do not edit.
 
-/** What went wrong and what to do next, by cause or by code. */
+/** The problem and the next step, by cause or by code. */
 export const FAILURES: Record<string, { happened: string; next: string; again: boolean }> = {
   no_key: {"happened": "There is no key for {provider}.", "next": "Set {key} in clew's environment and restart it, or choose another model.", "again": false},
   key_refused: {"happened": "{provider} refused the key.", "next": "Check the key and its permissions, or choose another model.", "again": false},

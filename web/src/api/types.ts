@@ -44,13 +44,13 @@ export interface Metadata {
   user_message_id?: string;
   trigger?: Record<string, unknown>;
   snapshot_id?: string;
-  /** Why the shown content may differ from what was stored. */
+  /** The reasons why the shown content may differ from the stored one. */
   damaged?: string | boolean;
   /** Tool calls whose output the model sees as a stub. */
   pruned?: string[];
   /** Index of the first part that the model is not sent: its step was interrupted, and the turn continued without it. */
   unsent_from?: number;
-  /** How the turn ended, on its last message, unless it completed. */
+  /** The end of a turn that did not complete, on its last message. */
   turn?: { status: string; stopped?: string | null; max_steps?: number; error?: { code: string; message: string; cause?: string; provider_id?: string; key_name?: string } | null };
 }
 

@@ -3,11 +3,11 @@
 import { type ReactNode, useEffect, useState } from 'react';
 import { useDark } from '../frame/theme';
 import { LargePicture } from '../ui/large_picture';
-import { giveUp } from '../ui/object_url';
+import { revokeLater } from '../ui/object_url';
 import { diagrams } from './diagram_frame';
 
 const MAX_CHARACTERS = 20_000;
-/** How long the source must be unchanged before it is drawn. */
+/** Time that the source must be unchanged before it is drawn. */
 const DEBOUNCE_MS = 300;
 
 export function Diagram({ code, fallback }: { code: string; fallback: ReactNode }) {
@@ -26,7 +26,7 @@ export function Diagram({ code, fallback }: { code: string; fallback: ReactNode 
       cancel?.();
     };
   }, [code, dark]);
-  useEffect(() => () => (picture ? giveUp(picture.url) : undefined), [picture]);
+  useEffect(() => () => (picture ? revokeLater(picture.url) : undefined), [picture]);
 
   if (!picture || picture.code !== code) return fallback;
   return (

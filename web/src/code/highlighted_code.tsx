@@ -6,14 +6,14 @@ import './code.css';
 
 const highlighter = new Highlighter(() => new Worker(new URL('./worker.ts', import.meta.url), { type: 'module' }));
 
-interface Found {
+interface HighlightResult {
   language: string;
   code: string;
   runs: Run[] | null;
 }
 
 export const HighlightedCode = memo(function HighlightedCode({ language, code }: { language: string; code: string }) {
-  const [found, setFound] = useState<Found | null>(null);
+  const [found, setFound] = useState<HighlightResult | null>(null);
   const pending = useRef(false);
   const known = highlighter.known(language, code);
   const needed = language !== '' && known === undefined && code.length <= MAX_CHARACTERS && found?.code !== code;

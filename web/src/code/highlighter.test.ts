@@ -4,21 +4,21 @@ import { Highlighter, type Ask, type Run } from './highlighter';
 class Scripted {
   onmessage: ((event: { data: unknown }) => void) | null = null;
   onerror: (() => void) | null = null;
-  asked: Ask[] = [];
+  received: Ask[] = [];
   ended = false;
   postMessage(ask: Ask) {
-    this.asked.push(ask);
+    this.received.push(ask);
   }
   terminate() {
     this.ended = true;
   }
-  say(runs: Run[] | null) {
-    this.onmessage?.({ data: { id: this.asked[this.asked.length - 1]!.id, runs } });
+  answer(runs: Run[] | null) {
+    this.onmessage?.({ data: { id: this.received[this.received.length - 1]!.id, runs } });
   }
 }
 
 const workers: Scripted[] = [];
-const made = () => {
+const createWorker = () => {
   const worker = new Scripted();
   workers.push(worker);
   return worker as unknown as Worker;
@@ -31,16 +31,16 @@ beforeEach(() => {
 afterEach(() => vi.useRealTimers());
 
 it('sends one text at a time, newest first, and caches results', () => {
-  const highlighter = new Highlighter(made);
-  const told: unknown[] = [];
-  highlighter.ask('js', 'a', (runs) => told.push(['a', runs]));
-  highlighter.ask('js', 'b', (runs) => told.push(['b', runs]));
-  highlighter.ask('js', 'c', (runs) => told.push(['c', runs]));
-  expect(workers[0]!.asked.map((ask) => ask.code)).toEqual(['a']);
-  workers[0]!.say([['a', null]]);
-  workers[0]!.say([['c', 'name']]);
-  workers[0]!.say(null);
-  expect(told).toEqual([
+  const highlighter = new Highlighter(createWorker);
+  const answers: unknown[] = [];
+  highlighter.ask('js', 'a', (runs) => answers.push(['a', runs]));
+  highlighter.ask('js', 'b', (runs) => answers.push(['b', runs]));
+  highlighter.ask('js', 'c', (runs) => answers.push(['c', runs]));
+  expect(workers[0]!.received.map((ask) => ask.code)).toEqual(['a']);
+  workers[0]!.answer([['a', null]]);
+  workers[0]!.answer([['c', 'name']]);
+  workers[0]!.answer(null);
+  expect(answers).toEqual([
     ['a', [['a', null]]],
     ['c', [['c', 'name']]],
     ['b', null],
@@ -49,31 +49,31 @@ it('sends one text at a time, newest first, and caches results', () => {
 });
 
 it('leaves a text plain if the worker hangs or crashes, and starts a new one', () => {
-  const highlighter = new Highlighter(made);
-  const told: unknown[] = [];
-  highlighter.ask('js', 'hangs', (runs) => told.push(runs));
-  highlighter.ask('js', 'dies', (runs) => told.push(runs));
-  highlighter.ask('js', 'fine', (runs) => told.push(runs));
+  const highlighter = new Highlighter(createWorker);
+  const answers: unknown[] = [];
+  highlighter.ask('js', 'hangs', (runs) => answers.push(runs));
+  highlighter.ask('js', 'dies', (runs) => answers.push(runs));
+  highlighter.ask('js', 'fine', (runs) => answers.push(runs));
   vi.advanceTimersByTime(5_000);
   expect([workers.length, workers[0]!.ended]).toEqual([2, true]);
-  workers[1]!.say([['fine', null]]);
+  workers[1]!.answer([['fine', null]]);
   workers[1]!.onerror?.();
-  expect([told, highlighter.known('js', 'hangs')]).toEqual([[null, [['fine', null]], null], null]);
+  expect([answers, highlighter.known('js', 'hangs')]).toEqual([[null, [['fine', null]], null], null]);
 });
 
 it('does not send cancelled requests', () => {
-  const highlighter = new Highlighter(made);
+  const highlighter = new Highlighter(createWorker);
   highlighter.ask('js', 'a', () => undefined);
   highlighter.ask('js', 'b', () => expect.fail('taken back'))();
-  workers[0]!.say(null);
-  expect(workers[0]!.asked.map((ask) => ask.code)).toEqual(['a']);
+  workers[0]!.answer(null);
+  expect(workers[0]!.received.map((ask) => ask.code)).toEqual(['a']);
 });
 
 it('limits the cache', () => {
-  const highlighter = new Highlighter(made);
+  const highlighter = new Highlighter(createWorker);
   for (let n = 0; n < 50; n += 1) {
     highlighter.ask('js', `${n}${'x'.repeat(59_000)}`, () => undefined);
-    workers[0]!.say([['x', null]]);
+    workers[0]!.answer([['x', null]]);
   }
   expect(highlighter.known('js', `0${'x'.repeat(59_000)}`)).toBeUndefined();
   expect(highlighter.known('js', `49${'x'.repeat(59_000)}`)).toEqual([['x', null]]);

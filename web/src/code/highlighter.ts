@@ -57,14 +57,14 @@ export class Highlighter {
     if (!waiting) return;
     if (!this.worker) {
       this.worker = this.start();
-      this.worker.onmessage = (event: MessageEvent<Answer>) => this.answered(event.data.id, event.data.runs);
+      this.worker.onmessage = (event: MessageEvent<Answer>) => this.finish(event.data.id, event.data.runs);
       this.worker.onerror = () => this.giveUp();
     }
     this.busy = { waiting, timer: setTimeout(() => this.giveUp(), TIMEOUT_MS) };
     this.worker.postMessage(waiting.ask);
   }
 
-  private answered(id: number, runs: Run[] | null) {
+  private finish(id: number, runs: Run[] | null) {
     if (!this.busy || this.busy.waiting.ask.id !== id) return;
     const { waiting, timer } = this.busy;
     clearTimeout(timer);
@@ -78,7 +78,7 @@ export class Highlighter {
   private giveUp() {
     this.worker?.terminate();
     this.worker = null;
-    if (this.busy) this.answered(this.busy.waiting.ask.id, null);
+    if (this.busy) this.finish(this.busy.waiting.ask.id, null);
   }
 
   private store({ language, code }: Ask, runs: Run[] | null) {

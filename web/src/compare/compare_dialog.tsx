@@ -4,7 +4,7 @@ import { useCallback, useMemo, useState } from 'react';
 import type { Message } from '../api/types';
 import { AssistantMessage } from '../conversation/assistant_message';
 import { ThreadState, ThreadStateContext } from '../conversation/thread_state';
-import { Reading } from '../conversation/past_messages';
+import { Loaded } from '../conversation/past_messages';
 import { UserMessage } from '../conversation/user_message';
 import { useHost } from '../state/host';
 import { goTo } from '../state/route';
@@ -48,7 +48,7 @@ function Compared({ compared: { sides, shown } }: { compared: NonNullable<Return
         )}
       </div>
       <ThreadStateContext value={thread}>
-        <Reading read={read}>
+        <Loaded read={read}>
           {({ common, rows }) => (
             <div className="grid gap-3">
               {common > 0 && <p className="text-sm text-quiet">{count(common, 'message is', 'messages are')} identical.</p>}
@@ -63,14 +63,14 @@ function Compared({ compared: { sides, shown } }: { compared: NonNullable<Return
               ))}
             </div>
           )}
-        </Reading>
+        </Loaded>
       </ThreadStateContext>
     </Dialog>
   );
 }
 
 function Side({ name, messages }: { name: string; messages: Message[] }) {
-  const drawn = useMemo(
+  const rendered = useMemo(
     () => messages.map((message) => (message.role === 'user' ? <UserMessage key={message.id} message={message} past /> : <AssistantMessage key={message.id} message={message} past />)),
     [messages],
   );
@@ -79,7 +79,7 @@ function Side({ name, messages }: { name: string; messages: Message[] }) {
       <h3 dir="auto" className="truncate border-b border-line py-1 text-xs font-medium text-quiet">
         {name}
       </h3>
-      {drawn}
+      {rendered}
       {messages.length === 0 && <p className="py-2 text-sm text-quiet">No more messages</p>}
     </section>
   );

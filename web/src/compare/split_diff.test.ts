@@ -2,10 +2,10 @@ import { expect, test } from 'vitest';
 import type { Message } from '../api/types';
 import { splitDiff } from './split_diff';
 
-const said = (...texts: string[]) => texts.map((text, index) => ({ id: `${text} ${Math.random()}`, role: index % 2 ? 'assistant' : 'user', parts: [{ type: 'text', text }] }) as unknown as Message);
+const conversation = (...texts: string[]) => texts.map((text, index) => ({ id: `${text} ${Math.random()}`, role: index % 2 ? 'assistant' : 'user', parts: [{ type: 'text', text }] }) as unknown as Message);
 const texts = (messages: Message[]) => messages.map((message) => (message.parts[0] as { text: string }).text);
 const shown = (left: string[], right: string[]) => {
-  const { common, rows } = splitDiff(said(...left), said(...right));
+  const { common, rows } = splitDiff(conversation(...left), conversation(...right));
   return [common, ...rows.map((row) => row.map(texts))];
 };
 

@@ -16,8 +16,8 @@ test('a file that is too large is named', () => {
 });
 
 test('an eleventh file is rejected', () => {
-  const held = Array.from({ length: 9 }, (_, index) => file(String(index), 1));
-  expect(admit(held, [file('a', 1), file('b', 1), file('c', 1)])).toEqual({
+  const attached = Array.from({ length: 9 }, (_, index) => file(String(index), 1));
+  expect(admit(attached, [file('a', 1), file('b', 1), file('c', 1)])).toEqual({
     accepted: [file('a', 1)],
     refused: 'At most 10 files per message; 2 files not attached.',
   });

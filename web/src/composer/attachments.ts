@@ -14,14 +14,14 @@ export interface Attachment {
 
 type Sized = Pick<File, 'name' | 'size'>;
 
-/** Return the files of `given` that fit next to `attached`, and a message about the others. */
-export function admit<F extends Sized>(attached: readonly Sized[], given: readonly F[]): { accepted: F[]; refused: string | null } {
+/** Return the files of `added` that fit next to `attached`, and a message about the others. */
+export function admit<F extends Sized>(attached: readonly Sized[], added: readonly F[]): { accepted: F[]; refused: string | null } {
   const accepted: F[] = [];
   const tooLarge: string[] = [];
   let total = attached.reduce((sum, file) => sum + file.size, 0);
   let tooMany = 0;
   let over = 0;
-  for (const file of given) {
+  for (const file of added) {
     if (file.size > MAX_FILE_BYTES) tooLarge.push(`“${file.name}” is ${bytes(file.size)}`);
     else if (attached.length + accepted.length >= MAX_FILES) tooMany += 1;
     else if (total + file.size > MAX_FILES_BYTES) over += 1;

@@ -7,7 +7,7 @@ import { useStore } from '../state/store';
 import { useMessages, useThis } from '../state/use_conversation';
 import { view } from '../state/view';
 import { focusQuietly, openKeyboard } from '../ui/composer_field';
-import { consumeFresh } from '../top/sidecar';
+import { consumeNewSidecar } from '../top/sidecar';
 import { AttachmentChips } from './attachment_chips';
 import type { Completion } from './commands';
 import { CompletionPopup } from './completion_popup';
@@ -43,7 +43,7 @@ export function Composer({ main }: { main: boolean }) {
   const [result, setResult] = useState<string | null>(null);
 
   const [caret, setCaret] = useState(0);
-  /** Where to put the caret after the next render; `late`: it was requested asynchronously, so do not take the focus from another field. */
+  /** Position of the caret after the next render. `late`: requested asynchronously, so leave the focus in another field. */
   const pendingCaret = useRef<{ at: number; late: boolean } | null>(null);
   const prompts = useStore(host.store, (state) => state.prompts);
   const owner = useOwner(conversation);
@@ -56,7 +56,7 @@ export function Composer({ main }: { main: boolean }) {
   const model = useModelChoice(conversation);
   const { choose } = model;
   const commands = useMemo(
-    () => ({ conversation, host, chooseModel: choose, openModels: () => setModels(true), openHelp: () => view.set({ opened: 'help' }), showResult: setResult }),
+    () => ({ conversation, host, chooseModel: choose, openModels: () => setModels(true), openHelp: () => view.set({ dialog: 'help' }), showResult: setResult }),
     [conversation, host, choose],
   );
   const files = useMentions(draft.text, host.client, owner);
@@ -69,8 +69,8 @@ export function Composer({ main }: { main: boolean }) {
   const attach = useCallback(
     async (files: readonly File[]) => {
       add(files);
-      const unfit = await findUnsupportedFile(files, listed);
-      if (unfit !== null) conversation.notifyError(unfit);
+      const unsupported = await findUnsupportedFile(files, listed);
+      if (unsupported !== null) conversation.notifyError(unsupported);
     },
     [add, listed, conversation],
   );
@@ -81,7 +81,7 @@ export function Composer({ main }: { main: boolean }) {
   useEffect(() => {
     const { current } = field;
     const typing = document.activeElement?.matches('input, textarea') ?? false;
-    if (!current || !(main ? !typing : consumeFresh(conversation.id))) return;
+    if (!current || !(main ? !typing : consumeNewSidecar(conversation.id))) return;
     focusQuietly(current);
     // Continue a draft at its end.
     current.setSelectionRange(current.value.length, current.value.length);
@@ -105,7 +105,7 @@ export function Composer({ main }: { main: boolean }) {
     files.typed(text, text.slice(0, at).trimEnd().length);
     type(text);
   };
-  // In a layout effect, so that the next key goes behind the text.
+  // In a layout effect, so that the next key is inserted after the text.
   useLayoutEffect(() => {
     const { current } = field;
     if (pendingCaret.current === null || !current) return;
@@ -135,11 +135,11 @@ export function Composer({ main }: { main: boolean }) {
   };
   const onPaste = (event: ClipboardEvent) => {
     files.pasted(event.clipboardData.getData('text/plain'));
-    const given = [...event.clipboardData.files];
+    const pasted = [...event.clipboardData.files];
     // Some programs copy an image of the text attached with the text; prefer the text.
-    if (given.length === 0 || editing || event.clipboardData.types.includes('text/plain')) return;
+    if (pasted.length === 0 || editing || event.clipboardData.types.includes('text/plain')) return;
     event.preventDefault();
-    void attach(given);
+    void attach(pasted);
   };
 
   return (

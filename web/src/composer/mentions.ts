@@ -4,7 +4,7 @@ import type { FileUIPart } from 'ai';
 import type { Client } from '../api/client';
 import type { Completion } from './commands';
 
-/** Where files are looked up: in a session, or in the folder of a session to be created. */
+/** The place to look up files in: a session, or the folder of a session to be created. */
 export type FileOwner = { session: string } | { workspace: string };
 
 const MAX_MENTIONS = 10;
@@ -43,8 +43,8 @@ export async function findFiles(client: Client, owner: FileOwner | null, typed: 
 }
 
 /** Return the first of the possible names that is a file, or null. */
-export async function resolveMention(client: Client, owner: FileOwner | null, meanings: readonly string[]): Promise<string | null> {
-  for (const name of meanings) {
+export async function resolveMention(client: Client, owner: FileOwner | null, candidates: readonly string[]): Promise<string | null> {
+  for (const name of candidates) {
     // Prefix matches come first, and among them the exact name and those that differ in case.
     if ((await findFiles(client, owner, name, { limit: 5 })).includes(name)) return name;
   }

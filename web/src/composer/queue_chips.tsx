@@ -15,7 +15,7 @@ export function QueueChips() {
   const conversation = useThis();
   const queue = useStore(conversation.store, (state) => state.queue);
   const status = useStore(conversation.store, (state) => state.status);
-  const why = PAUSED[status.paused_by ?? ''];
+  const pauseReason = PAUSED[status.paused_by ?? ''];
   if (queue.length === 0) return null;
   // While a request is pending there is nothing to resume.
   const pending = status.paused_by === 'waiting';
@@ -30,10 +30,10 @@ export function QueueChips() {
       <div className="flex min-h-6 flex-wrap items-center gap-x-2 text-xs text-quiet">
         <Icon name="clock" className="size-3.5" />
         {queue.length.toLocaleString('en')} queued
-        {why && <span role="status">· {why}</span>}
+        {pauseReason && <span role="status">· {pauseReason}</span>}
         {!pending && (
-          <Button look="quiet" className="ms-auto !px-1.5 !py-0.5 !text-xs" onClick={() => void conversation.pauseQueue(!why).catch(() => undefined)}>
-            {why ? 'Resume queue' : 'Pause queue'}
+          <Button tone="quiet" className="ms-auto !px-1.5 !py-0.5 !text-xs" onClick={() => void conversation.pauseQueue(!pauseReason).catch(() => undefined)}>
+            {pauseReason ? 'Resume queue' : 'Pause queue'}
           </Button>
         )}
       </div>
@@ -99,10 +99,10 @@ function Queued({ message, position, earlier, later, last }: { message: Message;
     return (
       <li className="flex items-end gap-1 rounded-lg border border-thread bg-panel ps-2.5">
         <GrowingField ref={field} autoFocus aria-label="Queued message" value={draft} onChange={(event) => setDraft(event.target.value)} onKeyDown={onFieldKey} className="min-w-0 flex-1 py-1 text-sm focus-visible:outline-none" />
-        <Button look="quiet" className="!text-xs" onClick={close}>
+        <Button tone="quiet" className="!text-xs" onClick={close}>
           Cancel
         </Button>
-        <Button look="quiet" className="!text-xs text-thread" disabled={!draft.trim()} onClick={() => void save()}>
+        <Button tone="quiet" className="!text-xs text-thread" disabled={!draft.trim()} onClick={() => void save()}>
           Save
         </Button>
       </li>
@@ -141,7 +141,7 @@ function Queued({ message, position, earlier, later, last }: { message: Message;
   );
 }
 
-/** Why the queue is paused. Sending a message resumes it too, unless the user paused it. */
+/** Labels for the reasons of a pause. Sending a message resumes it too, unless the user paused it. */
 const PAUSED: Record<string, string | undefined> = {
   person: 'paused',
   abort: 'paused after a stop',

@@ -122,8 +122,8 @@ const RUNS: Record<CommandName, Run> = {
     await host.loadPrompts();
     showResult(`Saved. Type /${name.toLowerCase()} to insert it, here or in the terminal chat.`);
   },
-  settings: () => view.set({ opened: 'settings' }),
-  spend: () => view.set({ opened: 'spend' }),
+  settings: () => view.set({ dialog: 'settings' }),
+  spend: () => view.set({ dialog: 'spend' }),
   context: async ({ conversation, showResult }) => {
     await conversation.refreshContext();
     const { context } = conversation.store.get();

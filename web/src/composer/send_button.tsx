@@ -13,7 +13,7 @@ interface Props {
 export function SendButton({ live, waiting, editing, empty, onStop }: Props) {
   if (live && empty) {
     return (
-      <Button look="plain" icon="stop" title="Stop (Esc)" onClick={onStop}>
+      <Button tone="plain" icon="stop" title="Stop (Esc)" onClick={onStop}>
         Stop
       </Button>
     );
@@ -22,7 +22,7 @@ export function SendButton({ live, waiting, editing, empty, onStop }: Props) {
   return (
     <>
       {live && <IconButton label="Stop (Esc)" icon="stop" onClick={onStop} />}
-      <Button type="submit" look="thread" icon={queues ? 'clock' : 'send'} disabled={empty}>
+      <Button type="submit" tone="thread" icon={queues ? 'clock' : 'send'} disabled={empty}>
         {editing ? 'Resend' : queues ? 'Queue' : 'Send'}
       </Button>
     </>

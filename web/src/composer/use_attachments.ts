@@ -24,9 +24,9 @@ export function useAttachments(conversation: Conversation) {
   const remove = useCallback((key: string) => put(newest.current.filter((item) => item.key !== key)), [put]);
   /** Take all files out; `give` puts them back if sending failed. */
   const take = useCallback(() => {
-    const given = newest.current;
+    const taken = newest.current;
     put([]);
-    return { files: given.map((item) => item.file), give: () => put([...given, ...newest.current]) };
+    return { files: taken.map((item) => item.file), give: () => put([...taken, ...newest.current]) };
   }, [put]);
   return { items, add, remove, take };
 }

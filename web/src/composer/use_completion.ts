@@ -17,23 +17,23 @@ export function useCompletion({ text, caret, off }: Typed, prompts: readonly Pro
   const [dismissed, setDismissed] = useState<string | null>(null);
   const [chosen, setChosen] = useState<{ text: string; index: number }>({ text: '', index: 0 });
   const [files, setFiles] = useState<readonly string[]>([]);
-  const named = off || dismissed === text ? null : (mentionAt(text, caret)?.typed ?? null);
-  const asked = owner === null ? null : JSON.stringify(owner);
+  const mention = off || dismissed === text ? null : (mentionAt(text, caret)?.typed ?? null);
+  const ownerKey = owner === null ? null : JSON.stringify(owner);
   useEffect(() => {
-    if (named === null || asked === null) return setFiles([]);
+    if (mention === null || ownerKey === null) return setFiles([]);
     const controller = new AbortController();
     const timer = setTimeout(() => {
-      findFiles(client, JSON.parse(asked) as FileOwner, named, { signal: controller.signal }).then(setFiles, () => undefined);
+      findFiles(client, JSON.parse(ownerKey) as FileOwner, mention, { signal: controller.signal }).then(setFiles, () => undefined);
     }, DEBOUNCE_MS);
     return () => {
       clearTimeout(timer);
       controller.abort();
     };
-  }, [client, named, asked]);
+  }, [client, mention, ownerKey]);
   const offered = useMemo<Completion[]>(() => {
     if (off || dismissed === text) return [];
-    return named === null ? completions(text, prompts) : fileCompletions(text, caret, files.filter((file) => file.toLowerCase().includes(named.toLowerCase())));
-  }, [text, caret, off, dismissed, named, files, prompts]);
+    return mention === null ? completions(text, prompts) : fileCompletions(text, caret, files.filter((file) => file.toLowerCase().includes(mention.toLowerCase())));
+  }, [text, caret, off, dismissed, mention, files, prompts]);
   const selected = chosen.text === text ? Math.min(chosen.index, offered.length - 1) : 0;
   const current: Completion | undefined = offered[selected];
   return {

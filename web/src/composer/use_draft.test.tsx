@@ -12,12 +12,12 @@ function opened(id = 'ses_1') {
   return { conversation, hook: renderHook(() => useDraft(conversation, () => undefined)) };
 }
 
-function handOver(hook: ReturnType<typeof opened>['hook']) {
-  let handed: ReturnType<DraftField['hand']> | undefined;
+function detachFrom(hook: ReturnType<typeof opened>['hook']) {
+  let detached: ReturnType<DraftField['detach']> | undefined;
   act(() => {
-    handed = hook.result.current.hand();
+    detached = hook.result.current.detach();
   });
-  return handed!;
+  return detached!;
 }
 
 test('every keystroke is stored, and restored when the session is opened again', () => {
@@ -31,21 +31,21 @@ test('every keystroke is stored, and restored when the session is opened again',
 test('text being sent leaves the field immediately, and the storage only when the server has it', () => {
   const { hook } = opened();
   act(() => hook.result.current.put({ text: 'sent', editing: null }));
-  const handed = handOver(hook);
+  const detached = detachFrom(hook);
   expect([hook.result.current.text, loadDraft('ses_1').text]).toEqual(['', 'sent']);
   act(() => hook.result.current.put({ text: 'typed since', editing: null }));
   expect(loadDraft('ses_1').text).toBe('sent\n\ntyped since');
-  act(() => handed.settled());
+  act(() => detached.settled());
   expect([hook.result.current.text, loadDraft('ses_1').text]).toEqual(['typed since', 'typed since']);
 });
 
 test('a refused text returns once, before what was typed since', () => {
   const { conversation, hook } = opened();
   act(() => hook.result.current.put({ text: 'sent', editing: null }));
-  const handed = handOver(hook);
+  const detached = detachFrom(hook);
   act(() => hook.result.current.put({ text: 'typed since', editing: null }));
   act(() => conversation.fillComposer('sent'));
-  act(() => handed.settled());
+  act(() => detached.settled());
   expect([hook.result.current.text, loadDraft('ses_1').text]).toEqual(['sent\n\ntyped since', 'sent\n\ntyped since']);
 });
 

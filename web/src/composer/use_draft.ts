@@ -13,7 +13,7 @@ export interface DraftField extends Draft {
   now: () => Draft;
   put: (draft: Draft) => void;
   /** Empty the field. Its text stays in the storage until `settled` is called, when the server has accepted or refused it. */
-  hand: () => { draft: Draft; settled: () => void };
+  detach: () => { draft: Draft; settled: () => void };
 }
 
 export function useDraft(conversation: Conversation, onOffer: (late: boolean) => void): DraftField {
@@ -34,23 +34,23 @@ export function useDraft(conversation: Conversation, onOffer: (late: boolean) =>
     },
     [store],
   );
-  const hand = useCallback(() => {
-    const given = newest.current;
-    sending.current = [...sending.current, given.text];
+  const detach = useCallback(() => {
+    const current = newest.current;
+    sending.current = [...sending.current, current.text];
     put({ text: '', editing: null });
     const settled = () => {
-      const at = sending.current.indexOf(given.text);
+      const at = sending.current.indexOf(current.text);
       if (at >= 0) sending.current = sending.current.toSpliced(at, 1);
       store();
     };
-    return { draft: given, settled };
+    return { draft: current, settled };
   }, [put, store]);
 
   const offered = useStore(conversation.store, (state) => state.draft);
-  // In a layout effect, so that the next key goes behind the text.
+  // In a layout effect, so that the next key is inserted after the text.
   useLayoutEffect(() => {
-    if (!offered || (inserted.get(conversation) ?? 0) >= offered.asked) return;
-    inserted.set(conversation, offered.asked);
+    if (!offered || (inserted.get(conversation) ?? 0) >= offered.seq) return;
+    inserted.set(conversation, offered.seq);
     const { text, editing } = newest.current;
     if (offered.instead) {
       if (offered.instead.includes(text)) put({ text: offered.text, editing });
@@ -61,5 +61,5 @@ export function useDraft(conversation: Conversation, onOffer: (late: boolean) =>
     // Only a new offer matters, not new callbacks.
   }, [conversation, offered]);
 
-  return useMemo(() => ({ ...draft, now: () => newest.current, put, hand }), [draft, put, hand]);
+  return useMemo(() => ({ ...draft, now: () => newest.current, put, detach }), [draft, put, detach]);
 }

@@ -15,7 +15,7 @@ export interface Mention {
 }
 
 export function useMentions(text: string, client: Client, owner: FileOwner | null) {
-  const asked = owner === null ? null : JSON.stringify(owner);
+  const ownerKey = owner === null ? null : JSON.stringify(owner);
   const [found, setFound] = useState<ReadonlyMap<string, string | null>>(new Map());
   const [excluded, setExcluded] = useState<ReadonlySet<string>>(new Set());
   // Requests in flight, so that none is sent twice.
@@ -23,14 +23,14 @@ export function useMentions(text: string, client: Client, owner: FileOwner | nul
   useEffect(() => {
     lookups.current.clear();
     setFound(new Map());
-  }, [asked]);
+  }, [ownerKey]);
 
   const resolve = useCallback(
-    (meanings: string[]) => {
-      const key = meanings.join('\n');
+    (candidates: string[]) => {
+      const key = candidates.join('\n');
       const known = lookups.current.get(key);
       if (known) return known;
-      const lookup = resolveMention(client, asked === null ? null : (JSON.parse(asked) as FileOwner), meanings).catch(() => {
+      const lookup = resolveMention(client, ownerKey === null ? null : (JSON.parse(ownerKey) as FileOwner), candidates).catch(() => {
         lookups.current.delete(key);
         return null;
       });
@@ -38,7 +38,7 @@ export function useMentions(text: string, client: Client, owner: FileOwner | nul
       void lookup.then((name) => setFound((before) => new Map(before).set(key, name)));
       return lookup;
     },
-    [client, asked],
+    [client, ownerKey],
   );
   useEffect(() => {
     const names = mentionsIn(text);
@@ -49,14 +49,14 @@ export function useMentions(text: string, client: Client, owner: FileOwner | nul
       if (text === '') setExcluded((before) => (before.size ? new Set() : before));
       return;
     }
-    const timer = setTimeout(() => names.forEach((meanings) => void resolve(meanings)), DEBOUNCE_MS);
+    const timer = setTimeout(() => names.forEach((candidates) => void resolve(candidates)), DEBOUNCE_MS);
     return () => clearTimeout(timer);
   }, [text, resolve]);
 
   const mentions = useMemo<Mention[]>(
-    () => mentionsIn(text).flatMap((meanings) => {
-      const name = found.get(meanings.join('\n'));
-      return name ? [{ name, attached: !meanings.some((meaning) => excluded.has(meaning)) }] : [];
+    () => mentionsIn(text).flatMap((candidates) => {
+      const name = found.get(candidates.join('\n'));
+      return name ? [{ name, attached: !candidates.some((candidate) => excluded.has(candidate)) }] : [];
     }),
     [text, found, excluded],
   );
@@ -72,7 +72,7 @@ export function useMentions(text: string, client: Client, owner: FileOwner | nul
     toggle: (name: string, attached: boolean) => setExcluded((before) => (attached ? without(before, name) : new Set([...before, name]))),
     /** Resolve the files to attach to a text; it may be sent before the server has answered. */
     resolveMentions: async (text: string) => {
-      const all = await Promise.all(mentionsIn(text).map(async (meanings) => (meanings.some((meaning) => excluded.has(meaning)) ? null : resolve(meanings))));
+      const all = await Promise.all(mentionsIn(text).map(async (candidates) => (candidates.some((candidate) => excluded.has(candidate)) ? null : resolve(candidates))));
       return [...new Set(all.filter((name) => name !== null))];
     },
   };

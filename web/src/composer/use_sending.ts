@@ -45,46 +45,46 @@ export function useSending({ conversation, draft, attachments, model, commands, 
 
   const edit = async (messageId: string) => {
     if (!draft.now().text.trim()) return;
-    const handed = draft.hand();
+    const detached = draft.detach();
     try {
-      await conversation.edit(messageId, handed.draft.text.trim(), picked ?? undefined);
+      await conversation.edit(messageId, detached.draft.text.trim(), picked ?? undefined);
       sent(picked);
     } catch (error) {
       if (isProblem(error, 'run_in_flight')) conversation.notify(RUNNING);
-      draft.put({ text: mergeDrafts(handed.draft.text, draft.now().text), editing: messageId });
+      draft.put({ text: mergeDrafts(detached.draft.text, draft.now().text), editing: messageId });
     } finally {
-      handed.settled();
+      detached.settled();
     }
   };
 
   const send = async (text: string) => {
-    const handed = draft.hand();
+    const detached = draft.detach();
     const files = attachments.take();
-    const named = resolveMentions(text);
+    const mentioned = resolveMentions(text);
     const earlier = previous.current;
     let done = () => {};
     previous.current = new Promise<void>((resolve) => (done = resolve));
     try {
       await earlier;
-      const unfit = await findUnsupportedFile(files.files, model.listed);
-      if (unfit !== null) {
+      const unsupported = await findUnsupportedFile(files.files, model.listed);
+      if (unsupported !== null) {
         conversation.fillComposer(text);
-        conversation.notifyError(unfit);
-        throw new Error(unfit);
+        conversation.notifyError(unsupported);
+        throw new Error(unsupported);
       }
-      const parts = await Promise.all([Promise.all(files.files.map(asPart)), named.then((names) => names.map(asWorkspaceFile))]).catch((error: unknown) => {
+      const parts = await Promise.all([Promise.all(files.files.map(asPart)), mentioned.then((names) => names.map(asWorkspaceFile))]).catch((error: unknown) => {
         conversation.fillComposer(text);
         conversation.notify(`${errorText(error)}.`);
         throw error;
       });
-      await conversation.send({ text, files: parts.flat(), model: picked ?? undefined, onCreated: (made) => (created.current = made) });
+      await conversation.send({ text, files: parts.flat(), model: picked ?? undefined, onCreated: (opened) => (created.current = opened) });
       sent(picked);
     } catch {
       // The conversation returns the text and shows why; only the files are restored here.
       files.give();
     } finally {
       done();
-      handed.settled();
+      detached.settled();
     }
   };
 
@@ -100,10 +100,10 @@ export function useSending({ conversation, draft, attachments, model, commands, 
     } else if (line.kind === 'unknown') {
       conversation.notify(`Unknown command /${line.name}. Type /help for commands. To send text that begins with a slash, type two.`);
     } else if (line.kind === 'command') {
-      const handed = draft.hand();
+      const detached = draft.detach();
       await runCommand(line.name, line.rest, commands)
         .catch(() => line.rest && conversation.fillComposer(text))
-        .finally(handed.settled);
+        .finally(detached.settled);
     } else if (line.text || attachments.items.length) {
       await send(line.text);
     }

@@ -23,10 +23,10 @@ export function AllowAll({ toolCallId }: { toolCallId: string }) {
   };
   return (
     <span ref={buttons} {...guard} className="ms-auto flex flex-wrap gap-2">
-      <Button look="quiet" disabled={sending} aria-disabled={!ready.presses || undefined} onClick={() => decide('once')}>
+      <Button tone="quiet" disabled={sending} aria-disabled={!ready.presses || undefined} onClick={() => decide('once')}>
         Allow all {count} once
       </Button>
-      <Button look="quiet" disabled={sending} aria-disabled={!ready.presses || undefined} onClick={() => decide('deny')}>
+      <Button tone="quiet" disabled={sending} aria-disabled={!ready.presses || undefined} onClick={() => decide('deny')}>
         Deny all {count}
       </Button>
     </span>

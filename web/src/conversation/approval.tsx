@@ -50,10 +50,10 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   // Requests of older versions have no offers; their rules cover the exact call.
   const canMakeRule = offers === undefined || offers.length > 0;
   const answers = [
-    { decision: 'once', key: 'y', label: 'Allow once', look: 'thread' },
-    ...(canMakeRule ? [{ decision: 'session', key: 's', label: 'For this session', look: 'plain' } as const] : []),
-    ...(canMakeRule && root !== null ? [{ decision: 'project', key: 'p', label: 'Always in this project', look: 'plain' } as const] : []),
-    ...(denying ? [] : [{ decision: 'deny', key: 'n', label: 'Deny', look: 'danger' } as const]),
+    { decision: 'once', key: 'y', label: 'Allow once', tone: 'thread' },
+    ...(canMakeRule ? [{ decision: 'session', key: 's', label: 'For this session', tone: 'plain' } as const] : []),
+    ...(canMakeRule && root !== null ? [{ decision: 'project', key: 'p', label: 'Always in this project', tone: 'plain' } as const] : []),
+    ...(denying ? [] : [{ decision: 'deny', key: 'n', label: 'Deny', tone: 'danger' } as const]),
   ] as const;
 
   const press = (decision: Decision, event: MouseEvent) => {
@@ -81,15 +81,15 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       deselect();
       return writeInComposer(composerField(paneOf(ref.current)), typed);
     }
-    const meant = answers.find(({ key }) => key === event.key.toLowerCase());
-    const button = meant && buttons.current?.querySelector<HTMLElement>(`[data-decision="${meant.decision}"]`);
+    const match = answers.find(({ key }) => key === event.key.toLowerCase());
+    const button = match && buttons.current?.querySelector<HTMLElement>(`[data-decision="${match.decision}"]`);
     if (!button || event.shiftKey || event.repeat || sending || denying) return;
     // As long as the keys are shown, a letter is no text, even if the answer must wait until the request is steady again.
     if (!keys && !takesKeys()) return;
     event.preventDefault();
     button.focus({ preventScroll: true });
     letter.current = event.key;
-    setSelected(meant.decision);
+    setSelected(match.decision);
   };
   useLayoutEffect(() => {
     const pane = paneOf(ref.current);
@@ -123,10 +123,10 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
       </div>
       {offers && <OfferChoice offers={offers} picked={picked} onPick={setPicked} />}
       <div ref={buttons} {...guard} className="flex flex-wrap gap-2">
-        {answers.map(({ decision, key, label, look }) => (
+        {answers.map(({ decision, key, label, tone }) => (
           <Button
             key={decision}
-            look={look}
+            tone={tone}
             disabled={sending}
             aria-disabled={!ready.presses || undefined}
             data-decision={decision}
@@ -160,10 +160,10 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
             Reason (optional, sent to the model)
             <input ref={(field) => focusOnce(field, asksReason)} dir="auto" value={reason} onChange={(event) => setReason(event.target.value)} className="rounded-md border border-line bg-paper px-2 py-1 text-sm text-ink" />
           </label>
-          <Button type="submit" look="danger" disabled={sending}>
+          <Button type="submit" tone="danger" disabled={sending}>
             Deny
           </Button>
-          <Button look="quiet" disabled={sending} onClick={() => setDenying(false)}>
+          <Button tone="quiet" disabled={sending} onClick={() => setDenying(false)}>
             Cancel
           </Button>
         </form>
@@ -172,9 +172,9 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   );
 }
 
-function focusOnce(field: HTMLInputElement | null, wanted: { current: boolean }): void {
-  if (field && wanted.current) field.focus();
-  if (field) wanted.current = false;
+function focusOnce(field: HTMLInputElement | null, requested: { current: boolean }): void {
+  if (field && requested.current) field.focus();
+  if (field) requested.current = false;
 }
 
 function Targets({ approval, root, command }: { approval: Asked; root: string | null; command: unknown }) {

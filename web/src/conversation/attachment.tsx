@@ -5,7 +5,7 @@ import { useState } from 'react';
 import { useHost } from '../state/host';
 import { Icon } from '../ui/icon';
 import { LargePicture } from '../ui/large_picture';
-import { giveUp } from '../ui/object_url';
+import { revokeLater } from '../ui/object_url';
 import { bytesOf, isPicture, usePicture } from './blob';
 
 export function Attachment({ part }: { part: FileUIPart }) {
@@ -14,8 +14,8 @@ export function Attachment({ part }: { part: FileUIPart }) {
 
 /** Return the file name. Files from tools have it in clew's metadata: the stream format has no field for it. */
 function nameOf(part: FileUIPart): string | undefined {
-  const noted = part.providerMetadata?.clew?.name;
-  return part.filename ?? (typeof noted === 'string' ? noted : undefined);
+  const storedName = part.providerMetadata?.clew?.name;
+  return part.filename ?? (typeof storedName === 'string' ? storedName : undefined);
 }
 
 function Picture({ part }: { part: FileUIPart }) {
@@ -40,7 +40,7 @@ function FileChip({ part }: { part: FileUIPart }) {
       link.href = url;
       link.download = nameOf(part) ?? 'file';
       link.click();
-      giveUp(url);
+      revokeLater(url);
       setFailed(false);
     } catch {
       setFailed(true);

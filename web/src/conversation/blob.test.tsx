@@ -16,19 +16,19 @@ function Shown({ url }: { url: string }) {
 
 test('a new image is shown from its old object URL until the stored one has loaded', async () => {
   vi.useFakeTimers();
-  let made = 0;
+  let created = 0;
   const revoked: string[] = [];
-  vi.stubGlobal('URL', Object.assign(URL, { createObjectURL: () => `blob:${(made += 1)}`, revokeObjectURL: (url: string) => revoked.push(url) }));
+  vi.stubGlobal('URL', Object.assign(URL, { createObjectURL: () => `blob:${(created += 1)}`, revokeObjectURL: (url: string) => revoked.push(url) }));
   let store = (_: Uint8Array) => {};
   const host = { client: { call: () => new Promise<Uint8Array>((resolve) => (store = resolve)) } } as unknown as Host;
-  const drawn = (url: string) => (
+  const picture = (url: string) => (
     <HostContext value={host}>
       <Shown url={url} />
     </HostContext>
   );
-  const page = render(drawn('data:image/png;base64,AA=='));
+  const page = render(picture('data:image/png;base64,AA=='));
   await act(() => Promise.resolve());
-  page.rerender(drawn('/api/blobs/abc'));
+  page.rerender(picture('/api/blobs/abc'));
   await vi.advanceTimersByTimeAsync(60_000);
   expect([page.getByAltText('it').getAttribute('src'), revoked]).toEqual(['blob:1', []]);
   await act(async () => store(new Uint8Array()));

@@ -4,7 +4,7 @@ import type { FileUIPart } from 'ai';
 import { useEffect, useState } from 'react';
 import type { Client } from '../api/client';
 import { useHost } from '../state/host';
-import { giveUp } from '../ui/object_url';
+import { revokeLater } from '../ui/object_url';
 
 /** Raster images only: SVG may contain scripts. */
 const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/avif']);
@@ -31,16 +31,16 @@ export function usePicture(part: FileUIPart): string | null | false {
   const { url, mediaType } = part;
   const [src, setSrc] = useState<string | null | false>(null);
   useEffect(() => {
-    let gone = false;
+    let unmounted = false;
     bytesOf(client, { url, mediaType }).then(
-      (bytes) => !gone && setSrc(URL.createObjectURL(bytes)),
-      () => !gone && setSrc(false),
+      (bytes) => !unmounted && setSrc(URL.createObjectURL(bytes)),
+      () => !unmounted && setSrc(false),
     );
     return () => {
-      gone = true;
+      unmounted = true;
     };
   }, [client, url, mediaType]);
   // After sending, the file gets another URL; the old object URL is shown until the new one has loaded.
-  useEffect(() => () => (src ? giveUp(src) : undefined), [src]);
+  useEffect(() => () => (src ? revokeLater(src) : undefined), [src]);
   return src;
 }

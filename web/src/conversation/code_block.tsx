@@ -25,7 +25,7 @@ function Listing({ code, language }: { code: string; language: string }) {
     <div dir="ltr" className="group/code relative my-2.5 overflow-hidden rounded-lg border border-line bg-panel text-left">
       <div className="flex h-8 items-center gap-0.5 border-b border-line pr-0.5 pl-3">
         <span className="mr-1.5 truncate font-mono text-xs text-quiet">{language || 'text'}</span>
-        {diff && <Counted added={diff.added} removed={diff.removed} />}
+        {diff && <ChangeCounts added={diff.added} removed={diff.removed} />}
         <span className="flex-1" />
         {!diff && (
           <button
@@ -59,7 +59,7 @@ function Listing({ code, language }: { code: string; language: string }) {
   );
 }
 
-export function Counted({ added, removed }: { added: number; removed: number }) {
+export function ChangeCounts({ added, removed }: { added: number; removed: number }) {
   return (
     <span className="shrink-0 font-mono text-xs">
       <span className="text-good">+{added}</span> <span className="text-bad">−{removed}</span>

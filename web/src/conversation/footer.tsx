@@ -15,15 +15,15 @@ export function ThreadFooter({ last, busy }: { last: Message | undefined; busy: 
   const conversation = useThis();
   const status = useStore(conversation.store, (state) => state.status);
   const quiet = !last || last.role === 'user' || isEmptyMessage(last);
-  const doing = activityText(status);
+  const activity = activityText(status);
   return (
     <div className="mx-auto w-full max-w-3xl px-4 pb-6">
       {status.state === 'retrying' ? (
         <Retrying status={status} />
-      ) : doing ? (
+      ) : activity ? (
         <p role="status" className="py-1.5 text-sm text-quiet">
           <Pulse />
-          {doing}
+          {activity}
         </p>
       ) : (
         busy && quiet && (

@@ -57,8 +57,8 @@ function Tick({ checked }: { checked?: boolean }) {
 const ALIGNED: Record<string, string> = { left: 'clew-left', center: 'clew-center', right: 'clew-right' };
 
 /** Create a component whose text direction follows its content. */
-function flowing(Tag: 'p' | 'ul' | 'ol' | 'blockquote' | 'td' | 'th' | 'h1' | 'h2' | 'h3' | 'h4' | 'h5' | 'h6') {
-  return function Flowing({ children, start, style }: { children?: ReactNode; start?: number; style?: CSSProperties }) {
+function withAutoDirection(Tag: 'p' | 'ul' | 'ol' | 'blockquote' | 'td' | 'th' | 'h1' | 'h2' | 'h3' | 'h4' | 'h5' | 'h6') {
+  return function AutoDirection({ children, start, style }: { children?: ReactNode; start?: number; style?: CSSProperties }) {
     return Tag === 'ol' ? (
       <ol dir="auto" start={start}>
         {children}
@@ -71,7 +71,7 @@ function flowing(Tag: 'p' | 'ul' | 'ol' | 'blockquote' | 'td' | 'th' | 'h1' | 'h
   };
 }
 
-const FLOWING = ['p', 'ul', 'ol', 'blockquote', 'td', 'th', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6'] as const;
+const AUTO_DIRECTION_TAGS = ['p', 'ul', 'ol', 'blockquote', 'td', 'th', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6'] as const;
 const PLAIN = ['li', 'hr', 'strong', 'section', 'sub', 'sup', 'thead', 'tbody', 'tr'] as const;
 const COMPONENTS = {
   a: Link,
@@ -80,7 +80,7 @@ const COMPONENTS = {
   pre: CodeBlock,
   table: Table,
   input: Tick,
-  ...Object.fromEntries(FLOWING.map((tag) => [tag, flowing(tag)])),
+  ...Object.fromEntries(AUTO_DIRECTION_TAGS.map((tag) => [tag, withAutoDirection(tag)])),
   ...Object.fromEntries(PLAIN.map((tag) => [tag, tag])),
 } as unknown as Components;
 // Without a plugin that parses HTML there is none to sanitize.

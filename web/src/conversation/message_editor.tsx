@@ -62,10 +62,10 @@ export function MessageEditor({ message, files }: { message: Message; files: num
         <span className="min-w-0 flex-1 text-xs text-quiet">
           {files > 0 ? 'Its files are included. ' : ''}Later messages are undone and can be restored.
         </span>
-        <Button look="quiet" onClick={close}>
+        <Button tone="quiet" onClick={close}>
           Cancel
         </Button>
-        <Button type="submit" look="thread" disabled={sending || !text.trim()}>
+        <Button type="submit" tone="thread" disabled={sending || !text.trim()}>
           Send
         </Button>
       </div>

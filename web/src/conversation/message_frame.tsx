@@ -19,25 +19,25 @@ export function MessageFrame({ message, label, past, className = '', children }:
   const thread = useThreadState();
   const ref = useRef<HTMLElement>(null);
   const [flash, setFlash] = useState(0);
-  const typed = message.metadata?.client_message_id;
-  const asked = useStore(thread.store, ({ scrollTarget }) =>
-    scrollTarget && (scrollTarget.messageId === message.id || scrollTarget.messageId === typed) ? scrollTarget.asked : 0,
+  const clientId = message.metadata?.client_message_id;
+  const request = useStore(thread.store, ({ scrollTarget }) =>
+    scrollTarget && (scrollTarget.messageId === message.id || scrollTarget.messageId === clientId) ? scrollTarget.seq : 0,
   );
   useEffect(() => {
     const from = thread.store.get().scrollTarget?.from;
-    if (asked === 0 || thread.scrolled === asked || !from) return;
-    setFlash(asked);
+    if (request === 0 || thread.scrolled === request || !from) return;
+    setFlash(request);
     const mayFocus = () => {
       // The reader has moved on: show the message, but leave the focus alone.
-      if (!from.stayed()) thread.scrolled = asked;
-      return from.stayed();
+      if (!from.idle()) thread.scrolled = request;
+      return from.idle();
     };
     return focusSoon(() => ref.current, mayFocus, () => {
-      thread.scrolled = asked;
+      thread.scrolled = request;
       // The list knows only its items, not messages inside them.
       if (past && ref.current) keepInView(ref.current);
     });
-  }, [asked, thread, past]);
+  }, [request, thread, past]);
   return (
     <article
       ref={ref}

@@ -21,18 +21,18 @@ export function PastMessages({ messages }: { messages: readonly Message[] }) {
 }
 
 /** Loads something once and shows the progress and errors. `read` must be stable. */
-export function Reading<T>({ read, children }: { read: () => Promise<T>; children: (value: T) => ReactNode }) {
+export function Loaded<T>({ read, children }: { read: () => Promise<T>; children: (value: T) => ReactNode }) {
   const [state, setState] = useState<{ value: T } | { error: unknown } | null>(null);
   const [tries, setTries] = useState(0);
   useEffect(() => {
-    let gone = false;
+    let unmounted = false;
     setState(null);
     read().then(
-      (value) => !gone && setState({ value }),
-      (error: unknown) => !gone && setState({ error }),
+      (value) => !unmounted && setState({ value }),
+      (error: unknown) => !unmounted && setState({ error }),
     );
     return () => {
-      gone = true;
+      unmounted = true;
     };
   }, [read, tries]);
   if (state === null) return <p className="py-1 text-sm text-quiet">Loading…</p>;

@@ -12,7 +12,7 @@ export function Question({ part }: { part: ToolPart }) {
   const [sending, setSending] = useState(false);
   const [own, setOwn] = useDraft(`answer ${part.toolCallId}`);
   const ref = useRef<HTMLDivElement>(null);
-  const asked = useId();
+  const questionId = useId();
   const input = (part.input ?? {}) as { question?: unknown; options?: unknown };
   const options = Array.isArray(input.options) ? input.options.filter((option): option is string => typeof option === 'string') : [];
   const buttons = useRef<HTMLDivElement>(null);
@@ -32,8 +32,8 @@ export function Question({ part }: { part: ToolPart }) {
   };
 
   return (
-    <div ref={ref} data-request={part.toolCallId} role="group" tabIndex={-1} aria-labelledby={asked} onKeyDown={(event) => void leaveByEscape(event)} className="grid min-w-0 gap-3 rounded-sm outline-offset-[6px]">
-      <p id={asked} dir="auto" className="break-words whitespace-pre-wrap">
+    <div ref={ref} data-request={part.toolCallId} role="group" tabIndex={-1} aria-labelledby={questionId} onKeyDown={(event) => void leaveByEscape(event)} className="grid min-w-0 gap-3 rounded-sm outline-offset-[6px]">
+      <p id={questionId} dir="auto" className="break-words whitespace-pre-wrap">
         {typeof input.question === 'string' ? input.question : 'The model has a question.'}
       </p>
       {options.length > 0 && (

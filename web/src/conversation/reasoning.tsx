@@ -8,10 +8,10 @@ import { useOpen } from './thread_state';
 
 export function Reasoning({ id, text, thinking }: { id: string; text: string; thinking: boolean }) {
   const [open, setOpen] = useOpen(id);
-  const took = useDuration(thinking);
+  const durationMs = useDuration(thinking);
   const body = useId();
   if (text.trim() === '' && !thinking) return null;
-  const line = thinking ? 'Thinking…' : took === null ? 'Thought' : `Thought for ${took < 1000 ? 'a moment' : duration(took)}`;
+  const line = thinking ? 'Thinking…' : durationMs === null ? 'Thought' : `Thought for ${durationMs < 1000 ? 'a moment' : duration(durationMs)}`;
   return (
     <div className="my-1.5">
       <DisclosureButton open={open} onChange={setOpen} controls={body} className="text-sm text-quiet hover:text-ink">
@@ -29,14 +29,14 @@ export function Reasoning({ id, text, thinking }: { id: string; text: string; th
 /** Return the duration, if the page saw the start and the end. */
 function useDuration(thinking: boolean): number | null {
   const since = useRef<number | null>(null);
-  const [took, setTook] = useState<number | null>(null);
+  const [durationMs, setDurationMs] = useState<number | null>(null);
   useEffect(() => {
     if (thinking) {
       since.current ??= performance.now();
     } else if (since.current !== null) {
-      setTook(performance.now() - since.current);
+      setDurationMs(performance.now() - since.current);
       since.current = null;
     }
   }, [thinking]);
-  return took;
+  return durationMs;
 }

@@ -3,7 +3,7 @@
 import { type KeyboardEvent, type MouseEvent, type RefObject, useCallback, useEffect, useRef, useState } from 'react';
 import { composerField, focusQuietly } from '../ui/composer_field';
 
-/** How long a request must be unchanged before it can be answered: less is not enough to read it. */
+/** Time that a request must be unchanged before it can be answered: less is not enough to read it. */
 const SETTLED_MS = 500;
 const SAMPLE_MS = 100;
 /** Pixels of the buttons that must be visible. */

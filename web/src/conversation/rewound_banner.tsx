@@ -11,14 +11,14 @@ import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { count } from '../ui/format';
 import { useThreadState, useOpen } from './thread_state';
-import { PastMessages, Reading } from './past_messages';
+import { PastMessages, Loaded } from './past_messages';
 
 export function RewoundBanner({ id, group }: { id: string; group: RewoundGroup }) {
   const conversation = useThis();
   const thread = useThreadState();
   const [open, setOpen] = useOpen(id);
   const [busy, setBusy] = useState(false);
-  const scrollTarget = useStore(thread.store, (state) => (state.scrollTarget?.within === id ? state.scrollTarget.asked : 0));
+  const scrollTarget = useStore(thread.store, (state) => (state.scrollTarget?.within === id ? state.scrollTarget.seq : 0));
   useEffect(() => {
     if (scrollTarget > 0) setOpen(true);
   }, [scrollTarget, setOpen]);
@@ -72,7 +72,7 @@ function Hidden({ group }: { group: RewoundGroup }) {
   }, [client, conversation, turns]);
   return (
     <div className="pt-2">
-      <Reading read={read}>{(messages) => <PastMessages messages={messages} />}</Reading>
+      <Loaded read={read}>{(messages) => <PastMessages messages={messages} />}</Loaded>
     </div>
   );
 }

@@ -29,10 +29,10 @@ export const Row = memo(
       </div>
     );
   },
-  (before, after) => before.live === after.live && before.last === after.last && sameThing(before.item, after.item),
+  (before, after) => before.live === after.live && before.last === after.last && sameItem(before.item, after.item),
 );
 
-function sameThing(before: TimelineItem, after: TimelineItem): boolean {
+function sameItem(before: TimelineItem, after: TimelineItem): boolean {
   if (before.key !== after.key || before.kind !== after.kind) return false;
   if (before.kind === 'rewound') return after.kind === 'rewound' && before.group === after.group;
   if (before.kind === 'message' && after.kind === 'message' && before.divided !== after.divided) return false;

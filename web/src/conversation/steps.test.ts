@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import type { Part } from '../api/types';
 import { isEmptyMessage, stepsOf } from './steps';
 
-const text = (words: string): Part => ({ type: 'text', text: words });
+const text = (content: string): Part => ({ type: 'text', text: content });
 const start: Part = { type: 'step-start' };
 
 test('parts are grouped by step', () => {

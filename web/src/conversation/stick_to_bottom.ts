@@ -2,9 +2,9 @@
 
 /** Distance from the end that still counts as the end, in pixels. */
 const NEAR_PX = 48;
-/** How long after a key, wheel or touch event a scroll counts as the reader's. */
+/** Time after a key, wheel or touch event in which a scroll counts as the reader's. */
 const INTENT_MS = 400;
-/** How long an opened section may take to render. */
+/** Time that an opened section may take to render. */
 const OPENING_MS = 1500;
 
 const INTENTS = ['wheel', 'touchmove', 'keydown', 'pointerdown'] as const;

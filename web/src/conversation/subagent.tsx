@@ -5,18 +5,18 @@ import { cost, count, tokens } from '../ui/format';
 import { subagentProgress, type ToolPart } from './tool_part';
 
 export function Subagent({ session, part }: { session: string; part: ToolPart }) {
-  const { steps, tokens: used, cost: usd, doing, words } = subagentProgress(part);
+  const { steps, tokens: used, cost: usd, activity, tail } = subagentProgress(part);
   const metrics = [steps && count(steps, 'step'), used && `${tokens(used)} tokens`, usd && cost(usd)].filter(Boolean);
   return (
     <div role="group" aria-label="Subagent" className="grid min-w-0 gap-0.5 px-2.5 pb-2 pl-[1.85rem] text-sm">
-      {doing && (
+      {activity && (
         <p dir="auto" className="truncate font-mono text-[13px] text-info">
-          {doing}
+          {activity}
         </p>
       )}
-      {words && (
+      {tail && (
         <p dir="auto" className="line-clamp-2 break-words text-quiet">
-          {words}
+          {tail}
         </p>
       )}
       <p className="flex flex-wrap items-baseline gap-x-3 text-xs text-quiet tabular-nums">

@@ -9,7 +9,7 @@ import { count, tokens } from '../ui/format';
 import { DisclosureButton } from './disclosure_button';
 import { Markdown } from './markdown';
 import { useThreadState, useOpen } from './thread_state';
-import { PastMessages, Reading } from './past_messages';
+import { PastMessages, Loaded } from './past_messages';
 
 interface Compaction {
   summary?: string;
@@ -29,19 +29,19 @@ export function SummaryLine({ id, message }: { id: string; message: Message }) {
   const part = message.parts.find((candidate) => candidate.type === 'data-compaction') as { data?: Compaction } | undefined;
   const data = part?.data ?? {};
   const thread = useThreadState();
-  const scrollTarget = useStore(thread.store, (state) => (state.scrollTarget?.within === id && state.scrollTarget.messageId !== message.id ? state.scrollTarget.asked : 0));
-  return <Summary messageId={message.id} data={data} seeking={scrollTarget} />;
+  const scrollTarget = useStore(thread.store, (state) => (state.scrollTarget?.within === id && state.scrollTarget.messageId !== message.id ? state.scrollTarget.seq : 0));
+  return <Summary messageId={message.id} data={data} scrollRequest={scrollTarget} />;
 }
 
-/** `seeking` is a scroll request to one of the summarised messages, or to an earlier one. */
-function Summary({ messageId, data, seeking }: { messageId: string; data: Compaction; seeking: number }) {
+/** `scrollRequest` is a scroll request to one of the summarised messages, or to an earlier one. */
+function Summary({ messageId, data, scrollRequest }: { messageId: string; data: Compaction; scrollRequest: number }) {
   const [open, setOpen] = useOpen(`summary ${messageId}`);
   const [shown, setShown] = useOpen(`summarised ${messageId}`);
   useEffect(() => {
-    if (seeking === 0) return;
+    if (scrollRequest === 0) return;
     setOpen(true);
     setShown(true);
-  }, [seeking, setOpen, setShown]);
+  }, [scrollRequest, setOpen, setShown]);
   return (
     <div role="group" aria-label="Summary of earlier turns" className="py-2" data-message={messageId}>
       <div className="flex items-center gap-3">
@@ -61,18 +61,18 @@ function Summary({ messageId, data, seeking }: { messageId: string; data: Compac
           <DisclosureButton open={shown} onChange={setShown} className="justify-self-start text-sm text-thread underline underline-offset-2">
             {shown ? 'Hide original messages' : 'Show original messages'}
           </DisclosureButton>
-          {shown && <Summarised messageId={messageId} seeking={seeking} />}
+          {shown && <Summarised messageId={messageId} scrollRequest={scrollRequest} />}
         </div>
       )}
     </div>
   );
 }
 
-function Summarised({ messageId, seeking }: { messageId: string; seeking: number }) {
+function Summarised({ messageId, scrollRequest }: { messageId: string; scrollRequest: number }) {
   const { client } = useHost();
   const conversation = useThis();
   const thread = useThreadState();
-  const sought = useStore(thread.store, (state) => state.scrollTarget?.messageId);
+  const targetId = useStore(thread.store, (state) => state.scrollTarget?.messageId);
   const read = useCallback(async () => {
     const report = await client.call('GET /api/sessions/{id}/compactions/{message_id}', { path: { id: conversation.id, message_id: messageId } });
     const messages = report.messages as unknown as Message[];
@@ -81,14 +81,14 @@ function Summarised({ messageId, seeking }: { messageId: string; seeking: number
     return { messages, previous: { id: report.previous_id, data: previous.data as Compaction } };
   }, [client, conversation, messageId]);
   return (
-    <Reading read={read}>
+    <Loaded read={read}>
       {({ messages, previous }) => (
         <div className="grid min-w-0 gap-2">
-          {previous && <Summary messageId={previous.id} data={previous.data} seeking={messages.some((message) => message.id === sought) ? 0 : seeking} />}
+          {previous && <Summary messageId={previous.id} data={previous.data} scrollRequest={messages.some((message) => message.id === targetId) ? 0 : scrollRequest} />}
           <PastMessages messages={messages} />
         </div>
       )}
-    </Reading>
+    </Loaded>
   );
 }
 

@@ -38,7 +38,7 @@ export function Thread() {
   const items = useMemo(() => timeline(messages, groups, !older), [messages, groups, older]);
   const [thread] = useState(() => new ThreadState());
   const editing = useStore(thread.store, (state) => state.editing);
-  const [held, setHeld] = useState<string | null>(null);
+  const [focusedKey, setFocusedKey] = useState<string | null>(null);
   const scroller = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const list = useRef<VirtualizerHandle>(null);
@@ -66,14 +66,14 @@ export function Thread() {
 
   // Home goes to the first message of the session, loading all pages, and waits until that message is rendered.
   const home = useRef(false);
-  const drawn = useRef<string | undefined>(undefined);
+  const rendered = useRef<string | undefined>(undefined);
   const atHome = useCallback(() => {
-    if (!home.current || conversation.store.get().older || drawn.current !== conversation.chat.messages[0]?.id) return;
+    if (!home.current || conversation.store.get().older || rendered.current !== conversation.chat.messages[0]?.id) return;
     home.current = false;
     requestAnimationFrame(() => list.current?.scrollToIndex(0, { align: 'start', offset: -16 }));
   }, [conversation]);
   useEffect(() => {
-    drawn.current = messages[0]?.id;
+    rendered.current = messages[0]?.id;
     atHome();
   }, [messages, items, atHome]);
   const toStart = async () => {
@@ -84,14 +84,14 @@ export function Thread() {
   };
 
   // After sending a message, scroll to the answer.
-  const typed = last?.role === 'user' && last.metadata?.turn_id === undefined ? last.id : null;
+  const sentId = last?.role === 'user' && last.metadata?.turn_id === undefined ? last.id : null;
   useEffect(() => {
-    if (typed !== null) toEnd();
-  }, [typed, toEnd]);
+    if (sentId !== null) toEnd();
+  }, [sentId, toEnd]);
 
   const scrolled = useRef(0);
   useEffect(() => {
-    if (!focus || scrolled.current === focus.asked || !loaded) return;
+    if (!focus || scrolled.current === focus.seq || !loaded) return;
     const index = itemOf(items, focus.messageId);
     const item = items[index];
     if (!item) {
@@ -99,7 +99,7 @@ export function Thread() {
       if (older && !loadingOlder) void conversation.loadOlder();
       return;
     }
-    scrolled.current = focus.asked;
+    scrolled.current = focus.seq;
     leave();
     thread.store.set({ scrollTarget: { ...focus, within: item.key } });
     list.current?.scrollToIndex(index, { align: 'start', offset: -24 });
@@ -108,10 +108,10 @@ export function Thread() {
   // Keep the row with the focus or an edit mounted while scrolling, and the newest rows, which would mount and unmount with
   // every streamed line.
   const mounted = useMemo(() => {
-    const named = [editing, held].map((key) => items.findIndex((item) => item.key === key)).filter((index) => index >= 0);
+    const pinned = [editing, focusedKey].map((key) => items.findIndex((item) => item.key === key)).filter((index) => index >= 0);
     const newest = items.slice(-MOUNTED_AT_END).map((_, index) => Math.max(0, items.length - MOUNTED_AT_END) + index);
-    return [...new Set([...named, ...newest])];
-  }, [items, editing, held]);
+    return [...new Set([...pinned, ...newest])];
+  }, [items, editing, focusedKey]);
 
   return (
     <ThreadStateContext value={thread}>
@@ -135,8 +135,8 @@ export function Thread() {
             else return;
             event.preventDefault();
           }}
-          onFocus={(event) => setHeld(event.target.closest<HTMLElement>('[data-row]')?.dataset.row ?? null)}
-          onBlur={(event) => !event.currentTarget.contains(event.relatedTarget) && setHeld(null)}
+          onFocus={(event) => setFocusedKey(event.target.closest<HTMLElement>('[data-row]')?.dataset.row ?? null)}
+          onBlur={(event) => !event.currentTarget.contains(event.relatedTarget) && setFocusedKey(null)}
           className="h-full overflow-x-hidden overflow-y-auto outline-offset-[-2px] [overflow-anchor:none]"
         >
           <div ref={content} className="pt-4">

@@ -8,7 +8,7 @@ import { Pulse } from '../ui/pulse';
 import { duration } from '../ui/format';
 import { Approval } from './approval';
 import { answeredAt, answerLine } from './approval_labels';
-import { Counted } from './code_block';
+import { ChangeCounts } from './code_block';
 import { DisclosureButton } from './disclosure_button';
 import { useOpen } from './thread_state';
 import { Question } from './question';
@@ -16,7 +16,7 @@ import { todoItems, TodoList } from './todo_list';
 import { ToolInput } from './tool_input';
 import { Subagent } from './subagent';
 import { ToolOutput } from './tool_output';
-import { editOf, exitCode, gist, soFar, STATE_LABELS, subagentOf, tookMs, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
+import { editOf, exitCode, summarizeInput, liveOutput, STATE_LABELS, subagentOf, tookMs, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
 
 const TONES: Record<ToolState, string> = {
   preparing: 'text-quiet',
@@ -41,16 +41,16 @@ interface Props {
 
 export const ToolCard = memo(function ToolCard({ part, live, over = false, pruned, past }: Props) {
   const conversation = useThis();
-  const asked = useStore(conversation.store, (state) => !past && (state.status.waiting ?? []).some((wait) => wait.tool_call_id === part.toolCallId));
-  const state = toolState(part, live, asked, over);
+  const waiting = useStore(conversation.store, (state) => !past && (state.status.waiting ?? []).some((wait) => wait.tool_call_id === part.toolCallId));
+  const state = toolState(part, live, waiting, over);
   const name = toolName(part);
   const [open, setOpen] = useOpen(`tool ${part.toolCallId}`);
   const body = useId();
   const child = subagentOf(part);
   const code = exitCode(part);
   const edit = part.state === 'input-streaming' ? null : editOf(name, part);
-  const took = tookMs(part);
-  const running = soFar(part);
+  const durationMs = tookMs(part);
+  const running = liveOutput(part);
   const todo = todoItems(name, part);
   const pending = state === 'waiting' && !past;
   const question = name === 'question';
@@ -63,9 +63,9 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
       <DisclosureButton open={open} onChange={setOpen} controls={body} className="w-full px-2.5 py-1.5 hover:bg-panel">
         <span className="shrink-0 font-mono text-[13px] font-medium">{name}</span>
         <span dir="auto" className="min-w-0 flex-1 truncate font-mono text-[13px] text-quiet">
-          {asking ? '' : gist(name, part.input)}
+          {asking ? '' : summarizeInput(name, part.input)}
         </span>
-        {edit && <Counted added={edit.added} removed={edit.removed} />}
+        {edit && <ChangeCounts added={edit.added} removed={edit.removed} />}
         <span title={answer ?? undefined} className="shrink-0 text-xs tabular-nums">
           {code === null ? (
             <span className={TONES[state]}>
@@ -76,13 +76,13 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
             <span className={code === 0 ? 'text-quiet' : 'text-bad'}>{code >= 0 ? `exit code ${code}` : `killed by signal ${-code}`}</span>
           )}
           {state === 'running' && <Seconds toolCallId={part.toolCallId} />}
-          {took !== null && <span className="text-quiet"> · {duration(took)}</span>}
+          {durationMs !== null && <span className="text-quiet"> · {duration(durationMs)}</span>}
         </span>
       </DisclosureButton>
       {pruned && <p className="px-2.5 pb-1.5 pl-[1.85rem] text-xs text-quiet">The model sees a stub of this output. {open ? 'The full output is below.' : 'Open to see the full output.'}</p>}
       {(open || outcome || pending || asking) && (
         <div id={body} className="grid min-w-0 gap-2.5 border-t border-line px-2.5 py-2.5">
-          {asking && (pending ? <Question part={part} /> : <Answered part={part} />)}
+          {asking && (pending ? <Question part={part} /> : <AnsweredQuestion part={part} />)}
           {!question && pending && part.approval && <Approval part={part} approval={part.approval} />}
           {open && !(pending && !question) && <ToolInput id={`in ${part.toolCallId}`} part={part} />}
           {open && !running && <ToolOutput id={`out ${part.toolCallId}`} part={part} />}
@@ -119,11 +119,11 @@ function Seconds({ toolCallId }: { toolCallId: string }) {
   );
 }
 
-function Answered({ part }: { part: ToolPart }) {
-  const asked = (part.input as { question?: unknown } | undefined)?.question;
+function AnsweredQuestion({ part }: { part: ToolPart }) {
+  const question = (part.input as { question?: unknown } | undefined)?.question;
   return (
     <div dir="auto" className="grid gap-1 text-sm">
-      {typeof asked === 'string' && <p className="break-words text-quiet">{asked}</p>}
+      {typeof question === 'string' && <p className="break-words text-quiet">{question}</p>}
       <p className="break-words whitespace-pre-wrap">{typeof part.output === 'string' ? part.output : JSON.stringify(part.output)}</p>
     </div>
   );

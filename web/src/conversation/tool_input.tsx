@@ -32,7 +32,7 @@ export function ToolInput({ id, part }: { id: string; part: ToolPart }) {
     const empty = fields !== null && Object.keys(fields).length === 0;
     return (
       <div className="grid min-w-0 gap-2">
-        {!(edit && empty) && <Labelled id={id} label="Input" text={asText(input)} />}
+        {!(edit && empty) && <LabelledText id={id} label="Input" text={asText(input)} />}
         {edit && <Edit edit={edit} />}
       </div>
     );
@@ -40,9 +40,9 @@ export function ToolInput({ id, part }: { id: string; part: ToolPart }) {
   const rest = Object.fromEntries(Object.entries(fields).filter(([field]) => !known.some((one) => one.field === field)));
   return (
     <div className="grid min-w-0 gap-2">
-      {known.map(({ field, label }) => label && !(edit && field === 'content') && <Labelled key={field} id={`${id} ${field}`} label={label} text={fields[field] as string} />)}
+      {known.map(({ field, label }) => label && !(edit && field === 'content') && <LabelledText key={field} id={`${id} ${field}`} label={label} text={fields[field] as string} />)}
       {edit && <Edit edit={edit} />}
-      {Object.keys(rest).length > 0 && <Labelled id={`${id} rest`} label="Other input" text={asText(rest)} />}
+      {Object.keys(rest).length > 0 && <LabelledText id={`${id} rest`} label="Other input" text={asText(rest)} />}
     </div>
   );
 }
@@ -56,7 +56,7 @@ function Edit({ edit }: { edit: NonNullable<ReturnType<typeof editOf>> }) {
   );
 }
 
-export function Labelled({ id, label, text, tone }: { id: string; label: string; text: string; tone?: 'bad' }) {
+export function LabelledText({ id, label, text, tone }: { id: string; label: string; text: string; tone?: 'bad' }) {
   return (
     <div className="min-w-0">
       <div className="mb-0.5 text-xs text-quiet">{label}</div>

@@ -1,11 +1,11 @@
 /** The output of a call: text, JSON, an error, or the answer of a subagent. */
 
 import { Markdown } from './markdown';
-import { Labelled } from './tool_input';
+import { LabelledText } from './tool_input';
 import { outputText, subagentOf, type ToolPart } from './tool_part';
 
 export function ToolOutput({ id, part }: { id: string; part: ToolPart }) {
-  if (part.state === 'output-error') return <Labelled id={`${id} error`} label="Error" text={part.errorText ?? 'Failed.'} tone="bad" />;
+  if (part.state === 'output-error') return <LabelledText id={`${id} error`} label="Error" text={part.errorText ?? 'Failed.'} tone="bad" />;
   if (part.state !== 'output-available') return null;
   const child = subagentOf(part);
   const answer = child ? (part.output as { text?: unknown }).text : undefined;
@@ -19,5 +19,5 @@ export function ToolOutput({ id, part }: { id: string; part: ToolPart }) {
       </div>
     );
   }
-  return <Labelled id={`${id} output`} label="Output" text={outputText(part)} />;
+  return <LabelledText id={`${id} output`} label="Output" text={outputText(part)} />;
 }

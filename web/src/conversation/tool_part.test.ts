@@ -1,17 +1,17 @@
 import { expect, test } from 'vitest';
-import { asText, editOf, exitCode, gist, outputText, soFar, subagentOf, subagentProgress, tookMs, toolName, toolState, type ToolPart } from './tool_part';
+import { asText, editOf, exitCode, summarizeInput, outputText, liveOutput, subagentOf, subagentProgress, tookMs, toolName, toolState, type ToolPart } from './tool_part';
 
 const part = (state: string, more: Partial<ToolPart> = {}): ToolPart => ({ type: 'tool-bash', toolCallId: 'c', state, ...more });
 
 test('the gist is the most informative field, in one line', () => {
-  expect(gist('bash', { command: 'ls -l\n  | wc', timeout_ms: 5 })).toBe('ls -l | wc');
-  expect(gist('write', { content: 'long', path: 'a.txt' })).toBe('a.txt');
-  expect(gist('grep', { path: 'src', pattern: 'x+' })).toBe('x+');
-  expect(gist('todo', { items: [{}, {}] })).toBe('2 items');
-  expect(gist('weather', { town: 'Ulm' })).toBe('{"town":"Ulm"}');
-  expect(gist('ls', {})).toBe('');
-  expect(gist('x', undefined)).toBe('');
-  expect(gist('bash', { command: 'x'.repeat(500) })).toBe(`${'x'.repeat(160)}…`);
+  expect(summarizeInput('bash', { command: 'ls -l\n  | wc', timeout_ms: 5 })).toBe('ls -l | wc');
+  expect(summarizeInput('write', { content: 'long', path: 'a.txt' })).toBe('a.txt');
+  expect(summarizeInput('grep', { path: 'src', pattern: 'x+' })).toBe('x+');
+  expect(summarizeInput('todo', { items: [{}, {}] })).toBe('2 items');
+  expect(summarizeInput('weather', { town: 'Ulm' })).toBe('{"town":"Ulm"}');
+  expect(summarizeInput('ls', {})).toBe('');
+  expect(summarizeInput('x', undefined)).toBe('');
+  expect(summarizeInput('bash', { command: 'x'.repeat(500) })).toBe(`${'x'.repeat(160)}…`);
 });
 
 test('an edit is counted by its lines, once for the same input', () => {
@@ -47,8 +47,8 @@ test('the engine’s change takes precedence over the input', () => {
 test('a subagent reports its progress, and its usage at the end', () => {
   const part = { type: 'tool-task', toolCallId: 'c', state: 'output-available' };
   const running = { ...part, preliminary: true, output: { session_id: 's1', steps: 2, tool: 'read', doing: 'a.txt', text: 'so far', tokens: 1200, cost_usd: 0.5 } };
-  expect(subagentProgress(running)).toEqual({ steps: 2, tokens: 1200, cost: 0.5, doing: 'read a.txt', words: 'so far' });
-  expect([soFar(running), tookMs(running)]).toEqual([null, null]);
+  expect(subagentProgress(running)).toEqual({ steps: 2, tokens: 1200, cost: 0.5, activity: 'read a.txt', tail: 'so far' });
+  expect([liveOutput(running), tookMs(running)]).toEqual([null, null]);
   const done = { ...part, output: { session_id: 's1', text: 'all of it' }, resultProviderMetadata: { clew: { steps: 3, took_ms: 2100 } } };
   expect([subagentProgress(done), tookMs(done)]).toEqual([{ steps: 3, tokens: undefined, cost: undefined }, 2100]);
 });
@@ -82,8 +82,8 @@ test('text stays as it is, the rest is JSON', () => {
 });
 
 test('a command has an exit code, and its output is its text', () => {
-  const told = part('output-available', { output: { text: 'no\n[exit code 7]', exit_code: 7 } });
-  expect([exitCode(told), outputText(told)]).toEqual([7, 'no\n[exit code 7]']);
+  const exited = part('output-available', { output: { text: 'no\n[exit code 7]', exit_code: 7 } });
+  expect([exitCode(exited), outputText(exited)]).toEqual([7, 'no\n[exit code 7]']);
   // The format of older versions, and other tools with the same fields.
   const old = part('output-available', { output: 'no\n[exit code 7]' });
   expect([exitCode(old), outputText(old)]).toEqual([null, 'no\n[exit code 7]']);

@@ -20,7 +20,7 @@ export interface Rule {
   pinned?: boolean;
 }
 
-/** What an "always allow" answer may cover. */
+/** A rule that an "always allow" answer may store. */
 export interface Offer {
   pattern: string;
   words: string;
@@ -59,13 +59,13 @@ export function toolName(part: ToolPart): string {
 
 export type ToolState = 'preparing' | 'running' | 'waiting' | 'done' | 'failed' | 'denied' | 'allowed' | 'unfinished';
 
-/** Return the state of a call. `live`: its turn is running; `asked`: it is waiting for the user; `over`: its turn was stopped or failed. */
-export function toolState(part: ToolPart, live: boolean, asked: boolean, over = false): ToolState {
+/** Return the state of a call. `live`: its turn is running; `waiting`: it is waiting for the user; `over`: its turn was stopped or failed. */
+export function toolState(part: ToolPart, live: boolean, waiting: boolean, over = false): ToolState {
   switch (part.state) {
     case 'input-streaming':
       return live ? 'preparing' : 'unfinished';
     case 'input-available':
-      return asked ? 'waiting' : live ? 'running' : 'unfinished';
+      return waiting ? 'waiting' : live ? 'running' : 'unfinished';
     case 'approval-requested':
       return 'waiting';
     case 'approval-responded':
@@ -96,10 +96,10 @@ export const STATE_LABELS: Record<ToolState, string> = {
 /** The most informative field per tool, and common ones for other tools. */
 const MAIN_FIELD: Record<string, string> = { bash: 'command', task: 'prompt', question: 'question', web_fetch: 'url', grep: 'pattern', glob: 'pattern', recall: 'query', skill: 'name' };
 const COMMON_FIELDS = ['command', 'path', 'file_path', 'url', 'pattern', 'query', 'prompt', 'question', 'name'];
-const MAX_GIST_CHARS = 160;
+const MAX_SUMMARY_CHARS = 160;
 
 /** Summarize the input in one line. */
-export function gist(name: string, input: unknown): string {
+export function summarizeInput(name: string, input: unknown): string {
   if (typeof input === 'string') return oneLine(input);
   if (!input || typeof input !== 'object' || Array.isArray(input)) return input === undefined || input === null ? '' : oneLine(JSON.stringify(input));
   const fields = input as Record<string, unknown>;
@@ -151,13 +151,13 @@ function isChange(value: unknown): value is { diff: string; added: number; remov
 
 /** Return the duration if it was recorded; fast calls have none. */
 export function tookMs(part: ToolPart): number | null {
-  const took = part.resultProviderMetadata?.clew?.took_ms;
-  return typeof took === 'number' && !part.preliminary ? took : null;
+  const durationMs = part.resultProviderMetadata?.clew?.took_ms;
+  return typeof durationMs === 'number' && !part.preliminary ? durationMs : null;
 }
 
 function oneLine(text: string): string {
   const line = text.trim().replace(/\s+/g, ' ');
-  return line.length > MAX_GIST_CHARS ? `${line.slice(0, MAX_GIST_CHARS)}…` : line;
+  return line.length > MAX_SUMMARY_CHARS ? `${line.slice(0, MAX_SUMMARY_CHARS)}…` : line;
 }
 
 /** Format a value: text unchanged, anything else as indented JSON. */
@@ -180,7 +180,7 @@ export function outputText(part: ToolPart): string {
 }
 
 /** Return the end of the output of a running call. */
-export function soFar(part: ToolPart): string | null {
+export function liveOutput(part: ToolPart): string | null {
   if (!part.preliminary || part.state !== 'output-available' || subagentOf(part) !== null) return null;
   const output = part.output as { text?: unknown } | string | null | undefined;
   const text = typeof output === 'string' ? output : typeof output?.text === 'string' ? output.text : null;
@@ -199,9 +199,9 @@ export interface SubagentProgress {
   tokens?: number;
   cost?: number;
   /** The current or last tool call. */
-  doing?: string;
-  /** The end of its text. */
-  words?: string;
+  activity?: string;
+  /** The last part of its text. */
+  tail?: string;
 }
 
 /** Return the progress of a running subagent, or the usage of a finished one. */
@@ -214,6 +214,6 @@ export function subagentProgress(part: ToolPart): SubagentProgress {
     steps: number('steps'),
     tokens: number('tokens'),
     cost: number('cost_usd'),
-    ...(running ? { doing: [text('tool'), text('doing')].filter(Boolean).join(' ') || undefined, words: text('text') } : {}),
+    ...(running ? { activity: [text('tool'), text('doing')].filter(Boolean).join(' ') || undefined, tail: text('text') } : {}),
   };
 }

@@ -1,4 +1,4 @@
-/** How a turn ended, unless it completed, and what to do next. */
+/** The end of a turn that did not complete, and the next action. */
 
 import type { BranchBody } from '@clew/client';
 import type { Message } from '../api/types';
@@ -32,9 +32,9 @@ export function NewestEnd({ last }: { last: Message | undefined }) {
   const problem = useStore(conversation.store, (state) => (state.status.state === 'error' ? (state.status.problem ?? null) : null)) as TurnProblem | null;
   const error = problem && { ...problem, code: problem.code ?? '', message: problem.message ?? '' };
   const turn = stored ?? (status !== null && ENDED.has(status) ? { status, error: status === 'aborted' ? null : error } : undefined);
-  const stated = ending(turn);
-  const end = stated ?? (error && ending({ status: typeof error.text === 'string' ? 'refused' : 'failed', error }));
-  return end && <EndLine end={end} problem={stated ? ((turn?.error ?? null) as TurnProblem | null) : problem} last />;
+  const ended = ending(turn);
+  const end = ended ?? (error && ending({ status: typeof error.text === 'string' ? 'refused' : 'failed', error }));
+  return end && <EndLine end={end} problem={ended ? ((turn?.error ?? null) as TurnProblem | null) : problem} last />;
 }
 
 function EndLine({ end, problem, last }: { end: Ending; problem: TurnProblem | null; last: boolean }) {

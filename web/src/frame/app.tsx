@@ -25,7 +25,7 @@ export function App() {
     const known = async () => {
       const { login } = await client.call('GET /api/health');
       setByHost(login === 'host');
-      if (login === 'host') await client.call('GET /api/server').then(() => setToken((given) => given ?? ''));
+      if (login === 'host') await client.call('GET /api/server').then(() => setToken((current) => current ?? ''));
     };
     void known()
       .catch(() => undefined)
@@ -50,8 +50,8 @@ export function App() {
       <LoginForm
         refused={refused}
         byHost={byHost}
-        onToken={(given) => {
-          saveToken(given);
+        onToken={(entered) => {
+          saveToken(entered);
           setRefused(false);
           setToken(loadToken());
         }}
@@ -74,10 +74,10 @@ export function App() {
 function Hosted({ token, onRefused }: { token: string; onRefused: () => void }) {
   const [host, setHost] = useState<Host | null>(null);
   useEffect(() => {
-    const made = new Host(new Client(token, mountPath()));
-    made.start();
-    setHost(made);
-    return () => made.stop();
+    const created = new Host(new Client(token, mountPath()));
+    created.start();
+    setHost(created);
+    return () => created.stop();
   }, [token]);
   return host && <Known host={host} onRefused={onRefused} />;
 }

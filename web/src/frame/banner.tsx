@@ -14,7 +14,7 @@ export function Banner() {
       <div role="status" className="flex items-center justify-center gap-3 bg-warn-soft px-4 py-1.5 text-sm text-warn">
         <Icon name="warning" />
         <span>Reconnecting… Nothing you typed is lost.</span>
-        <Button look="quiet" className="text-warn underline" onClick={() => host.retryNow()}>
+        <Button tone="quiet" className="text-warn underline" onClick={() => host.retryNow()}>
           Retry now
         </Button>
       </div>
@@ -24,7 +24,7 @@ export function Banner() {
     return (
       <div role="alert" className="flex items-center justify-center gap-3 bg-bad-soft px-4 py-1.5 text-sm text-bad">
         <span className="min-w-0 break-words">{notice}</span>
-        <Button look="quiet" className="text-bad underline" onClick={() => host.store.set({ notice: null })}>
+        <Button tone="quiet" className="text-bad underline" onClick={() => host.store.set({ notice: null })}>
           Dismiss
         </Button>
       </div>

@@ -29,7 +29,7 @@ export function Frame() {
   const sidebar = useStore(view, (state) => state.sidebar);
   const collapsed = useStore(view, (state) => state.collapsed);
   const width = useStore(view, (state) => fittingWidth(state.width));
-  const opened = useStore(view, (state) => state.opened);
+  const dialog = useStore(view, (state) => state.dialog);
   const inspector = useStore(view, (state) => state.inspector);
   const sessions = useStore(host.store, (state) => state.sessions);
   const session = useMemo(() => sessions.find((candidate) => candidate.id === route.session), [sessions, route.session]);
@@ -80,11 +80,11 @@ export function Frame() {
         )}
       </div>
       {/* The palette is not lazy: the user types into it immediately. */}
-      <ErrorBoundary name="This dialog" resetKey={opened}>
-        {opened === 'palette' && <Palette onClose={closeDialog} />}
-        {opened && opened !== 'palette' && (
+      <ErrorBoundary name="This dialog" resetKey={dialog}>
+        {dialog === 'palette' && <Palette onClose={closeDialog} />}
+        {dialog && dialog !== 'palette' && (
           <Suspense>
-            <Dialogs opened={opened} />
+            <Dialogs dialog={dialog} />
           </Suspense>
         )}
       </ErrorBoundary>

@@ -44,7 +44,7 @@ export function LoginForm({ refused, byHost, onToken }: Props) {
             className="rounded-md border border-line bg-paper px-3 py-2 font-mono text-sm"
           />
         </label>
-        <Button type="submit" look="thread" className="justify-self-start" disabled={!text.trim()}>
+        <Button type="submit" tone="thread" className="justify-self-start" disabled={!text.trim()}>
           Open
         </Button>
       </form>

@@ -13,8 +13,8 @@ const EVENTS: Partial<Record<StateName, string>> = { waiting: 'is waiting for yo
 /** Return the text for a state change, or null if it is not worth a notification. */
 export function notificationText(before: StateName, now: StateName, title: string): string | null {
   // A session may be waiting before it was ever seen busy.
-  const worked = before === 'busy' || before === 'retrying' || (before === 'idle' && now === 'waiting');
-  return worked && EVENTS[now] ? `${title} ${EVENTS[now]}` : null;
+  const wasBusy = before === 'busy' || before === 'retrying' || (before === 'idle' && now === 'waiting');
+  return wasBusy && EVENTS[now] ? `${title} ${EVENTS[now]}` : null;
 }
 
 /** Ask the browser for permission if needed. */
@@ -26,21 +26,21 @@ export async function requestNotifications(): Promise<boolean> {
 export function useNotifications(): void {
   const host = useHost();
   const sessions = useStore(host.store, (state) => state.sessions);
-  const wanted = useStore(view, (state) => state.notices);
+  const enabled = useStore(view, (state) => state.notices);
   const known = useRef(new Map<string, StateName>());
   useEffect(() => {
     const before = known.current;
     known.current = new Map(sessions.map((session) => [session.id, stateOf(session.status)]));
-    if (!wanted || !document.hidden || !('Notification' in window) || Notification.permission !== 'granted') return;
+    if (!enabled || !document.hidden || !('Notification' in window) || Notification.permission !== 'granted') return;
     for (const session of sessions) notify(session, before.get(session.id));
-  }, [sessions, wanted]);
+  }, [sessions, enabled]);
 }
 
 function notify(session: Session, before: StateName | undefined): void {
-  const words = before === undefined ? null : notificationText(before, stateOf(session.status), session.title ?? 'A session');
-  if (words === null) return;
+  const text = before === undefined ? null : notificationText(before, stateOf(session.status), session.title ?? 'A session');
+  if (text === null) return;
   // One notification per session: a newer one replaces it.
-  const notice = new Notification('clew', { body: words, tag: session.id });
+  const notice = new Notification('clew', { body: text, tag: session.id });
   notice.onclick = () => {
     window.focus();
     goTo({ session: session.id });

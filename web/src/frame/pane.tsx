@@ -27,12 +27,12 @@ export function Pane({ id, message, main = false, onClose }: Props) {
   const Tag = main ? 'main' : 'section';
   return (
     <Tag aria-label={main ? 'Conversation' : 'Side conversation'} className={`flex min-w-0 flex-1 flex-col ${main ? '' : 'border-l border-line max-lg:absolute max-lg:inset-0 max-lg:z-10 max-lg:bg-paper'}`}>
-      {conversation && <Opened conversation={conversation} message={message} main={main} onClose={onClose} />}
+      {conversation && <ConversationPane conversation={conversation} message={message} main={main} onClose={onClose} />}
     </Tag>
   );
 }
 
-function Opened({ conversation, message, main, onClose }: { conversation: Conversation; message: string | null; main: boolean; onClose?: () => void }) {
+function ConversationPane({ conversation, message, main, onClose }: { conversation: Conversation; message: string | null; main: boolean; onClose?: () => void }) {
   const missing = useStore(conversation.store, (state) => state.missing);
   useEffect(() => {
     if (message) void conversation.reveal(message);

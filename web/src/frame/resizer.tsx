@@ -8,12 +8,12 @@ const STEP = 16;
 
 export function Resizer() {
   const width = useStore(view, (state) => fittingWidth(state.width));
-  const set = (wanted: number) => view.set({ width: fittingWidth(wanted) });
+  const set = (next: number) => view.set({ width: fittingWidth(next) });
   const onKeyDown = (event: KeyboardEvent) => {
-    const wanted = { ArrowLeft: width - STEP, ArrowRight: width + STEP, Home: WIDTH.min, End: WIDTH.max, Enter: WIDTH.default }[event.key];
-    if (wanted === undefined) return;
+    const next = { ArrowLeft: width - STEP, ArrowRight: width + STEP, Home: WIDTH.min, End: WIDTH.max, Enter: WIDTH.default }[event.key];
+    if (next === undefined) return;
     event.preventDefault();
-    set(wanted);
+    set(next);
   };
   const onPointerDown = (event: PointerEvent<HTMLDivElement>) => {
     event.preventDefault();

@@ -24,7 +24,7 @@ export function openSearch(): void {
 }
 
 const KEYS: Record<string, () => void> = {
-  k: () => view.set(({ opened }) => ({ opened: opened === 'palette' ? null : 'palette' })),
+  k: () => view.set(({ dialog }) => ({ dialog: dialog === 'palette' ? null : 'palette' })),
   'shift f': openSearch,
   b: toggleList,
   j: startNewSession,

@@ -12,9 +12,9 @@ export function useTypeAnywhere(): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       const at = document.activeElement;
-      if (event.defaultPrevented || !isText(event) || (at && takesText(at))) return;
+      if (event.defaultPrevented || !isText(event) || (at && acceptsText(at))) return;
       // A dialog that is opening gets the keys already.
-      if (view.get().opened !== null || document.querySelector('dialog[open], [role="menu"]')) return;
+      if (view.get().dialog !== null || document.querySelector('dialog[open], [role="menu"]')) return;
       // Elsewhere Space presses a button or scrolls.
       if (event.key === ' ' && at !== document.body && !at?.matches('[data-request]')) return;
       // The browser then inserts the character, or pastes, into the focused field.
@@ -25,7 +25,7 @@ export function useTypeAnywhere(): void {
   }, []);
 }
 
-function takesText(at: Element): boolean {
+function acceptsText(at: Element): boolean {
   return at instanceof HTMLSelectElement ? !at.matches(CHOICES) || isOpen(at) : at.matches(FIELDS);
 }
 

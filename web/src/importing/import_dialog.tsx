@@ -6,7 +6,7 @@ import { formatRoute } from '../state/route';
 import { Choice } from '../settings/rows';
 import { Dialog } from '../ui/dialog';
 import { count } from '../ui/format';
-import { type ImportResult, importFile, groupFiles, FATES, OUTCOMES, PROGRAMS, type Source } from './import_files';
+import { type ImportResult, importFile, groupFiles, FATE_LABELS, OUTCOMES, PROGRAMS, type Source } from './import_files';
 
 export function ImportDialog({ onClose }: { onClose: () => void }) {
   const host = useHost();
@@ -28,7 +28,7 @@ export function ImportDialog({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title="Import sessions" onClose={onClose} wide>
       <div className="grid min-w-0 grid-cols-1 gap-4">
-        <Choice label="From" value={source} onChange={(name) => setSource(name as Source)} options={PROGRAMS.map(([name, words]) => [name, words] as const)} />
+        <Choice label="From" value={source} onChange={(name) => setSource(name as Source)} options={PROGRAMS.map(([name, label]) => [name, label] as const)} />
         <div className="grid min-w-0 grid-cols-1 gap-1">
           <label htmlFor={field} className="text-sm text-quiet">
             {hint}
@@ -54,7 +54,7 @@ export function ImportDialog({ onClose }: { onClose: () => void }) {
           <ul className="grid min-w-0 grid-cols-1 gap-2">
             {results.map((one, index) => (
               <li key={index} className="min-w-0 rounded-md border border-line px-3 py-2 text-sm">
-                <Came one={one} onClose={onClose} />
+                <ImportedLine one={one} onClose={onClose} />
               </li>
             ))}
           </ul>
@@ -64,34 +64,34 @@ export function ImportDialog({ onClose }: { onClose: () => void }) {
   );
 }
 
-function Came({ one: { name, came, problem }, onClose }: { one: ImportResult; onClose: () => void }) {
-  if (!came) {
+function ImportedLine({ one: { name, report, problem }, onClose }: { one: ImportResult; onClose: () => void }) {
+  if (!report) {
     return (
       <p role="alert" className="break-words text-bad">
         {name}: {problem}
       </p>
     );
   }
-  const added = came.turns > 0 ? `, ${count(came.turns, 'turn')}` : '';
-  const below = came.subagents > 0 ? `, ${count(came.subagents, 'subagent')}` : '';
+  const added = report.turns > 0 ? `, ${count(report.turns, 'turn')}` : '';
+  const below = report.subagents > 0 ? `, ${count(report.subagents, 'subagent')}` : '';
   return (
     <>
-      <a href={formatRoute({ session: came.session_id })} onClick={onClose} className="block truncate font-medium underline decoration-line hover:decoration-current">
-        {came.title ?? 'Untitled'}
+      <a href={formatRoute({ session: report.session_id })} onClick={onClose} className="block truncate font-medium underline decoration-line hover:decoration-current">
+        {report.title ?? 'Untitled'}
       </a>
       <p className="break-words text-quiet">
-        {name}: {OUTCOMES[came.outcome]}
+        {name}: {OUTCOMES[report.outcome]}
         {added}
         {below}
-        {came.why && `. ${came.why}`}
+        {report.why && `. ${report.why}`}
       </p>
-      {came.remarks.length > 0 && (
+      {report.remarks.length > 0 && (
         <details className="mt-1 min-w-0 text-xs">
-          <summary className="w-fit cursor-pointer rounded px-1 underline underline-offset-2">{count(came.remarks.length, 'note')}</summary>
+          <summary className="w-fit cursor-pointer rounded px-1 underline underline-offset-2">{count(report.remarks.length, 'note')}</summary>
           <ul className="mt-1 grid gap-0.5">
-            {came.remarks.map((remark) => (
+            {report.remarks.map((remark) => (
               <li key={`${remark.fate} ${remark.what}`} className="break-words">
-                {remark.count} × {remark.what} <span className="text-quiet">({FATES[remark.fate]}{remark.where && `; ${remark.where}`})</span>
+                {remark.count} × {remark.what} <span className="text-quiet">({FATE_LABELS[remark.fate]}{remark.where && `; ${remark.where}`})</span>
               </li>
             ))}
           </ul>

@@ -26,6 +26,6 @@ test('an error is reported for its file, and the others are imported', async () 
   });
   const first = await importFile(client, 'pi', 'a.jsonl', new Blob(['{}']));
   const second = await importFile(client, 'pi', 'b.jsonl', new Blob(['{}']));
-  expect([first.came?.outcome, first.problem, second.came, /nobody says anything/i.test(second.problem ?? '')]).toEqual(['new', null, null, true]);
+  expect([first.report?.outcome, first.problem, second.report, /nobody says anything/i.test(second.problem ?? '')]).toEqual(['new', null, null, true]);
   expect(asked.every((path) => path.includes('/api/import-from?program=pi'))).toBe(true);
 });

@@ -16,7 +16,7 @@ export type ImportReport = Answer<'POST /api/import-from'>;
 /** The result of one file: a report, or the error. */
 export interface ImportResult {
   name: string;
-  came: ImportReport | null;
+  report: ImportReport | null;
   problem: string | null;
 }
 
@@ -27,7 +27,7 @@ export const OUTCOMES: Record<ImportReport['outcome'], string> = {
   apart: 'already imported, not updated',
 };
 
-export const FATES: Record<ImportReport['remarks'][number]['fate'], string> = {
+export const FATE_LABELS: Record<ImportReport['remarks'][number]['fate'], string> = {
   kept: 'stored, not shown in the conversation',
   changed: 'changed on import',
   lost: 'not imported',
@@ -58,10 +58,10 @@ export async function importFile(client: Client, source: Source, name: string, b
   const path = source === 'clew' ? '/api/import' : `/api/import-from?program=${source}`;
   try {
     const answer = await (await client.fetch(path, { method: 'POST', body })).json();
-    if (source !== 'clew') return { name, came: answer as ImportReport, problem: null };
+    if (source !== 'clew') return { name, report: answer as ImportReport, problem: null };
     const session = answer as Answer<'POST /api/import'>;
-    return { name, came: { session_id: session.id, title: session.title, outcome: 'new', turns: 0, subagents: 0, why: null, remarks: [] }, problem: null };
+    return { name, report: { session_id: session.id, title: session.title, outcome: 'new', turns: 0, subagents: 0, why: null, remarks: [] }, problem: null };
   } catch (refused) {
-    return { name, came: null, problem: errorText(refused) };
+    return { name, report: null, problem: errorText(refused) };
   }
 }

@@ -64,7 +64,7 @@ export function FilesTab() {
         ))}
       </ul>
       {older && (
-        <Button look="quiet" className="px-4 py-2 text-sm underline" onClick={() => setPages(pages + 1)}>
+        <Button tone="quiet" className="px-4 py-2 text-sm underline" onClick={() => setPages(pages + 1)}>
           Load older
         </Button>
       )}

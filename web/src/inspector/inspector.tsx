@@ -24,10 +24,10 @@ const TABS: { tab: Tab; name: string }[] = [
 
 export function Inspector({ id }: { id: string }) {
   const conversation = useConversation(id);
-  return conversation && <Opened conversation={conversation} />;
+  return conversation && <InspectorTabs conversation={conversation} />;
 }
 
-function Opened({ conversation }: { conversation: Conversation }) {
+function InspectorTabs({ conversation }: { conversation: Conversation }) {
   const tab = useStore(view, (state) => state.tab);
   const tabs = useRef<HTMLDivElement>(null);
   const move = (step: number) => {

@@ -9,7 +9,7 @@ import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { age, moment } from '../ui/format';
 
-const WHY: Record<ReflogEntry['why'], string> = {
+const REASONS: Record<ReflogEntry['why'], string> = {
   branch: 'Branched',
   compaction: 'Summarised',
   goto: 'Jumped to',
@@ -44,7 +44,7 @@ export function ReflogTab() {
         <li key={move.seq} className="flex items-start gap-2 px-4 py-2">
           <div className="min-w-0 flex-1">
             <p className="text-xs text-quiet" title={moment(move.at)}>
-              {move.seq} · {WHY[move.why]} · {age(move.at)}
+              {move.seq} · {REASONS[move.why]} · {age(move.at)}
             </p>
             <p dir="auto" className="line-clamp-2 text-sm [overflow-wrap:anywhere]">
               {move.text || (move.to_turn_id === null ? 'Start of the session' : move.to_turn_id)}
@@ -63,7 +63,7 @@ export function ReflogTab() {
       ))}
       {first > 1 && (
         <li className="px-4 py-2">
-          <Button look="quiet" className="px-0 text-sm underline" onClick={() => void earlier().catch(() => undefined)}>
+          <Button tone="quiet" className="px-0 text-sm underline" onClick={() => void earlier().catch(() => undefined)}>
             {(first - 1).toLocaleString('en')} earlier moves
           </Button>
         </li>

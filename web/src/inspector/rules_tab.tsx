@@ -58,7 +58,7 @@ export function RulesTab() {
                     {rule.pinned && <span className="text-quiet"> (pinned)</span>}
                   </code>
                   {scope !== 'agent' && (
-                    <Button look="quiet" aria-label={`Revoke ${rule.action} ${rule.permission} ${rule.pattern}`} onClick={() => revoke(rule)}>
+                    <Button tone="quiet" aria-label={`Revoke ${rule.action} ${rule.permission} ${rule.pattern}`} onClick={() => revoke(rule)}>
                       Revoke
                     </Button>
                   )}
@@ -70,7 +70,7 @@ export function RulesTab() {
       })}
       <AddRule onAdd={(body) => acting(host.client.call('POST /api/rules', { body: { ...body, session: conversation.id } }))} />
       <Explain version={`${updated} ${changes}`} />
-      <p className="text-quiet">Session rules win over project rules, and project rules over agent rules. Calls that no rule covers need your approval.</p>
+      <p className="text-quiet">Session rules override project rules, which override agent rules. Calls that no rule covers need your approval.</p>
     </div>
   );
 }
@@ -84,7 +84,7 @@ interface NewRule {
 
 function AddRule({ onAdd }: { onAdd: (rule: NewRule) => Promise<void> }) {
   const conversation = useThis();
-  const rooted = useStore(conversation.store, (state) => state.session?.workspace_root != null);
+  const hasWorkspace = useStore(conversation.store, (state) => state.session?.workspace_root != null);
   const [rule, setRule] = useState<NewRule>({ scope: 'session', permission: 'bash', pattern: '', action: 'allow' });
   const put = (change: Partial<NewRule>) => setRule((old) => ({ ...old, ...change }));
   const submit = (event: FormEvent) => {
@@ -104,7 +104,7 @@ function AddRule({ onAdd }: { onAdd: (rule: NewRule) => Promise<void> }) {
         <input aria-label="Pattern" dir="ltr" placeholder="git status *" value={rule.pattern} onChange={(event) => put({ pattern: event.target.value })} className={`${FIELD} basis-full font-mono`} />
         <select aria-label="For" value={rule.scope} onChange={(event) => put({ scope: event.target.value as NewRule['scope'] })} className={FIELD}>
           <option value="session">this session</option>
-          {rooted && <option value="project">this project</option>}
+          {hasWorkspace && <option value="project">this project</option>}
         </select>
         <Button type="submit">Add</Button>
       </div>
@@ -115,10 +115,10 @@ function AddRule({ onAdd }: { onAdd: (rule: NewRule) => Promise<void> }) {
 function Explain({ version }: { version: string }) {
   const conversation = useThis();
   const [call, setCall] = useState({ tool: 'bash', target: '' });
-  const [asked, setAsked] = useState<typeof call | null>(null);
+  const [question, setQuestion] = useState<typeof call | null>(null);
   const { answer, error } = useQuery(
     'GET /api/sessions/{id}/permissions/explain',
-    asked && { path: { id: conversation.id }, query: asked },
+    question && { path: { id: conversation.id }, query: question },
     version,
   );
   return (
@@ -127,7 +127,7 @@ function Explain({ version }: { version: string }) {
       className="grid gap-1.5"
       onSubmit={(event) => {
         event.preventDefault();
-        setAsked({ ...call });
+        setQuestion({ ...call });
       }}
     >
       <h3 className="font-medium">Test a call</h3>

@@ -23,16 +23,16 @@ function tree(turns: TreeTurn[], branches: TreeView['branches'] = []): TreeView 
   return { session_id: 's', head_turn_id: null, open_turn_id: null, turns, branches };
 }
 
-const places = (view: TreeView) => Object.fromEntries(treeLayout(view).turns.map(({ turn: { id }, x, y }) => [id, [x / INDENT, y / ROW]]));
+const positions = (view: TreeView) => Object.fromEntries(treeLayout(view).turns.map(({ turn: { id }, x, y }) => [id, [x / INDENT, y / ROW]]));
 
 describe('treeLayout', () => {
   it('puts the current path in one column', () => {
-    expect(places(tree([turn('a', null, 0, true), turn('b', 'a', 1, true), turn('c', 'b', 2, true)]))).toEqual({ a: [0, 0], b: [0, 1], c: [0, 2] });
+    expect(positions(tree([turn('a', null, 0, true), turn('b', 'a', 1, true), turn('c', 'b', 2, true)]))).toEqual({ a: [0, 0], b: [0, 1], c: [0, 2] });
   });
 
   it('indents rewound turns below the turn they left', () => {
     const view = tree([turn('a', null, 0, true), turn('x', 'a', 1, false), turn('y', 'x', 2, false), turn('b', 'a', 1, true)]);
-    expect(places(view)).toEqual({ a: [0, 0], x: [1, 1], y: [1, 2], b: [0, 3] });
+    expect(positions(view)).toEqual({ a: [0, 0], x: [1, 1], y: [1, 2], b: [0, 3] });
     expect(treeLayout(view).edges).toEqual([
       { from: 'a', to: 'x', onLine: false, changesColumn: true },
       { from: 'x', to: 'y', onLine: false, changesColumn: false },
@@ -52,9 +52,9 @@ describe('treeLayout', () => {
 
   it('puts a branch where it left', () => {
     const branch = { session_id: 'ses', title: 'Aside', label: null, from_message_id: 'm', turn_id: 'a', created_at: 1 };
-    const laid = treeLayout(tree([turn('a', null, 0, true), turn('b', 'a', 1, true)], [branch]));
-    expect(laid.branches).toEqual([{ sessionId: 'ses', title: 'Aside', turnId: 'a', x: INDENT, y: ROW }]);
-    expect(laid.turns.map(({ y }) => y)).toEqual([0, 2 * ROW]);
+    const layout = treeLayout(tree([turn('a', null, 0, true), turn('b', 'a', 1, true)], [branch]));
+    expect(layout.branches).toEqual([{ sessionId: 'ses', title: 'Aside', turnId: 'a', x: INDENT, y: ROW }]);
+    expect(layout.turns.map(({ y }) => y)).toEqual([0, 2 * ROW]);
   });
 
   it('handles a session of many turns', () => {

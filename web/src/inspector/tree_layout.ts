@@ -36,7 +36,7 @@ export interface TreeLayout {
   edges: PlacedEdge[];
 }
 
-type Row = { turn: TreeTurn; lane: number } | { branch: TreeView['branches'][number]; lane: number };
+type Row = { turn: TreeTurn; column: number } | { branch: TreeView['branches'][number]; column: number };
 
 export function treeLayout(tree: TreeView): TreeLayout {
   const byId = new Map(tree.turns.map((turn) => [turn.id, turn]));
@@ -53,24 +53,24 @@ export function treeLayout(tree: TreeView): TreeLayout {
     leaving.set(from, [...(leaving.get(from) ?? []), branch]);
   }
 
-  const column = new Map<string, number>();
+  const xOf = new Map<string, number>();
   const layout: TreeLayout = { turns: [], branches: [], edges: [] };
   // A stack instead of recursion, which thousands of turns would overflow.
   const rest: Row[] = [];
-  const follow = (id: string | null, lane: number) => {
+  const follow = (id: string | null, column: number) => {
     const next = [...(children.get(id) ?? [])];
     // One child continues in the same column: the one on the current path, or else the first.
     const straight = next.find((turn) => turn.on_line) ?? (id === null ? undefined : next[0]);
     const indented: Row[] = [
-      ...(leaving.get(id) ?? []).map((branch) => ({ branch, lane: lane + 1 })),
-      ...next.filter((turn) => turn !== straight).map((turn) => ({ turn, lane: lane + 1 })),
+      ...(leaving.get(id) ?? []).map((branch) => ({ branch, column: column + 1 })),
+      ...next.filter((turn) => turn !== straight).map((turn) => ({ turn, column: column + 1 })),
     ];
-    if (straight) rest.push({ turn: straight, lane });
+    if (straight) rest.push({ turn: straight, column });
     rest.push(...indented.reverse());
   };
   follow(null, 0);
   for (let row = 0, item = rest.pop(); item; row += 1, item = rest.pop()) {
-    const x = item.lane * INDENT;
+    const x = item.column * INDENT;
     const y = row * ROW;
     if ('branch' in item) {
       const { branch } = item;
@@ -78,14 +78,14 @@ export function treeLayout(tree: TreeView): TreeLayout {
       layout.branches.push({ sessionId: branch.session_id, title: branch.title || branch.label || 'Branch', turnId, x, y });
       continue;
     }
-    const { turn, lane } = item;
+    const { turn, column } = item;
     layout.turns.push({ turn, x, y });
-    column.set(turn.id, x);
+    xOf.set(turn.id, x);
     const parent = turn.parent_turn_id === null ? undefined : byId.get(turn.parent_turn_id);
     if (parent) {
-      layout.edges.push({ from: parent.id, to: turn.id, onLine: turn.on_line, changesColumn: column.get(parent.id) !== x });
+      layout.edges.push({ from: parent.id, to: turn.id, onLine: turn.on_line, changesColumn: xOf.get(parent.id) !== x });
     }
-    follow(turn.id, lane);
+    follow(turn.id, column);
   }
   return layout;
 }

@@ -50,13 +50,13 @@ export function TreeTab() {
   }, [conversation]);
   const { nodes, edges } = useMemo(() => {
     if (!tree) return { nodes: [], edges: [] };
-    const laid = treeLayout(tree);
+    const layout = treeLayout(tree);
     const shown: (TurnNode | BranchNode)[] = [
-      ...laid.turns.map(({ turn, x, y }): TurnNode => ({ id: turn.id, type: 'turn', position: { x, y }, data: { turn }, ariaLabel: describe(turn) })),
-      ...laid.branches.map(({ sessionId, title, x, y }): BranchNode => ({ id: sessionId, type: 'branch', position: { x, y }, data: { sessionId, title }, ariaLabel: `Branch ${title}` })),
+      ...layout.turns.map(({ turn, x, y }): TurnNode => ({ id: turn.id, type: 'turn', position: { x, y }, data: { turn }, ariaLabel: describe(turn) })),
+      ...layout.branches.map(({ sessionId, title, x, y }): BranchNode => ({ id: sessionId, type: 'branch', position: { x, y }, data: { sessionId, title }, ariaLabel: `Branch ${title}` })),
     ];
     const lines: BuiltInEdge[] = [
-      ...laid.edges.map(({ from, to, onLine, changesColumn }) => ({
+      ...layout.edges.map(({ from, to, onLine, changesColumn }) => ({
         id: `${from} ${to}`,
         type: 'smoothstep' as const,
         pathOptions: EDGE_PATH,
@@ -65,7 +65,7 @@ export function TreeTab() {
         targetHandle: changesColumn ? 'side' : 'top',
         style: { stroke: onLine ? 'var(--thread)' : 'var(--quiet)', strokeWidth: onLine ? 2 : 1.2 },
       })),
-      ...laid.branches.flatMap(({ sessionId, turnId }) =>
+      ...layout.branches.flatMap(({ sessionId, turnId }) =>
         turnId === null ? [] : [{ id: `${turnId} ${sessionId}`, type: 'smoothstep' as const, pathOptions: EDGE_PATH, source: turnId, target: sessionId, targetHandle: 'side', style: { stroke: 'var(--info)', strokeDasharray: '4 3' } }],
       ),
     ];
@@ -82,7 +82,7 @@ export function TreeTab() {
         {tree.next_cursor ? 'The newest ' : ''}
         {count(tree.turns.length, 'turn')}, {hidden} rewound, {count(tree.branches.length, 'branch', 'branches')}. Select a turn to inspect it.
         {tree.next_cursor && (
-          <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={earlier}>
+          <Button tone="quiet" className="px-1 py-0 text-xs underline" onClick={earlier}>
             Earlier turns
           </Button>
         )}
@@ -130,7 +130,7 @@ function pickFocused(event: KeyboardEvent, nodes: (TurnNode | BranchNode)[]): vo
 /** Show a small tree whole, from the top, and a large one at its head. */
 function AtHead({ id, turns }: { id: string | null; turns: number }) {
   const flow = useReactFlow();
-  const drawn = useNodesInitialized();
+  const measured = useNodesInitialized();
   const width = useFlow((state) => state.width);
   const height = useFlow((state) => state.height);
   useEffect(() => {
@@ -143,7 +143,7 @@ function AtHead({ id, turns }: { id: string | null; turns: number }) {
       const zoom = Math.max(0.3, Math.min(1, (width - 2 * MARGIN) / wide, (height - 2 * MARGIN) / high));
       void flow.setViewport({ x: Math.max(MARGIN, (width - wide * zoom) / 2), y: MARGIN, zoom });
     }
-  }, [flow, id, turns, drawn, width, height]);
+  }, [flow, id, turns, measured, width, height]);
   return null;
 }
 
@@ -154,9 +154,9 @@ function describe(turn: TreeTurn): string {
 
 function TurnBox({ data: { turn } }: NodeProps<TurnNode>) {
   const picked = useStore(view, (state) => state.turn === turn.id);
-  const look = turn.is_head ? 'border-thread bg-thread-soft' : turn.on_line ? 'border-thread bg-raised' : 'border-line bg-panel text-quiet';
+  const colors = turn.is_head ? 'border-thread bg-thread-soft' : turn.on_line ? 'border-thread bg-raised' : 'border-line bg-panel text-quiet';
   return (
-    <div className={`h-10 w-72 rounded-lg border px-2 py-0.5 text-xs ${look} ${turn.kind === 'compaction' ? 'border-dashed' : ''} ${picked ? 'ring-2 ring-thread' : ''}`}>
+    <div className={`h-10 w-72 rounded-lg border px-2 py-0.5 text-xs ${colors} ${turn.kind === 'compaction' ? 'border-dashed' : ''} ${picked ? 'ring-2 ring-thread' : ''}`}>
       <EdgeHandles />
       <p dir="auto" className="truncate">
         {turn.kind === 'compaction' ? 'Summary' : turn.text || turn.id}
@@ -191,10 +191,10 @@ function BranchBox({ data: { sessionId, title } }: NodeProps<BranchNode>) {
         {title}
       </p>
       <div className="nodrag flex">
-        <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={() => goTo({ session: sessionId })}>
+        <Button tone="quiet" className="px-1 py-0 text-xs underline" onClick={() => goTo({ session: sessionId })}>
           Open
         </Button>
-        <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={() => compareSessions({ name: conversation.store.get().session?.title ?? 'This conversation', session: conversation.id }, { name: title, session: sessionId })}>
+        <Button tone="quiet" className="px-1 py-0 text-xs underline" onClick={() => compareSessions({ name: conversation.store.get().session?.title ?? 'This conversation', session: conversation.id }, { name: title, session: sessionId })}>
           Compare
         </Button>
       </div>

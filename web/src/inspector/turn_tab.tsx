@@ -37,7 +37,7 @@ export function TurnTab() {
   if (error) return <p className="p-4 text-sm text-bad">{error}</p>;
   if (!turn) return null;
   const problem = turn.data.error as { code: string; message: string } | undefined;
-  const spent = turn.steps.reduce((sum, step) => sum + step.cost_usd, 0);
+  const totalCost = turn.steps.reduce((sum, step) => sum + step.cost_usd, 0);
   const others = (tree?.turns ?? []).filter((other) => other.id !== id && other.kind === 'normal' && other.status !== 'refused');
   return (
     <div className="grid gap-3 py-3">
@@ -57,7 +57,7 @@ export function TurnTab() {
         {picked && (
           <div className="flex flex-wrap gap-2 pt-1">
             {known && !known.on_line && known.status !== 'refused' && <Button onClick={() => void conversation.goTo(known.id).catch(() => undefined)}>Go to this turn</Button>}
-            <Button look="quiet" className="px-0 underline" onClick={() => view.set({ turn: null })}>
+            <Button tone="quiet" className="px-0 underline" onClick={() => view.set({ turn: null })}>
               Show the newest turn
             </Button>
           </div>
@@ -76,7 +76,7 @@ export function TurnTab() {
               </li>
             ))}
           </ol>
-          <p className="text-sm text-quiet">Cost: {spent > 0 ? cost(spent) : 'unknown, or free'}</p>
+          <p className="text-sm text-quiet">Cost: {totalCost > 0 ? cost(totalCost) : 'unknown, or free'}</p>
           <label className="grid gap-1 text-sm">
             <span className="text-quiet">Compare what the model saw with another turn</span>
             <select

@@ -6,7 +6,7 @@ import type { Session } from '../api/types';
 import type { HostState } from '../state/host';
 import { goTo } from '../state/route';
 import { toggleList, view } from '../state/view';
-import type { Found } from '../sidebar/use_search';
+import type { SearchResponse } from '../sidebar/use_search';
 import { pieces } from '../sidebar/snippet';
 import type { IconName } from '../ui/icon';
 import { best } from './fuzzy';
@@ -30,11 +30,11 @@ const LIMITS = { sessions: 7, commands: 7, prompts: 5, models: 5, messages: 8 };
 const PAGE: Entry[] = [
   { key: 'new', label: 'New session', note: 'Ctrl J', icon: 'plus', act: startNewSession },
   { key: 'search', label: 'Search all sessions', note: 'Ctrl Shift F', icon: 'search', act: openSearch },
-  { key: 'settings', label: 'Settings: models, keys, MCP servers, appearance', note: '', icon: 'sliders', act: () => view.set({ opened: 'settings' }) },
-  { key: 'spend', label: 'Usage', note: '', icon: 'coins', act: () => view.set({ opened: 'spend' }) },
-  { key: 'import', label: 'Import sessions: Claude Code, Codex, pi, opencode', note: '', icon: 'file', act: () => view.set({ opened: 'import' }) },
-  { key: 'triggers', label: 'Triggers: schedules and webhooks', note: '', icon: 'clock', act: () => view.set({ opened: 'triggers' }) },
-  { key: 'help', label: 'Commands and keys', note: '', icon: 'menu', act: () => view.set({ opened: 'help' }) },
+  { key: 'settings', label: 'Settings: models, keys, MCP servers, appearance', note: '', icon: 'sliders', act: () => view.set({ dialog: 'settings' }) },
+  { key: 'spend', label: 'Usage', note: '', icon: 'coins', act: () => view.set({ dialog: 'spend' }) },
+  { key: 'import', label: 'Import sessions: Claude Code, Codex, pi, opencode', note: '', icon: 'file', act: () => view.set({ dialog: 'import' }) },
+  { key: 'triggers', label: 'Triggers: schedules and webhooks', note: '', icon: 'clock', act: () => view.set({ dialog: 'triggers' }) },
+  { key: 'help', label: 'Commands and keys', note: '', icon: 'menu', act: () => view.set({ dialog: 'help' }) },
   { key: 'list', label: 'Show or hide the session list', note: 'Ctrl B', icon: 'menu', act: toggleList },
   { key: 'inspector', label: 'Show or hide the inspector', note: 'Ctrl I', icon: 'panel', act: () => view.set(({ inspector }) => ({ inspector: !inspector })) },
   { key: 'light', label: 'Light theme', note: '', icon: 'sun', act: () => view.set({ theme: 'light' }) },
@@ -47,17 +47,17 @@ const PAGE: Entry[] = [
 const LISTED = new Set(['new', 'settings', 'spend', 'help']);
 
 /** Return the groups, the one with the best match first and messages last. */
-export function groupsFor(typed: string, host: HostState, found: Found | null): Group[] {
-  const asked = typed.trim() !== '';
+export function groupsFor(typed: string, host: HostState, found: SearchResponse | null): Group[] {
+  const hasQuery = typed.trim() !== '';
   const text = (entry: Entry) => `${entry.label} ${entry.note}`;
   const sessions = best(typed, host.sessions, (session) => `${session.title ?? 'Untitled'} ${folderOf(session)}`, LIMITS.sessions).map(({ one, score }) => ({ one: sessionEntry(one), score }));
   const known = new Set(sessions.map(({ one }) => one.key));
   const titles = (found?.titles ?? []).filter((session) => !known.has(session.id)).map((session) => ({ one: sessionEntry(session), score: 0 }));
   const groups = [
     { name: 'Sessions', found: [...sessions, ...titles] },
-    { name: 'Commands', found: best(typed, asked ? [...PAGE, ...commandEntries()] : PAGE, text, asked ? LIMITS.commands : PAGE.length) },
+    { name: 'Commands', found: best(typed, hasQuery ? [...PAGE, ...commandEntries()] : PAGE, text, hasQuery ? LIMITS.commands : PAGE.length) },
     { name: 'Saved prompts', found: best(typed, host.prompts.map(promptEntry), text, LIMITS.prompts) },
-    { name: 'Models', found: asked ? best(typed, host.models.filter((model) => model.usable).map(({ id }) => modelEntry(id)), (entry) => entry.label, LIMITS.models) : [] },
+    { name: 'Models', found: hasQuery ? best(typed, host.models.filter((model) => model.usable).map(({ id }) => modelEntry(id)), (entry) => entry.label, LIMITS.models) : [] },
   ].map((group) => ({ ...group, top: group.found[0]?.score ?? 0 }));
   const messages = (found?.hits ?? []).slice(0, LIMITS.messages).map((hit): Entry => ({
     key: `message ${hit.part_id}`,

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
-import { best, fit } from './fuzzy';
+import { best, matchScore } from './fuzzy';
 
 test('letters match in order only', () => {
-  expect(fit('nws', 'New session')).not.toBeNull();
-  expect(fit('swn', 'New session')).toBeNull();
-  expect(fit('', 'anything')).toBe(0);
+  expect(matchScore('nws', 'New session')).not.toBeNull();
+  expect(matchScore('swn', 'New session')).toBeNull();
+  expect(matchScore('', 'anything')).toBe(0);
 });
 
 test('exact substrings come first, then word starts, then the rest', () => {
@@ -16,5 +16,5 @@ test('exact substrings come first, then word starts, then the rest', () => {
 });
 
 test('letters scattered over a long text do not count', () => {
-  expect(fit('review', 'Summarise the older turns; every part is kept, which one may open below')).toBeNull();
+  expect(matchScore('review', 'Summarise the older turns; every part is kept, which one may open below')).toBeNull();
 });

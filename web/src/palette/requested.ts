@@ -1,4 +1,4 @@
-/** What was selected in the palette for the open conversation; its composer runs it. */
+/** The palette entry selected for the open conversation; its composer runs it. */
 
 import { Store } from '../state/store';
 

@@ -46,10 +46,10 @@ export function McpServers() {
                 <span className={TONES[server.state]}>{starting === server.name ? 'starting' : server.state}</span>
                 {server.digest && ` · ${server.tools?.length ?? 0} tools`}
                 {server.trusted && ' · trusted'} · <span className="text-quiet">{server.target}</span>
-                {[server.error, ...(server.notices ?? [])].map((words) => words && <span key={words} className="block text-xs text-bad">{words}</span>)}
+                {[server.error, ...(server.notices ?? [])].map((notice) => notice && <span key={notice} className="block text-xs text-bad">{notice}</span>)}
               </span>
               {server.state !== 'off' && (
-                <Button look="quiet" aria-label={`Start ${server.name}`} disabled={starting !== null} onClick={() => start(server.name)}>
+                <Button tone="quiet" aria-label={`Start ${server.name}`} disabled={starting !== null} onClick={() => start(server.name)}>
                   {server.state === 'ready' ? 'Refresh' : 'Start'}
                 </Button>
               )}

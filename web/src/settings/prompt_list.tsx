@@ -37,7 +37,7 @@ export function PromptList() {
                 {prompt.text}
               </span>
               <Button
-                look="quiet"
+                tone="quiet"
                 aria-label={`Edit /${prompt.name}`}
                 onClick={() => {
                   setForm(prompt);
@@ -47,7 +47,7 @@ export function PromptList() {
                 Edit
               </Button>
               <Button
-                look="quiet"
+                tone="quiet"
                 aria-label={`Delete /${prompt.name}`}
                 onClick={() => {
                   // The button is removed with its row.

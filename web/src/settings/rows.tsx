@@ -39,9 +39,9 @@ export function Choice({ label, value, options, onChange }: ChoiceProps) {
         {label}
       </label>
       <select id={id} value={value} onChange={(event) => onChange(event.target.value)} className="min-w-44 max-w-full rounded-md border border-line bg-paper px-2 py-1">
-        {options.map(([name, words]) => (
+        {options.map(([name, label]) => (
           <option key={name} value={name}>
-            {words}
+            {label}
           </option>
         ))}
       </select>

@@ -117,9 +117,9 @@ function Appearance() {
   const density = useStore(view, (state) => state.density);
   const notices = useStore(view, (state) => state.notices);
   const [refused, setRefused] = useState<string | null>(null);
-  const toggleNotices = async (wanted: boolean) => {
-    const allowed = !wanted || (await requestNotifications());
-    view.set({ notices: wanted && allowed });
+  const toggleNotices = async (enabled: boolean) => {
+    const allowed = !enabled || (await requestNotifications());
+    view.set({ notices: enabled && allowed });
     setRefused(allowed ? null : 'The browser blocks notifications from this page. Allow them in its settings for this site, then try again.');
   };
   return (

@@ -3,7 +3,7 @@
 import type { UsageReport } from '@clew/client';
 import { cost, count, tokens } from '../ui/format';
 
-export type By = 'day' | 'model' | 'session' | 'workspace';
+export type SpendGroup = 'day' | 'model' | 'session' | 'workspace';
 type Group = UsageReport['groups'][number];
 
 export interface SpendRow {
@@ -19,7 +19,7 @@ export interface SpendRow {
 }
 
 /** Return days newest first, everything else by cost and then by tokens. */
-export function rowsOf(report: UsageReport, by: By, titleOf: (session: string) => string | null): SpendRow[] {
+export function rowsOf(report: UsageReport, by: SpendGroup, titleOf: (session: string) => string | null): SpendRow[] {
   const groups = [...report.groups].sort((a, b) => (by === 'day' ? (b.key ?? '').localeCompare(a.key ?? '') : b.cost_usd - a.cost_usd || sizeOf(b) - sizeOf(a)));
   const priced = groups.some((group) => group.cost_usd > 0);
   const measure = (group: Group) => (priced ? group.cost_usd : sizeOf(group));

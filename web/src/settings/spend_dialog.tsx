@@ -8,16 +8,16 @@ import { useQuery } from '../state/use_answer';
 import { Dialog } from '../ui/dialog';
 import { count } from '../ui/format';
 import { Choice } from './rows';
-import { type By, costOf, remarksOf, rowsOf } from './spend';
+import { type SpendGroup, costOf, remarksOf, rowsOf } from './spend';
 
 const DAY_MS = 86_400_000;
 const SPANS = [['1', 'The last 24 hours'], ['7', 'The last 7 days'], ['30', 'The last 30 days'], ['', 'All time']] as const;
-const BY = [['day', 'Day (UTC)'], ['model', 'Model'], ['session', 'Session'], ['workspace', 'Folder']] as const;
+const GROUPS = [['day', 'Day (UTC)'], ['model', 'Model'], ['session', 'Session'], ['workspace', 'Folder']] as const;
 
 export function SpendDialog({ onClose }: { onClose: () => void }) {
   const host = useHost();
   const sessions = useStore(host.store, (state) => state.sessions);
-  const [by, setBy] = useState<By>('day');
+  const [by, setBy] = useState<SpendGroup>('day');
   const [span, setSpan] = useState('30');
   const [now] = useState(() => Date.now());
   const { answer, error } = useQuery('GET /api/usage', { query: { by, ...(span ? { from: String(now - Number(span) * DAY_MS) } : {}) } });
@@ -27,7 +27,7 @@ export function SpendDialog({ onClose }: { onClose: () => void }) {
     <Dialog title="Usage" onClose={onClose} wide>
       <div className="grid grid-cols-1 gap-4">
         <div className="flex flex-wrap gap-x-8 gap-y-2">
-          <Choice label="Group by" value={by} onChange={(name) => setBy(name as By)} options={BY} />
+          <Choice label="Group by" value={by} onChange={(name) => setBy(name as SpendGroup)} options={GROUPS} />
           <Choice label="Period" value={span} onChange={setSpan} options={SPANS} />
         </div>
         {error && <p role="alert" className="text-sm text-bad">{error}</p>}
@@ -42,7 +42,7 @@ export function SpendDialog({ onClose }: { onClose: () => void }) {
               <table className="w-full table-fixed text-sm">
                 <thead>
                   <tr className="text-left text-quiet">
-                    <th scope="col" className="py-1 font-medium">{BY.find(([name]) => name === by)?.[1]}</th>
+                    <th scope="col" className="py-1 font-medium">{GROUPS.find(([name]) => name === by)?.[1]}</th>
                     <th scope="col" className="w-16 py-1 text-end font-medium">Calls</th>
                     <th scope="col" className="w-20 py-1 text-end font-medium max-sm:hidden">Tokens</th>
                     <th scope="col" className="w-28 py-1 text-end font-medium">Cost</th>

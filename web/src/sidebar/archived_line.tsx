@@ -26,7 +26,7 @@ export function ArchivedLine({ what, focused, onUndo, onDone }: Props) {
       <span role="status" className="me-auto">
         {count(what.ids.length, 'session')} {what.archived ? 'archived' : 'unarchived'}
       </span>
-      <Button ref={undo} look="quiet" onClick={onUndo}>
+      <Button ref={undo} tone="quiet" onClick={onUndo}>
         Undo
       </Button>
       <IconButton label="Dismiss" icon="close" className="size-7" onClick={onDone} />

@@ -47,7 +47,7 @@ export function DeleteDialog({ session, branches, onClose }: Props) {
           <Button ref={cancel} onClick={() => onClose(false)}>
             Cancel
           </Button>
-          <Button look="danger" icon="trash" disabled={deleting} onClick={() => void remove()}>
+          <Button tone="danger" icon="trash" disabled={deleting} onClick={() => void remove()}>
             {deleting ? 'Deleting…' : 'Delete permanently'}
           </Button>
         </div>

@@ -7,7 +7,7 @@ import { view } from '../state/view';
 import { age } from '../ui/format';
 import { pieces } from './snippet';
 
-const WHO: Record<string, string> = { user: 'You', assistant: 'Answer', system: 'System' };
+const ROLE_LABELS: Record<string, string> = { user: 'You', assistant: 'Answer', system: 'System' };
 
 export function SearchHit({ hit, query, now }: { hit: Hit; query: string; now: number }) {
   const route = { session: hit.session_id, message: hit.message_id };
@@ -36,7 +36,7 @@ export function SearchHit({ hit, query, now }: { hit: Hit; query: string; now: n
             </span>
           )}
           <span className="shrink-0">
-            {WHO[hit.role] ?? hit.role} · {age(hit.created_at, now)}
+            {ROLE_LABELS[hit.role] ?? hit.role} · {age(hit.created_at, now)}
           </span>
         </span>
         <span dir="auto" className="line-clamp-3 text-sm leading-snug text-quiet [overflow-wrap:anywhere]">

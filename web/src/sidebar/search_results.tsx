@@ -6,10 +6,10 @@ import { Button } from '../ui/button';
 import { age, count } from '../ui/format';
 import { useNow } from './now';
 import { SearchHit } from './search_hit';
-import type { Found } from './use_search';
+import type { SearchResponse } from './use_search';
 
 interface Props {
-  found: Found | null;
+  found: SearchResponse | null;
   searching: boolean;
   more: () => void;
   field: RefObject<HTMLInputElement | null>;
@@ -67,7 +67,7 @@ export function SearchResults({ found, searching, more, field, onClear }: Props)
         </ul>
       )}
       {found?.next && (
-        <Button look="quiet" data-hit disabled={searching} onClick={more}>
+        <Button tone="quiet" data-hit disabled={searching} onClick={more}>
           {searching ? 'Searching…' : 'Show more'}
         </Button>
       )}

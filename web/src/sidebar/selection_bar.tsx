@@ -27,7 +27,7 @@ export function SelectionBar({ sessions, onArchive, onCancel }: Props) {
           Unarchive
         </Button>
       )}
-      <Button look="quiet" onClick={onCancel}>
+      <Button tone="quiet" onClick={onCancel}>
         Cancel
       </Button>
     </div>

@@ -20,8 +20,8 @@ export function groupsOf(lines: readonly SessionLine[], by: GroupBy, now: number
   let current: SessionGroup | undefined;
   lines.forEach((line, index) => {
     if (line.depth === 0) {
-      const fresh = by === 'date' ? freshest(lines, index) : 0;
-      const { name, title }: { name: string; title?: string } = line.session.pinned ? { name: 'Pinned' } : by === 'date' ? { name: dayOf(fresh, now) } : folderOf(line.session);
+      const updatedAt = by === 'date' ? lastUpdateIn(lines, index) : 0;
+      const { name, title }: { name: string; title?: string } = line.session.pinned ? { name: 'Pinned' } : by === 'date' ? { name: dayOf(updatedAt, now) } : folderOf(line.session);
       const key = title ?? name;
       current = groups.get(key) ?? { name, ...(title ? { title } : {}), lines: [] };
       groups.set(key, current);
@@ -31,7 +31,7 @@ export function groupsOf(lines: readonly SessionLine[], by: GroupBy, now: number
   return [...groups.values()];
 }
 
-function freshest(lines: readonly SessionLine[], root: number): number {
+function lastUpdateIn(lines: readonly SessionLine[], root: number): number {
   let at = lines[root]!.session.updated_at;
   for (let index = root + 1; index < lines.length && lines[index]!.depth > 0; index += 1) at = Math.max(at, lines[index]!.session.updated_at);
   return at;

@@ -179,7 +179,7 @@ export function SessionList() {
       </ul>
       {more && (
         <div ref={(end) => whenVisible(end, () => void loadMore())} className="px-3 pb-3">
-          <Button look="quiet" className="w-full" disabled={loading} onClick={() => void loadMore()}>
+          <Button tone="quiet" className="w-full" disabled={loading} onClick={() => void loadMore()}>
             {loading ? 'Loading…' : 'Show more'}
           </Button>
         </div>

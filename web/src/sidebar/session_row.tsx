@@ -63,7 +63,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
       )}
       {renaming ? (
         <div className="px-1 py-2">
-          <RenameField title={session.title} onDone={(given) => actions.rename(session.id, given)} className="text-sm" />
+          <RenameField title={session.title} onDone={(name) => actions.rename(session.id, name)} className="text-sm" />
         </div>
       ) : (
         <a

@@ -2,26 +2,26 @@ import { expect, test } from 'vitest';
 import { arrange } from './session_tree';
 
 const session = (id: string, parent_id: string | null, updated_at: number) => ({ id, parent_id, updated_at });
-const drawn = (sessions: ReturnType<typeof session>[]) => arrange(sessions).map((line) => `${'-'.repeat(line.depth)}${line.session.id}`);
+const rendered = (sessions: ReturnType<typeof session>[]) => arrange(sessions).map((line) => `${'-'.repeat(line.depth)}${line.session.id}`);
 
 test('branches are indented below their parent', () => {
-  expect(drawn([session('c', 'b', 1), session('a', null, 3), session('b', 'a', 2)])).toEqual(['a', '-b', '--c']);
+  expect(rendered([session('c', 'b', 1), session('a', null, 3), session('b', 'a', 2)])).toEqual(['a', '-b', '--c']);
 });
 
 test('a tree is as recent as its newest session', () => {
-  expect(drawn([session('fresh', 'old', 9), session('middle', null, 5), session('old', null, 1)])).toEqual(['old', '-fresh', 'middle']);
+  expect(rendered([session('fresh', 'old', 9), session('middle', null, 5), session('old', null, 1)])).toEqual(['old', '-fresh', 'middle']);
 });
 
 test('a branch whose parent is not listed is a root', () => {
-  expect(drawn([session('b', 'gone', 2), session('a', null, 1)])).toEqual(['b', 'a']);
+  expect(rendered([session('b', 'gone', 2), session('a', null, 1)])).toEqual(['b', 'a']);
 });
 
 test('equal times are ordered by id, and a session given twice is listed once', () => {
-  expect(drawn([session('b', null, 1), session('a', null, 1), session('b', null, 1)])).toEqual(['a', 'b']);
+  expect(rendered([session('b', null, 1), session('a', null, 1), session('b', null, 1)])).toEqual(['a', 'b']);
 });
 
 test('sessions that are each other’s parents are all listed', () => {
-  expect(drawn([session('a', 'b', 2), session('b', 'a', 1), session('c', 'a', 3)])).toEqual(['a', '-c', 'b']);
+  expect(rendered([session('a', 'b', 2), session('b', 'a', 1), session('c', 'a', 3)])).toEqual(['a', '-c', 'b']);
 });
 
 test('an empty list stays empty', () => {

@@ -21,14 +21,14 @@ export function arrange<S extends Known>(sessions: readonly S[]): { session: S; 
     else children.set(parent, [...(children.get(parent) ?? []), session]);
   }
   const newest = new Map<string, number>();
-  const freshness = (session: S): number => {
+  const lastUpdateOf = (session: S): number => {
     const known = newest.get(session.id);
     if (known !== undefined) return known;
-    const at = Math.max(session.updated_at, ...(children.get(session.id) ?? []).map(freshness));
+    const at = Math.max(session.updated_at, ...(children.get(session.id) ?? []).map(lastUpdateOf));
     newest.set(session.id, at);
     return at;
   };
-  const inOrder = (some: S[]) => [...some].sort((a, b) => Number(b.pinned ?? false) - Number(a.pinned ?? false) || freshness(b) - freshness(a) || (a.id < b.id ? -1 : 1));
+  const inOrder = (some: S[]) => [...some].sort((a, b) => Number(b.pinned ?? false) - Number(a.pinned ?? false) || lastUpdateOf(b) - lastUpdateOf(a) || (a.id < b.id ? -1 : 1));
   const lines: { session: S; depth: number }[] = [];
   const walk = (some: S[], depth: number) => {
     for (const session of inOrder(some)) {

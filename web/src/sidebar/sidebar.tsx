@@ -24,7 +24,7 @@ export function Sidebar() {
     const from = openWhenFound.current;
     if (!from || found?.query !== text.trim()) return;
     openWhenFound.current = null;
-    if (from.stayed()) down(true);
+    if (from.idle()) down(true);
   }, [found]);
 
   const down = (open: boolean) => {
@@ -38,9 +38,9 @@ export function Sidebar() {
     if (open) first?.click();
     else first?.focus();
   };
-  const type = (given: string) => {
+  const type = (value: string) => {
     openWhenFound.current = null;
-    setText(given);
+    setText(value);
   };
   const clear = () => {
     setText('');

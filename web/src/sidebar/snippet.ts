@@ -13,7 +13,7 @@ const CONTROL_CHARS = /[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]+/g
  * normalizes letters differently), the marks are trusted.
  */
 export function pieces(snippet: string, query: string): Piece[] {
-  const queried = words(query);
+  const queried = termsOf(query);
   const last = queried.at(-1) ?? '';
   const cut = snippet.replace(CONTROL_CHARS, ' ').split('**');
   const isQueried = (text: string) => {
@@ -39,7 +39,7 @@ function joined(marked: Piece[]): Piece[] {
 }
 
 /** Return the words and quoted phrases of a query, as the server parses it. */
-function words(query: string): string[] {
+function termsOf(query: string): string[] {
   return [...query.matchAll(/"([^"]*)"|([^\s"]+)/g)].map(([, phrase, word]) => normalize(phrase ?? word ?? '')).filter(Boolean);
 }
 

@@ -3,7 +3,7 @@
 import type { Status } from '../api/types';
 import { STATE_LABELS, type StateName, stateOf } from './session_state';
 
-const LOOKS: Record<Exclude<StateName, 'idle'>, string> = {
+const CLASSES: Record<Exclude<StateName, 'idle'>, string> = {
   busy: 'bg-info animate-pulse',
   retrying: 'bg-warn animate-pulse',
   waiting: 'border-2 border-thread',
@@ -13,5 +13,5 @@ const LOOKS: Record<Exclude<StateName, 'idle'>, string> = {
 export function StateDot({ status }: { status: Status }) {
   const state = stateOf(status);
   if (state === 'idle') return null;
-  return <span role="img" aria-label={STATE_LABELS[state]} title={STATE_LABELS[state]} className={`inline-block size-2 shrink-0 rounded-full ${LOOKS[state]}`} />;
+  return <span role="img" aria-label={STATE_LABELS[state]} title={STATE_LABELS[state]} className={`inline-block size-2 shrink-0 rounded-full ${CLASSES[state]}`} />;
 }

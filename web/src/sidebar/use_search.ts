@@ -11,7 +11,7 @@ const REPEAT_MS = 1000;
 const PAGE = 20;
 const MAX_TITLES = 5;
 
-export interface Found {
+export interface SearchResponse {
   /** The query of these results; the field may have changed since. */
   query: string;
   titles: Session[];
@@ -22,10 +22,10 @@ export interface Found {
   problem: string | null;
 }
 
-export function useSearch(text: string): { found: Found | null; searching: boolean; more: () => void } {
+export function useSearch(text: string): { found: SearchResponse | null; searching: boolean; more: () => void } {
   const host = useHost();
   const query = text.trim();
-  const [found, setFound] = useState<Found | null>(null);
+  const [found, setFound] = useState<SearchResponse | null>(null);
   const [searching, setSearching] = useState(false);
   const running = useRef<AbortController | null>(null);
 

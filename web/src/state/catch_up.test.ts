@@ -8,7 +8,7 @@ function answer(...parts: object[]): Message {
   return { id: 'a', role: 'assistant', parts } as Message;
 }
 
-const text = (words: string) => ({ type: 'text', text: words, state: 'streaming' });
+const text = (content: string) => ({ type: 'text', text: content, state: 'streaming' });
 const call = (state: string) => ({ type: 'tool-bash', toolCallId: 'c', state });
 
 test('the loaded message stays until the stream has caught up', () => {

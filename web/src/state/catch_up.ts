@@ -5,11 +5,11 @@ import type { Message, Part } from '../api/types';
 /** Return the messages to show. `known` is the message as loaded before its stream was joined. */
 export function catchUp(messages: Message[], known: Message | null): Message[] {
   const last = messages.at(-1);
-  if (!known || !last || last.id !== known.id || reaches(last, known)) return messages;
+  if (!known || !last || last.id !== known.id || hasReached(last, known)) return messages;
   return [...messages.slice(0, -1), known];
 }
 
-function reaches(message: Message, known: Message): boolean {
+function hasReached(message: Message, known: Message): boolean {
   const end = known.parts.length - 1;
   const [there, here] = [message.parts[end], known.parts[end]];
   return message.parts.length > known.parts.length || !here || (there !== undefined && progress(there) >= progress(here));

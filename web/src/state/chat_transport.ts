@@ -4,7 +4,7 @@ import '../no_eval';
 import { DefaultChatTransport, type UIMessageChunk } from 'ai';
 import type { Message } from '../api/types';
 
-/** How long chunks are processed before yielding to input and painting. */
+/** Time to process chunks before yielding to input and painting. */
 const SLICE_MS = 8;
 
 export class ChatTransport extends DefaultChatTransport<Message> {

@@ -246,7 +246,7 @@ export class Conversation extends OpenSession {
   /** Put a text into the composer. */
   fillComposer(text: string, instead?: string[]): void {
     this.counter += 1;
-    this.store.set({ draft: { text, asked: this.counter, instead } });
+    this.store.set({ draft: { text, seq: this.counter, instead } });
   }
 
   private userTexts(): string[] {

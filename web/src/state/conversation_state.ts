@@ -7,7 +7,7 @@ import type { ActivityMark } from '../ui/user_activity';
 export interface Focus {
   messageId: string;
   /** Increases with each request, so that the same message can be requested twice. */
-  asked: number;
+  seq: number;
   /** The reader's activity at the time of the request. */
   from: ActivityMark;
 }
@@ -15,7 +15,7 @@ export interface Focus {
 /** A text for the composer. With `instead` it replaces the current text if that is one of these; otherwise it is put before it. */
 export interface Offer {
   text: string;
-  asked: number;
+  seq: number;
   instead?: string[];
 }
 
@@ -25,7 +25,7 @@ export interface ConversationState {
   missing: boolean;
   /** Whether the newest messages have been loaded. */
   loaded: boolean;
-  /** Why they could not be loaded. */
+  /** The reason why they could not be loaded. */
   failed: FailureText | null;
   /** Whether there are messages before the first loaded one. */
   older: boolean;

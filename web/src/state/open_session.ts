@@ -145,7 +145,7 @@ export class OpenSession {
       });
       const messages = page.messages.map(asMessage);
       // Load the tree first, so that no banner is inserted between visible messages later.
-      await this.ignoringErrors(() => this.coverTree(messages));
+      await this.ignoringErrors(() => this.fillTree(messages));
       // A refresh may have changed the first message; then this page does not connect.
       if (this.chat.messages[0]?.id === first.id) {
         this.chat.messages = [...messages, ...this.chat.messages];
@@ -182,7 +182,7 @@ export class OpenSession {
       if (this.chat.messages.length !== before) tries = -1;
     }
     this.counter += 1;
-    this.store.set({ focus: { messageId, asked: this.counter, from } });
+    this.store.set({ focus: { messageId, seq: this.counter, from } });
   }
 
   /** Whether a message is on the current path, however far back. Uses the tree as far as it is loaded. */
@@ -234,7 +234,7 @@ export class OpenSession {
       missing: false,
       older: whole ? false : joined.connected ? state.older : true,
     }));
-    void this.ignoringErrors(() => this.coverTree());
+    void this.ignoringErrors(() => this.fillTree());
   }
 
   /** Refresh the queue and the context; the tree is loaded with the messages. */
@@ -253,7 +253,7 @@ export class OpenSession {
   async refreshTree(): Promise<void> {
     await this.ignoringErrors(async () => {
       this.store.set(this.newest(await this.readTree()));
-      await this.coverTree();
+      await this.fillTree();
     });
   }
 
@@ -279,15 +279,15 @@ export class OpenSession {
     });
   }
 
-  private async readTree(): Promise<{ tree: TreeView; asked: number }> {
-    const asked = (this.treeRequests += 1);
+  private async readTree(): Promise<{ tree: TreeView; request: number }> {
+    const request = (this.treeRequests += 1);
     const tree = await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id }, query: { limit: TREE_PAGE } });
-    return { tree, asked };
+    return { tree, request };
   }
 
-  private newest({ tree, asked }: { tree: TreeView; asked: number }): { tree?: TreeView } {
-    if (asked < this.treeShown) return {};
-    this.treeShown = asked;
+  private newest({ tree, request }: { tree: TreeView; request: number }): { tree?: TreeView } {
+    if (request < this.treeShown) return {};
+    this.treeShown = request;
     return { tree: joinTree(this.store.get().tree, tree) };
   }
 
@@ -309,7 +309,7 @@ export class OpenSession {
   }
 
   /** Load the tree as far back as the messages. Rewound turns are newer than the turn they left. */
-  private async coverTree(messages = this.chat.messages): Promise<void> {
+  private async fillTree(messages = this.chat.messages): Promise<void> {
     const behind = () => {
       const turns = messages.slice(0, 4).flatMap((message) => message.metadata?.turn_id ?? []);
       const cursor = this.store.get().tree?.next_cursor;
@@ -429,15 +429,15 @@ export class OpenSession {
   }
 
   private readonly fetch: typeof globalThis.fetch = async (input, init) => {
-    const posting = init?.method === 'POST' ? this.pendingSend : null;
+    const pendingSend = init?.method === 'POST' ? this.pendingSend : null;
     try {
       const response = await this.client.fetch(input, init);
-      posting?.accepted();
-      if (posting) this.pendingSend = null;
+      pendingSend?.accepted();
+      if (pendingSend) this.pendingSend = null;
       return response;
     } catch (error) {
-      posting?.refused(error);
-      if (posting) this.pendingSend = null;
+      pendingSend?.refused(error);
+      if (pendingSend) this.pendingSend = null;
       throw error;
     }
   };

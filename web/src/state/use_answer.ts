@@ -5,30 +5,30 @@ import type { Answer, Asked, Operation } from '../api/client';
 import { errorText } from '../api/problem';
 import { useHost } from './host';
 
-export interface Answered<T> {
+export interface QueryState<T> {
   answer: T | null;
   error: string | null;
 }
 
 /**
- * Query the server. Nothing is sent while `asked` is null. A new `version` repeats the query; the old response stays until the
+ * Query the server. Nothing is sent while `request` is null. A new `version` repeats the query; the old response stays until the
  * new one arrives.
  */
-export function useQuery<K extends Operation>(operation: K, asked: Asked<K> | null, version: unknown = null): Answered<Answer<K>> {
+export function useQuery<K extends Operation>(operation: K, request: Asked<K> | null, version: unknown = null): QueryState<Answer<K>> {
   const host = useHost();
-  const question = asked === null ? null : JSON.stringify([operation, asked.path, asked.query]);
-  const [state, setState] = useState<Answered<Answer<K>> & { question: string | null }>({ question: null, answer: null, error: null });
+  const question = request === null ? null : JSON.stringify([operation, request.path, request.query]);
+  const [state, setState] = useState<QueryState<Answer<K>> & { question: string | null }>({ question: null, answer: null, error: null });
   useEffect(() => {
-    if (question === null || asked === null) return;
+    if (question === null || request === null) return;
     const controller = new AbortController();
-    host.client.call(operation, { ...asked, signal: controller.signal }).then(
+    host.client.call(operation, { ...request, signal: controller.signal }).then(
       (answer) => setState({ question, answer, error: null }),
       (error: unknown) => {
         if (!controller.signal.aborted) setState({ question, answer: null, error: errorText(error) });
       },
     );
     return () => controller.abort();
-    // `question` covers all of `asked`.
+    // `question` covers all of `request`.
   }, [host, operation, question, version]);
   return state.question === question && question !== null ? state : { answer: null, error: null };
 }

@@ -7,7 +7,7 @@ export type Tab = 'turn' | 'tree' | 'reflog' | 'files' | 'rules';
 export type Theme = 'system' | 'light' | 'dark';
 export type Density = 'comfortable' | 'compact';
 /** A global dialog. */
-export type Opened = 'palette' | 'settings' | 'spend' | 'triggers' | 'import' | 'help';
+export type DialogName = 'palette' | 'settings' | 'spend' | 'triggers' | 'import' | 'help';
 
 /** Width of the session list, in pixels. */
 export const WIDTH = { min: 208, default: 288, max: 560 } as const;
@@ -18,7 +18,7 @@ export interface ViewState {
   /** The session list is hidden on wide screens. */
   collapsed: boolean;
   width: number;
-  opened: Opened | null;
+  dialog: DialogName | null;
   density: Density;
   inspector: boolean;
   tab: Tab;
@@ -48,18 +48,18 @@ function load(): StoredView {
   }
 }
 
-export const view = new Store<ViewState>({ sidebar: false, opened: null, turn: null, against: null, compared: null, ...load() });
+export const view = new Store<ViewState>({ sidebar: false, dialog: null, turn: null, against: null, compared: null, ...load() });
 
 view.subscribe(() => {
   const { inspector, tab, theme, notices, group, collapsed, width, density } = view.get();
   window.localStorage.setItem(KEY, JSON.stringify({ inspector, tab, theme, notices, group, collapsed, width, density }));
 });
 
-export const closeDialog = (): void => view.set({ opened: null });
+export const closeDialog = (): void => view.set({ dialog: null });
 
 /** Clamp a stored width. */
-export function fittingWidth(wanted: number): number {
-  return Math.round(Math.max(WIDTH.min, Math.min(Number.isFinite(wanted) ? wanted : WIDTH.default, WIDTH.max)));
+export function fittingWidth(width: number): number {
+  return Math.round(Math.max(WIDTH.min, Math.min(Number.isFinite(width) ? width : WIDTH.default, WIDTH.max)));
 }
 
 /** Show or hide the session list, on narrow and wide screens. */

@@ -1,7 +1,7 @@
 /** Downloads a session as a file. */
 
 import type { Client } from '../api/client';
-import { giveUp } from '../ui/object_url';
+import { revokeLater } from '../ui/object_url';
 
 export const FORMATS = { json: 'JSON', md: 'Markdown', html: 'HTML', 'claude-code': 'Claude Code', pi: 'pi' } as const;
 export type Format = keyof typeof FORMATS;
@@ -27,5 +27,5 @@ export async function download(client: Client, id: string, title: () => string |
   // Read now: the session may have been loading when the download started.
   link.download = fileName(title(), format);
   link.click();
-  giveUp(url);
+  revokeLater(url);
 }

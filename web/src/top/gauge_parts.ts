@@ -21,7 +21,7 @@ export interface GaugePart {
 
 export interface Gauge {
   parts: GaugePart[];
-  /** Where older turns are compacted automatically, in percent of the bar. */
+  /** Position at which older turns are compacted automatically, in percent of the bar. */
   threshold: number;
   /** Percentage of the limit; over 100 if it does not fit. */
   percent: number;

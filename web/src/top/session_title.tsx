@@ -22,10 +22,10 @@ export function SessionTitle({ fallback = 'Untitled' }: Props) {
       <RenameField
         title={title}
         className="text-base font-semibold"
-        onDone={(given) => {
+        onDone={(name) => {
           renamed.current = true;
           setRenaming(false);
-          if (given !== null) void conversation.patch({ title: given }).catch(() => undefined);
+          if (name !== null) void conversation.patch({ title: name }).catch(() => undefined);
         }}
       />
     );

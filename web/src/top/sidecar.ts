@@ -22,11 +22,11 @@ export async function branchHere(conversation: Conversation, options: { title?: 
 }
 
 /** The sidecar that was just opened, whose composer takes the focus. */
-let fresh: string | null = null;
+let newSidecar: string | null = null;
 
-export function consumeFresh(id: string): boolean {
-  const is = fresh === id;
-  if (is) fresh = null;
+export function consumeNewSidecar(id: string): boolean {
+  const is = newSidecar === id;
+  if (is) newSidecar = null;
   return is;
 }
 
@@ -34,6 +34,6 @@ export async function openSidecar(conversation: Conversation): Promise<void> {
   const title = conversation.store.get().session?.title;
   const session = await branchHere(conversation, { ephemeral: true, title: title ? `Sidecar of ${title}` : 'Sidecar' });
   if (!session) return;
-  fresh = session.id;
+  newSidecar = session.id;
   goTo({ session: parseRoute(window.location.hash).session ?? conversation.id, side: session.id });
 }

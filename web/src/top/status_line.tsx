@@ -6,7 +6,7 @@ import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { retryAt, statusLabels } from './status_labels';
 
-const LOOKS = { idle: '', busy: 'text-info', retrying: 'text-warn', waiting: 'text-thread', error: 'text-bad' } as const;
+const CLASSES = { idle: '', busy: 'text-info', retrying: 'text-warn', waiting: 'text-thread', error: 'text-bad' } as const;
 
 export function StatusLine() {
   const conversation = useThis();
@@ -14,7 +14,7 @@ export function StatusLine() {
   const now = useNow(retryAt(status) === null ? null : 500);
   const { state, label, detail } = statusLabels(status, now);
   return (
-    <span className={`flex shrink-0 items-center gap-1.5 ${state === 'idle' ? '' : 'me-2'} ${LOOKS[state]}`}>
+    <span className={`flex shrink-0 items-center gap-1.5 ${state === 'idle' ? '' : 'me-2'} ${CLASSES[state]}`}>
       {state !== 'idle' && (
         <span aria-hidden="true" className="flex">
           <StateDot status={status} />

@@ -9,34 +9,34 @@ import { type Format, FORMATS } from './export';
 import { useActions } from './use_actions';
 
 export function TopActions() {
-  const { doing, compact, prune, sidecar, save } = useActions();
+  const { inProgress, compact, prune, sidecar, save } = useActions();
   const inspector = useStore(view, (state) => state.inspector);
   const exports: MenuItem[] = (Object.keys(FORMATS) as Format[]).map((format) => ({
     label: `Export as ${FORMATS[format]}`,
     icon: 'file',
-    disabled: doing === 'export',
+    disabled: inProgress === 'export',
     pick: () => save(format),
   }));
   const toggle = () => view.set({ inspector: !inspector });
   const all: MenuItem[] = [
-    { label: doing === 'compact' ? 'Compacting…' : 'Compact now', icon: 'compact', disabled: doing !== null, pick: compact },
-    { label: doing === 'prune' ? 'Pruning…' : 'Prune now', icon: 'prune', disabled: doing !== null, pick: prune },
-    { label: 'Open sidecar', icon: 'sidecar', disabled: doing !== null, pick: sidecar },
+    { label: inProgress === 'compact' ? 'Compacting…' : 'Compact now', icon: 'compact', disabled: inProgress !== null, pick: compact },
+    { label: inProgress === 'prune' ? 'Pruning…' : 'Prune now', icon: 'prune', disabled: inProgress !== null, pick: prune },
+    { label: 'Open sidecar', icon: 'sidecar', disabled: inProgress !== null, pick: sidecar },
     { label: inspector ? 'Close inspector' : 'Open inspector', icon: 'panel', pick: toggle },
     ...exports,
   ];
   return (
     <>
       <div className="hidden items-center gap-0.5 @3xl:flex">
-        <Button look="quiet" icon="compact" title="Compact now: summarise older turns" disabled={doing !== null} onClick={compact}>
-          {doing === 'compact' ? 'Compacting…' : 'Compact'}
+        <Button tone="quiet" icon="compact" title="Compact now: summarise older turns" disabled={inProgress !== null} onClick={compact}>
+          {inProgress === 'compact' ? 'Compacting…' : 'Compact'}
           <span className="sr-only"> now</span>
         </Button>
-        <Button look="quiet" icon="prune" title="Prune now: replace older tool outputs with stubs for the model" disabled={doing !== null} onClick={prune}>
-          {doing === 'prune' ? 'Pruning…' : 'Prune'}
+        <Button tone="quiet" icon="prune" title="Prune now: replace older tool outputs with stubs for the model" disabled={inProgress !== null} onClick={prune}>
+          {inProgress === 'prune' ? 'Pruning…' : 'Prune'}
           <span className="sr-only"> now</span>
         </Button>
-        <Button look="quiet" icon="sidecar" title="Open sidecar: ask in a side chat" disabled={doing !== null} onClick={sidecar}>
+        <Button tone="quiet" icon="sidecar" title="Open sidecar: ask in a side chat" disabled={inProgress !== null} onClick={sidecar}>
           <span className="sr-only">Open </span>Sidecar
         </Button>
         <Menu label="Export" items={exports}>

@@ -7,24 +7,24 @@ import { useThis } from '../state/use_conversation';
 import { download, type Format } from './export';
 import { openSidecar } from './sidecar';
 
-export type Doing = 'compact' | 'prune' | 'sidecar' | 'export';
+export type ActionName = 'compact' | 'prune' | 'sidecar' | 'export';
 
 export function useActions() {
   const conversation = useThis();
   const { client } = useHost();
-  const [doing, setDoing] = useState<Doing | null>(null);
+  const [inProgress, setInProgress] = useState<ActionName | null>(null);
   const during = useCallback(
-    async (what: Doing, act: () => Promise<void>) => {
-      setDoing(what);
+    async (what: ActionName, act: () => Promise<void>) => {
+      setInProgress(what);
       // Errors are shown by the conversation.
       await act().catch(() => undefined);
-      setDoing(null);
+      setInProgress(null);
     },
     [],
   );
   return useMemo(
     () => ({
-      doing,
+      inProgress,
       compact: () => void during('compact', () => conversation.compact()),
       prune: () => void during('prune', () => conversation.prune()),
       sidecar: () => void during('sidecar', () => openSidecar(conversation)),
@@ -33,6 +33,6 @@ export function useActions() {
           download(client, conversation.id, () => conversation.store.get().session?.title ?? null, format).catch((error: unknown) => conversation.notify(`${errorText(error)}.`)),
         ),
     }),
-    [conversation, client, doing, during],
+    [conversation, client, inProgress, during],
   );
 }

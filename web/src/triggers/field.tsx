@@ -24,9 +24,9 @@ export function Select({ label, value, options, onChange }: SelectProps) {
     <label className="grid min-w-0 flex-1 basis-40 gap-1 text-sm">
       <span className="font-medium">{label}</span>
       <select value={value} onChange={(event) => onChange(event.target.value)} className="w-full min-w-0 h-9 rounded-md border border-line bg-paper px-2 py-1">
-        {options.map(([name, words]) => (
+        {options.map(([name, label]) => (
           <option key={name} value={name}>
-            {words}
+            {label}
           </option>
         ))}
       </select>

@@ -8,7 +8,7 @@ import { Button } from '../ui/button';
 import { moment } from '../ui/format';
 import { Field, Select } from './field';
 import { Section } from './section';
-import { cronOf, describeCron, EVERY, OFTEN, DEFAULT_WHEN, WEEKDAYS, type When } from './times';
+import { cronOf, describeCron, INTERVALS, FREQUENCIES, DEFAULT_WHEN, WEEKDAYS, type When } from './times';
 import { useAction } from './use_action';
 import { nextFire, whereTo } from './labels';
 
@@ -33,7 +33,7 @@ export function Schedules() {
                 {schedule.paused ? 'Resume' : 'Pause'}
               </Button>
               <Button
-                look="danger"
+                tone="danger"
                 aria-label={`Remove the schedule ${schedule.name ?? schedule.prompt}`}
                 onClick={() => void act(() => host.client.call('DELETE /api/schedules/{id}', { path: { id: schedule.id } }))}
               >
@@ -84,7 +84,7 @@ function NewSchedule({ onAdd }: { onAdd: (cron: string, prompt: string, timezone
   const [timezone, setTimezone] = useState(() => Intl.DateTimeFormat().resolvedOptions().timeZone || 'UTC');
   const put = (change: Partial<When>) => setWhen((before) => ({ ...before, ...change }));
   const cron = cronOf(when);
-  const clock = when.often !== 'minutes' && when.often !== 'cron';
+  const clock = when.frequency !== 'minutes' && when.frequency !== 'cron';
   return (
     <form
       aria-label="Add a schedule"
@@ -95,15 +95,15 @@ function NewSchedule({ onAdd }: { onAdd: (cron: string, prompt: string, timezone
       }}
     >
       <div className="flex flex-wrap items-end gap-2">
-        <Select label="How often" value={when.often} options={OFTEN} onChange={(often) => put({ often: often as When['often'] })} />
-        {when.often === 'minutes' && (
-          <Select label="Minutes apart" value={String(when.minutes)} options={EVERY.map((every): [string, string] => [String(every), String(every)])} onChange={(minutes) => put({ minutes: Number(minutes) })} />
+        <Select label="How often" value={when.frequency} options={FREQUENCIES} onChange={(frequency) => put({ frequency: frequency as When['frequency'] })} />
+        {when.frequency === 'minutes' && (
+          <Select label="Minutes apart" value={String(when.minutes)} options={INTERVALS.map((every): [string, string] => [String(every), String(every)])} onChange={(minutes) => put({ minutes: Number(minutes) })} />
         )}
-        {when.often === 'weekly' && (
+        {when.frequency === 'weekly' && (
           <Select label="On" value={String(when.weekday)} options={WEEKDAYS.map((day, index): [string, string] => [String(index), day])} onChange={(day) => put({ weekday: Number(day) })} />
         )}
-        {clock && <Field label={when.often === 'hourly' ? 'At the minute of' : 'At'} type="time" required value={when.at} onChange={(event) => put({ at: event.target.value })} />}
-        {when.often === 'cron' && (
+        {clock && <Field label={when.frequency === 'hourly' ? 'At the minute of' : 'At'} type="time" required value={when.at} onChange={(event) => put({ at: event.target.value })} />}
+        {when.frequency === 'cron' && (
           <Field label="When" value={when.cron} placeholder="0 9 * * 1-5" hint="minute, hour, day, month, weekday" onChange={(event) => put({ cron: event.target.value })} />
         )}
         <Field label="Time zone" value={timezone} onChange={(event) => setTimezone(event.target.value)} />

@@ -1,18 +1,18 @@
 import { expect, test } from 'vitest';
-import { cronOf, describeCron, EVERY, DEFAULT_WHEN } from './times';
+import { cronOf, describeCron, INTERVALS, DEFAULT_WHEN } from './times';
 
 test('a simple schedule becomes a cron expression and is described again', () => {
-  const told = [
+  const expressions = [
     { ...DEFAULT_WHEN },
-    { ...DEFAULT_WHEN, often: 'minutes' as const },
-    { ...DEFAULT_WHEN, often: 'minutes' as const, minutes: 1 },
-    { ...DEFAULT_WHEN, often: 'hourly' as const, at: '00:05' },
-    { ...DEFAULT_WHEN, often: 'weekdays' as const, at: '18:30' },
-    { ...DEFAULT_WHEN, often: 'weekly' as const, weekday: 0 },
-    { ...DEFAULT_WHEN, often: 'cron' as const, cron: ' 1 2 3 4 5 ' },
+    { ...DEFAULT_WHEN, frequency: 'minutes' as const },
+    { ...DEFAULT_WHEN, frequency: 'minutes' as const, minutes: 1 },
+    { ...DEFAULT_WHEN, frequency: 'hourly' as const, at: '00:05' },
+    { ...DEFAULT_WHEN, frequency: 'weekdays' as const, at: '18:30' },
+    { ...DEFAULT_WHEN, frequency: 'weekly' as const, weekday: 0 },
+    { ...DEFAULT_WHEN, frequency: 'cron' as const, cron: ' 1 2 3 4 5 ' },
     { ...DEFAULT_WHEN, at: '' },
   ].map((when) => [cronOf(when), describeCron(cronOf(when))]);
-  expect(told).toEqual([
+  expect(expressions).toEqual([
     ['0 9 * * *', 'every day at 09:00'],
     ['*/15 * * * *', 'every 15 minutes'],
     ['* * * * *', 'every minute'],
@@ -22,5 +22,5 @@ test('a simple schedule becomes a cron expression and is described again', () =>
     ['1 2 3 4 5', '1 2 3 4 5'],
     ['', ''],
   ]);
-  expect(EVERY.every((minutes) => 60 % minutes === 0)).toBe(true);
+  expect(INTERVALS.every((minutes) => 60 % minutes === 0)).toBe(true);
 });

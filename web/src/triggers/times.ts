@@ -1,9 +1,9 @@
 /** Converts simple schedules to cron expressions and describes them. */
 
-export type Often = 'minutes' | 'hourly' | 'daily' | 'weekdays' | 'weekly' | 'cron';
+export type Frequency = 'minutes' | 'hourly' | 'daily' | 'weekdays' | 'weekly' | 'cron';
 
 export interface When {
-  often: Often;
+  frequency: Frequency;
   /** Interval in minutes. */
   minutes: number;
   /** The time of day, such as 09:30; hourly schedules use its minute. */
@@ -13,8 +13,8 @@ export interface When {
   cron: string;
 }
 
-export const DEFAULT_WHEN: When = { often: 'daily', minutes: 15, at: '09:00', weekday: 1, cron: '' };
-export const OFTEN: [Often, string][] = [
+export const DEFAULT_WHEN: When = { frequency: 'daily', minutes: 15, at: '09:00', weekday: 1, cron: '' };
+export const FREQUENCIES: [Frequency, string][] = [
   ['minutes', 'Every few minutes'],
   ['hourly', 'Every hour'],
   ['daily', 'Every day'],
@@ -24,15 +24,15 @@ export const OFTEN: [Often, string][] = [
 ];
 export const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'] as const;
 /** Only divisors of an hour: cron restarts the interval every hour. */
-export const EVERY = [1, 2, 3, 5, 10, 15, 20, 30] as const;
+export const INTERVALS = [1, 2, 3, 5, 10, 15, 20, 30] as const;
 
 export function cronOf(when: When): string {
   const [hour, minute] = when.at.split(':').map(Number);
-  if (when.often === 'cron') return when.cron.trim();
-  if (when.often === 'minutes') return when.minutes === 1 ? '* * * * *' : `*/${when.minutes} * * * *`;
+  if (when.frequency === 'cron') return when.cron.trim();
+  if (when.frequency === 'minutes') return when.minutes === 1 ? '* * * * *' : `*/${when.minutes} * * * *`;
   if (hour === undefined || minute === undefined || Number.isNaN(hour) || Number.isNaN(minute)) return '';
-  if (when.often === 'hourly') return `${minute} * * * *`;
-  return `${minute} ${hour} * * ${when.often === 'weekdays' ? '1-5' : when.often === 'weekly' ? when.weekday : '*'}`;
+  if (when.frequency === 'hourly') return `${minute} * * * *`;
+  return `${minute} ${hour} * * ${when.frequency === 'weekdays' ? '1-5' : when.frequency === 'weekly' ? when.weekday : '*'}`;
 }
 
 /** Describe a simple cron expression; return any other unchanged. */

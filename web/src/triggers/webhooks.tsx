@@ -16,7 +16,7 @@ export function Webhooks() {
   const { answer, error: unread } = useQuery('GET /api/hooks', {}, version);
   const [secret, setSecret] = useState<{ name: string; key: string; secret: string } | null>(null);
   const [name, setName] = useState('');
-  const show = (made: WebhookShape) => setSecret(made.secret ? { name: made.name, key: made.key, secret: made.secret } : null);
+  const show = (webhook: WebhookShape) => setSecret(webhook.secret ? { name: webhook.name, key: webhook.key, secret: webhook.secret } : null);
   return (
     <Section title="Webhooks" error={error ?? unread}>
       {secret && (
@@ -48,7 +48,7 @@ export function Webhooks() {
                 {hook.paused ? 'Resume' : 'Pause'}
               </Button>
               <Button
-                look="danger"
+                tone="danger"
                 aria-label={`Remove the webhook ${hook.name}`}
                 onClick={() => void act(() => host.client.call('DELETE /api/hooks/{name}', { path: { name: hook.key } }))}
               >

@@ -1,9 +1,9 @@
 import type { ButtonHTMLAttributes, Ref } from 'react';
 import { Icon, type IconName } from './icon';
 
-type Look = 'plain' | 'quiet' | 'thread' | 'danger';
+type Tone = 'plain' | 'quiet' | 'thread' | 'danger';
 
-const LOOKS: Record<Look, string> = {
+const TONES: Record<Tone, string> = {
   plain: 'border border-line bg-raised hover:bg-panel text-ink',
   quiet: 'text-quiet hover:text-ink hover:bg-panel',
   thread: 'bg-thread text-thread-ink hover:opacity-90',
@@ -11,7 +11,7 @@ const LOOKS: Record<Look, string> = {
 };
 
 interface Props extends ButtonHTMLAttributes<HTMLButtonElement> {
-  look?: Look;
+  tone?: Tone;
   icon?: IconName;
   ref?: Ref<HTMLButtonElement>;
   /** Takes the focus when the focused element nearby is removed. */
@@ -20,11 +20,11 @@ interface Props extends ButtonHTMLAttributes<HTMLButtonElement> {
   'data-key'?: string;
 }
 
-export function Button({ look = 'plain', icon, className = '', children, type = 'button', ...rest }: Props) {
+export function Button({ tone = 'plain', icon, className = '', children, type = 'button', ...rest }: Props) {
   return (
     <button
       type={type}
-      className={`inline-flex items-center justify-center gap-1.5 rounded-md px-2.5 py-1 text-sm font-medium whitespace-nowrap disabled:opacity-50 aria-disabled:opacity-60 ${LOOKS[look]} ${className}`}
+      className={`inline-flex items-center justify-center gap-1.5 rounded-md px-2.5 py-1 text-sm font-medium whitespace-nowrap disabled:opacity-50 aria-disabled:opacity-60 ${TONES[tone]} ${className}`}
       {...rest}
     >
       {icon && <Icon name={icon} />}
@@ -34,13 +34,13 @@ export function Button({ look = 'plain', icon, className = '', children, type = 
 }
 
 /** A button with only an icon; `label` is its accessible name and tooltip. */
-export function IconButton({ label, icon, look = 'quiet', className = '', type = 'button', ...rest }: Props & { label: string; icon: IconName }) {
+export function IconButton({ label, icon, tone = 'quiet', className = '', type = 'button', ...rest }: Props & { label: string; icon: IconName }) {
   return (
     <button
       type={type}
       aria-label={label}
       title={label}
-      className={`inline-flex size-8 shrink-0 items-center justify-center rounded-md disabled:opacity-50 ${LOOKS[look]} ${className}`}
+      className={`inline-flex size-8 shrink-0 items-center justify-center rounded-md disabled:opacity-50 ${TONES[tone]} ${className}`}
       {...rest}
     >
       <Icon name={icon} />

@@ -20,9 +20,9 @@ export function Dialog({ title, onClose, children, wide = false, head }: Props) 
     const dialog = ref.current;
     if (!dialog || dialog.open) return;
     // `showModal` moves the focus; restore the element that React focused.
-    const wanted = dialog.contains(document.activeElement) ? (document.activeElement as HTMLElement) : null;
+    const focused = dialog.contains(document.activeElement) ? (document.activeElement as HTMLElement) : null;
     dialog.showModal();
-    wanted?.focus();
+    focused?.focus();
   }, []);
   useEffect(
     () => () => {

@@ -7,7 +7,7 @@ import { count } from './format';
 export type ShownLine = DiffLine | { kind: 'gap'; count: number } | { kind: 'mark'; text: string };
 
 const MARKS = { same: ' ', removed: '−', added: '+' } as const;
-const LOOKS = { same: 'text-quiet', removed: 'bg-bad-soft text-bad', added: 'bg-good-soft text-good' } as const;
+const CLASSES = { same: 'text-quiet', removed: 'bg-bad-soft text-bad', added: 'bg-good-soft text-good' } as const;
 
 function isBetween(line: ShownLine | undefined): line is Exclude<ShownLine, DiffLine> {
   return line?.kind === 'gap' || line?.kind === 'mark';
@@ -28,7 +28,7 @@ export function DiffLines({ lines, label, framed = false }: { lines: ShownLine[]
             {line.kind === 'mark' ? line.text : `${count(line.count, 'unchanged line')}`}
           </div>
         ) : (
-          <div key={index} dir="auto" className={`px-2 ${LOOKS[line.kind]}`}>
+          <div key={index} dir="auto" className={`px-2 ${CLASSES[line.kind]}`}>
             {MARKS[line.kind]} {line.text}
           </div>
         ),

@@ -7,7 +7,7 @@ import { markActivity } from './user_activity';
 export function focusNext(find: () => HTMLElement | null | undefined, from = markActivity()): number {
   return requestAnimationFrame(() => {
     const at = document.activeElement;
-    if (!(from.stayed() || at === null || at === from.at || at === document.body)) return;
+    if (!(from.idle() || at === null || at === from.at || at === document.body)) return;
     const found = find();
     if (found instanceof HTMLTextAreaElement) focusQuietly(found);
     else found?.focus();

@@ -1,8 +1,8 @@
 /** Tracks whether the user has done anything since an action was requested, so that a late result does not move the focus. */
 
-let acts = 0;
+let actions = 0;
 const count = () => {
-  acts += 1;
+  actions += 1;
 };
 // In the capture phase, so that a key is counted before its handlers run.
 window.addEventListener('keydown', count, true);
@@ -10,13 +10,13 @@ window.addEventListener('pointerdown', count, true);
 
 export interface ActivityMark {
   /** Whether the user has neither pressed a key nor the pointer since. */
-  stayed: () => boolean;
+  idle: () => boolean;
   /** The focused element at that time. */
   at: Element | null;
 }
 
 /** Record the current activity. Call it when an action is requested, before awaiting anything. */
 export function markActivity(): ActivityMark {
-  const before = acts;
-  return { stayed: () => acts === before, at: document.activeElement };
+  const before = actions;
+  return { idle: () => actions === before, at: document.activeElement };
 }
