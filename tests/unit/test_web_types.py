@@ -47,7 +47,7 @@ def test_a_component_is_an_interface_with_comments_of_one_line() -> None:
         '  "from-part"?: number;\n'
         "  of?: Owner;\n"
         "}\n\n"
-        "/** What each operation takes and gives; `frame` is one frame of a stream. */\n"
+        "/** The request and response of each operation; `frame` is one frame of a stream. */\n"
         "export interface Operations {\n}\n"
     )
 
