@@ -13,7 +13,7 @@ import pytest
 
 from clew.errors import ClewError, CompactionError, RowUndecodable
 from clew.session.context.compact import load_covered, plan_marker
-from clew.session.head_move import load_move, plan_begun_anew, plan_move
+from clew.session.head_move import load_move, plan_restart, plan_move
 from clew.session.history.rewind import load_since_rewind
 from clew.session.history.rewind_plan import left_line, plan_undo, tree_after_withdrawal
 from clew.session.reach import load_reach, load_reach_above
@@ -129,7 +129,7 @@ class Moving(History):
         every = [LineTurn(one, tuple(rows[held] for held in whole.links[one.id])) for one in whole.turns.values()]
         reach = await load_reach_above(self.store, turn, now)
         parent, carried = restart_turn(whole, list(compactions_of(every)), turn, carried_id)
-        assert plan_begun_anew(reach, turn, carried_id) == (parent, carried)
+        assert plan_restart(reach, turn, carried_id) == (parent, carried)
         sibling = Turn(
             id=sibling_id, session_id=id_, parent_turn_id=parent, created_at=now, status="unanswered", settled_at=now
         )

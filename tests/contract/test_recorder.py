@@ -524,10 +524,10 @@ async def test_what_comes_meanwhile_goes_with_whoever_waits_to_commit(
         recorder.write(second)
 
     follow_up(c.Start(recorder.message.id), c.TextStart("t"))
-    await recorder.book()
+    await recorder.flush_synced()
     assert [unit.sync for unit in units] == ["process", "power"]
     follow_up(c.TextDelta("t", "one "), c.TextDelta("t", "two"))
-    gives_up = asyncio.ensure_future(recorder.book())
+    gives_up = asyncio.ensure_future(recorder.flush_synced())
     await asyncio.sleep(0)
     gives_up.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -557,15 +557,15 @@ async def test_what_rests_goes_with_the_next_commit_or_after_a_moment_by_itself(
     monkeypatch.setattr(store.hub, "hand_in", noted)
     recorder.write(c.Start(recorder.message.id))
     recorder.write(c.TextStart("t"))
-    recorder.rest()
+    recorder.defer_flush()
     await asyncio.sleep(0)
     recorder.write(c.TextDelta("t", "one "))
     await asyncio.sleep(0)
     assert units == []
-    await recorder.book()
+    await recorder.flush_synced()
     assert [unit.sync for unit in units] == ["power"]
     recorder.write(c.TextDelta("t", "two"))
-    recorder.rest()
+    recorder.defer_flush()
     await asyncio.sleep(0)
     assert len(units) == 1
     clock.advance(20)
@@ -601,9 +601,9 @@ async def test_an_end_is_not_shown_with_a_unit_that_stores_no_chunk(
     chunks = reply(step(text("hello")), id=recorder.message.id)
     for chunk in chunks[:-1]:
         recorder.write(chunk)
-    recorder.join(first)
+    recorder.add_to_next_unit(first)
     recorder.write(chunks[-1])
-    recorder.join(second)
+    recorder.add_to_next_unit(second)
     recorder.answered(Committed())
     assert [unit.writes for unit in units] == [(first,), (second,)]
     assert "finish" not in shown

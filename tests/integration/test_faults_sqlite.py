@@ -210,8 +210,8 @@ async def test_commits_are_full_exactly_where_a_loss_of_power_must_not_matter(pa
             await recorder.send(chunk)
             await recorder.flush()
         await recorder.send(c.FinishStep())
-        recorder.hold(RecordStep(opened.step(recorder.message.id, clew.Usage(1, 1))))
-        await recorder.book()  # FULL
+        recorder.add_to_next_sync(RecordStep(opened.step(recorder.message.id, clew.Usage(1, 1))))
+        await recorder.flush_synced()  # FULL
         await recorder.end_step(FinishStep(opened.id, 0, scribe.clock.now_ms()))  # NORMAL
         await recorder.close(*opened.settling())  # FULL
     engine_commits = ["FULL", "FULL", "FULL"]

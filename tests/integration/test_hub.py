@@ -138,7 +138,7 @@ async def test_a_unit_that_is_refused_or_fails_ends_its_own_stream_alone(store: 
     streams = await begun(store, 5)
     (stale, _), (_, bad_recorder) = streams[1], streams[3]
     await stale.scribe.commit(u.SetEpoch(stale.epoch + 1))
-    bad_recorder.join(u.SetTurn("trn_none", "failed"))
+    bad_recorder.add_to_next_unit(u.SetTurn("trn_none", "failed"))
     for _, recorder in streams:
         recorder.write(c.TextDelta("t1", "good"))
     outcomes = await asyncio.gather(*(recorder.flush() for _, recorder in streams), return_exceptions=True)
@@ -164,7 +164,7 @@ async def test_under_load_chunks_that_nobody_waits_for_share_a_commit(slow_store
         await asyncio.sleep(0)
     assert [said(opened) for opened, _ in streams] == ["so "] * 10
     streams[0][1].write(c.TextDelta("t1", "now"))
-    await streams[0][1].book()
+    await streams[0][1].flush_synced()
     assert slow_store.commits - commits == 1
     assert [said(opened) for opened, _ in streams] == ["so now", *["so late"] * 9]
 

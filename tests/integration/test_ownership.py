@@ -59,7 +59,7 @@ async def test_no_method_that_takes_a_session_gets_past_its_owner(name: str, mon
         async def refuse(self: clew.Engine, session_id: str) -> str:
             raise SessionNotFound("not yours", session_id=session_id)
 
-        monkeypatch.setattr(clew.Engine, "_own", refuse)
+        monkeypatch.setattr(clew.Engine, "_resolve_session", refuse)
         with pytest.raises(SessionNotFound, match="not yours"):
             await called(engine, name, session_id=session.id)
 
@@ -76,7 +76,7 @@ async def test_no_method_that_takes_a_turn_gets_past_its_owner(name: str, monkey
         async def refuse(self: clew.Engine, session_id: str) -> str:
             raise SessionNotFound("not yours", session_id=session_id)
 
-        monkeypatch.setattr(clew.Engine, "_own", refuse)
+        monkeypatch.setattr(clew.Engine, "_resolve_session", refuse)
         with pytest.raises(SessionNotFound, match="not yours"):
             await called(engine, name, session_id=session.id, turn_id=head)
 
@@ -93,14 +93,14 @@ async def test_no_method_that_takes_a_turn_gets_past_its_owner(name: str, monkey
 )
 async def test_no_trigger_gets_past_the_owner_of_a_session(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither an event, a schedule and a webhook for it, nor a look at what came in."""
-    own, refused = clew.Engine._own, False
+    own, refused = clew.Engine._resolve_session, False
 
     async def gate(self: clew.Engine, session_id: str) -> str:
         if refused:
             raise SessionNotFound("not yours", session_id=session_id)
         return await own(self, session_id)
 
-    monkeypatch.setattr(clew.Engine, "_own", gate)
+    monkeypatch.setattr(clew.Engine, "_resolve_session", gate)
     async with clew.open("memory:", config=clew.Config()) as engine:
         session = await engine.create_session(model="demo/echo")
         await (await engine.submit(session.id, "hello")).wait()

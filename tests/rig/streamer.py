@@ -202,8 +202,8 @@ class _Stream:
                 _report_shown(self.of.message_id, [chunk])
             await self.recorder.send(chunk)
             if isinstance(chunk, c.FinishStep):
-                self.recorder.hold(RecordStep(self.opened.step(self.of.message_id, _MODEL_ECHO)))
-                await self.recorder.book()
+                self.recorder.add_to_next_sync(RecordStep(self.opened.step(self.of.message_id, _MODEL_ECHO)))
+                await self.recorder.flush_synced()
                 _report("step", self.of.message_id)
                 await self.recorder.end_step()
 

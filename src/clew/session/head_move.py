@@ -17,10 +17,10 @@ from clew.transcript.line import line_turns
 from clew.transcript.projection import KeptTail
 from clew.transcript.turn import MoveReason, Tree, Turn
 
-__all__ = ["load_move", "plan_begun_anew", "plan_move"]
+__all__ = ["load_move", "plan_restart", "plan_move"]
 
 
-def plan_begun_anew(reach: Reach, turn: Turn, copied_id: str) -> tuple[str | None, tuple[Added, ...]]:
+def plan_restart(reach: Reach, turn: Turn, copied_id: str) -> tuple[str | None, tuple[Added, ...]]:
     """Return the parent of a turn that restarts with the user message of ``turn``, and the turns to add for it."""
     return restart_turn(reach.tree, reach.compactions, reach.tree.turns[turn.id], copied_id)
 

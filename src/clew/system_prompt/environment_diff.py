@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["environment_change", "tells_media"]
+__all__ = ["environment_change", "mentions_media"]
 
 _HEAD: Final = "[The environment has changed:]"
 _NONE: Final = "none"
@@ -30,7 +30,7 @@ def environment_change(now: str, frozen: str, told: str | None) -> str | None:
     return "\n".join([_HEAD, *(f"{name}: {current.get(name, _NONE)}" for name in names)])
 
 
-def tells_media(section: str) -> bool:
+def mentions_media(section: str) -> bool:
     """Return whether the section says that messages contain files."""
     return _facts(section).get("Media", _NONE) != _NONE
 

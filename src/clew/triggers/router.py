@@ -24,7 +24,7 @@ from clew.session.host import Host
 from clew.session.prompt.admission import admit, user_row
 from clew.session.prompt.prompts import UnitFor
 from clew.session.prompt.submission import Submission
-from clew.session.prompt.turn_config import Told
+from clew.session.prompt.turn_config import LastEnvironment
 from clew.session.runtime import Runtime
 from clew.store.base import get_session
 from clew.store.unit import (
@@ -280,7 +280,7 @@ class Router:
         async with runtime.sessions.lock(session.id):
             runtime.sessions.check_open(session.id)
             setting, content = await admit(
-                host, session, inbound.parts, model=None, agent=None, attended=False, told=Told()
+                host, session, inbound.parts, model=None, agent=None, attended=False, last_environment=LastEnvironment()
             )
             metadata = {"trigger": inbound.trigger.metadata(), "unattended": True}
             row = await user_row(host, session, setting, content, None, metadata, newest_at=0)

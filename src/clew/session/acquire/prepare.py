@@ -16,7 +16,7 @@ from clew.session.acquire.settle import LOST
 from clew.session.context.context import MeasuredLine, find_cheap_context
 from clew.session.host import Host
 from clew.session.model_calls import end_interrupted
-from clew.session.prompt.turn_config import Told, load_last_environment
+from clew.session.prompt.turn_config import LastEnvironment, load_last_environment
 from clew.store.base import Moment, get_session
 from clew.store.unit import Refused
 from clew.transcript.message import MessageRow
@@ -43,7 +43,7 @@ class PromptStart(msgspec.Struct, frozen=True):
     """
 
     session: Session
-    told: Told
+    last_environment: LastEnvironment
     newest_at: int
     standing: LoadedSession | None
     sent: tuple[MessageRow, ...] = ()

@@ -47,9 +47,9 @@ class EnginePart:
 
     async def _get_session(self, session_id: str) -> Session:
         """Return the session without its spending, which takes longer to load the more calls it made."""
-        return await get_session(self._store, await self._own(session_id))
+        return await get_session(self._store, await self._resolve_session(session_id))
 
-    async def _own(self, name: str) -> str:
+    async def _resolve_session(self, name: str) -> str:
         """Resolve an id or alias of a session from outside: check its form, and that it belongs to the owner.
 
         Every method that takes one calls this first, and resolves turn ids through their session; a test ensures that.
@@ -73,14 +73,14 @@ class EnginePart:
         turn = await self._store.find_turn(ids.check_turn_id(turn_id))
         try:
             if turn is not None:
-                await self._own(turn.session_id)
+                await self._resolve_session(turn.session_id)
                 return turn.id
         except SessionNotFound:
             if self.owner is None:
                 raise
         raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
 
-    async def _place(self, folder: str | Path | None) -> Path | None:
+    async def _resolve_workspace(self, folder: str | Path | None) -> Path | None:
         """Resolve a workspace path from outside; an owner's must be in one of their folders."""
         if folder is None:
             return None

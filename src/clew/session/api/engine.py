@@ -121,7 +121,7 @@ class Operations(Sessions, Runs, History, Permissions, Transfer, Files, SavedPro
 
         folder = Path(workspace) if workspace else None
         if self.roots is not None:
-            folder = await self._place(folder)
+            folder = await self._resolve_workspace(folder)
         catalog = await asyncio.to_thread(self._host.agents, folder, self.owner)
         # The limit of a session without its own preset. The config's may come from the kind of store.
         preset = presets()[self._host.config.compaction.preset or "guide"]
@@ -271,7 +271,7 @@ class Engine(Operations):
         type."""
         from clew.session.api.turn_stream import TurnStream, follow
 
-        session_id = await self._own(session_id)
+        session_id = await self._resolve_session(session_id)
         batches = await follow(self._store, self.find_stream, session_id, submission)
         return TurnStream(submission, batches, lambda named: self._store.find_message(session_id, named), read)
 
@@ -292,13 +292,13 @@ class Engine(Operations):
     def _gate(self) -> Gate:
         from clew.triggers.router import Gate
 
-        return Gate(self.owner, self._own, self._resolve_turn, self._draft)
+        return Gate(self.owner, self._resolve_session, self._resolve_turn, self._draft)
 
     async def find_prompt_of(self, session_id: str, message_id: str | None = None) -> MessageRow:
         """Return the user message of an answer, by default of the newest turn's."""
         from clew.session.api.turn_stream import find_asked_message
 
-        return await find_asked_message(self._store, await self._own(session_id), message_id)
+        return await find_asked_message(self._store, await self._resolve_session(session_id), message_id)
 
     async def run(
         self,
@@ -323,7 +323,7 @@ class Engine(Operations):
 
     async def find_stream(self, session_id: str) -> LiveStream | None:
         """Return the stream of the session's active run, here or elsewhere, in batches as they became durable."""
-        return await self._runtime.streams.find(await self._own(session_id))
+        return await self._runtime.streams.find(await self._resolve_session(session_id))
 
     async def find_batches(
         self, session_id: str, *, replay: bool = True, message_id: str | None = None
@@ -332,7 +332,9 @@ class Engine(Operations):
         from clew.session.api.turn_stream import find_batches
 
         find = self._runtime.streams.find
-        return await find_batches(self._store, find, await self._own(session_id), replay=replay, message_id=message_id)
+        return await find_batches(
+            self._store, find, await self._resolve_session(session_id), replay=replay, message_id=message_id
+        )
 
     def parse_model(self, named: str | Model | dict[str, Any]) -> Model:
         """Return the model and variant that a name means here, as every method resolves it."""
@@ -348,7 +350,7 @@ class Engine(Operations):
         """Return the status of each session. Sessions that are not ``unsettled`` (known from a list of sessions) are
         idle unless they ran here: only those have something open or failed."""
         if self.owner is not None:
-            session_ids = [await self._own(session_id) for session_id in session_ids]
+            session_ids = [await self._resolve_session(session_id) for session_id in session_ids]
         known = {session_id: self._host.live.status(session_id) for session_id in session_ids}
         if unsettled is None:
             unsettled = {*await self._store.unsettled_sessions(known), *await self._store.failed_sessions(known)}

@@ -60,10 +60,10 @@ class Files(EnginePart):
     async def _root(self, session_id: str | None, workspace: str | Path | None) -> Path | None:
         """Return the folder with links resolved. They are not resolved again, as an owner may change them meanwhile."""
         if session_id is None:
-            return await self._place(workspace)
+            return await self._resolve_workspace(workspace)
         folder = (await self._get_session(session_id)).workspace_root
         if self.roots is not None:
-            return await self._place(folder)
+            return await self._resolve_workspace(folder)
         return Path(await asyncio.to_thread(os.path.realpath, folder)) if folder else None
 
 

@@ -70,23 +70,28 @@ class History(EnginePart):
             metadata=metadata,
         )
         return await self._rewinding().rewind(
-            await self._own(session_id), message_id, mode=mode, edit=edit, run=run, restore_files=restore_files
+            await self._resolve_session(session_id),
+            message_id,
+            mode=mode,
+            edit=edit,
+            run=run,
+            restore_files=restore_files,
         )
 
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind; raise ``NewerTurns`` if the conversation has continued after it."""
-        return await self._rewinding().unrewind(await self._own(session_id))
+        return await self._rewinding().unrewind(await self._resolve_session(session_id))
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn that the conversation has been at; None is its empty start."""
-        return await self._rewinding().set_head(await self._own(session_id), turn_id)
+        return await self._rewinding().set_head(await self._resolve_session(session_id), turn_id)
 
     async def reflog(
         self, session_id: str, *, limit: int | None = None, before: int | None = None
     ) -> list[ReflogEntry]:
         """Return every move of the head, newest first; or at most ``limit``, of those before the move ``before``."""
         check_limit(limit)
-        return await load_reflog(self._store, await self._own(session_id), limit, before)
+        return await load_reflog(self._store, await self._resolve_session(session_id), limit, before)
 
     async def branch(
         self,
@@ -104,7 +109,7 @@ class History(EnginePart):
         from clew.session.history.branch import Branching
 
         return await Branching(self._host, self._runtime).branch(
-            await self._own(session_id),
+            await self._resolve_session(session_id),
             from_message_id,
             metadata=metadata,
             model=model,
@@ -129,7 +134,7 @@ class History(EnginePart):
         """
         check_limit(limit)
         before = None if cursor is None else ids.check_turn_id(cursor)
-        return await load_tree_view(self._store, await self._own(session_id), limit, before)
+        return await load_tree_view(self._store, await self._resolve_session(session_id), limit, before)
 
     # Context size
 
@@ -141,17 +146,17 @@ class History(EnginePart):
         check_value(focus, "focus")
         if focus is not None and len(focus) > 2_000:
             raise InvalidInput("a focus is a sentence or two: at most 2,000 characters")
-        return await self._runtime.runner.compact(await self._own(session_id), focus)
+        return await self._runtime.runner.compact(await self._resolve_session(session_id), focus)
 
     async def prune(self, session_id: str) -> Compacted:
         """Replace older tool outputs with stubs for the model. The stored outputs stay complete."""
-        return await self._runtime.prune(await self._own(session_id))
+        return await self._runtime.prune(await self._resolve_session(session_id))
 
     async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
         """Return the size of the next request and its limit, for the session's model or another."""
         from clew.session.context.context import load_report
 
-        return await load_report(self._host, await self._own(session_id), model)
+        return await load_report(self._host, await self._resolve_session(session_id), model)
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
         """Return what the compaction marked by this message summarised."""

@@ -77,7 +77,7 @@ class Permissions(EnginePart):
         if named is not None and scope in (None, "agent"):
             if workspace is not None and self.roots is not None:
                 # An agent may be defined by a file in that folder.
-                root = str(await self._place(workspace))
+                root = str(await self._resolve_workspace(workspace))
             found += await book.of_agent(named, root, owner, stored=agent is None)
         return found
 
@@ -124,7 +124,7 @@ class Permissions(EnginePart):
                 raise InvalidInput("name the session of the rule")
             return session.id, session.owner
         if workspace is not None:
-            return str(await self._place(workspace)), self.owner if session is None else session.owner
+            return str(await self._resolve_workspace(workspace)), self.owner if session is None else session.owner
         if session is None or session.workspace_root is None:
             raise InvalidInput("name the folder of the rule: a project is a folder that sessions work in")
         return session.workspace_root, session.owner

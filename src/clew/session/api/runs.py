@@ -59,7 +59,7 @@ class Runs(EnginePart):
         check_metadata(metadata)
         check_address_space(REQUEST_BYTES, "a turn")
         return await self._runtime.prompts.submit(
-            await self._own(session_id),
+            await self._resolve_session(session_id),
             prompt,
             model=model,
             agent=agent,
@@ -104,14 +104,14 @@ class Runs(EnginePart):
         ``mode="again"`` answers the same prompt again, in a sibling turn. With ``queue`` only a paused queue is
         started.
         """
-        return await self._runtime.continuation.go_on(await self._own(session_id), mode, queue=queue)
+        return await self._runtime.continuation.go_on(await self._resolve_session(session_id), mode, queue=queue)
 
     async def get_status(self, session_id: str) -> Status:
         return await self._runtime.status(await self._get_session(session_id))
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """Yield the current status, then each change."""
-        session_id = await self._own(session_id)
+        session_id = await self._resolve_session(session_id)
         changes = self._host.live.watch_status(session_id)
         last = await self.get_status(session_id)
         yield last
@@ -138,7 +138,11 @@ class Runs(EnginePart):
         the rule covers only this call.
         """
         check_value([approval_id, reason, pattern], "answer")
-        answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
+        answers, session_id, actor = (
+            self._runtime.answers,
+            await self._resolve_session(session_id),
+            current_actor(self.owner),
+        )
         return await self._shielded(answers.answer(session_id, approval_id, decision, reason, pattern, actor=actor))
 
     async def answer_all(
@@ -153,13 +157,21 @@ class Runs(EnginePart):
         ``approval_ids`` are those shown to the user: only these are answered.
         """
         check_value([reason, approval_ids], "answer")
-        answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
+        answers, session_id, actor = (
+            self._runtime.answers,
+            await self._resolve_session(session_id),
+            current_actor(self.owner),
+        )
         return await self._shielded(answers.answer_all(session_id, decision, reason, approval_ids, actor=actor))
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question of the model."""
         check_value([tool_call_id, output], "answer")
-        answers, session_id, actor = self._runtime.answers, await self._own(session_id), current_actor(self.owner)
+        answers, session_id, actor = (
+            self._runtime.answers,
+            await self._resolve_session(session_id),
+            current_actor(self.owner),
+        )
         return await self._shielded(answers.answer_question(session_id, tool_call_id, output, actor=actor))
 
     async def _shielded(self, answering: Coroutine[Any, Any, int]) -> int:
@@ -168,7 +180,7 @@ class Runs(EnginePart):
 
     async def queue(self, session_id: str) -> list[Message]:
         """Return the queued messages in the order in which they will start."""
-        waiting = await self._runtime.queue.load(await self._own(session_id))
+        waiting = await self._runtime.queue.load(await self._resolve_session(session_id))
         return [shown_message(entry.message, None) for entry in waiting]
 
     async def cancel_queued(self, session_id: str, message_id: str) -> None:

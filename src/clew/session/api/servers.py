@@ -54,4 +54,4 @@ class Servers(EnginePart):
 
         if session_id is not None:
             return await find_place(self._host, await self._get_session(session_id))
-        return Place(session_id="", owner=self.owner, workspace=await self._place(workspace))
+        return Place(session_id="", owner=self.owner, workspace=await self._resolve_workspace(workspace))

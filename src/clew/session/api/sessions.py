@@ -126,7 +126,7 @@ class Sessions(EnginePart):
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
         if kind not in ("chat", "subagent", "any"):
             raise InvalidInput(f"kind must be chat, subagent or any, not {kind!r}")
-        parent = None if parent is None else await self._own(parent)
+        parent = None if parent is None else await self._resolve_session(parent)
         folder = None if workspace is None else str(workspace)
         check_value([agent, folder, q], "filter")
         folder = await asyncio.to_thread(without_links, folder) if folder else folder
@@ -195,7 +195,7 @@ class Sessions(EnginePart):
             merged["title"] = title
         elif title == "":
             drop = (*drop, "title")
-        now, session_id = self._host.clock.now_ms(), await self._own(session_id)
+        now, session_id = self._host.clock.now_ms(), await self._resolve_session(session_id)
         archived_at = UNSET if archived is None else now if archived else None
         if picked is not None:
             merged[PICKED_KEY] = max(now, await self._store.newest_message_at(session_id))
@@ -248,7 +248,7 @@ class Sessions(EnginePart):
         the summary first. ``all``: every row. ``limit`` takes that many from the end, ``before`` pages back from a
         message.
         """
-        session_id = await self._own(session_id)
+        session_id = await self._resolve_session(session_id)
         if view not in ("visible", "all", "model"):
             raise InvalidInput(f"view must be visible, all or model, not {view!r}")
         check_limit(limit)
@@ -291,12 +291,12 @@ class Sessions(EnginePart):
         owner: str | None,
     ) -> Session:
         """Return a session as it would be stored."""
-        from clew.session.prompt.turn_config import usual_model
+        from clew.session.prompt.turn_config import find_default_model
 
         now = self._host.clock.now_ms()
         check_value([agent, title], "session")
         check_metadata(metadata)
-        workspace = await self._place(workspace_root)
+        workspace = await self._resolve_workspace(workspace_root)
         catalog = await asyncio.to_thread(self._host.agents, workspace, owner)
         manifest = catalog.get(agent or self._host.choices.default_agent)
         values = dict(metadata or {})
@@ -309,7 +309,9 @@ class Sessions(EnginePart):
         self._check_settings(values)
         named = model if model is not None else manifest.model
         chosen = (
-            self._host.providers.parse(named) if named is not None else await usual_model(self._host, workspace, owner)
+            self._host.providers.parse(named)
+            if named is not None
+            else await find_default_model(self._host, workspace, owner)
         )
         session = Session(
             id=self._host.mint.session(self._store.capabilities.session_ids),

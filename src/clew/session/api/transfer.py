@@ -91,7 +91,7 @@ class Transfer(EnginePart):
         from clew.interop.session_file import parse_session
         from clew.session.history import transfer
 
-        workspace = await self._place(workspace_root)
+        workspace = await self._resolve_workspace(workspace_root)
         async with self._import_lock():
             with giving_way():
                 reading = run_long(parse_session, data)
@@ -107,13 +107,13 @@ class Transfer(EnginePart):
         from clew.interop.programs.import_session import Soil
         from clew.interop.programs.readers import read_foreign
         from clew.session.history.moving import take_in
-        from clew.session.prompt.turn_config import usual_model
+        from clew.session.prompt.turn_config import find_default_model
 
-        workspace = await self._place(workspace_root)
+        workspace = await self._resolve_workspace(workspace_root)
         catalog = await asyncio.to_thread(self._host.agents, workspace, self.owner)
         agent, model = (
             catalog.get(self._host.choices.default_agent).name,
-            await usual_model(self._host, workspace, self.owner),
+            await find_default_model(self._host, workspace, self.owner),
         )
         able = self._store.capabilities
         place = local_place(str(workspace) if workspace is not None else None) if able.required_metadata else {}

@@ -71,23 +71,23 @@ class ContextFitter:
         self._tried_plans: set[Any] = set()
         self._fitted: Context | None = None
 
-    def give(self, setting: TurnConfig) -> None:
+    def set_config(self, setting: TurnConfig) -> None:
         """Continue with another turn config, for example with other tools."""
         self.setting, self._frame, self._fitted = setting, frame_of(setting), None
 
-    def renew(self) -> None:
+    def invalidate(self) -> None:
         """Read the line again before the next request, because a message of this turn has ended or was added."""
         self._line = self._counted = self._fitted = None
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """End with the run. The parts of a run form a reference cycle that the garbage collector frees later; the line
         may be large, so it is released now."""
         line = self._line
-        self.renew()
+        self.invalidate()
         if line is not None:
             let_go(line.turns)
 
-    def note(self, usage: Usage, message_id: str, parts: int) -> None:
+    def record_usage(self, usage: Usage, message_id: str, parts: int) -> None:
         """Record a finished step: the provider has counted everything up to that part of the message."""
         # A step without usage is no measurement.
         self._counted = None

@@ -93,16 +93,16 @@ def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
         tail = data.get("tail_start_id")
         places = [(turn.id, message_id) for turn, message_id in held]
         first = min(tail_place(places, turn.id, tail if isinstance(tail, str) else None), at)
-        kept = [n for n in range(first, len(held)) if n >= at or held[n][0].kind != "compaction"]
+        positions = [n for n in range(first, len(held)) if n >= at or held[n][0].kind != "compaction"]
     else:
         leads = at == 0 or held[at - 1][0] is not turn
         if start.role != "user" or start.is_synthetic or not leads:
             raise BranchPointInvalid(
                 "start_message_id must be a user message that starts a turn, or a summary", message_id=start.id
             )
-        kept = [n for n in range(at, len(held)) if held[n][0].kind != "compaction"]
+        positions = [n for n in range(at, len(held)) if held[n][0].kind != "compaction"]
     links: dict[str, tuple[str, ...]] = {}
-    for n in kept:
+    for n in positions:
         links[held[n][0].id] = (*links.get(held[n][0].id, ()), held[n][1])
     return replace(line, turns=tuple(turn for turn in line.turns if turn.id in links), links=links)
 

@@ -76,17 +76,17 @@ async def take_in(
     return first
 
 
-def _with_usable_model(host: Host, portable: PortableSession, foreign: Foreign, usual: Model) -> PortableSession:
+def _with_usable_model(host: Host, portable: PortableSession, foreign: Foreign, default: Model) -> PortableSession:
     """Return the session with a model available here. The original one is stored, so reading it needs no API key."""
     model = portable.session.model
     try:
         host.providers.get(model.provider_id)
     except (InvalidInput, ProviderFailure):
         foreign.remarks.append(
-            Remark(f"{model} is not available here; the next prompt goes to {usual}", "changed", 1, None)
+            Remark(f"{model} is not available here; the next prompt goes to {default}", "changed", 1, None)
         )
         metadata = {**portable.session.metadata, MODEL_WAS_KEY: str(model)}
-        return replace(portable, session=replace(portable.session, model=usual, metadata=metadata))
+        return replace(portable, session=replace(portable.session, model=default, metadata=metadata))
     return portable
 
 
@@ -159,8 +159,8 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
         return "it was continued here: new content of the file was not imported"
     if has_changed:
         return "existing messages have changed in the file: they were not imported again"
-    went = [move.to_turn_id for move in held.moves]
-    if went != [move.to_turn_id for move in arriving.moves][: len(went)]:
+    moves = [move.to_turn_id for move in held.moves]
+    if moves != [move.to_turn_id for move in arriving.moves][: len(moves)]:
         return "it was rewound, here or in the other program: new content of the file was not imported"
     rest = replace(
         here,
@@ -173,7 +173,7 @@ def plan_growth(held: PortableSession, arriving: PortableSession, now: int) -> _
             if row.id not in rows or row.id in changed
         ),
         steps=tuple(step for step in arriving.steps if (step.turn_id, step.index) not in known_steps),
-        moves=arriving.moves[len(went) :],
+        moves=arriving.moves[len(moves) :],
     )
     writes: list[u.Write] = []
     writes += [u.PutParts(id_, parts) for id_, parts in changed.items() if parts]

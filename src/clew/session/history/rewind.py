@@ -15,7 +15,7 @@ import msgspec
 from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
 from clew.session.acquire.prepare import locked_idle_session
-from clew.session.head_move import load_move, plan_begun_anew
+from clew.session.head_move import load_move, plan_restart
 from clew.session.history import rewind_plan as plans
 from clew.session.history.lookup import get_place, get_turn_of
 from clew.session.history.snapshot import SnapshotLayer
@@ -98,7 +98,7 @@ class Rewinding:
                 session_id, lambda moment: load_reach_above(moment, target, host.clock.now_ms()), runs=run
             )
             tree, turn = reach.tree, reach.tree.turns[turn.id]
-            parent, carried = plan_begun_anew(reach, turn, host.mint.turn())
+            parent, carried = plan_restart(reach, turn, host.mint.turn())
             if admitted is not None:
                 # The head's move and the new turn below it are one unit.
                 setting, content = admitted

@@ -19,7 +19,7 @@ from clew.providers.base import ModelInfo
 from clew.session.host import Host
 from clew.session.prompt.file_extent import extent_of
 from clew.session.prompt.files import content_of
-from clew.session.prompt.turn_config import Told, TurnConfig, resolve
+from clew.session.prompt.turn_config import LastEnvironment, TurnConfig, resolve
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob
 from clew.tools.files.access import open_plain
@@ -78,14 +78,21 @@ async def admit(
     model: str | Model | dict[str, Any] | None,
     agent: str | None,
     attended: bool,
-    told: Told | None = None,
+    last_environment: LastEnvironment | None = None,
     output: Mapping[str, Any] | None = None,
 ) -> tuple[TurnConfig, PromptContent]:
     """Resolve the turn config for a prompt and check the prompt; store nothing yet."""
     given: Sequence[object] = () if isinstance(prompt, str) else prompt
     media = any(isinstance(part, Mapping) and kind_of(part) == "file" for part in given)
     setting = await resolve(
-        host, session, model=model, agent=agent, attended=attended, media=media, told=told, output=output
+        host,
+        session,
+        model=model,
+        agent=agent,
+        attended=attended,
+        media=media,
+        last_environment=last_environment,
+        output=output,
     )
     checked = None if session.owner is None else await _check_confined(setting, given)
     linked = await _load_linked_blobs(host.store, prompt, session.owner)

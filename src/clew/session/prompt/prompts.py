@@ -89,8 +89,8 @@ class Prompts:
             raise InvalidInput(f"on_busy must be queue, reject or interrupt, not {on_busy!r}")
         async with self._sessions.lock(session_id):
             self._sessions.check_open(session_id)
-            outset = await load_prompt_start(self._host, self._sessions, session_id, message_id)
-            session = outset.session
+            start = await load_prompt_start(self._host, self._sessions, session_id, message_id)
+            session = start.session
             setting, content = await admit(
                 self._host,
                 session,
@@ -98,27 +98,27 @@ class Prompts:
                 model=model,
                 agent=agent,
                 attended=attended,
-                told=outset.told,
+                last_environment=start.last_environment,
                 output=output,
             )
-            known = await self._find_known(session_id, outset.sent, content)
+            known = await self._find_known(session_id, start.sent, content)
             if known is not None:
                 return known
             given = metadata if attended else {**(metadata or {}), "unattended": True}
             given = given if output is None else {**(given or {}), "output": dict(output)}
-            row = await user_row(self._host, session, setting, content, message_id, given, outset.newest_at)
-            obstacle = find_obstacle(self._sessions, session_id, outset.standing)
+            row = await user_row(self._host, session, setting, content, message_id, given, start.newest_at)
+            obstacle = find_obstacle(self._sessions, session_id, start.standing)
             if obstacle is not None and on_busy == "reject":
                 raise obstacle
             extra = (also or self._outbound.plan_prompt)(row)
             if message_id is not None and self._host.store.capabilities.many_processes:
                 # A client without an answer retries at another replica, while this one may still be about to write.
-                unsent = SentCountIs(message_id, len(outset.sent))
+                unsent = SentCountIs(message_id, len(start.sent))
                 extra = msgspec.structs.replace(extra, guards=(*extra.guards, unsent))
             if obstacle is None:
                 try:
                     return await self._runner.open(
-                        session, setting, row, content, also=extra, standing=outset.standing, counted=outset.counted
+                        session, setting, row, content, also=extra, standing=start.standing, counted=start.counted
                     )
                 except SessionBusy:
                     # Another replica was faster: the session counts as busy, as if that had been known before.
@@ -143,9 +143,9 @@ class Prompts:
         """
         async with self._sessions.lock(session_id):
             self._sessions.check_open(session_id)
-            outset = await load_prompt_start(self._host, self._sessions, session_id)
-            queued = (await self._queue.put_ahead(outset.session, message_id)).message
-            if find_obstacle(self._sessions, session_id, outset.standing) is None:
+            start = await load_prompt_start(self._host, self._sessions, session_id)
+            queued = (await self._queue.put_ahead(start.session, message_id)).message
+            if find_obstacle(self._sessions, session_id, start.standing) is None:
                 alone = len(await self._host.store.load_queue(session_id)) == 1
                 with contextlib.suppress(SessionBusy):  # another replica was faster
                     acquired, _ = await self._queue.take(session_id, queued, resume=alone)

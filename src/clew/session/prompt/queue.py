@@ -141,15 +141,15 @@ class Queue:
     ) -> tuple[TakenSession | None, str | None]:
         """Acquire the session for one message, or return why that was refused. ``resume`` also ends a pause."""
         host = self._host
-        outset = await load_prompt_start(host, self._sessions, session_id)
-        setting = await resolve_for(host, outset.session, queued, outset.told)
-        row = await host.hooks.change("message.user", queued, outset.session)
+        start = await load_prompt_start(host, self._sessions, session_id)
+        setting = await resolve_for(host, start.session, queued, start.last_environment)
+        row = await host.hooks.change("message.user", queued, start.session)
         # Without a model of its own, it uses the session's model at the time its turn starts.
         row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(setting.model)})
         if len(row.parts) < len(queued.parts):
             raise HookRefused("a message.user hook may not remove parts from a queued message")
-        standing = await prepare_session(host, session_id, outset.standing)
-        now = max(host.clock.now_ms(), outset.newest_at + 1)
+        standing = await prepare_session(host, session_id, start.standing)
+        now = max(host.clock.now_ms(), start.newest_at + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
         # Also ends a pause that was set after the session was read.
         resumed = (_END_PAUSE,) if resume else ()

@@ -24,7 +24,7 @@ from clew.store.base import Moment, Store
 from clew.store.unit import PutPrompt
 from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
 from clew.system_prompt.environment import collect_environment
-from clew.system_prompt.environment_diff import environment_change, tells_media
+from clew.system_prompt.environment_diff import environment_change, mentions_media
 from clew.system_prompt.inputs import Delegate, Environment, Instruction, PromptInputs
 from clew.system_prompt.instructions import load_instructions
 from clew.system_prompt.sections import environment
@@ -40,7 +40,7 @@ from clew.transcript.turn import Step, Turn
 from clew.workspace_config import WORKSPACE_CONFIG, find_workspace_model
 
 __all__ = [
-    "Told",
+    "LastEnvironment",
     "TurnConfig",
     "load_last_environment",
     "load_permit",
@@ -50,7 +50,7 @@ __all__ = [
     "resolve",
     "resolve_for",
     "schemas_of",
-    "usual_model",
+    "find_default_model",
 ]
 
 log = logging.getLogger("clew.agents")
@@ -97,7 +97,7 @@ class TurnConfig(msgspec.Struct, frozen=True, kw_only=True):
         return metadata
 
 
-class Told(msgspec.Struct, frozen=True):
+class LastEnvironment(msgspec.Struct, frozen=True):
     """The environment last sent in a session: its newest turn, and the model and environment of the newest model call.
 
     The environment is None if it must be sent again.
@@ -127,13 +127,13 @@ async def resolve(
     parent: PermissionChecker | None = None,
     depth: int = 0,
     media: bool = False,
-    told: Told | None = None,
+    last_environment: LastEnvironment | None = None,
     output: Mapping[str, Any] | None = None,
     stored: bool = False,
 ) -> TurnConfig:
     """Resolve the turn config. A model named by the prompt comes first, then the session's.
 
-    ``media``: the prompt has files. ``told`` is the last environment, if it was just read. ``output`` is the schema of
+    ``media``: the prompt has files. ``last_environment`` is the last environment, if it was just read. ``output`` is the schema of
     a structured output. An agent or model named by a session or a ``stored`` message may be unknown here, since another
     program or machine stored it: then the default is used. Naming an unknown one in a new prompt is an error.
     """
@@ -155,9 +155,11 @@ async def resolve(
     if unknown is not None:
         fallback_for["model"] = unknown
     tools, form = _select_tools(host, manifest, info, workspace, output)
-    if told is None:
-        told = await host.store.at_once(session.id, lambda moment: load_last_environment(moment, session.id))
-    last, frozen = told.last, told.environment_for(chosen)
+    if last_environment is None:
+        last_environment = await host.store.at_once(
+            session.id, lambda moment: load_last_environment(moment, session.id)
+        )
+    last, frozen = last_environment.last, last_environment.environment_for(chosen)
     media = media or await _has_media(host.store, session.id, last, frozen)
     skills = surroundings.skills if "skill" in tools else SkillCatalog()
     subagents = surroundings.agents.subagents() if "task" in tools else ()
@@ -259,7 +261,7 @@ def _read_surroundings(host: Host, session: Session, workspace: Path | None) -> 
 
 async def load_last_environment(
     store: Moment, session_id: str, line: Sequence[LineTurn] = (), steps_of: Sequence[Sequence[Step]] = ()
-) -> Told:
+) -> LastEnvironment:
     """Return the environment sent in the newest turn that called a model. ``line`` and ``steps_of`` are its end and
     steps if already read.
 
@@ -274,8 +276,8 @@ async def load_last_environment(
 
     line = line or (await store.load_line(session_id, turns=1, keep_damaged=True)).turns
     if not line:
-        return Told()
-    nothing_sent = Told(line[-1])
+        return LastEnvironment()
+    nothing_sent = LastEnvironment(line[-1])
     last: Turn | None = line[-1].turn
     steps: Sequence[Step] = ()
     for _ in range(_MAX_TURNS_BACK):
@@ -289,19 +291,19 @@ async def load_last_environment(
         # Its last step precedes its own compaction: it was stopped before a call sent the environment again.
         return nothing_sent
     try:
-        kept = await store.find_prompt(steps[-1].prompt_digest or "") or ""
-        sections = sections_of(kept, steps[-1].sections)
+        prompt = await store.find_prompt(steps[-1].prompt_digest or "") or ""
+        sections = sections_of(prompt, steps[-1].sections)
     except (InvalidInput, RowUndecodable):
         return nothing_sent
     frozen = next((section.text for section in sections if section.name == environment.__name__), None)
-    return Told(line[-1], steps[-1].model, frozen)
+    return LastEnvironment(line[-1], steps[-1].model, frozen)
 
 
 async def _has_media(store: Store, session_id: str, last: LineTurn | None, frozen: str | None) -> bool:
     """Return whether the messages before the prompt have files. Once sent, that stays so until it is sent again."""
     if last is not None and frozen is not None:
-        told = last.turn.environment or ""
-        return holds_media(last.messages) or tells_media(frozen) or tells_media(told)
+        changed = last.turn.environment or ""
+        return holds_media(last.messages) or mentions_media(frozen) or mentions_media(changed)
     # Most sessions never had files and need not be read for this.
     asked = last is not None and await store.has_files(session_id)
     view = await store.find_view(session_id, keep_damaged=True) if asked else None
@@ -344,7 +346,7 @@ def _choose_model(
             lambda: _session_model(host, session, manifest, surroundings),
             lambda: session.model.plain,  # only its variant may be unknown
             lambda: host.providers.parse(manifest.model or ""),
-            lambda: _usual_model(host, _workspace(session), surroundings.named),
+            lambda: _default_model(host, _workspace(session), surroundings.named),
         ]
     failure: Invalid | None = None
     for choose in choices:
@@ -371,28 +373,28 @@ def _session_model(host: Host, session: Session, manifest: Agent, surroundings: 
         return host.providers.parse(session.model)
     # An import without any API key got the demo model: it is replaced once a model is available or picked.
     is_placeholder = MODEL_WAS_KEY in session.metadata and session.model == NO_MODEL and not session.has_chosen_model
-    usual, named = session.model, manifest.model
+    default, named = session.model, manifest.model
     if named is None or is_placeholder:
         try:
-            usual = _usual_model(host, _workspace(session), surroundings.named)
+            default = _default_model(host, _workspace(session), surroundings.named)
         except InvalidInput as error:
             # The session has a model; an error in the workspace's default must not block it.
             log.info("%s", error)
     elif named.startswith(f"{session.model}:"):
-        usual = host.providers.parse(named)
-    return usual if is_placeholder or usual.plain == session.model else session.model
+        default = host.providers.parse(named)
+    return default if is_placeholder or default.plain == session.model else session.model
 
 
-async def usual_model(host: Host, workspace: Path | None, owner: str | None) -> Model:
+async def find_default_model(host: Host, workspace: Path | None, owner: str | None) -> Model:
     """Return the model to use if neither user nor agent names one: the workspace's, else the default."""
     if workspace is None:
-        return _usual_model(host, None, None)
+        return _default_model(host, None, None)
     with resolved(workspace), confined(None if owner is None else workspace):
         named = await asyncio.to_thread(find_workspace_model, workspace)
-    return _usual_model(host, workspace, named)
+    return _default_model(host, workspace, named)
 
 
-def _usual_model(host: Host, workspace: Path | None, named: str | InvalidInput | None) -> Model:
+def _default_model(host: Host, workspace: Path | None, named: str | InvalidInput | None) -> Model:
     if named is None:
         return host.choices.default_model or host.providers.default_model()
     if isinstance(named, InvalidInput):
@@ -411,7 +413,7 @@ async def load_permit(
 ) -> PermissionChecker:
     """Return the permission checker of a session; ``rules`` are its agent's. The model need not be available.
 
-    A subagent's session never has more permissions than its parent, whoever resumes it: the parent's rules apply, too.
+    A subagent's session never has more permissions than its parent, whichever client resumes it: the parent's rules apply, too.
     """
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended = False
@@ -438,10 +440,12 @@ def model_for(session: Session, user: MessageRow) -> Any:
     return None if picked else user.asked_model
 
 
-async def resolve_for(host: Host, session: Session, user: MessageRow | None, told: Told | None = None) -> TurnConfig:
+async def resolve_for(
+    host: Host, session: Session, user: MessageRow | None, last_environment: LastEnvironment | None = None
+) -> TurnConfig:
     """Resolve the config for a stored message: the agent and model it named, or the model picked since it was sent."""
     if user is None:
-        return await resolve(host, session, model=None, agent=None, attended=True, told=told)
+        return await resolve(host, session, model=None, agent=None, attended=True, last_environment=last_environment)
     return await resolve(
         host,
         session,
@@ -449,7 +453,7 @@ async def resolve_for(host: Host, session: Session, user: MessageRow | None, tol
         agent=user.asked_agent,
         attended=user.is_attended,
         media=holds_media((user,)),
-        told=told,
+        last_environment=last_environment,
         output=user.asked_output,
         stored=True,
     )

@@ -387,9 +387,9 @@ class Answers:
         """Start a new run on the same message, now that every request is answered."""
         store = self._host.store
         user, _ = await self._load_request(session_id, turn)
-        outset = await load_prompt_start(self._host, self._sessions, session_id)
-        session, standing = outset.session, outset.standing or await load_session_state(store, session_id)
-        setting = await resolve_for(self._host, session, user, outset.told)
+        start = await load_prompt_start(self._host, self._sessions, session_id)
+        session, standing = start.session, start.standing or await load_session_state(store, session_id)
+        setting = await resolve_for(self._host, session, user, start.last_environment)
         writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session, speaks=False))
         now, runner = self._host.clock.now_ms(), self._host.lease.replica_id
         await self._sessions.commit(plan_take(standing, now, writes, goes_on=turn, runner=runner))

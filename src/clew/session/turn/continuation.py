@@ -18,7 +18,7 @@ from clew.session.acquire.live_sessions import LiveSessions
 from clew.session.acquire.loaded_session import LoadedSession, load_session_state
 from clew.session.acquire.prepare import prepare_session, settle_startable
 from clew.session.context.context import session_policy
-from clew.session.head_move import load_move, plan_begun_anew
+from clew.session.head_move import load_move, plan_restart
 from clew.session.host import Host
 from clew.session.prompt.admission import synthetic_row
 from clew.session.prompt.event_replies import Outbound
@@ -84,7 +84,7 @@ class Continuation:
         standing = await load_session_state(store, session_id)
         # A restart goes back before a compaction that covers this turn; without automatic compaction that is no help.
         reach = await load_reach_above(store, turn, self._host.clock.now_ms())
-        restarted = plan_begun_anew(reach, turn, self._host.mint.turn())
+        restarted = plan_restart(reach, turn, self._host.mint.turn())
         is_summarised = last.turn.id != turn.id and all(one.messages != last.messages for one in restarted[1])
         stays_full = is_summarised and not session_policy(self._host.config, session).enabled
         if mode == "again" and not stays_full:

@@ -77,7 +77,7 @@ class Loop(msgspec.Struct):
     warned: Pattern | None
     sent: dict[str, Any] = {}
     size: int = 0
-    kept_prompt: bool = False
+    prompt_stored: bool = False
     older_files: bool = True
     form_by_tool: bool = False
     request: ModelRequest | None = None
@@ -93,7 +93,7 @@ class Loop(msgspec.Struct):
                 return end
         return End("step_limit")
 
-    async def land(self, calls: Sequence[Call], denied: Sequence[str]) -> None:
+    async def run_answered_calls(self, calls: Sequence[Call], denied: Sequence[str]) -> None:
         """Record the results that a waiting step lacks, now that its requests are answered."""
         for call_id in denied:
             await self.recorder.send(c.ToolOutputDenied(tool_call_id=call_id))
@@ -103,13 +103,13 @@ class Loop(msgspec.Struct):
         for call in await self.host.store.load_calls(self.setting.session.id) if calls else ():
             if (call.turn_id, call.step, call.ended) == (self.turn_id, self.step - 1, "completed"):
                 spent = call.tools_ms + self.host.clock.now_ms() - began
-                self.recorder.hold(PutCall(msgspec.structs.replace(call, tools_ms=spent)))
+                self.recorder.add_to_next_sync(PutCall(msgspec.structs.replace(call, tools_ms=spent)))
 
     async def _record_output(self, output: c.Chunk | PutBlob) -> None:
         if isinstance(output, PutBlob):
             # Stored before the chunk that names it, and before the request that sends it.
-            self.recorder.join(output)
-            await self.recorder.book(sync="process")
+            self.recorder.add_to_next_unit(output)
+            await self.recorder.flush_synced(sync="process")
         else:
             await self.recorder.send(output)
 
@@ -123,7 +123,7 @@ class Loop(msgspec.Struct):
         served = await serve_tools(self.host, self.setting, self.caller.state)
         if served is not self.setting:
             self.caller.setting = served
-            self.room.give(served)
+            self.room.set_config(served)
         self.recorder.write(c.StartStep())
         return await self._prepare_request(
             await self.room.fit(self._live(), inside=self.step > 0, flush=self.recorder.flush)
@@ -135,7 +135,7 @@ class Loop(msgspec.Struct):
         calls, asked, end = await self._call_model(request)
         if asked:
             # Usage is durable before a tool runs or another call is made, as the run may be aborted or killed there.
-            await self.recorder.book()
+            await self.recorder.flush_synced()
         verdicts = [await self.caller.judge(call) for call in calls[:MAX_CALLS]]
         for verdict in verdicts:
             if verdict.action == "deny":
@@ -152,7 +152,7 @@ class Loop(msgspec.Struct):
         output = next((call for call in calls if call.tool is form), None)
         if form is not None and output is not None:
             await self.recorder.send(c.Data(name=OUTPUT_DATA, data=form.value_of(output.args)))
-        self.recorder.rest()
+        self.recorder.defer_flush()
         await self.recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
         self._finish()
@@ -203,10 +203,10 @@ class Loop(msgspec.Struct):
         """
         if self.asked is not None:
             call, self.asked = self.asked.abandon_step(failure, newest_step(self.recorder.fold.parts)), None
-            self.recorder.join(PutCall(call))
+            self.recorder.add_to_next_unit(PutCall(call))
             if call.usage.total:
                 at = call.ended_at or call.asked_at
-                self.recorder.join(RecordUsage(self.recorder.message.id, call.usage, call.cost_usd, at))
+                self.recorder.add_to_next_unit(RecordUsage(self.recorder.message.id, call.usage, call.cost_usd, at))
         self._finish()
 
     def _finish(self) -> None:
@@ -215,8 +215,10 @@ class Loop(msgspec.Struct):
             return
         now = self.host.clock.now_ms()
         if self.tools_from is not None:
-            self.recorder.hold(PutCall(msgspec.structs.replace(self.booked, tools_ms=now - self.tools_from)))
-        self.recorder.hold(FinishStep(self.turn_id, self.step, now))
+            self.recorder.add_to_next_sync(
+                PutCall(msgspec.structs.replace(self.booked, tools_ms=now - self.tools_from))
+            )
+        self.recorder.add_to_next_sync(FinishStep(self.turn_id, self.step, now))
         self.booked = self.tools_from = None
 
     # The model call
@@ -258,7 +260,7 @@ class Loop(msgspec.Struct):
                 await self.progress.retrying(attempt, failure, "trying again", wait)
             else:
                 used = result[2].usage if result[2].is_counted else Usage()
-                self.room.note(used, self.recorder.message.id, self.recorder.fold.part_count)
+                self.room.record_usage(used, self.recorder.message.id, self.recorder.fold.part_count)
                 self.host.hooks.observe("after_model_call", (request, result[2]), self.setting.session, self.turn_id)
                 return result
 
@@ -271,7 +273,7 @@ class Loop(msgspec.Struct):
         if self.room.setting is not self.setting:
             # A compaction refreshed the environment, or a server changed its tools: the new prompt is stored with
             # the next step.
-            self.setting, self.kept_prompt = self.room.setting, False
+            self.setting, self.prompt_stored = self.room.setting, False
         setting = self.setting
         by_tool = setting.form is None or self.form_by_tool or refused_answers(self.recorder.fold.parts) > 0
         asked = ModelRequest(
@@ -307,7 +309,7 @@ class Loop(msgspec.Struct):
         asked = False
         asked_call = self.asked or self._create_call(request)
         # Written before the request is sent: from here on it may cost something, even if this process dies.
-        await self.recorder.book(sync="process")
+        await self.recorder.flush_synced(sync="process")
         failpoint("run.model_asked")
         recorder = self.recorder
         async with contextlib.aclosing(asked_call.stream(request)) as stream:
@@ -334,7 +336,9 @@ class Loop(msgspec.Struct):
     def _create_call(self, request: ModelRequest) -> AskedCall:
         """Create the row of a model call; it is written with the next unit."""
         self.host.providers.get(request.model.provider_id)  # raises for an unknown provider, before there is a row
-        self.asked = AskedCall(self.host, self._call_row(request), lambda call: self.recorder.join(PutCall(call)))
+        self.asked = AskedCall(
+            self.host, self._call_row(request), lambda call: self.recorder.add_to_next_unit(PutCall(call))
+        )
         return self.asked
 
     def _call_row(self, request: ModelRequest) -> ModelCall:
@@ -373,8 +377,8 @@ class Loop(msgspec.Struct):
             cost_usd=call.cost_usd,
             data={**end.data, "prompt": self.setting.system_prompt.outline, **self.sent},
         )
-        kept = () if self.kept_prompt else prompt_writes(self.setting, step.finished_at)
-        self.recorder.hold(RecordStep(step), PutCall(call), *kept)
-        self.booked, self.kept_prompt = call, True
+        prompt = () if self.prompt_stored else prompt_writes(self.setting, step.finished_at)
+        self.recorder.add_to_next_sync(RecordStep(step), PutCall(call), *prompt)
+        self.booked, self.prompt_stored = call, True
         # Written before its tools run or with the turn's end, whichever comes next.
-        self.recorder.rest()
+        self.recorder.defer_flush()

@@ -153,28 +153,28 @@ class Recorder:
         """Wait until everything written so far is durable and shown."""
         await self._commit((), fold=self._wants_fold(), sync="process")
 
-    def join(self, *writes: u.Write) -> None:
+    def add_to_next_unit(self, *writes: u.Write) -> None:
         """Add writes to the next unit, which is sent soon. They are not lost by an abort after this."""
         self._unit_writes += writes
         self._flush_soon()
 
-    def hold(self, *writes: u.Write) -> None:
+    def add_to_next_sync(self, *writes: u.Write) -> None:
         """Add writes to the next unit that a caller waits for, and that is synced."""
         self._sync_writes += writes
 
-    def rest(self) -> None:
+    def defer_flush(self) -> None:
         """Defer the next unit for a commit that is about to follow; without one it is sent after a short time."""
         if self._defer_timer is None:
             self._defer_timer = self._clock.call_later(_MAX_DEFER_MS, self._end_deferral)
 
-    async def book(self, *, sync: u.Sync = "power") -> None:
+    async def flush_synced(self, *, sync: u.Sync = "power") -> None:
         """Wait until everything written so far is durable and synced: what follows may be interrupted. With
         ``save_on: turn`` only model calls and joined writes are; chunks and steps wait for the end of the turn."""
         await self._commit((), fold=not self._at_turn and self._wants_fold(), sync=sync, whole=not self._at_turn)
 
     async def end_step(self, *writes: u.Write) -> None:
         """Fold everything written so far, in one unit with ``writes`` and joined writes. Not synced."""
-        self.hold(*writes)
+        self.add_to_next_sync(*writes)
         await self._commit((), fold=True, sync="process")
 
     async def close(self, *writes: u.Write, seal: bool = True) -> None:

@@ -98,8 +98,8 @@ class Run:
         limit = setting.agent.max_steps or host.choices.max_steps
         self._max_steps = limit or session_policy(host.config, setting.session).max_steps
         self._progress = Progress(host, self.session_id, self.turn.id, acquired.epoch)
-        told = self._progress.begin
-        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, acquired.turn.id, told)
+        began = self._progress.begin
+        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, acquired.turn.id, began)
         self._room = ContextFitter(host, setting, self.turn, acquired.epoch, self._progress, acquired.counted)
         self._counted = acquired.counted
         self._newest_at = max(acquired.turn.created_at, acquired.newest_at)
@@ -181,7 +181,7 @@ class Run:
             except Exception as error:
                 outcome = self._end_unstored(error, None)
             finally:
-                self._room.leave()
+                self._room.release()
             doing.ended = outcome.status
             doing.error = (outcome.error or {}).get("code")
             return outcome
@@ -240,7 +240,7 @@ class Run:
         if notes:
             write = SetTurn(self.turn.id, None, data=notes)
             await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self._epoch),)))
-            self._room.renew()
+            self._room.invalidate()
 
     async def _begin(self) -> None:
         """Make the request fit, then give the session the model of this turn, which is known to fit by then."""
@@ -312,7 +312,7 @@ class Run:
         if resumption is not None:
             for output in resumption.outputs:
                 await recorder.send(output)
-            await loop.land(resumption.calls, resumption.denied)
+            await loop.run_answered_calls(resumption.calls, resumption.denied)
         return await loop.run()
 
     def _start_chunk(self) -> c.Start:
@@ -360,7 +360,7 @@ class Run:
 
     async def _begin_next(self, user_message_id: str) -> None:
         self._newest_at = await self._host.store.newest_message_at(self.session_id)
-        self._room.renew()
+        self._room.invalidate()
         self._active_recorder = None
         self.message_id = self._host.mint.message()
         self.stream.begin_next(self.message_id)
@@ -427,8 +427,8 @@ class Run:
         problem = {**problem_of(refusal), "text": text}
         resent = self.turn.status == "unanswered"
         on_head = (await host.store.load_state(session_id)).head_turn_id == turn.id
-        told, data = [row.id for row in rows], {"error": problem}
-        writes = plan_refusal(turn.id, told, host.clock.now_ms(), data, resent=resent, on_head=on_head)
+        messages, data = [row.id for row in rows], {"error": problem}
+        writes = plan_refusal(turn.id, messages, host.clock.now_ms(), data, resent=resent, on_head=on_head)
         unit = Unit(session_id, writes, (EpochIs(self._epoch),), sync="power")
         if isinstance(await host.store.commit(unit), Refused):
             raise StaleEpoch("a newer run has acquired the session", session_id=session_id)
@@ -454,13 +454,13 @@ class Run:
             refused = isinstance(failure, ContextTooLarge) or (
                 isinstance(failure, ProviderFailure) and failure.kind in ("invalid", "auth", "overflow")
             )
-            kept: tuple[Write, ...] = ()
+            restored: tuple[Write, ...] = ()
             if refused and not (self._loop.step if self._loop is not None else self._first_step):
                 # The model accepted nothing at all: the session returns to its previous model.
-                kept = await self._plan_model(self._setting.model.plain, self._setting.session.model)
+                restored = await self._plan_model(self._setting.model.plain, self._setting.session.model)
             # An abort that came too late has already been noted in the turn.
             data = {"error": problem, **({"stopped": None} if self.signal.aborted else {})}
-            await recorder.close(*plan_end(self.turn.id, "failed", now, data), *kept)
+            await recorder.close(*plan_end(self.turn.id, "failed", now, data), *restored)
         except Exception as error:
             cause = failure if isinstance(failure, StoreError) else error
             short = await settle_short(recorder.close_short, self.turn.id, cause, now)

@@ -159,7 +159,7 @@ class Runner:
         self._sessions.add_run(run)
         run.begin(self.tool_memory.take(run.session_id))
         run.task = asyncio.get_running_loop().create_task(self._drive(run), context=without_actor())
-        run.task.add_done_callback(lambda _: self._let_go(run))
+        run.task.add_done_callback(lambda _: self._on_task_done(run))
         outcome = self._outcomes.expect(run.session_id, run.user_message_id)
         return Submission(run.user_message_id, outcome, turn_id=run.turn.id, stream=run.live_stream)
 
@@ -205,7 +205,7 @@ class Runner:
             # Last: any further access to the session would load it again.
             self._sessions.work(self._host.store.release(run.session_id))
 
-    def _let_go(self, run: Run) -> None:
+    def _on_task_done(self, run: Run) -> None:
         """Handle the task's end. A closed event loop cancels it without an outcome, so waiting callers are released;
         what is stored of its turn is settled when the store is opened again."""
         if run.give_up():

@@ -14,7 +14,7 @@ from clew.session.acquire.settle import BY_PARENT
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, read_parts, user_row
 from clew.session.prompt.submission import Submission
-from clew.session.prompt.turn_config import Told, TurnConfig, resolve
+from clew.session.prompt.turn_config import LastEnvironment, TurnConfig, resolve
 from clew.store.unit import InsertSession, Write
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
@@ -91,7 +91,7 @@ class Subagents:
                 attended=False,
                 parent=setting.permit,
                 depth=setting.depth + 1,
-                told=Told(),
+                last_environment=LastEnvironment(),
             )
         except ClewError as error:
             raise ToolFailed(str(error)) from error
