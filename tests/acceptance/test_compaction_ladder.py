@@ -79,7 +79,7 @@ async def test_after_three_failures_the_turn_goes_on_uncompacted_with_a_warning(
         await passing(clock, full(s))
         await s.allow("look")
         s.model.add(call("look", {}), answer("done", 9_500))
-        with caplog.at_level(logging.WARNING, "clew.room"):
+        with caplog.at_level(logging.WARNING, "clew.context"):
             outcome = await passing(clock, s.say("go"))
         assert outcome.status == "completed"
         assert await s.kinds() == ["normal"] * 5

@@ -21,7 +21,7 @@ from clew.errors import StoreUnavailable
 from clew.fronts.cli.app import run_command
 from clew.session.history.check import check
 from clew.session.history.convert import ORIGIN_KEY, Conversion, convert
-from clew.session.history.convert_shared import Left
+from clew.session.history.convert_shared import Skipped
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import STORE_WIDE, PutProjectRules, Unit
 from clew.testing.clock import FakeClock
@@ -243,7 +243,7 @@ async def test_a_store_with_everything_in_it_arrives_equal_or_each_difference_is
         },
         {"rules of projects": 1},
     )
-    log = Left("facts of the event log", facts, "the target starts its own log", ())
+    log = Skipped("facts of the event log", facts, "the target starts its own log", ())
     assert done.left == ((log,) if kind == "sqlite" else ())
 
 

@@ -353,7 +353,7 @@ async def test_what_tools_hold_is_let_go_of_after_half_an_hour(open_scenario: Op
         await s.begin()
         await allow(s, "todo")
         await s.prompt("note it")
-        held = s.engine._runtime.runner.tool_memory
+        held = s.engine._runtime.runner.tool_storage
         assert s.id in held
         clock.advance(29 * 60_000)
         await s.prompt("and?")

@@ -12,7 +12,7 @@ import pytest
 from clew.compaction.context import Context
 from clew.session.context.context_fit import ContextFitter
 from clew.session.prompt.submission import Submission
-from clew.session.turn.acquired_session import TakenSession
+from clew.session.turn.acquired_session import AcquiredSession
 from clew.session.turn.run_stream import RunStream
 from clew.session.turn.runner import Runner
 from clew.testing.scripted import call, say
@@ -54,9 +54,9 @@ async def test_an_answer_is_kept_by_a_run_that_is_stopped_at_once(
     """Whoever answered was told so: the abort comes before the run that goes on with it has had its turn."""
     start = Runner.start
 
-    def stopped(runner: Runner, taken: TakenSession) -> Submission:
+    def stopped(runner: Runner, taken: AcquiredSession) -> Submission:
         submission = start(runner, taken)
-        run = runner._sessions.find_run(taken.setting.session.id)
+        run = runner._sessions.find_run(taken.config.session.id)
         if run is not None and taken.resumption is not None:
             run.abort("aborted by the user")
         return submission

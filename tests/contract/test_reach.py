@@ -13,7 +13,7 @@ import pytest
 
 from clew.errors import ClewError, CompactionError, RowUndecodable
 from clew.session.context.compact import load_covered, plan_marker
-from clew.session.head_move import load_move, plan_restart, plan_move
+from clew.session.head_move import load_move, plan_move, plan_restart
 from clew.session.history.rewind import load_since_rewind
 from clew.session.history.rewind_plan import left_line, plan_undo, tree_after_withdrawal
 from clew.session.reach import load_reach, load_reach_above

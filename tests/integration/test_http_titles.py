@@ -12,7 +12,7 @@ import pytest
 
 import clew
 from clew.providers.base import ModelInfo
-from clew.session.prompt.event_replies import Outbound
+from clew.session.prompt.event_replies import EventReplies
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, hang, say, wait
 from clew.transcript.session import Model
@@ -236,19 +236,19 @@ async def test_a_turn_that_ends_while_the_engine_closes_is_named_only_if_it_ende
 ) -> None:
     """Work that belongs to a turn which has ended is still done; for one that was cut off nothing is begun."""
     gate, closing = Gate(), list[asyncio.Task[tuple[str, ...]]]()
-    told = Outbound.settle
+    told = EventReplies.settle
     titler, fake = providers([[wait(gate), say("1")]], [say("A name")])
     url = f"sqlite:///{tmp_path}/s.db"
     async with clew.open(url, config=clew.Config(), providers=fake) as engine:
 
-        async def close_meanwhile(self: Outbound, session_id: str) -> None:
+        async def close_meanwhile(self: EventReplies, session_id: str) -> None:
             if not closing:
                 closing.append(asyncio.create_task(engine.close()))
                 while engine._runtime.sessions.is_open(session_id):  # noqa: ASYNC110
                     await asyncio.sleep(0)
             await told(self, session_id)
 
-        monkeypatch.setattr(Outbound, "settle", close_meanwhile)
+        monkeypatch.setattr(EventReplies, "settle", close_meanwhile)
         session = await engine.create_session()
         await engine.submit(session.id, "look here")
         await gate.reached.wait()

@@ -17,7 +17,7 @@ from clew.transcript.line import line_turns
 from clew.transcript.projection import KeptTail
 from clew.transcript.turn import MoveReason, Tree, Turn
 
-__all__ = ["load_move", "plan_restart", "plan_move"]
+__all__ = ["load_move", "plan_move", "plan_restart"]
 
 
 def plan_restart(reach: Reach, turn: Turn, copied_id: str) -> tuple[str | None, tuple[Added, ...]]:

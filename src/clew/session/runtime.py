@@ -11,13 +11,13 @@ from clew.session.cluster.heartbeat import Heartbeat
 from clew.session.cluster.remote_stream import LiveStreams
 from clew.session.context.compact import Compacted, prune_idle
 from clew.session.host import Host
-from clew.session.prompt.event_replies import Outbound
+from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.prompts import Prompts
 from clew.session.prompt.queue import Queue, with_pause
 from clew.session.prompt.submission import Outcomes
 from clew.session.turn.answers import Answers
 from clew.session.turn.continuation import Continuation
-from clew.session.turn.rules_service import RuleBook
+from clew.session.turn.rules_service import RulesService
 from clew.session.turn.runner import Runner
 from clew.store.unit import STORE_WIDE, AppendChunks, DeleteSession, FinishStep, MarkFolded, Unit
 from clew.transcript.session import Session
@@ -34,12 +34,12 @@ class Runtime:
         host.store.watch(self._observe_saved)
         self.sessions = LiveSessions(host)
         self.streams = LiveStreams(host.store, host.live)
-        self.outbound = Outbound(host)
+        self.outbound = EventReplies(host)
         self.queue = Queue(host, self.sessions, self._outcomes, self.outbound)
         self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.outbound)
         self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes, self.outbound)
         self.answers = Answers(host, self.sessions, self.runner)
-        self.rule_book = RuleBook(host, self.sessions, self.answers)
+        self.rules_service = RulesService(host, self.sessions, self.answers)
         self.continuation = Continuation(host, self.sessions, self.queue, self.runner, self.outbound)
         self.heartbeat = Heartbeat(host, self.sessions, self.runner, self.continuation, self.outbound, self._outcomes)
 
@@ -83,7 +83,7 @@ class Runtime:
             self._host.live.forget(session_id)
             # The store refuses writes of a run in another replica; the signal stops its tools, too.
             self._host.live.signal(Signal(session_id, "stop"))
-            self.runner.tool_memory.drop(session_id)
+            self.runner.tool_storage.drop(session_id)
             if self._host.servers is not None:
                 self._host.servers.forget(session_id)
 
@@ -94,7 +94,7 @@ class Runtime:
         await self.streams.close()
         # Last, as turns that settle at the end need the lease.
         await self.heartbeat.close()
-        self.runner.tool_memory.close()
+        self.runner.tool_storage.close()
         if self._host.servers is not None:
             await self._host.servers.close()
         return unsettled

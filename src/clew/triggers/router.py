@@ -279,14 +279,14 @@ class Router:
             )
         async with runtime.sessions.lock(session.id):
             runtime.sessions.check_open(session.id)
-            setting, content = await admit(
+            config, content = await admit(
                 host, session, inbound.parts, model=None, agent=None, attended=False, last_environment=LastEnvironment()
             )
             metadata = {"trigger": inbound.trigger.metadata(), "unattended": True}
-            row = await user_row(host, session, setting, content, None, metadata, newest_at=0)
+            row = await user_row(host, session, config, content, None, metadata, newest_at=0)
             made, new, unit = (InsertSession(session),), LoadedSession(session.id), also(row)
             unit = msgspec.structs.replace(unit, guards=(*unit.guards, *guards))
-            submission = await runtime.runner.open(session, setting, row, content, before=made, also=unit, standing=new)
+            submission = await runtime.runner.open(session, config, row, content, before=made, also=unit, standing=new)
         runtime.sessions.publish("session_created", session.id)
         host.hooks.observe("session_create", session, session)
         return session, submission

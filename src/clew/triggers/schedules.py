@@ -149,12 +149,12 @@ class Schedules:
         if servers is None or named not in servers.names(await find_place(self._host, session)):
             raise InvalidInput(f"this session has no MCP server {named!r}; add it to your config.toml")
 
-    async def _add_own(self, setting: TurnConfig, wanted: NextTurn) -> dict[str, Any]:
+    async def _add_own(self, config: TurnConfig, wanted: NextTurn) -> dict[str, Any]:
         """Schedule a turn that an agent asked for in its own session; return the tool's answer."""
         timings = [timing for timing in (wanted.in_minutes, wanted.at, wanted.cron) if timing is not None]
         if len(timings) != 1:
             raise ToolFailed("name one of in_minutes, at and cron")
-        if setting.session.kind == "subagent":
+        if config.session.kind == "subagent":
             raise ToolFailed("the session of a subagent ends with its task; report this to the agent that started it")
         now, at = self._host.clock.now_ms(), None
         try:
@@ -172,7 +172,7 @@ class Schedules:
                     timezone=wanted.timezone,
                     # A one-time turn is made up for, however late.
                     missed="once" if at is not None else "skip",
-                    routing=Routing(session_id=setting.session.id),
+                    routing=Routing(session_id=config.session.id),
                     created_at=now,
                 )
             )

@@ -35,7 +35,7 @@ class Permissions(EnginePart):
     async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         """Replace the session's own rules. Pending requests are decided again by the new ones."""
         session = await self._get_session(session_id)
-        await self._runtime.rule_book.replace(session.id, rules)
+        await self._runtime.rules_service.replace(session.id, rules)
         return await self.permissions(session.id)
 
     async def rules(
@@ -52,7 +52,7 @@ class Permissions(EnginePart):
         """
         _check_scope(scope, ("session", "project", "agent"))
         check_value([agent, None if workspace is None else str(workspace)], "rules")
-        book, session = self._runtime.rule_book, None
+        book, session = self._runtime.rules_service, None
         if session_id is not None:
             session = await self._get_session(session_id)
         elif scope == "session":
@@ -94,7 +94,7 @@ class Permissions(EnginePart):
         """Add a rule to a session or to a project: its folder, or the one the session works in."""
         of, owner = await self._rules_of(scope, session_id, workspace)
         rule = {"permission": permission, "pattern": pattern, "action": action}
-        return await self._runtime.rule_book.add(scope, of, rule, owner)
+        return await self._runtime.rules_service.add(scope, of, rule, owner)
 
     async def revoke_rule(
         self, rule_id: str, *, session_id: str | None = None, workspace: str | Path | None = None
@@ -109,7 +109,7 @@ class Permissions(EnginePart):
                 raise InvalidInput(
                     f"this rule belongs to the agent; change it in the manifest of {rule.of}, or add another"
                 )
-            await self._runtime.rule_book.revoke(rule.scope, rule.of, rule_id, owner)
+            await self._runtime.rules_service.revoke(rule.scope, rule.of, rule_id, owner)
             return
         raise RuleNotFound(f"there is no rule {rule_id}; list the rules to see their ids", rule_id=rule_id)
 

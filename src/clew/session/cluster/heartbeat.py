@@ -28,7 +28,7 @@ from clew.session.acquire.settle import GONE
 from clew.session.acquire.waiting import present_status
 from clew.session.cluster.lease import LEASE_LOST
 from clew.session.host import Host
-from clew.session.prompt.event_replies import Outbound
+from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.submission import Outcomes, stored_outcome
 from clew.session.turn.continuation import Continuation
 from clew.session.turn.runner import Runner
@@ -53,7 +53,7 @@ class Heartbeat:
         sessions: LiveSessions,
         runner: Runner,
         continuation: Continuation,
-        outbound: Outbound,
+        outbound: EventReplies,
         outcomes: Outcomes,
     ) -> None:
         self._host = host

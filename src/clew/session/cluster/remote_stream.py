@@ -40,7 +40,7 @@ class LiveStreams:
     def __init__(self, store: Store, live: Live) -> None:
         self.store = store
         self.live = live
-        self.followed: dict[str, _Followed] = {}
+        self.followed: dict[str, _RemoteSubscription] = {}
 
     async def find(self, session_id: str) -> LiveStream | None:
         """Return the stream of the session's active run, in whichever replica it runs."""
@@ -82,7 +82,7 @@ class _RemoteStream:
             raise ViewerLagged("this run began in another replica; join its stream again", message_id=self.message_id)
         followed, sight = self._streams.followed.get(self._session_id), self._sight
         if followed is None or (followed.turn_id, followed.epoch) != (sight.turn.id, sight.epoch) or followed.is_over:
-            followed = _Followed(self._streams, self._session_id, sight)
+            followed = _RemoteSubscription(self._streams, self._session_id, sight)
             self._streams.followed[self._session_id] = followed
         followed.viewers += 1
         try:
@@ -99,7 +99,7 @@ class _RemoteStream:
                 await followed.stop()
 
 
-class _Followed:
+class _RemoteSubscription:
     """The subscription to one remote stream, as long as it has local viewers."""
 
     def __init__(self, streams: LiveStreams, session_id: str, sight: StreamState) -> None:

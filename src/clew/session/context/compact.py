@@ -273,8 +273,8 @@ async def compact_idle(
 
 async def prune_idle(host: Host, session: Session) -> Compacted:
     """Replace every unprotected tool output with a stub for the model."""
-    setting = await resolve(host, session, model=None, agent=None, attended=False)
-    context = await load_context(host, setting)
+    config = await resolve(host, session, model=None, agent=None, attended=False)
+    context = await load_context(host, config)
     before = context.size.used
     planned = context.plan_prune(host.clock.now_ms(), by_hand=True)
     if not planned:
@@ -282,7 +282,7 @@ async def prune_idle(host: Host, session: Session) -> Compacted:
     state = await host.store.load_state(session.id)
     if not await commit_pruned(host, session.id, AddPruned(planned), state.epoch):
         raise SessionBusy("the session was acquired by another run", session_id=session.id)
-    after = (await load_context(host, setting)).size.used
+    after = (await load_context(host, config)).size.used
     return Compacted(compacted=True, strategy="prune", tokens_before=before, tokens_after=after, pruned=len(planned))
 
 

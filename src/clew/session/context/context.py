@@ -66,23 +66,23 @@ def _default_policy(compaction: CompactionConfig, pruning: PruningConfig) -> Pol
     return policy_for(compaction, pruning, None)
 
 
-def frame_of(setting: TurnConfig) -> RequestFrame:
+def frame_of(config: TurnConfig) -> RequestFrame:
     return RequestFrame(
-        model=setting.model,
-        window=setting.info.window,
-        max_output=setting.info.max_output,
-        system_chars=len(setting.system_prompt.text),
-        tools_chars=len(setting.encoded_tools) if setting.schemas else 0,
-        files=setting.info.file_rule,
-        seals=setting.info.seals,
-        workspace_root=setting.session.workspace_root,
+        model=config.model,
+        window=config.info.window,
+        max_output=config.info.max_output,
+        system_chars=len(config.system_prompt.text),
+        tools_chars=len(config.encoded_tools) if config.schemas else 0,
+        files=config.info.file_rule,
+        seals=config.info.seals,
+        workspace_root=config.session.workspace_root,
     )
 
 
-async def load_context(host: Host, setting: TurnConfig) -> Context:
+async def load_context(host: Host, config: TurnConfig) -> Context:
     """Return the context of a session as it is stored."""
-    counted = await load_counted(host.store, setting.session.id) or MeasuredLine(LineSlice((), True), ())
-    frame, policy = frame_of(setting), session_policy(host.config, setting.session)
+    counted = await load_counted(host.store, config.session.id) or MeasuredLine(LineSlice((), True), ())
+    frame, policy = frame_of(config), session_policy(host.config, config.session)
     return await build_context(counted.line, lambda: measured_context(frame, policy, counted))
 
 
@@ -94,21 +94,21 @@ async def load_idle_context(host: Host, session: Session, model: str | Model | d
 async def load_report(host: Host, session_id: str, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
     """Return a report of what the next call would send, without side effects."""
     session = await get_session(host.store, session_id)
-    setting = await resolve(host, session, model=model, agent=None, attended=False)
-    recent = await _recent_report(host, setting)
+    config = await resolve(host, session, model=model, agent=None, attended=False)
+    recent = await _recent_report(host, config)
     if recent is not None:
         return recent
     with giving_way():
-        return await run_long(report, await load_context(host, setting))
+        return await run_long(report, await load_context(host, config))
 
 
-async def _recent_report(host: Host, setting: TurnConfig) -> ContextReport | None:
+async def _recent_report(host: Host, config: TurnConfig) -> ContextReport | None:
     """Return the report from the end of the line: what its last step counted and what was added since.
 
     None if that is not enough: when a sum over all messages is requested, when outputs were pruned, and in a copied
     line before its first own step, where only the whole line says which part was copied.
     """
-    session_id, policy = setting.session.id, session_policy(host.config, setting.session)
+    session_id, policy = config.session.id, session_policy(host.config, config.session)
 
     async def ask(moment: Moment) -> MeasuredLine | None:
         line = await moment.load_line(session_id, turns=_REPORT_TURNS, keep_damaged=True)
@@ -127,7 +127,7 @@ async def _recent_report(host: Host, setting: TurnConfig) -> ContextReport | Non
         return None
     last = counted.steps[0][-1]
     holder = next((entry.turn for entry in counted.line.turns if entry.turn.id == last.turn_id), None)
-    context = measured_context(frame_of(setting), policy, counted, recent=True)
+    context = measured_context(frame_of(config), policy, counted, recent=True)
     unreadable = context.compaction is None and counted.line.turns[-1].turn.compaction_turn_id is not None
     if holder is None or holder.origin_turn_id is not None or unreadable:
         return None

@@ -38,7 +38,7 @@ from clew.transcript.view import find_compaction
 
 __all__ = ["ContextFitter"]
 
-log = logging.getLogger("clew.room")
+log = logging.getLogger("clew.context")
 
 Flush = Callable[[], Awaitable[None]]
 
@@ -49,17 +49,17 @@ class ContextFitter:
     def __init__(
         self,
         host: Host,
-        setting: TurnConfig,
+        config: TurnConfig,
         turn: Turn,
         epoch: int,
         progress: Progress,
         counted: MeasuredLine | None = None,
     ) -> None:
         self._host = host
-        self.setting = setting
+        self.config = config
         """The turn config of the run; refreshed with the environment after a compaction."""
-        self._frame = frame_of(setting)
-        self._policy = session_policy(host.config, setting.session)
+        self._frame = frame_of(config)
+        self._policy = session_policy(host.config, config.session)
         self._turn = turn
         self._epoch = epoch
         self._progress = progress
@@ -71,9 +71,9 @@ class ContextFitter:
         self._tried_plans: set[Any] = set()
         self._fitted: Context | None = None
 
-    def set_config(self, setting: TurnConfig) -> None:
+    def set_config(self, config: TurnConfig) -> None:
         """Continue with another turn config, for example with other tools."""
-        self.setting, self._frame, self._fitted = setting, frame_of(setting), None
+        self.config, self._frame, self._fitted = config, frame_of(config), None
 
     def invalidate(self) -> None:
         """Read the line again before the next request, because a message of this turn has ended or was added."""
@@ -175,9 +175,9 @@ class ContextFitter:
         return await build_context(line, make)
 
     async def _load(self) -> MeasuredLine:
-        counted = await load_counted(self._host.store, self.setting.session.id, self._line)
+        counted = await load_counted(self._host.store, self.config.session.id, self._line)
         if counted is None:
-            raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
+            raise SessionNotFound("the session was deleted", session_id=self.config.session.id)
         return counted
 
     async def _prune(self, context: Context, flush: Flush | None, *, aggressive: bool = False) -> Context:
@@ -189,7 +189,7 @@ class ContextFitter:
             return context
         if flush is not None:
             await flush()
-        await commit_pruned(self._host, self.setting.session.id, AddPruned(planned), self._epoch)
+        await commit_pruned(self._host, self.config.session.id, AddPruned(planned), self._epoch)
         self._changed()
         return await self._context(context.live)
 
@@ -200,7 +200,7 @@ class ContextFitter:
             context.messages,
             plan_compaction,
             context,
-            self.setting.session.id,
+            self.config.session.id,
             open_turn_id=self._turn.id,
             inside=inside,
             auto=True,
@@ -218,17 +218,17 @@ class ContextFitter:
             if flush is not None:
                 # The marker may refer to parts of the message in progress, which must be stored before it.
                 await flush()
-            compactor = Compactor(self._host, self.setting.session, self._progress.compacting)
+            compactor = Compactor(self._host, self.config.session, self._progress.compacting)
             await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
         except (CompactionError, HookRefused) as error:
-            log.warning("session %s continues uncompacted: %s", self.setting.session.id, error)
+            log.warning("session %s continues uncompacted: %s", self.config.session.id, error)
             await self._progress.running()
             return context
         self._changed()
         messages = (await self._context(live)).messages
         media = any(kind_of(part) == "file" for message in messages for part in message.parts)
-        self.setting = await refresh_environment(self._host, self.setting, media=media)
-        self._frame = frame_of(self.setting)
+        self.config = await refresh_environment(self._host, self.config, media=media)
+        self._frame = frame_of(self.config)
         await self._progress.running()
         return await self._context(live)
 
@@ -241,7 +241,7 @@ class ContextFitter:
 
         ``by_provider``: the provider refused it, whatever its window is assumed to be.
         """
-        model, limit = self.setting.model, context.window.limit
+        model, limit = self.config.model, context.window.limit
         branch = find_branch(context, self._turn.id)
         ways = "send less, or choose a model with a larger window"
         if not self._policy.enabled:
@@ -251,4 +251,4 @@ class ContextFitter:
         why = f"the next request needs about {context.size.floor} tokens, but {model} accepts {limit}"
         if by_provider:
             why = f"{model} refused the request of about {context.size.floor} tokens as too large"
-        return ContextTooLarge(f"{why}: {ways}", session_id=self.setting.session.id, branch=branch)
+        return ContextTooLarge(f"{why}: {ways}", session_id=self.config.session.id, branch=branch)

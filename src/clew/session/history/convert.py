@@ -18,7 +18,7 @@ import msgspec
 from clew.errors import InternalError, RowUndecodable, StoreError
 from clew.ids import Mint
 from clew.session.acquire.recovery import recover
-from clew.session.history.convert_shared import Left, Tally, carry_shared, left_behind
+from clew.session.history.convert_shared import Skipped, Tally, carry_shared, left_behind
 from clew.session.history.views import View, load_messages
 from clew.store.base import Damage, Store
 from clew.store.portable import load_portable, plan_insert
@@ -56,7 +56,7 @@ class Conversion(msgspec.Struct, frozen=True):
     damaged: tuple[Damage, ...] = ()
     carried: dict[str, int] = {}
     there: dict[str, int] = {}
-    left: tuple[Left, ...] = ()
+    left: tuple[Skipped, ...] = ()
 
 
 async def convert(source: Store, target: Store, mint: Mint, now: int, spill: Path | None = None) -> Conversion:

@@ -30,7 +30,7 @@ from clew.store.unit import (
 from clew.triggers.values.ledger import PERSON, EventQuery, LedgerEvent
 from clew.triggers.values.routing import Routing
 
-__all__ = ["EVENT_LOG", "Left", "Tally", "carry_shared", "left_behind"]
+__all__ = ["EVENT_LOG", "Skipped", "Tally", "carry_shared", "left_behind"]
 
 EVENT_LOG: Final = "facts of the event log"
 _PAGE_SIZE: Final = 10_000
@@ -38,7 +38,7 @@ _MAX_NAMED: Final = 20
 replace = msgspec.structs.replace
 
 
-class Left(msgspec.Struct, frozen=True):
+class Skipped(msgspec.Struct, frozen=True):
     """Items of one kind that were skipped, with the reason; ``ids`` names the first of them."""
 
     kind: str
@@ -65,8 +65,8 @@ class Tally:
         before, ids = self._left.get((kind, why), (0, ()))
         self._left[kind, why] = before + count, ids if id_ is None or len(ids) == _MAX_NAMED else (*ids, id_)
 
-    def left(self) -> tuple[Left, ...]:
-        return tuple(Left(kind, count, why, ids) for (kind, why), (count, ids) in self._left.items())
+    def left(self) -> tuple[Skipped, ...]:
+        return tuple(Skipped(kind, count, why, ids) for (kind, why), (count, ids) in self._left.items())
 
 
 async def carry_shared(

@@ -101,17 +101,17 @@ class Rewinding:
             parent, carried = plan_restart(reach, turn, host.mint.turn())
             if admitted is not None:
                 # The head's move and the new turn below it are one unit.
-                setting, content = admitted
+                config, content = admitted
                 metadata = from_client(row.metadata if edit.metadata is None else edit.metadata)
                 metadata |= {key: value for key, value in row.metadata.items() if key in ("unattended", "output")}
-                new_row = await user_row(host, session, setting, content, edit.client_message_id, metadata)
+                new_row = await user_row(host, session, config, content, edit.client_message_id, metadata)
                 after, move_writes = await load_move(
                     host.store, reach, parent, host.clock.now_ms(), "rewind", new=carried
                 )
                 failpoint("history.before_rewind")
                 ledger = self._runtime.outbound.plan_prompt(new_row)
                 sent = await self._runtime.runner.open(
-                    session, setting, new_row, content, before=move_writes, below=parent, also=ledger
+                    session, config, new_row, content, before=move_writes, below=parent, also=ledger
                 )
                 return Rewound(parent, plans.left_line(tree, after), None, sent)
             if mode == "edit":

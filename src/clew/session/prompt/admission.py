@@ -84,7 +84,7 @@ async def admit(
     """Resolve the turn config for a prompt and check the prompt; store nothing yet."""
     given: Sequence[object] = () if isinstance(prompt, str) else prompt
     media = any(isinstance(part, Mapping) and kind_of(part) == "file" for part in given)
-    setting = await resolve(
+    config = await resolve(
         host,
         session,
         model=model,
@@ -94,30 +94,30 @@ async def admit(
         last_environment=last_environment,
         output=output,
     )
-    checked = None if session.owner is None else await _check_confined(setting, given)
+    checked = None if session.owner is None else await _check_confined(config, given)
     linked = await _load_linked_blobs(host.store, prompt, session.owner)
-    args = (prompt, setting.workspace, host.clock.now_ms(), setting.info, linked, checked)
+    args = (prompt, config.workspace, host.clock.now_ms(), config.info, linked, checked)
     # In a thread when there are files to read or a lot of text to check.
     short = not media and _is_short(prompt)
     content = read_parts(*args) if short else await asyncio.to_thread(read_parts, *args)
-    _check_size(content, setting)
-    return setting, content
+    _check_size(content, config)
+    return config, content
 
 
-async def _check_confined(setting: TurnConfig, parts: Sequence[object]) -> Mapping[str, Path]:
+async def _check_confined(config: TurnConfig, parts: Sequence[object]) -> Mapping[str, Path]:
     """Return the paths of the files that an owner names, by name. Raise ``InvalidInput`` for one that their session's
     tools may not read. These paths hold no link: a name may lead elsewhere by the time its file is opened."""
     checked: dict[str, Path] = {}
     for part in parts:
         url = (url_of(part) if isinstance(part, Mapping) else None) or ""
-        if not url.startswith("workspace:") or setting.workspace is None:
+        if not url.startswith("workspace:") or config.workspace is None:
             continue
         name = url.removeprefix("workspace:")
         try:
-            target = (await asyncio.to_thread(locate, name, setting.workspace)).target("read")
+            target = (await asyncio.to_thread(locate, name, config.workspace)).target("read")
         except ToolFailed as error:
             raise InvalidInput(str(error)) from error
-        decision = await setting.permit.decide((target,), "read")
+        decision = await config.permit.decide((target,), "read")
         if decision.rule is not None and decision.rule.pinned and decision.action == "deny":
             raise InvalidInput(f"{name!r} cannot be attached: {decision.reason}")
         checked[name] = Path(target.value)
@@ -136,7 +136,7 @@ def _is_short(prompt: str | Sequence[Mapping[str, Any]]) -> bool:
 async def user_row(
     host: Host,
     session: Session,
-    setting: TurnConfig | None,
+    config: TurnConfig | None,
     content: PromptContent,
     client_id: str | None,
     given: Mapping[str, Any] | None,
@@ -144,7 +144,7 @@ async def user_row(
 ) -> MessageRow:
     """Return the message of an admitted prompt, as it will be stored.
 
-    Without a ``setting`` the model is chosen when the prompt's turn starts. ``newest_at`` is the time of the newest
+    Without a ``config`` the model is chosen when the prompt's turn starts. ``newest_at`` is the time of the newest
     message, if it was just read.
     """
     newest_at = await host.store.newest_message_at(session.id) if newest_at is None else newest_at
@@ -152,11 +152,11 @@ async def user_row(
     if session.metadata.get(PICKED_KEY) == now:
         now += 1  # sent after the session's model was chosen, and must sort after that choice
     metadata: dict[str, Any] = dict(given or {})
-    if setting is not None:
-        metadata["model"] = msgspec.to_builtins(setting.model)
+    if config is not None:
+        metadata["model"] = msgspec.to_builtins(config.model)
     # An agent that is missing only here is requested again when the turn starts.
-    if setting is not None and setting.agent.name != session.agent and "agent" not in setting.fallback_for:
-        metadata["agent"] = setting.agent.name
+    if config is not None and config.agent.name != session.agent and "agent" not in config.fallback_for:
+        metadata["agent"] = config.agent.name
     if client_id is not None:
         metadata["client_message_id"] = client_id
     parts = tuple(PartRow(host.mint.part(), n, data, now, now) for n, data in enumerate(content.parts))
@@ -339,17 +339,17 @@ def content_digest(parts: Sequence[Mapping[str, Any]]) -> str:
     return sha256(orjson.dumps(linked)).hexdigest()
 
 
-def _check_size(content: PromptContent, setting: TurnConfig) -> None:
+def _check_size(content: PromptContent, config: TurnConfig) -> None:
     """Refuse a message that, with system prompt and tools, could not fit even an empty context window."""
     text = sum(map(len, texts_of(content.parts)))
     # Text files are sent as text.
     text += sum(
         clew_metadata_of(part, "size") or 0 for part in content.parts if is_text_type(media_type_of(part) or "")
     )
-    tools = setting.encoded_tools if setting.schemas else ""
-    needed = sum(-(-chars // 4) for chars in (text, len(setting.system_prompt.text), len(tools)))
-    if needed > setting.info.window:
+    tools = config.encoded_tools if config.schemas else ""
+    needed = sum(-(-chars // 4) for chars in (text, len(config.system_prompt.text), len(tools)))
+    if needed > config.info.window:
         raise MessageTooLarge(
-            f"this message needs about {needed} tokens with system prompt and tools; {setting.model} takes "
-            f"{setting.info.window}. Send less, or choose a model with a larger window"
+            f"this message needs about {needed} tokens with system prompt and tools; {config.model} takes "
+            f"{config.info.window}. Send less, or choose a model with a larger window"
         )

@@ -21,12 +21,12 @@ from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
 from clew.triggers.values.ledger import PERSON, LedgerEvent, digest_event
 
-__all__ = ["Outbound"]
+__all__ = ["EventReplies"]
 
 log = logging.getLogger("clew.ledger")
 
 
-class Outbound:
+class EventReplies:
     """The writer of outbound events. It tracks which sessions have open events, so that others cost nothing."""
 
     def __init__(self, host: Host) -> None:

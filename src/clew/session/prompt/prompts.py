@@ -15,7 +15,7 @@ from clew.session.acquire.prepare import find_obstacle, load_prompt_start
 from clew.session.acquire.settle import INTERRUPTED
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, admit, content_digest, user_row
-from clew.session.prompt.event_replies import Outbound
+from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.queue import Queue
 from clew.session.prompt.submission import OnBusy, Outcomes, Submission, stored_outcome
 from clew.session.turn.runner import Runner
@@ -60,7 +60,7 @@ class Prompts:
         queue: Queue,
         runner: Runner,
         outcomes: Outcomes,
-        outbound: Outbound,
+        outbound: EventReplies,
     ) -> None:
         self._host = host
         self._sessions = sessions
@@ -91,7 +91,7 @@ class Prompts:
             self._sessions.check_open(session_id)
             start = await load_prompt_start(self._host, self._sessions, session_id, message_id)
             session = start.session
-            setting, content = await admit(
+            config, content = await admit(
                 self._host,
                 session,
                 prompt,
@@ -106,7 +106,7 @@ class Prompts:
                 return known
             given = metadata if attended else {**(metadata or {}), "unattended": True}
             given = given if output is None else {**(given or {}), "output": dict(output)}
-            row = await user_row(self._host, session, setting, content, message_id, given, start.newest_at)
+            row = await user_row(self._host, session, config, content, message_id, given, start.newest_at)
             obstacle = find_obstacle(self._sessions, session_id, start.standing)
             if obstacle is not None and on_busy == "reject":
                 raise obstacle
@@ -118,7 +118,7 @@ class Prompts:
             if obstacle is None:
                 try:
                     return await self._runner.open(
-                        session, setting, row, content, also=extra, standing=start.standing, counted=start.counted
+                        session, config, row, content, also=extra, standing=start.standing, counted=start.counted
                     )
                 except SessionBusy:
                     # Another replica was faster: the session counts as busy, as if that had been known before.

@@ -27,10 +27,10 @@ from clew.session.acquire.waiting import present_status
 from clew.session.hooks import HookRefused
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent, admit
-from clew.session.prompt.event_replies import Outbound
+from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.submission import Outcomes, Submission
 from clew.session.prompt.turn_config import resolve_for
-from clew.session.turn.acquired_session import TakenSession
+from clew.session.turn.acquired_session import AcquiredSession
 from clew.store import unit as u
 from clew.store.base import QueuedMessage, Store, get_session
 from clew.transcript.message import MessageRow, PartRow
@@ -51,7 +51,7 @@ _PRIORITY: Final[dict[PausedBy, int]] = {"restart": 0, "error": 0, "abort": 1, "
 class Queue:
     """The queues of all sessions of one engine."""
 
-    def __init__(self, host: Host, sessions: LiveSessions, outcomes: Outcomes, outbound: Outbound) -> None:
+    def __init__(self, host: Host, sessions: LiveSessions, outcomes: Outcomes, outbound: EventReplies) -> None:
         self._host = host
         self._sessions = sessions
         self._outcomes = outcomes
@@ -102,7 +102,7 @@ class Queue:
 
     async def take_next(
         self, session_id: str, *, only: Only | None = None, resume: bool = False
-    ) -> TakenSession | None:
+    ) -> AcquiredSession | None:
         """Acquire the session for the next queued message. The caller holds the session's lock.
 
         ``only`` limits the messages while the queue is paused. ``resume`` is set when the user resumed the queue.
@@ -138,14 +138,14 @@ class Queue:
 
     async def take(
         self, session_id: str, queued: MessageRow, *, resume: bool
-    ) -> tuple[TakenSession | None, str | None]:
+    ) -> tuple[AcquiredSession | None, str | None]:
         """Acquire the session for one message, or return why that was refused. ``resume`` also ends a pause."""
         host = self._host
         start = await load_prompt_start(host, self._sessions, session_id)
-        setting = await resolve_for(host, start.session, queued, start.last_environment)
+        config = await resolve_for(host, start.session, queued, start.last_environment)
         row = await host.hooks.change("message.user", queued, start.session)
         # Without a model of its own, it uses the session's model at the time its turn starts.
-        row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(setting.model)})
+        row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(config.model)})
         if len(row.parts) < len(queued.parts):
             raise HookRefused("a message.user hook may not remove parts from a queued message")
         standing = await prepare_session(host, session_id, start.standing)
@@ -159,7 +159,7 @@ class Queue:
         if isinstance(outcome, u.Refused):
             return None, outcome.reason
         self._sessions.publish("queue_changed", session_id)
-        return TakenSession(setting, turn, standing.next_epoch, row.id), None
+        return AcquiredSession(config, turn, standing.next_epoch, row.id), None
 
     async def load(self, session_id: str) -> tuple[QueuedMessage, ...]:
         await get_session(self._host.store, session_id)

@@ -19,7 +19,7 @@ from clew.providers.evidence import encode_tools, tools_digest
 from clew.safe_read import confined, leads_elsewhere, resolved, shown
 from clew.session.host import Host
 from clew.session.turn.permission_check import PermissionChecker
-from clew.session.turn.structured_output import AnswerForm
+from clew.session.turn.structured_output import StructuredOutput
 from clew.store.base import Moment, Store
 from clew.store.unit import PutPrompt
 from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
@@ -42,6 +42,7 @@ from clew.workspace_config import WORKSPACE_CONFIG, find_workspace_model
 __all__ = [
     "LastEnvironment",
     "TurnConfig",
+    "find_default_model",
     "load_last_environment",
     "load_permit",
     "model_for",
@@ -50,7 +51,6 @@ __all__ = [
     "resolve",
     "resolve_for",
     "schemas_of",
-    "find_default_model",
 ]
 
 log = logging.getLogger("clew.agents")
@@ -76,7 +76,7 @@ class TurnConfig(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     schemas: tuple[ToolSchema, ...]
     encoded_tools: str
-    form: AnswerForm | None = None
+    form: StructuredOutput | None = None
     skills: SkillCatalog
     inputs: PromptInputs
     system_prompt: SystemPrompt
@@ -133,8 +133,8 @@ async def resolve(
 ) -> TurnConfig:
     """Resolve the turn config. A model named by the prompt comes first, then the session's.
 
-    ``media``: the prompt has files. ``last_environment`` is the last environment, if it was just read. ``output`` is the schema of
-    a structured output. An agent or model named by a session or a ``stored`` message may be unknown here, since another
+    ``media``: the prompt has files. ``last_environment`` is given if it was just read. ``output`` is the schema of a
+    structured output. An agent or model named by a session or a ``stored`` message may be unknown here, since another
     program or machine stored it: then the default is used. Naming an unknown one in a new prompt is an error.
     """
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
@@ -200,7 +200,7 @@ async def resolve(
 
 def _select_tools(
     host: Host, manifest: Agent, info: ModelInfo, workspace: Path | None, output: Mapping[str, Any] | None
-) -> tuple[dict[str, Tool], AnswerForm | None]:
+) -> tuple[dict[str, Tool], StructuredOutput | None]:
     """Return the tools of a turn, and the one that receives the answer if structured output is requested."""
     tools: dict[str, Tool] = {
         name: tool
@@ -209,7 +209,7 @@ def _select_tools(
     }
     if output is None:
         return tools, None
-    form = AnswerForm(output)
+    form = StructuredOutput(output)
     if not info.tools:
         raise InvalidInput(f"{info.model} does not support tools, which structured output requires")
     if form.name in tools:
@@ -314,20 +314,20 @@ def holds_media(messages: Iterable[MessageRow]) -> bool:
     return any(kind_of(part.data) == "file" for message in messages for part in message.parts)
 
 
-async def refresh_environment(host: Host, setting: TurnConfig, *, media: bool) -> TurnConfig:
+async def refresh_environment(host: Host, config: TurnConfig, *, media: bool) -> TurnConfig:
     """Return the config with the current environment: after a compaction the provider reads everything anyway."""
 
     def collect() -> Environment:
         return collect_environment(
             clock=host.clock,
-            model=setting.model,
-            workspace=setting.workspace,
+            model=config.model,
+            workspace=config.workspace,
             media=media,
-            use_git=setting.session.owner is None,
+            use_git=config.session.owner is None,
         )
 
-    inputs = replace(setting.inputs, environment=await asyncio.to_thread(collect))
-    return replace(setting, inputs=inputs, system_prompt=assemble(inputs))
+    inputs = replace(config.inputs, environment=await asyncio.to_thread(collect))
+    return replace(config, inputs=inputs, system_prompt=assemble(inputs))
 
 
 def _choose_model(
@@ -413,7 +413,8 @@ async def load_permit(
 ) -> PermissionChecker:
     """Return the permission checker of a session; ``rules`` are its agent's. The model need not be available.
 
-    A subagent's session never has more permissions than its parent, whichever client resumes it: the parent's rules apply, too.
+    A subagent's session never has more permissions than its parent, whichever client resumes it: the parent's rules
+    apply, too.
     """
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended = False
@@ -459,13 +460,13 @@ async def resolve_for(
     )
 
 
-def prompt_writes(setting: TurnConfig, now: int) -> tuple[PutPrompt, PutPrompt]:
+def prompt_writes(config: TurnConfig, now: int) -> tuple[PutPrompt, PutPrompt]:
     """Return the writes that store the turn's system prompt and tools, once per digest.
 
     They are written in one unit with the step that refers to them: unreferenced prompts are deleted.
     """
-    tools = setting.encoded_tools
+    tools = config.encoded_tools
     return (
-        PutPrompt(setting.system_prompt.digest, setting.system_prompt.kept, now),
+        PutPrompt(config.system_prompt.digest, config.system_prompt.kept, now),
         PutPrompt(tools_digest(tools), tools, now),
     )

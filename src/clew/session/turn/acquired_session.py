@@ -11,7 +11,7 @@ from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import Turn
 
-__all__ = ["Resumption", "TakenSession"]
+__all__ = ["AcquiredSession", "Resumption"]
 
 
 class Resumption(msgspec.Struct, frozen=True):
@@ -24,14 +24,14 @@ class Resumption(msgspec.Struct, frozen=True):
     outputs: tuple[c.Chunk, ...] = ()
 
 
-class TakenSession(msgspec.Struct, frozen=True):
+class AcquiredSession(msgspec.Struct, frozen=True):
     """A session that was acquired for a run: turn config, turn, number of steps, and the epoch it may write with.
 
     ``counted`` is its line, if that was just read. ``newest_at`` is the time of the newest message, if that may be
     later than the turn.
     """
 
-    setting: TurnConfig
+    config: TurnConfig
     turn: Turn
     epoch: int
     user_message_id: str

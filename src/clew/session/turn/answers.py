@@ -27,7 +27,7 @@ from clew.session.acquire.waiting import find_damage, load_open_turn, load_waiti
 from clew.session.host import Host
 from clew.session.prompt.queue import plan_resume
 from clew.session.prompt.turn_config import TurnConfig, resolve_for
-from clew.session.turn.acquired_session import Resumption, TakenSession
+from clew.session.turn.acquired_session import AcquiredSession, Resumption
 from clew.session.turn.calls import Call
 from clew.session.turn.mcp_tools import late_tool
 from clew.session.turn.runner import Runner
@@ -365,11 +365,11 @@ class Answers:
     async def _answer_covered(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Answer the pending requests that the new rule covers."""
         user, message = await self._load_request(session_id, turn)
-        setting = await resolve_for(self._host, await get_session(self._host.store, session_id), user)
+        config = await resolve_for(self._host, await get_session(self._host.store, session_id), user)
         covered: list[Wait] = []
         for wait in waits:
             if wait.answer is None and wait.kind == "approval":
-                decision = await setting.permit.decide(_targets(_part_of(message, wait)), wait.tool)
+                decision = await config.permit.decide(_targets(_part_of(message, wait)), wait.tool)
                 if decision.action in ("allow", "deny"):
                     answer = {"approved": decision.action == "allow", "decision": "rule", "reason": None}
                     by: Via = "mode" if decision.scope == "mode" else "rule"
@@ -389,7 +389,7 @@ class Answers:
         user, _ = await self._load_request(session_id, turn)
         start = await load_prompt_start(self._host, self._sessions, session_id)
         session, standing = start.session, start.standing or await load_session_state(store, session_id)
-        setting = await resolve_for(self._host, session, user, start.last_environment)
+        config = await resolve_for(self._host, session, user, start.last_environment)
         writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session, speaks=False))
         now, runner = self._host.clock.now_ms(), self._host.lease.replica_id
         await self._sessions.commit(plan_take(standing, now, writes, goes_on=turn, runner=runner))
@@ -400,12 +400,12 @@ class Answers:
             for wait in waits
             if wait.kind == "approval" and (wait.answer or {}).get("approved")
             # An approval does not override what a rule or mode denies since.
-            if (decision := await setting.permit.decide(_targets(_part_of(message, wait)), wait.tool)).action == "deny"
+            if (decision := await config.permit.decide(_targets(_part_of(message, wait)), wait.tool)).action == "deny"
         }
         last_n = (await store.load_tail(message.session_id, message.id)).last
-        resumption = _make_resumption(self._host, message, waits, refused, setting, last_n)
+        resumption = _make_resumption(self._host, message, waits, refused, config, last_n)
         asked_by, steps = user.id if user is not None else "", len(standing.steps)
-        self._runner.start(TakenSession(setting, turn, standing.next_epoch, asked_by, resumption, steps))
+        self._runner.start(AcquiredSession(config, turn, standing.next_epoch, asked_by, resumption, steps))
 
 
 def _attribution(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -453,7 +453,7 @@ def _make_resumption(
     message: MessageRow,
     waits: tuple[Wait, ...],
     refused: Mapping[str, str],
-    setting: TurnConfig,
+    config: TurnConfig,
     last_n: int,
 ) -> Resumption:
     calls: list[Call] = []
@@ -469,7 +469,7 @@ def _make_resumption(
         elif wait.tool_call_id in refused:
             outputs.append(c.ToolOutputError(tool_call_id=wait.tool_call_id, error_text=refused[wait.tool_call_id]))
         elif answer.get("approved"):
-            tool = setting.tools.get(wait.tool) or late_tool(host, setting, wait.tool)
+            tool = config.tools.get(wait.tool) or late_tool(host, config, wait.tool)
             if tool is None:
                 outputs.append(
                     c.ToolOutputError(

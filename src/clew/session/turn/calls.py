@@ -110,7 +110,7 @@ class Caller:
     def __init__(
         self,
         host: Host,
-        setting: TurnConfig,
+        config: TurnConfig,
         signal: Signal,
         spawn_child: SpawnChild,
         schedule_turn: ScheduleTurn,
@@ -120,15 +120,15 @@ class Caller:
         self._running = running
         self._long_running: dict[str, RunningCall] = {}
         self._host = host
-        self.setting = setting
+        self.config = config
         self._signal = signal
         self._spawn_child = spawn_child
         self._schedule_turn = schedule_turn
         self.state: dict[str, Any] = {}
         self._turn_id = turn_id
         # Above the default only where one output still leaves half of the window free, at four characters a token.
-        preset = session_policy(host.config, setting.session).output_chars
-        self._output_chars = max(min(preset, 2 * setting.info.window), MAX_OUTPUT_CHARS)
+        preset = session_policy(host.config, config.session).output_chars
+        self._output_chars = max(min(preset, 2 * config.info.window), MAX_OUTPUT_CHARS)
 
     async def admit(self, chunk: c.ToolInputAvailable) -> tuple[c.Chunk, Call | None]:
         """Return the chunk to record for a call of the model, and the call itself if it is valid."""
@@ -136,16 +136,16 @@ class Caller:
         cleaned, replaced = clean_value(chunk.input)
         if replaced:
             chunk = msgspec.structs.replace(chunk, input=cleaned)
-        tool = self.setting.tools.get(chunk.tool_name)
+        tool = self.config.tools.get(chunk.tool_name)
         if tool is None:
-            known = ", ".join(sorted(self.setting.tools)) or "none"
+            known = ", ".join(sorted(self.config.tools)) or "none"
             return _rejected(chunk, f"there is no tool {chunk.tool_name!r} here; there are: {known}"), None
         problem = check_arguments(tool.input_schema, chunk.input)
         if problem is not None:
             return _rejected(chunk, problem), None
-        value = ToolCallValue(self.setting.session.id, chunk.tool_call_id, tool.name, chunk.input)
+        value = ToolCallValue(self.config.session.id, chunk.tool_call_id, tool.name, chunk.input)
         try:
-            changed = await self._host.hooks.change("before_tool_call", value, self.setting.session, self._turn_id)
+            changed = await self._host.hooks.change("before_tool_call", value, self.config.session, self._turn_id)
         except HookRefused as error:
             return _rejected(chunk, str(error)), None
         if changed is not value:
@@ -157,20 +157,20 @@ class Caller:
 
     async def judge(self, call: Call) -> Verdict:
         """Decide whether the call may run, by what it would really touch."""
-        if call.tool is self.setting.form:
+        if call.tool is self.config.form:
             return Verdict(call, "run", "it touches nothing", {})
         if call.tool.asks_human:
-            if self.setting.attended:
+            if self.config.attended:
                 return Verdict(call, "question", "the tool asks a human", {})
             return Verdict(call, "deny", "no user is available to answer", {})
         try:
-            targets = tuple(call.tool.targets(call.args, self.setting.workspace))
+            targets = tuple(call.tool.targets(call.args, self.config.workspace))
         except ClewError as error:
             return Verdict(call, "deny", str(error), {})
         except Exception as error:  # host code; the call's targets are unknown
             log.exception("tool %s could not say what it would touch", call.tool.name)
             return Verdict(call, "deny", f"{call.tool.name} could not say what it would touch: {error}", {})
-        decision = await self.setting.permit.decide(targets, call.tool.name)
+        decision = await self.config.permit.decide(targets, call.tool.name)
         descriptor = {
             "targets": [msgspec.to_builtins(target) for target in targets],
             "rule": msgspec.to_builtins(decision.rule) if decision.rule else None,
@@ -183,7 +183,7 @@ class Caller:
             return Verdict(granted, "run", "allowed", descriptor)
         if decision.action == "ask":
             # In a thread: this parses shell commands.
-            root = str(self.setting.workspace) if self.setting.workspace else None
+            root = str(self.config.workspace) if self.config.workspace else None
             offers = await asyncio.to_thread(offers_for, targets, root, "session")
             offers_shown = [{"pattern": offer.pattern, "words": offer.words} for offer in offers]
             shown = {**descriptor, "offers": offers_shown}
@@ -199,10 +199,10 @@ class Caller:
         if preview is None:
             return None
         read = [Target("read", "path", one.value, one.inside) for one in targets if one.kind == "path"]
-        if read and (await self.setting.permit.decide(read, "read")).action == "deny":
+        if read and (await self.config.permit.decide(read, "read")).action == "deny":
             return None
         try:
-            return await asyncio.to_thread(preview, call.args, self.setting.workspace)
+            return await asyncio.to_thread(preview, call.args, self.config.workspace)
         except Exception as error:  # host code; the request is shown without a preview
             log.warning("no preview of the changes of %s: %s", call.tool.name, error)
             return None
@@ -280,8 +280,8 @@ class Caller:
             about["took_ms"] = took
         if about:
             result = msgspec.structs.replace(result, provider_metadata={OWN: about})
-        value = ToolCallValue(self.setting.session.id, call.id, name, call.args)
-        self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)), self.setting.session, self._turn_id)
+        value = ToolCallValue(self.config.session.id, call.id, name, call.args)
+        self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)), self.config.session, self._turn_id)
         return result
 
     def _report_running(self, call: Call, running: RunningCall | None) -> None:
@@ -315,7 +315,7 @@ class Caller:
                 return
             if not loaded:
                 # Once per call: a search checks every file it opens.
-                loaded.append(await self.setting.permit.load())
+                loaded.append(await self.config.permit.load())
             confined = loaded[0].confined
             if target.kind == "command" or (confined is not None and confined.must_look(target)):
                 decision = await asyncio.to_thread(loaded[0].decide, [target])
@@ -331,31 +331,31 @@ class Caller:
 
         async def load_skill(name: str) -> str:
             try:
-                with confined(None if self.setting.session.owner is None else self.setting.workspace):
-                    return await asyncio.to_thread(self.setting.skills.load_skill, name)
+                with confined(None if self.config.session.owner is None else self.config.workspace):
+                    return await asyncio.to_thread(self.config.skills.load_skill, name)
             except InvalidInput as error:
                 raise ToolFailed(str(error)) from error
 
         set_up = self._host.config.tools
         return ToolContext(
-            session_id=self.setting.session.id,
+            session_id=self.config.session.id,
             turn_id=self._turn_id,
-            metadata=self.setting.session.metadata,
-            owner=self.setting.session.owner,
+            metadata=self.config.session.metadata,
+            owner=self.config.session.owner,
             deps=self._host.deps,
             call_id=call.id,
             signal=self._signal,
-            workspace=self.setting.workspace,
+            workspace=self.config.workspace,
             judged=call.granted,
-            spill=self._host.spill / self.setting.session.id,
+            spill=self._host.spill / self.config.session.id,
             permit=permit,
             spawn_child=lambda prompt, agent: self._spawn_child(
-                prompt, agent, self.setting, self._signal, live.report_child
+                prompt, agent, self.config, self._signal, live.report_child
             ),
             report=live.report,
             load_skill=load_skill,
-            schedule=lambda wanted: self._schedule_turn(self.setting, wanted),
-            recall=lambda query: recall(self._host.store, self.setting.session.id, self.setting.session.owner, query),
+            schedule=lambda wanted: self._schedule_turn(self.config, wanted),
+            recall=lambda query: recall(self._host.store, self.config.session.id, self.config.session.owner, query),
             state=self.state,
             max_output_chars=set_up.output_chars_by_tool.get(call.tool.name, set_up.output_chars or self._output_chars),
         )

@@ -21,12 +21,12 @@ from clew.session.context.context import session_policy
 from clew.session.head_move import load_move, plan_restart
 from clew.session.host import Host
 from clew.session.prompt.admission import synthetic_row
-from clew.session.prompt.event_replies import Outbound
+from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.queue import Queue, plan_resume
 from clew.session.prompt.submission import Submission
 from clew.session.prompt.turn_config import resolve_for
 from clew.session.reach import Reach, load_newest_turn, load_reach_above
-from clew.session.turn.acquired_session import TakenSession
+from clew.session.turn.acquired_session import AcquiredSession
 from clew.session.turn.run import MAX_RESUMED
 from clew.session.turn.runner import Runner
 from clew.store.base import get_session
@@ -49,7 +49,9 @@ GO_ON: Final = "Your answer was cut off. Go on exactly where it stopped, and rep
 class Continuation:
     """The service that resumes sessions of one engine."""
 
-    def __init__(self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner, outbound: Outbound) -> None:
+    def __init__(
+        self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner, outbound: EventReplies
+    ) -> None:
         self._host = host
         self._sessions = sessions
         self._queue = queue
@@ -162,7 +164,7 @@ class Continuation:
         host, now = self._host, self._host.clock.now_ms()
         user = next(row for row in rows if row.role == "user")
         newest_at = await host.store.newest_message_at(session.id)
-        setting = await resolve_for(host, session, user)
+        config = await resolve_for(host, session, user)
         steps = await host.store.load_steps(turn.id)
         # A copy has no calls to find cut steps by; it stores what was cut when it was made.
         cuts = {**turn.unsent, **find_cuts(rows, steps, await host.store.load_calls(session.id))}
@@ -182,7 +184,9 @@ class Continuation:
             writes += (InsertMessage(row), SealMessage(row.id, row.seal), LinkMessage(turn.id, row.id))
         await self._sessions.commit(plan_take(standing, now, writes, runner=host.lease.replica_id))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
-        acquired = TakenSession(setting, reopened, standing.next_epoch, user.id, steps=len(steps), newest_at=newest_at)
+        acquired = AcquiredSession(
+            config, reopened, standing.next_epoch, user.id, steps=len(steps), newest_at=newest_at
+        )
         return self._runner.start(acquired)
 
     async def _answer_again(
@@ -196,7 +200,7 @@ class Continuation:
     ) -> Submission:
         """Start a sibling turn with the same user message, below ``parent``."""
         host, now = self._host, self._host.clock.now_ms()
-        setting = await resolve_for(host, session, user)
+        config = await resolve_for(host, session, user)
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         new = (*copied, Added(sibling, (user.id,)))
         _, writes = await load_move(host.store, reach, parent, now, "rewind", new=new)
@@ -204,4 +208,4 @@ class Continuation:
         writes = (*writes, *plan_resume(session, speaks=False), *attempt_writes)
         await self._sessions.commit(plan_take(standing, now, writes, runner=host.lease.replica_id))
         newest_at = await host.store.newest_message_at(session.id)
-        return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id, newest_at=newest_at))
+        return self._runner.start(AcquiredSession(config, sibling, standing.next_epoch, user.id, newest_at=newest_at))

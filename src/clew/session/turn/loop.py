@@ -30,7 +30,7 @@ from clew.session.prompt.turn_config import TurnConfig, prompt_writes
 from clew.session.turn.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.session.turn.mcp_tools import serve_tools
 from clew.session.turn.recorder import Recorder
-from clew.session.turn.structured_output import MAX_REFUSED, NO_ANSWER, OUTPUT_DATA, AnswerForm, refused_answers
+from clew.session.turn.structured_output import MAX_REFUSED, NO_ANSWER, OUTPUT_DATA, StructuredOutput, refused_answers
 from clew.store.unit import FinishStep, PutBlob, PutCall, RecordStep, RecordUsage
 from clew.transcript import chunk as c
 from clew.transcript.message import Message, copied
@@ -66,11 +66,11 @@ class Loop(msgspec.Struct):
     """The steps of one run on one assistant message. ``step`` is the next one's index, ``budget`` the number left."""
 
     host: Host
-    setting: TurnConfig
+    config: TurnConfig
     recorder: Recorder
     caller: Caller
     progress: Progress
-    room: ContextFitter
+    fitter: ContextFitter
     turn_id: str
     step: int
     budget: int
@@ -100,7 +100,7 @@ class Loop(msgspec.Struct):
         began = self.host.clock.now_ms()
         async for output in self.caller.run(calls):
             await self._record_output(output)
-        for call in await self.host.store.load_calls(self.setting.session.id) if calls else ():
+        for call in await self.host.store.load_calls(self.config.session.id) if calls else ():
             if (call.turn_id, call.step, call.ended) == (self.turn_id, self.step - 1, "completed"):
                 spent = call.tools_ms + self.host.clock.now_ms() - began
                 self.recorder.add_to_next_sync(PutCall(msgspec.structs.replace(call, tools_ms=spent)))
@@ -120,13 +120,13 @@ class Loop(msgspec.Struct):
 
     async def _begin_step(self) -> ModelRequest:
         """Start a step and return its model request."""
-        served = await serve_tools(self.host, self.setting, self.caller.state)
-        if served is not self.setting:
-            self.caller.setting = served
-            self.room.set_config(served)
+        served = await serve_tools(self.host, self.config, self.caller.state)
+        if served is not self.config:
+            self.caller.config = served
+            self.fitter.set_config(served)
         self.recorder.write(c.StartStep())
         return await self._prepare_request(
-            await self.room.fit(self._live(), inside=self.step > 0, flush=self.recorder.flush)
+            await self.fitter.fit(self._live(), inside=self.step > 0, flush=self.recorder.flush)
         )
 
     async def _one_step(self) -> End | None:
@@ -148,7 +148,7 @@ class Loop(msgspec.Struct):
             failpoint("run.tool_done")
             await self._record_output(item)
         waits = await self._ask(verdicts)
-        form = self.setting.form
+        form = self.config.form
         output = next((call for call in calls if call.tool is form), None)
         if form is not None and output is not None:
             await self.recorder.send(c.Data(name=OUTPUT_DATA, data=form.value_of(output.args)))
@@ -174,8 +174,8 @@ class Loop(msgspec.Struct):
     async def _ask(self, verdicts: Sequence[Verdict]) -> tuple[Wait, ...]:
         """Record the requests to a human; they come last in their step, after the results of allowed calls."""
         waits: list[Wait] = []
-        session = self.setting.session
-        folder = str(self.setting.workspace) if self.setting.workspace else None
+        session = self.config.session
+        folder = str(self.config.workspace) if self.config.workspace else None
         for verdict in verdicts:
             call = verdict.call
             if verdict.action not in ("ask", "question"):
@@ -234,7 +234,7 @@ class Loop(msgspec.Struct):
                 self.abandon_step(failure)
                 nothing_recorded = self.recorder.fold.part_count == before
                 if nothing_recorded and failure.kind == "overflow":
-                    less = await self.room.overflowed(
+                    less = await self.fitter.overflowed(
                         self._live(), inside=self.step > 0, flush=self.recorder.flush, again=overflowed
                     )
                     overflowed = True
@@ -260,8 +260,8 @@ class Loop(msgspec.Struct):
                 await self.progress.retrying(attempt, failure, "trying again", wait)
             else:
                 used = result[2].usage if result[2].is_counted else Usage()
-                self.room.record_usage(used, self.recorder.message.id, self.recorder.fold.part_count)
-                self.host.hooks.observe("after_model_call", (request, result[2]), self.setting.session, self.turn_id)
+                self.fitter.record_usage(used, self.recorder.message.id, self.recorder.fold.part_count)
+                self.host.hooks.observe("after_model_call", (request, result[2]), self.config.session, self.turn_id)
                 return result
 
     def _live(self) -> Message:
@@ -270,28 +270,28 @@ class Loop(msgspec.Struct):
 
     async def _prepare_request(self, context: Context) -> ModelRequest:
         """Return the request after hooks, with files included; a digest of it is stored with the step."""
-        if self.room.setting is not self.setting:
+        if self.fitter.config is not self.config:
             # A compaction refreshed the environment, or a server changed its tools: the new prompt is stored with
             # the next step.
-            self.setting, self.prompt_stored = self.room.setting, False
-        setting = self.setting
-        by_tool = setting.form is None or self.form_by_tool or refused_answers(self.recorder.fold.parts) > 0
+            self.config, self.prompt_stored = self.fitter.config, False
+        config = self.config
+        by_tool = config.form is None or self.form_by_tool or refused_answers(self.recorder.fold.parts) > 0
         asked = ModelRequest(
-            model=setting.model,
-            system=setting.system_prompt.text,
+            model=config.model,
+            system=config.system_prompt.text,
             # Hooks may change the messages in place, and these are cached.
             messages=[*map(copied, context.messages)] if self.host.hooks.see_requests else list(context.messages),
-            tools=setting.schemas,
+            tools=config.schemas,
             # An assumed limit of an unknown model must not truncate its answers.
-            max_output_tokens=setting.info.max_output if setting.info.output_known else None,
-            temperature=setting.agent.temperature,
+            max_output_tokens=config.info.max_output if config.info.output_known else None,
+            temperature=config.agent.temperature,
             settled_call=context.settled_call,
-            answer=None if by_tool else AnswerForm.name,
-            purpose="subagent" if setting.session.kind == "subagent" else "answer",
+            answer=None if by_tool else StructuredOutput.name,
+            purpose="subagent" if config.session.kind == "subagent" else "answer",
         )
-        request = await self.host.hooks.change("before_model_call", asked, setting.session, self.turn_id)
+        request = await self.host.hooks.change("before_model_call", asked, config.session, self.turn_id)
         self.size = context.size.used
-        tools = encode_tools(request.tools) if self.host.hooks.see_requests else setting.encoded_tools
+        tools = encode_tools(request.tools) if self.host.hooks.see_requests else config.encoded_tools
         self.sent = {
             "request": request_digest(request, tools),
             "tools": tools_digest(tools),
@@ -299,8 +299,8 @@ class Loop(msgspec.Struct):
             "sized": [context.size.chars, context.size.others],
             "limits": [request.max_output_tokens, request.temperature],
         }
-        info = setting.info if request.model == setting.model else self.host.providers.info(request.model)
-        output = await with_files(self.host.store, request.messages, info, setting.session.owner)
+        info = config.info if request.model == config.model else self.host.providers.info(request.model)
+        output = await with_files(self.host.store, request.messages, info, config.session.owner)
         output = output if self.older_files else without_older_files(output) or output
         return msgspec.structs.replace(request, messages=output)
 
@@ -343,7 +343,7 @@ class Loop(msgspec.Struct):
 
     def _call_row(self, request: ModelRequest) -> ModelCall:
         """Return the row of a call that starts now, with an estimate of its input; more may never be known."""
-        session = self.setting.session
+        session = self.config.session
         return ModelCall(
             id=self.host.mint.call(),
             purpose="answer",
@@ -373,11 +373,11 @@ class Loop(msgspec.Struct):
             started_at=call.asked_at,
             finished_at=call.ended_at or call.asked_at,
             finish_reason=end.finish_reason,
-            prompt_digest=self.setting.system_prompt.digest,
+            prompt_digest=self.config.system_prompt.digest,
             cost_usd=call.cost_usd,
-            data={**end.data, "prompt": self.setting.system_prompt.outline, **self.sent},
+            data={**end.data, "prompt": self.config.system_prompt.outline, **self.sent},
         )
-        prompt = () if self.prompt_stored else prompt_writes(self.setting, step.finished_at)
+        prompt = () if self.prompt_stored else prompt_writes(self.config, step.finished_at)
         self.recorder.add_to_next_sync(RecordStep(step), PutCall(call), *prompt)
         self.booked, self.prompt_stored = call, True
         # Written before its tools run or with the turn's end, whichever comes next.

@@ -28,10 +28,10 @@ from clew.transcript.session import Session
 __all__ = ["find_place", "late_tool", "place_of", "serve_tools", "served_names"]
 
 
-def place_of(setting: TurnConfig) -> Place:
-    session = setting.session
+def place_of(config: TurnConfig) -> Place:
+    session = config.session
     return Place(
-        session_id=session.id, owner=session.owner, workspace=setting.workspace, servers=setting.agent.mcp_servers
+        session_id=session.id, owner=session.owner, workspace=config.workspace, servers=config.agent.mcp_servers
     )
 
 
@@ -43,30 +43,30 @@ async def find_place(host: Host, session: Session) -> Place:
     return Place(session_id=session.id, owner=session.owner, workspace=workspace, servers=agent.mcp_servers)
 
 
-def late_tool(host: Host, setting: TurnConfig, name: str) -> Tool | None:
+def late_tool(host: Host, config: TurnConfig, name: str) -> Tool | None:
     """Return a tool for an approved call before its server is connected."""
-    return host.servers.late_tool(place_of(setting), name) if host.servers is not None else None
+    return host.servers.late_tool(place_of(config), name) if host.servers is not None else None
 
 
-def served_names(host: Host, setting: TurnConfig) -> tuple[str, ...]:
+def served_names(host: Host, config: TurnConfig) -> tuple[str, ...]:
     """Return the servers whose tools a run has, once their definitions are accepted."""
-    if host.servers is None or not setting.info.tools:
+    if host.servers is None or not config.info.tools:
         return ()
-    return tuple(name for name in host.servers.names(place_of(setting)) if setting.agent.is_served(f"{PREFIX}{name}"))
+    return tuple(name for name in host.servers.names(place_of(config)) if config.agent.is_served(f"{PREFIX}{name}"))
 
 
-async def serve_tools(host: Host, setting: TurnConfig, state: dict[str, Any]) -> TurnConfig:
+async def serve_tools(host: Host, config: TurnConfig, state: dict[str, Any]) -> TurnConfig:
     """Return the turn config with the servers' current tools; the same object if nothing changed."""
-    place, names = place_of(setting), served_names(host, setting)
-    if host.servers is None or not setting.info.tools:
-        return setting
-    own = {name: tool for name, tool in setting.tools.items() if not _is_served(host, name)}
-    if not names and len(own) == len(setting.tools):
-        return setting
-    rules = _as_attended(await setting.permit.load()) if names else None
+    place, names = place_of(config), served_names(host, config)
+    if host.servers is None or not config.info.tools:
+        return config
+    own = {name: tool for name, tool in config.tools.items() if not _is_served(host, name)}
+    if not names and len(own) == len(config.tools):
+        return config
+    rules = _as_attended(await config.permit.load()) if names else None
     if rules is not None:
         # Servers with no usable tool are not started.
-        names = tuple(name for name in names if not (_only_reads(rules) or _is_denied(name, rules, setting.agent)))
+        names = tuple(name for name in names if not (_only_reads(rules) or _is_denied(name, rules, config.agent)))
     found: dict[str, Tool] = {}
     for served in await host.servers.serve(place, names):
         door = served.door
@@ -77,18 +77,18 @@ async def serve_tools(host: Host, setting: TurnConfig, state: dict[str, Any]) ->
         )
         accepted = served.trusted or (served.name, served.digest) in state.get(ALLOWED, ())
         if served.digest is not None and (action == "allow" or (accepted and action == "ask")):
-            found |= {one.name: one for one in served.tools if setting.agent.is_served(one.name)}
-        elif action == "ask" and setting.attended:
+            found |= {one.name: one for one in served.tools if config.agent.is_served(one.name)}
+        elif action == "ask" and config.attended:
             found[door.name] = door
     tools = dict(sorted({**found, **own}.items()))
     schemas = schemas_of(tools)
-    if schemas == setting.schemas:
+    if schemas == config.schemas:
         # The same for the model, but calls must use the current tools.
-        return setting if tools == setting.tools else replace(setting, tools=tools)
-    frozen = next((one.text for one in setting.system_prompt.sections if one.name == environment.__name__), None)
-    inputs = replace(setting.inputs, tools=schemas)
+        return config if tools == config.tools else replace(config, tools=tools)
+    frozen = next((one.text for one in config.system_prompt.sections if one.name == environment.__name__), None)
+    inputs = replace(config.inputs, tools=schemas)
     return replace(
-        setting,
+        config,
         tools=tools,
         schemas=schemas,
         encoded_tools=encode_tools(schemas),

@@ -26,7 +26,7 @@ from clew.tools.mcp_tools import Place
 from clew.transcript.rule import Rule, mark_unknown
 from clew.transcript.session import Session, project_of
 
-__all__ = ["KeptRule", "RuleBook", "RuleScope"]
+__all__ = ["KeptRule", "RuleScope", "RulesService"]
 
 RuleScope = Literal["session", "project", "agent"]
 
@@ -46,7 +46,7 @@ class KeptRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unknown: bool = False
 
 
-class RuleBook:
+class RulesService:
     """The service that reads and changes the rules of one engine, and applies changes to pending requests."""
 
     def __init__(self, host: Host, sessions: LiveSessions, answers: Answers) -> None:

@@ -28,7 +28,7 @@ from clew.session.host import Host
 from clew.session.progress import Progress, problem_of
 from clew.session.prompt.admission import assistant_row, next_row_at, synthetic_row
 from clew.session.prompt.submission import TurnOutcome
-from clew.session.turn.acquired_session import Resumption, TakenSession
+from clew.session.turn.acquired_session import AcquiredSession, Resumption
 from clew.session.turn.calls import Caller, ScheduleTurn, SpawnChild
 from clew.session.turn.loop import End, Loop
 from clew.session.turn.mcp_tools import served_names
@@ -78,29 +78,29 @@ class Run:
     def __init__(
         self,
         host: Host,
-        acquired: TakenSession,
+        acquired: AcquiredSession,
         *,
         spawn_child: SpawnChild,
         schedule_turn: ScheduleTurn,
     ) -> None:
-        setting, resumption = acquired.setting, acquired.resumption
+        config, resumption = acquired.config, acquired.resumption
         self.turn = acquired.turn
-        self.session = setting.session
-        self.session_id = setting.session.id
+        self.session = config.session
+        self.session_id = config.session.id
         self.user_message_id = acquired.user_message_id
         self.signal = Signal()
         self.message_id = resumption.message.id if resumption else host.mint.message()
         self._host = host
-        self._setting = setting
+        self._config = config
         self.epoch = self._epoch = acquired.epoch
         self._resumption = resumption
         self._first_step = acquired.steps
-        limit = setting.agent.max_steps or host.choices.max_steps
-        self._max_steps = limit or session_policy(host.config, setting.session).max_steps
+        limit = config.agent.max_steps or host.choices.max_steps
+        self._max_steps = limit or session_policy(host.config, config.session).max_steps
         self._progress = Progress(host, self.session_id, self.turn.id, acquired.epoch)
         began = self._progress.begin
-        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, acquired.turn.id, began)
-        self._room = ContextFitter(host, setting, self.turn, acquired.epoch, self._progress, acquired.counted)
+        self._caller = Caller(host, config, self.signal, spawn_child, schedule_turn, acquired.turn.id, began)
+        self._fitter = ContextFitter(host, config, self.turn, acquired.epoch, self._progress, acquired.counted)
         self._counted = acquired.counted
         self._newest_at = max(acquired.turn.created_at, acquired.newest_at)
         self.stream: RunStream
@@ -120,10 +120,10 @@ class Run:
     async def plan_start(self) -> Sequence[Write]:
         """Return the first writes of the answer and its model call, to be stored with the prompt that is not acquired
         yet. Empty if a hook, a server or the store must act in between."""
-        host, setting = self._host, self._setting
-        prompt_changed = setting.change is not None or setting.session.model != setting.model.plain
+        host, config = self._host, self._config
+        prompt_changed = config.change is not None or config.session.model != config.model.plain
         at_turn = host.config.save.save_on == "turn"
-        asks_others = host.hooks.change_requests or served_names(host, setting)
+        asks_others = host.hooks.change_requests or served_names(host, config)
         if (
             self._counted is None
             or prompt_changed
@@ -135,7 +135,7 @@ class Run:
         recorder = self._recorder(None, ahead=True)
         # Errors are left to the run, which can report them: its prompt is stored by then.
         with contextlib.suppress(Exception):
-            if await self._room.fits_without_compaction():
+            if await self._fitter.fits_without_compaction():
                 recorder.write(self._start_chunk())
                 loop = self._make_loop(recorder, 0, self._max_steps, None)
                 await loop.ask_ahead()
@@ -170,8 +170,8 @@ class Run:
 
     async def execute(self) -> TurnOutcome:
         """Do the work and settle the turn. The stream stays open: it ends last."""
-        setting, is_child = self._setting, self._setting.session.kind == "subagent"
-        name, model = setting.agent.name, setting.model.plain
+        config, is_child = self._config, self._config.session.kind == "subagent"
+        name, model = config.agent.name, config.model.plain
         kind = self._host.find_kind(model)
         with self._host.telemetry.turn(
             self.session_id, self.turn.id, name, model, kind=kind, subagent=is_child
@@ -181,7 +181,7 @@ class Run:
             except Exception as error:
                 outcome = self._end_unstored(error, None)
             finally:
-                self._room.release()
+                self._fitter.release()
             doing.ended = outcome.status
             doing.error = (outcome.error or {}).get("code")
             return outcome
@@ -231,29 +231,29 @@ class Run:
 
     async def _record_turn_start(self) -> None:
         """Store with the turn that its environment has changed, and that the session's model does not answer it."""
-        picked, is_resumed = self._setting.session.model, self.turn.status in ("failed", "aborted")
+        picked, is_resumed = self._config.session.model, self.turn.status in ("failed", "aborted")
         notes: dict[str, Any] = {}
-        if self._setting.change is not None:
-            notes["environment"] = self._setting.change
-        if picked != self._setting.model.plain and not is_resumed:
+        if self._config.change is not None:
+            notes["environment"] = self._config.change
+        if picked != self._config.model.plain and not is_resumed:
             notes["swapped_from"] = msgspec.to_builtins(picked)
         if notes:
             write = SetTurn(self.turn.id, None, data=notes)
             await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self._epoch),)))
-            self._room.invalidate()
+            self._fitter.invalidate()
 
     async def _begin(self) -> None:
         """Make the request fit, then give the session the model of this turn, which is known to fit by then."""
-        await self._room.fit(None)
+        await self._fitter.fit(None)
         # A summary may have been added.
         self._newest_at = max(self._newest_at, await self._host.store.newest_message_at(self.session_id))
         if self.signal.aborted:
             # Hooks and summaries that ignore an abort must not let the run continue.
             raise asyncio.CancelledError
-        picked, is_resumed = self._setting.session.model, self.turn.status in ("failed", "aborted")
-        moved = await self._plan_model(picked, self._setting.model.plain)
+        picked, is_resumed = self._config.session.model, self.turn.status in ("failed", "aborted")
+        moved = await self._plan_model(picked, self._config.model.plain)
         # A resumed turn still switches the model as planned. A model picked since it stopped stays picked.
-        swaps = self.turn.swapped_from == msgspec.to_builtins(picked) or picked.plain == self._setting.model.plain
+        swaps = self.turn.swapped_from == msgspec.to_builtins(picked) or picked.plain == self._config.model.plain
         if moved and (not is_resumed or swaps):
             await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
         self._has_begun = True
@@ -272,7 +272,7 @@ class Run:
             row, stored, last_n = resumption.message, True, resumption.last_n
         else:
             at = next_row_at(host, self._newest_at)
-            row = assistant_row(self.session_id, self.message_id, at, self._setting.answer_metadata)
+            row = assistant_row(self.session_id, self.message_id, at, self._config.answer_metadata)
             stored, last_n = False, 0
         return Recorder(
             host.store,
@@ -289,8 +289,8 @@ class Run:
         )
 
     def _make_loop(self, recorder: Recorder, first_step: int, budget: int, warned: Pattern | None) -> Loop:
-        caller, progress, room, turn_id = self._caller, self._progress, self._room, self.turn.id
-        return Loop(self._host, self._setting, recorder, caller, progress, room, turn_id, first_step, budget, warned)
+        caller, progress, fitter, turn_id = self._caller, self._progress, self._fitter, self.turn.id
+        return Loop(self._host, self._config, recorder, caller, progress, fitter, turn_id, first_step, budget, warned)
 
     async def _work(self, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None) -> End:
         if not self._has_begun:
@@ -317,7 +317,7 @@ class Run:
 
     def _start_chunk(self) -> c.Start:
         ids = {"turn_id": self.turn.id, "user_message_id": self.user_message_id}
-        who = {key: value for key, value in self._setting.answer_metadata.items() if key != "agent"}
+        who = {key: value for key, value in self._config.answer_metadata.items() if key != "agent"}
         return c.Start(message_id=self.message_id, message_metadata={**ids, **who})
 
     async def _add_notice(self, recorder: Recorder, text: str, data: dict[str, Any]) -> None:
@@ -335,7 +335,7 @@ class Run:
     async def _resume_after_cut(self, recorder: Recorder, failure: BaseException | None) -> bool:
         """End a message whose stream was truncated and begin the next, in a session without a user present. The text
         before the cut is shown but not sent. Aborts and refusals by the provider are final."""
-        may_go_on = not self._setting.attended and not self.signal.aborted and self.turn.resumed < MAX_RESUMED
+        may_go_on = not self._config.attended and not self.signal.aborted and self.turn.resumed < MAX_RESUMED
         if not may_go_on or not isinstance(failure, ProviderFailure):
             return False
         wait = delay_ms(failure, self.turn.resumed + 1, self._host.chance())
@@ -360,7 +360,7 @@ class Run:
 
     async def _begin_next(self, user_message_id: str) -> None:
         self._newest_at = await self._host.store.newest_message_at(self.session_id)
-        self._room.invalidate()
+        self._fitter.invalidate()
         self._active_recorder = None
         self.message_id = self._host.mint.message()
         self.stream.begin_next(self.message_id)
@@ -443,7 +443,7 @@ class Run:
             return ()
         # Naming another model in a prompt is the newer choice.
         drop = () if new.plain == old.plain else (PICKED_KEY,)
-        was = self._setting.fallback_for.get("model") == str(old) and {MODEL_WAS_KEY: str(old)}
+        was = self._config.fallback_for.get("model") == str(old) and {MODEL_WAS_KEY: str(old)}
         return (PatchSession(model=new, metadata=was or {}, drop=drop),)
 
     async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
@@ -457,7 +457,7 @@ class Run:
             restored: tuple[Write, ...] = ()
             if refused and not (self._loop.step if self._loop is not None else self._first_step):
                 # The model accepted nothing at all: the session returns to its previous model.
-                restored = await self._plan_model(self._setting.model.plain, self._setting.session.model)
+                restored = await self._plan_model(self._config.model.plain, self._config.session.model)
             # An abort that came too late has already been noted in the turn.
             data = {"error": problem, **({"stopped": None} if self.signal.aborted else {})}
             await recorder.close(*plan_end(self.turn.id, "failed", now, data), *restored)

@@ -29,16 +29,16 @@ from clew.session.context.compact import Compacted, compact_idle, needs_compacti
 from clew.session.context.context import MeasuredLine
 from clew.session.host import Host
 from clew.session.prompt.admission import PromptContent
-from clew.session.prompt.event_replies import Outbound
+from clew.session.prompt.event_replies import EventReplies
 from clew.session.prompt.queue import Only, Queue, plan_resume
 from clew.session.prompt.submission import Outcomes, Submission, TurnOutcome
 from clew.session.prompt.title import entitle, is_unnamed, plan_words
 from clew.session.prompt.turn_config import TurnConfig
-from clew.session.turn.acquired_session import TakenSession
+from clew.session.turn.acquired_session import AcquiredSession
 from clew.session.turn.calls import ScheduleTurn
 from clew.session.turn.run import Run
 from clew.session.turn.subagent import Subagents
-from clew.session.turn.tool_storage import ToolMemory
+from clew.session.turn.tool_storage import ToolStorage
 from clew.store.base import Moment
 from clew.store.unit import (
     OpenTurnIs,
@@ -80,7 +80,7 @@ class Runner:
     """The runner of one engine's sessions."""
 
     def __init__(
-        self, host: Host, sessions: LiveSessions, queue: Queue, outcomes: Outcomes, outbound: Outbound
+        self, host: Host, sessions: LiveSessions, queue: Queue, outcomes: Outcomes, outbound: EventReplies
     ) -> None:
         self._host = host
         self._sessions = sessions
@@ -88,7 +88,7 @@ class Runner:
         self._outcomes = outcomes
         self._outbound = outbound
         self._subagents = Subagents(host, sessions, self.open, self.stop)
-        self.tool_memory = ToolMemory(host.clock)
+        self.tool_storage = ToolStorage(host.clock)
         # Schedules are implemented above the runtime, which sets this.
         self.schedule_turn: ScheduleTurn
         self._titling: set[str] = set()
@@ -98,7 +98,7 @@ class Runner:
     async def open(
         self,
         session: Session,
-        setting: TurnConfig,
+        config: TurnConfig,
         row: MessageRow,
         content: PromptContent,
         *,
@@ -129,7 +129,7 @@ class Runner:
             runner = self._host.lease.replica_id
             turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
             line = counted.begun(turn, row) if counted is not None else None
-            run = self._make_run(TakenSession(setting, turn, standing.next_epoch, row.id, counted=line))
+            run = self._make_run(AcquiredSession(config, turn, standing.next_epoch, row.id, counted=line))
             # Files can only be sent once they are stored.
             started = await run.plan_start() if not content.blobs else ()
             unit = plan_open(standing, turn_id, row, *more, *started, before=before, below=below, runner=runner)
@@ -148,16 +148,16 @@ class Runner:
         self._sessions.show_changed(session.id)
         return submission
 
-    def start(self, acquired: TakenSession) -> Submission:
+    def start(self, acquired: AcquiredSession) -> Submission:
         """Start the run of an acquired session."""
         return self._start_run(self._make_run(acquired))
 
-    def _make_run(self, acquired: TakenSession) -> Run:
+    def _make_run(self, acquired: AcquiredSession) -> Run:
         return Run(self._host, acquired, spawn_child=self._subagents.spawn, schedule_turn=self.schedule_turn)
 
     def _start_run(self, run: Run) -> Submission:
         self._sessions.add_run(run)
-        run.begin(self.tool_memory.take(run.session_id))
+        run.begin(self.tool_storage.take(run.session_id))
         run.task = asyncio.get_running_loop().create_task(self._drive(run), context=without_actor())
         run.task.add_done_callback(lambda _: self._on_task_done(run))
         outcome = self._outcomes.expect(run.session_id, run.user_message_id)
@@ -267,7 +267,7 @@ class Runner:
         if self._sessions.is_deleting(session_id):
             return
         if is_open:
-            self.tool_memory.release_later(session_id)
+            self.tool_storage.release_later(session_id)
         after = after or await self._load_aftermath(session_id)
         session = after.session
         # Work after a turn is also done when the engine closes, which waits for it.

@@ -21,7 +21,15 @@ from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext, ToolOutput
 from clew.transcript.part import Part, kind_of, state_of
 from clew.transcript.rule import Target
 
-__all__ = ["MAX_REFUSED", "MAX_REMINDERS", "NO_ANSWER", "OUTPUT_DATA", "REMINDER", "AnswerForm", "refused_answers"]
+__all__ = [
+    "MAX_REFUSED",
+    "MAX_REMINDERS",
+    "NO_ANSWER",
+    "OUTPUT_DATA",
+    "REMINDER",
+    "StructuredOutput",
+    "refused_answers",
+]
 
 OUTPUT_DATA: Final = "output"
 MAX_REMINDERS: Final = 2
@@ -33,7 +41,7 @@ NO_ANSWER: Final = "the model did not return the requested structured output, ev
 REMINDER: Final = f"Give the answer by calling {_NAME}, whose arguments are the answer. It is not given before that."
 
 
-class AnswerForm:
+class StructuredOutput:
     """The tool that receives the final answer of one turn. ``schema`` is the requested JSON Schema."""
 
     name = _NAME

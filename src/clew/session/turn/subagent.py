@@ -36,7 +36,7 @@ class Open(Protocol):
     async def __call__(
         self,
         session: Session,
-        setting: TurnConfig,
+        config: TurnConfig,
         row: MessageRow,
         content: PromptContent,
         *,
@@ -55,30 +55,28 @@ class Subagents:
         self._stop = stop
 
     async def spawn(
-        self, prompt: str, agent: str | None, setting: TurnConfig, signal: Signal, report: Callable[[Any], None]
+        self, prompt: str, agent: str | None, config: TurnConfig, signal: Signal, report: Callable[[Any], None]
     ) -> ChildOutcome:
         """Run a subagent in its own session, with no more permissions than its parent; it ends with its parent."""
         host = self._host
-        if setting.depth + 1 > MAX_DEPTH:
+        if config.depth + 1 > MAX_DEPTH:
             raise ToolFailed(f"subagents may be nested at most {MAX_DEPTH} levels deep")
-        now, model = host.clock.now_ms(), setting.model
+        now, model = host.clock.now_ms(), config.model
         try:
             if agent is not None:
-                named = (
-                    (await asyncio.to_thread(host.agents, setting.workspace, setting.session.owner)).get(agent).model
-                )
+                named = (await asyncio.to_thread(host.agents, config.workspace, config.session.owner)).get(agent).model
                 model = host.providers.parse(named) if named is not None else model
         except ClewError as error:
             raise ToolFailed(str(error)) from error
-        place_metadata = {key: value for key, value in setting.session.metadata.items() if key in PLACE_KEYS}
+        place_metadata = {key: value for key, value in config.session.metadata.items() if key in PLACE_KEYS}
         child = Session(
             id=host.mint.session(host.store.capabilities.session_ids),
-            agent=agent or setting.session.agent,
+            agent=agent or config.session.agent,
             model=model.plain,
-            workspace_root=setting.session.workspace_root,
-            parent_id=setting.session.id,
-            owner=setting.session.owner,
-            metadata={"kind": "subagent", "depth": setting.depth + 1, **place_metadata},
+            workspace_root=config.session.workspace_root,
+            parent_id=config.session.id,
+            owner=config.session.owner,
+            metadata={"kind": "subagent", "depth": config.depth + 1, **place_metadata},
             created_at=now,
             updated_at=now,
         )
@@ -89,8 +87,8 @@ class Subagents:
                 model=model,
                 agent=agent,
                 attended=False,
-                parent=setting.permit,
-                depth=setting.depth + 1,
+                parent=config.permit,
+                depth=config.depth + 1,
                 last_environment=LastEnvironment(),
             )
         except ClewError as error:

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from clew.clock import Clock, Timer
 
-__all__ = ["IDLE_MS", "ToolMemory"]
+__all__ = ["IDLE_MS", "ToolStorage"]
 
 IDLE_MS: Final = 30 * 60 * 1000
 
 
-class ToolMemory:
+class ToolStorage:
     """Tool state by session, in RAM only. Kept while runs come, and for half an hour after the last one."""
 
     def __init__(self, clock: Clock) -> None:
