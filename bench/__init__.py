@@ -1,1 +1,1 @@
-"""The bench: clew's public paths against a hand-written floor, in the same run. ``python -m bench``."""
+"""Benchmarks: clew's public API against a hand-written floor, in the same run. ``python -m bench``."""

@@ -1,6 +1,6 @@
-"""``python -m bench [ids…] [--quick] [--json FILE] [--out FILE]``: measure, and print a line for each thing measured.
+"""``python -m bench [ids…] [--quick] [--json FILE] [--out FILE]``: measure, and print a line per measurement.
 
-What fails is told and does not stop the rest; what was measured until then is in the files already.
+A failure is reported and does not stop the other workloads; the files already hold what was measured before it.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "PG": postgres.measure,
     "REPLICAS": replicas.measure,
 }
-APART: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {"FILES": files.measure}
-"""What takes minutes by itself, and is measured by name."""
-ALL: Final = {**WORKLOADS, **APART}
+SLOW: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {"FILES": files.measure}
+"""Workloads that take minutes each; they run only when named."""
+ALL: Final = {**WORKLOADS, **SLOW}
 CONTEXT: Final = "CONTEXT"
-"""What is counted is not time, and the same on every machine: it has tables of its own, and is measured by name."""
+"""Counts tokens instead of time, the same on every machine; it has its own tables and runs only when named."""
 NOT_YET: Final[tuple[tuple[str, str], ...]] = ()
 
 
@@ -77,23 +77,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure clew against a hand-written floor.")
     parser.add_argument("ids", nargs="*", metavar="id", help=f"what to measure, of {' '.join(ALL)}, or {CONTEXT}")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep every round's figures in a file")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the table as Markdown; a page that has one takes it")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the values of every round to a file")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the table as Markdown, into its section if the file has one"
+    )
     options = parser.parse_args(arguments)
-    wanted = [id_.upper() for id_ in options.ids] or list(WORKLOADS)
-    for id_ in wanted:
+    requested = [id_.upper() for id_ in options.ids] or list(WORKLOADS)
+    for id_ in requested:
         if id_ not in ALL and id_ != CONTEXT:
-            parser.error(f"{id_} is not measured yet" if id_ in dict(NOT_YET) else f"there is no {id_}")
+            parser.error(f"{id_} is not measured yet" if id_ in dict(NOT_YET) else f"unknown id {id_}")
     not_yet = () if options.ids else NOT_YET
     about = machine(quick=options.quick)
     print(", ".join(f"{key} {value}" for key, value in about.items() if key != "quick"))
     if options.quick:
-        print("quick: smaller sizes, so not the figures the goals are about")
+        print("quick: smaller sizes; the goals do not apply to them")
     begin = time.perf_counter()
     lines: list[Line] = []
     rows: list[context.Row] = []
     failed: list[tuple[str, str]] = []
-    for id_ in wanted:
+    for id_ in requested:
         began = time.perf_counter()
         try:
             if id_ == CONTEXT:
@@ -115,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\n{context.table(rows)}\n")
     print(f"{about['seconds']} s, load {about['load']} before and {about['load after']} after")
     if about["load"] > (os.cpu_count() or 1):
-        print("The machine was busy with other things: trust the ratios little, and the tails not at all.")
+        print("The machine was busy: the ratios are unreliable, and the tails meaningless.")
     return 1 if failed else 0
 
 

@@ -20,7 +20,7 @@ from clew.store.unit import Unit
 from clew.testing.scribe import user_row
 from clew.transcript.session import SessionState
 
-__all__ = ["Appender", "measure", "said"]
+__all__ = ["Appender", "measure", "turns_of"]
 
 S = TypeVar("S", bound=Store)
 
@@ -34,7 +34,7 @@ async def measure(bench: Bench) -> list[Line]:
 
 
 class Appender(Generic[S]):
-    """Appends turns to one session of a store, as a run does: open, then everything else as one unit."""
+    """Appends turns to one session of a store, as a run does: one unit opens the turn, one writes the rest."""
 
     def __init__(self, store: S, mint: Mint, session_id: str, head: str | None = None) -> None:
         self.store = store
@@ -46,7 +46,7 @@ class Appender(Generic[S]):
     async def make(
         bench: Bench, name: str, turns: int = 0, options: SqliteOptions | None = None
     ) -> Appender[SqliteStore]:
-        """With a session of that many turns."""
+        """Create an appender on a session with this many turns."""
         store, mint = await open_sqlite(bench.path(name), options), Mint()
         session_id = await add_sessions(store, mint, 1, lambda _: {})
         head = await fill_turns(store, mint, session_id, range(turns))
@@ -68,31 +68,31 @@ class Appender(Generic[S]):
         await self.store.close()
 
 
-def said(turns: range) -> list[tuple[str, list[dict[str, Any]], int]]:
+def turns_of(turns: range) -> list[tuple[str, list[dict[str, Any]], int]]:
     return [(talk.prompt(n), talk.assistant_parts(n), talk.START_MS + n) for n in turns]
 
 
 async def _speed(bench: Bench) -> list[Line]:
-    """Beside a floor behind a thread, as whatever serves an event loop has one, and beside one that blocks the loop."""
+    """Measure against a floor behind a thread, as a server needs it, and against one that blocks the event loop."""
     turns = bench.size(1_000, 200)
-    spoken = said(range(turns))
+    turn_texts = turns_of(range(turns))
     inline: list[float] = []
     raw: list[float] = []
     clew: list[float] = []
     for _ in range(bench.rounds):
         floor, behind = RawStore(bench.path("p1-raw"), "FULL"), RawStore(bench.path("p1-behind"), "FULL")
-        session_id, there = (one.add_sessions(1, lambda _: {}) for one in (floor, behind))
+        session_id, threaded_id = (one.add_sessions(1, lambda _: {}) for one in (floor, behind))
         thread, ours = RawWriter(behind), await Appender.make(bench, "p1-clew")
         took = [0.0, 0.0, 0.0]
         settle()
         for at in range(0, turns, _BLOCK):
-            block = spoken[at : at + _BLOCK]
+            block = turn_texts[at : at + _BLOCK]
             marks = [time.perf_counter()]
             for one in block:
                 floor.append_turn(session_id, *one)
             marks.append(time.perf_counter())
             for one in block:
-                await thread.append_turn(there, *one)
+                await thread.append_turn(threaded_id, *one)
             marks.append(time.perf_counter())
             for one in block:
                 await ours.turn(*one)
@@ -109,7 +109,7 @@ async def _speed(bench: Bench) -> list[Line]:
 
 
 async def _pages(bench: Bench) -> Line:
-    """Pages of the log a turn writes, of which none is moved meanwhile; the bytes of a commit are whole pages."""
+    """Count the WAL pages that a turn writes. Without checkpoints the log only grows, by whole pages per commit."""
     turns = bench.size(400, 100)
     floor = RawStore(bench.path("p1-pages-raw"))
     floor.connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -117,20 +117,20 @@ async def _pages(bench: Bench) -> Line:
     ours = await Appender.make(bench, "p1-pages", options=SqliteOptions(checkpoints=False))
     logs = [path.with_name(f"{path.name}-wal") for path in (floor.path, ours.store.path)]
     before = [log.stat().st_size for log in logs]
-    for one in said(range(turns)):
+    for one in turns_of(range(turns)):
         floor.append_turn(session_id, *one)
         await ours.turn(*one)
     raw, clew = ((log.stat().st_size - size) / _FRAME / turns for log, size in zip(logs, before, strict=True))
     floor.close()
     await ours.close()
-    return Line("P1", "pages of the log for a turn", "pages", [raw], [clew], [clew / raw])
+    return Line("P1", "WAL pages per turn", "pages", [raw], [clew], [clew / raw])
 
 
 async def _growth(bench: Bench) -> Line:
-    """A short and a long session grow side by side, turn by turn, so that both feel the same machine."""
+    """Grow a short and a long session in alternation, so that both see the same machine load."""
     late, width = bench.size(2_000, 1_000), bench.size(100, 50)
     first, last = range(_EARLY - width // 2, _EARLY + width // 2), range(late - width // 2, late + width // 2)
-    spoken = list(zip(said(first), said(last), strict=True))
+    turn_texts = list(zip(turns_of(first), turns_of(last), strict=True))
     growth: list[float] = []
     raw_growth: list[float] = []
     for _ in range(bench.rounds):
@@ -142,7 +142,7 @@ async def _growth(bench: Bench) -> Line:
         raw_long.fill(raw_sessions[1], range(last[0]))
         took: list[list[float]] = [[], [], [], []]
         settle()
-        for early, later in spoken:
+        for early, later in turn_texts:
             marks = [time.perf_counter()]
             raw_short.append_turn(raw_sessions[0], *early)
             marks.append(time.perf_counter())

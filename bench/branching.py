@@ -1,4 +1,4 @@
-"""P7: a branch in the middle of a long session, against a copy by hand in SQL; then its first reading."""
+"""P7: a branch in the middle of a long session, against a copy in plain SQL; then the first read of the branch."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ async def measure(bench: Bench) -> list[Line]:
             )
     return [
         _line(f"branch in the middle of {turns:,} turns", copied, Goal("≤", 1.5)),
-        _line(f"the branch read whole, {turns // 2:,} turns", read),
+        _line(f"read the whole branch, {turns // 2:,} turns", read),
     ]
 
 
 async def _point(past: Past) -> str:
-    """The last message of the first half."""
+    """Return the last message of the first half."""
     messages = await past.engine.messages(past.session_id)
     return messages[past.middle * 2 - 1].id
 
 
 async def _check(past: Past, branch: str, raw_branch: str) -> None:
-    """Both sides have copied as many messages and parts."""
+    """Check that both sides copied the same number of messages and parts."""
     found = [
         (len(raw := past.floor.load(raw_branch)), sum(len(message["parts"]) for message in raw)),
         (len(ours := await past.engine.messages(branch)), sum(len(message.parts) for message in ours)),
     ]
     if found != [(past.middle * 2, past.middle * 5)] * 2:
-        raise RuntimeError(f"the two sides did not copy the same: {found}")
+        raise RuntimeError(f"the two sides copied different amounts: {found}")
 
 
 def _line(what: str, took: list[tuple[float, float]], goal: Goal | None = None) -> Line:

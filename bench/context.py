@@ -1,8 +1,7 @@
-"""CONTEXT: what a long piece of agentic work costs in input tokens, when providers keep the prefix of what they read.
+"""CONTEXT: the input tokens that a long piece of agentic work costs with prefix caching by the provider.
 
-The work goes through the whole engine with its own tools; only the model is scripted. Each request is encoded as it
-goes over the wires of Anthropic and OpenAI and billed by their rules, and what Anthropic would bill is told to the
-engine.
+The work runs on the whole engine with its own tools; only the model is scripted. Each request is encoded as for the
+APIs of Anthropic and OpenAI and billed by their rules; the engine receives the usage that Anthropic would bill.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from bench.talk import text
 from bench.wire import Wire, open_wire
 from clew.config import CompactionConfig, Config, PruningConfig
 from clew.providers.base import EndpointKind, ModelInfo, ModelRequest, StepEnd
-from clew.testing.chunks import text as said
+from clew.testing.chunks import text as text_chunks
 from clew.testing.chunks import tool_call
 from clew.testing.scripted import FakeProviders
 from clew.transcript import chunk as c
@@ -38,8 +37,8 @@ _MODELS: Final[Mapping[EndpointKind, Mapping[str, str]]] = {
     "openai": {"answers": "gpt-5.1", "summarises": "gpt-5-mini"},
 }
 _STEP_S: Final = 15
-"""How long a model call takes together with the tool it asks for."""
-_ENDLESS: Final = 100_000_000
+"""Duration of a model call and the tool call that it requests."""
+_UNLIMITED: Final = 100_000_000
 _OFF: Final = PruningConfig(enabled=False)
 _POLICIES: Final[Mapping[str, Config]] = {
     "no compaction": Config(compaction=CompactionConfig(enabled=False), pruning=_OFF),
@@ -51,12 +50,12 @@ _SUMMARY: Final = "\n".join(
     for n, heading in enumerate(("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps"))
     for line in (f"## {heading}", *(f"- {text(n * 10 + line, 150)}" for line in range(7)))
 )
-"""About 1,400 tokens, whatever it is the summary of."""
+"""About 1,400 tokens, the same for every summary."""
 
 
 @dataclass(slots=True)
 class Wired:
-    """A provider's side of one wire: its caches, one for each model, and what it has billed for each."""
+    """The provider's side of one wire: a cache and a bill per model."""
 
     wire: Wire
     caches: Mapping[str, AnthropicCache | OpenAICache]
@@ -79,11 +78,12 @@ class Wired:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run of the whole work. Shares are of the request before that is a prefix of the next one.
+    """One run of the whole work. A share is the part of a request that is a prefix of the next one.
 
-    ``shares``: outside of compactions and prunes. ``same_place``: and where the environment was told the same.
-    ``causes``: why Anthropic's wire read anew. ``first`` is what it had never seen, which nobody is spared; the rest it
-    had, and lost at that event; ``pauses`` are all others, and ``summaries`` are read by another model.
+    ``shares``: without compactions and prunes in between. ``same_environment``: those with an unchanged environment.
+    ``causes``: uncached input tokens on Anthropic's wire, by cause. ``first`` was never sent before, so no cache can
+    have it; the others were cached and lost at that event. ``pauses`` covers all other causes, and ``summaries`` is
+    what the summarising model read.
     """
 
     work: str
@@ -97,19 +97,19 @@ class Row:
     events: Mapping[str, int]
     causes: Mapping[str, int]
     shares: Sequence[float]
-    same_place: Sequence[float]
+    same_environment: Sequence[float]
     ms_per_step: float
 
 
 class _Worker:
-    """The provider the engine sees: plays the work, a step for each call, and bills each request on every wire."""
+    """The engine's provider: plays the work, one step per call, and bills each request on every wire."""
 
     def __init__(self, steps: Sequence[errand.Step], wires: Mapping[EndpointKind, Wired]) -> None:
         self.at_s = 0.0
         self.sent: list[tuple[ModelRequest, list[Block], Bill]] = []
         self.summaries = 0
-        self.apart_s = 0.0
-        """Spent on encoding and billing, which is the bench's own work."""
+        self.overhead_s = 0.0
+        """Time spent on encoding and billing, which the engine does not do."""
         self._steps = steps
         self._wires = wires
 
@@ -118,19 +118,19 @@ class _Worker:
         self.at_s += _STEP_S
         billed = {name: await wired.bill(request, self.at_s) for name, wired in self._wires.items()}
         blocks, bill = billed["anthropic"]
-        self.apart_s += time.perf_counter() - begin
+        self.overhead_s += time.perf_counter() - begin
         if request.model == _SUMMARISES:
             self.summaries += 1
             step = errand.Step(_SUMMARY)
         else:
             step = self._steps[len(self.sent)]
             self.sent.append((request, blocks, bill))
-        chunks = said(step.says, id=f"text_{len(self.sent)}_{self.summaries}")
+        chunks = text_chunks(step.text, id=f"text_{len(self.sent)}_{self.summaries}")
         if step.tool is not None:
             chunks += tool_call(step.tool, step.args, id=f"toolu_{len(self.sent):020}")
         for chunk in chunks:
             yield chunk
-        output = tokens_of(len(step.says) + len(str(step.args or "")))
+        output = tokens_of(len(step.text) + len(str(step.args or "")))
         yield StepEnd(usage=Usage(input=bill.full, output=output, cache_read=bill.read, cache_write=bill.written))
 
     async def close(self) -> None:
@@ -139,7 +139,7 @@ class _Worker:
 
 async def measure(bench: Bench) -> list[Row]:
     windows = (32_000,) if bench.quick else (200_000, 32_000)
-    runs = [(_ENDLESS, "no compaction"), *((window, policy) for window in windows for policy in list(_POLICIES)[1:])]
+    runs = [(_UNLIMITED, "no compaction"), *((window, policy) for window in windows for policy in list(_POLICIES)[1:])]
     return [
         await _run(bench.path("work").with_suffix(""), work, *run, quick=bench.quick)
         for work in errand.WORKS
@@ -173,47 +173,47 @@ async def _run(folder: Path, work: str, window: int, policy: str, *, quick: bool
             outcome = await (await engine.submit(session.id, turn.prompt, attended=False)).wait()
             if outcome.status != "completed":
                 raise RuntimeError(f"a turn of the work ended as {outcome}")
-        took_s = time.perf_counter() - begin - worker.apart_s
+        took_s = time.perf_counter() - begin - worker.overhead_s
         line = await engine.host.store.load_line(session.id)
-        made = [step for entry in line.turns for step in await engine.host.store.load_steps(entry.turn.id)]
+        steps = [step for entry in line.turns for step in await engine.host.store.load_steps(entry.turn.id)]
         parts = [part.data for entry in line.turns for row in entry.messages for part in row.parts]
-    if len(made) != len(worker.sent):
-        raise RuntimeError(f"{len(worker.sent)} requests were sent and {len(made)} steps are booked")
+    if len(steps) != len(worker.sent):
+        raise RuntimeError(f"{len(worker.sent)} requests were sent and {len(steps)} steps are recorded")
     if failed := [part for part in parts if part.get("state") in ("output-error", "output-denied")]:
         raise RuntimeError(f"{len(failed)} calls of the work failed, first {failed[0]}")
-    events, shares, same_place = _compare(worker.sent, [step.data["view"] for step in made])
+    events, shares, same_environment = _compare(worker.sent, [step.data["view"] for step in steps])
     summarised = wires["anthropic"].bills.get(_SUMMARISES.model_id, Bill())
     return Row(
         work=work,
         window=window,
         policy=policy,
-        steps=len(made),
+        steps=len(steps),
         bills={name: wired.total for name, wired in wires.items()},
         weighted={name: wired.weighted for name, wired in wires.items()},
         summaries=worker.summaries,
         summary_tokens=summarised.total,
         events=events,
-        causes={**_causes_of(worker.sent, [step.data["view"] for step in made]), "summaries": summarised.fresh},
+        causes={**_causes_of(worker.sent, [step.data["view"] for step in steps]), "summaries": summarised.uncached},
         shares=shares,
-        same_place=same_place,
-        ms_per_step=took_s * 1000 / len(made),
+        same_environment=same_environment,
+        ms_per_step=took_s * 1000 / len(steps),
     )
 
 
 def _caches(kind: EndpointKind) -> Mapping[str, AnthropicCache | OpenAICache]:
-    """Of each model. The small one of Anthropic keeps nothing below 4,096 tokens."""
+    """Return a cache per model. Anthropic's small model caches no prefix below 4,096 tokens."""
     if kind == "anthropic":
-        return {"answers": AnthropicCache(), "summarises": AnthropicCache(least=4_096)}
+        return {"answers": AnthropicCache(), "summarises": AnthropicCache(min_tokens=4_096)}
     return {name: OpenAICache() for name in _MODELS[kind]}
 
 
 def _compare(
     sent: Sequence[tuple[ModelRequest, list[Block], Bill]], views: Sequence[Sequence[int]]
 ) -> tuple[dict[str, int], list[float], list[float]]:
-    """What happened between each request and the one before, and how much of that was a prefix of it."""
+    """Count the events between consecutive requests, and return the shares of shared prefixes."""
     events = {"compactions": 0, "prunes": 0, "environments": 0}
     shares: list[float] = []
-    same_place: list[float] = []
+    same_environment: list[float] = []
     for n in range(1, len(sent)):
         compacted, pruned = (views[n][kind] != views[n - 1][kind] for kind in (0, 1))
         moved = sent[n][0].system != sent[n - 1][0].system
@@ -224,22 +224,22 @@ def _compare(
             share = _prefix_share(sent[n - 1][1], sent[n][1])
             shares.append(share)
             if not moved:
-                same_place.append(share)
-    return events, shares, same_place
+                same_environment.append(share)
+    return events, shares, same_environment
 
 
 def _causes_of(
     sent: Sequence[tuple[ModelRequest, list[Block], Bill]], views: Sequence[Sequence[int]]
 ) -> dict[str, int]:
-    """What was read anew, by why."""
+    """Return the uncached tokens by cause."""
     causes = {"first": 0, "compactions": 0, "prunes": 0, "pauses": 0}
     seen: set[str] = set()
     for n, (_, blocks, bill) in enumerate(sent):
-        first = min(bill.fresh, tokens_of(sum(len(block.text) for block in blocks if block.text not in seen)))
+        first = min(bill.uncached, tokens_of(sum(len(block.text) for block in blocks if block.text not in seen)))
         seen.update(block.text for block in blocks)
         compacted, pruned = (n > 0 and views[n][kind] != views[n - 1][kind] for kind in (0, 1))
         causes["first"] += first
-        causes["compactions" if compacted else "prunes" if pruned else "pauses"] += bill.fresh - first
+        causes["compactions" if compacted else "prunes" if pruned else "pauses"] += bill.uncached - first
     return causes
 
 
@@ -253,24 +253,24 @@ def _prefix_share(before: Sequence[Block], after: Sequence[Block]) -> float:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Three tables: what is billed, why it is read anew, and what happened."""
+    """Return three tables: the bills, the causes of uncached reads, and the events."""
     tables = ((_billed(rows), 4), (_reasons(rows), 3), (_events(rows), 3))
     return "\n\n".join(aligned(cells, [n >= left for n in range(len(cells[0]))]) for cells, left in tables)
 
 
 def _billed(rows: Sequence[Row]) -> list[list[str]]:
     cells = [
-        ["work", "window", "policy", "wire", "read anew", "of it full price", "of it written", "from cache", "weighted"]
+        ["work", "window", "policy", "wire", "uncached", "at full price", "written to cache", "from cache", "weighted"]
     ]
     for row in rows:
         for wire, bill in row.bills.items():
-            counts = (bill.fresh, bill.full, bill.written, bill.read, row.weighted[wire])
+            counts = (bill.uncached, bill.full, bill.written, bill.read, row.weighted[wire])
             cells.append([row.work, _window(row), row.policy, wire, *(f"{count:,.0f}" for count in counts)])
     return cells
 
 
 def _reasons(rows: Sequence[Row]) -> list[list[str]]:
-    head = ["work", "window", "policy", "read anew", "seen the first time", "after compactions", "after prunes"]
+    head = ["work", "window", "policy", "uncached", "sent the first time", "after compactions", "after prunes"]
     cells = [[*head, "after pauses", "by summaries"]]
     for row in rows:
         counts = (sum(row.causes.values()), *row.causes.values())
@@ -279,15 +279,15 @@ def _reasons(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _events(rows: Sequence[Row]) -> list[list[str]]:
-    head = ["work", "window", "policy", "summary calls", "their tokens", "compactions", "prunes", "new environments"]
-    cells = [[*head, "prefix, least", "median", "least, same environment", "ms a step"]]
+    head = ["work", "window", "policy", "summary calls", "summary tokens", "compactions", "prunes", "new environments"]
+    cells = [[*head, "prefix, min", "median", "min, same environment", "ms per step"]]
     for row in rows:
         counts = (row.summaries, row.summary_tokens, *row.events.values())
-        shares = (min(row.shares), median(row.shares), min(row.same_place))
+        shares = (min(row.shares), median(row.shares), min(row.same_environment))
         cells.append([row.work, _window(row), row.policy, *(f"{count:,}" for count in counts)])
         cells[-1] += [*(f"{share:.1%}" for share in shares), f"{row.ms_per_step:.0f}"]
     return cells
 
 
 def _window(row: Row) -> str:
-    return "without end" if row.window == _ENDLESS else f"{row.window // 1000}k"
+    return "unlimited" if row.window == _UNLIMITED else f"{row.window // 1000}k"

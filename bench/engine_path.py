@@ -1,4 +1,4 @@
-"""P9: the whole way of a chunk, from a scripted model through the recorder to a viewer, against the recorder alone."""
+"""P9: a chunk's path from a scripted model through the recorder to a viewer, against the recorder alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["measure"]
 
 
 class _Talker:
-    """A provider that says one word again and again, as fast as it is listened to."""
+    """A provider that streams the same word as fast as it is read."""
 
     def __init__(self, words: int) -> None:
         self._words = words
@@ -37,23 +37,23 @@ class _Talker:
 
 async def measure(bench: Bench) -> list[Line]:
     chunks = bench.size(20_000, 5_000)
-    alone: list[float] = []
+    recorder_only: list[float] = []
     whole: list[float] = []
     for _ in range(bench.rounds):
-        alone.append(await _recorder(bench, chunks))
+        recorder_only.append(await _recorder(bench, chunks))
         whole.append(await _engine(bench, chunks))
     what = "model chunk → durable → viewer, CPU per chunk (raw: the recorder alone)"
-    return [Line("P9", what, "µs", alone, whole, ratios(whole, alone), Goal("≤", 3))]
+    return [Line("P9", what, "µs", recorder_only, whole, ratios(whole, recorder_only), Goal("≤", 3))]
 
 
 async def _recorder(bench: Bench, chunks: int) -> float:
     store = await open_sqlite(bench.path("p9-recorder"))
-    made = await Streams.make(store, 1)
+    streams = await Streams.make(store, 1)
     settle()
     begin = time.process_time()
     for _ in range(chunks):
-        await made.recorders[0].send(c.TextDelta("t1", talk.DELTA))
-    await made.finish()
+        await streams.recorders[0].send(c.TextDelta("t1", talk.DELTA))
+    await streams.finish()
     took = time.process_time() - begin
     await store.close()
     return took / chunks * 1e6

@@ -1,9 +1,9 @@
-"""Long pieces of agentic work, the same in every run: a project folder, and what a model does in it step by step.
+"""Long pieces of agentic work, the same in every run: a project folder, and the steps that a model takes in it.
 
-A step is one tool call with a sentence before it; the last step of a turn is an answer. Of ``errands`` about three in
-ten read a whole file (4 to 16 kB), the others read a passage, search, edit or run tests: 200 steps leave about 1.3 MB
-to send. Of ``talk`` it is the person who says much: each prompt comes with 2 to 12 kB of what they have pasted, the
-model looks up little and answers at length, so that hardly anything in it can be pruned.
+A step is one tool call after a sentence of text; the last step of a turn is an answer. In ``errands`` about three in
+ten steps read a whole file (4 to 16 kB), the others read a passage, search, edit or run tests: 200 steps add up to
+about 1.3 MB of context. In ``talk`` the prompts are long: each has 2 to 12 kB of pasted text, and the model calls few
+tools and answers at length, so that there is little to prune.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["WORKS", "Step", "Turn", "Work", "make_project", "turns_of"]
 _MODULES: Final = 40
 _TEST_RUNS: Final = 60
 _PAUSES_S: Final = (0, 90, 240, 60, 900, 45, 120, 2_400, 30)
-"""Before each turn, and so on. Twice in nine somebody was away for longer than a provider keeps anything."""
+"""Pauses before the turns, repeated. Two of nine are longer than a provider keeps a prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Steps of each turn, of a ``quick`` run fewer; what a step may be; characters of a prompt and of an answer."""
+    """The steps of each turn (and of a ``quick`` run), the kinds of steps, and the lengths of prompts and answers."""
 
     lengths: Sequence[int]
     quick: Sequence[int]
@@ -37,7 +37,7 @@ class Work:
 
 
 WORKS: Final[Mapping[str, Work]] = {
-    # Short questions, and errands that take an hour.
+    # Short questions, and tasks that take an hour.
     "errands": Work(
         lengths=(8, 20, 40, 12, 60, 4, 10, 30, 16),
         quick=(6, 14, 20),
@@ -55,9 +55,9 @@ WORKS: Final[Mapping[str, Work]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the model says, and the tool it calls; none in the last step of a turn."""
+    """The model's text and the tool that it calls; the last step of a turn calls none."""
 
-    says: str
+    text: str
     tool: str | None = None
     args: dict[str, Any] | None = None
 
@@ -70,7 +70,7 @@ class Turn:
 
 
 def _functions(module: int) -> int:
-    """Of a module: so many that its file has 4 to 16 kB."""
+    """Return the number of functions of a module, such that its file has 4 to 16 kB."""
     return 10 + module * 7 % 31
 
 
@@ -79,7 +79,7 @@ def _return(module: int, function: int) -> str:
 
 
 def make_project(folder: Path) -> None:
-    """Write the project and commit it, as a person who asks for help would have."""
+    """Write the project and commit it."""
     (folder / "src").mkdir(parents=True)
     (folder / "runs").mkdir()
     for module in range(_MODULES):
@@ -89,8 +89,8 @@ def make_project(folder: Path) -> None:
     (folder / "test.sh").write_text('cat "runs/$1.txt"\n')
     (folder / "AGENTS.md").write_text(f"# How to work here\n\n{text(1, 3_000)}\n")
     for command in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "The project")):
-        own = ("-c", "user.name=bench", "-c", "user.email=bench@example.com", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", "-C", str(folder), *own, *command], check=True, stdin=subprocess.DEVNULL)
+        settings = ("-c", "user.name=bench", "-c", "user.email=bench@example.com", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", "-C", str(folder), *settings, *command], check=True, stdin=subprocess.DEVNULL)
 
 
 def _source(module: int) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _test_output(run: int) -> Iterator[str]:
 
 
 def turns_of(work: Work, *, quick: bool = False) -> list[Turn]:
-    """The whole work, by turns."""
+    """Return the whole work, by turns."""
     lengths = work.quick if quick else work.lengths
     rng = random.Random(14)
     untouched = [(module, function) for module in range(_MODULES) for function in range(_functions(module))]
@@ -133,25 +133,25 @@ def turns_of(work: Work, *, quick: bool = False) -> list[Turn]:
 
 
 def _between(rng: random.Random, ends: tuple[int, int]) -> int:
-    # What is always the same takes no number from the row, so that a work stays as it was measured before.
+    # A fixed length draws no random number, so that a work stays the same as in earlier measurements.
     return ends[0] if ends[0] == ends[1] else rng.randint(*ends)
 
 
 def _step(rng: random.Random, untouched: list[tuple[int, int]], kinds: Sequence[str]) -> Step:
-    says = text(rng.randrange(10_000), rng.randint(60, 260))
+    sentence = text(rng.randrange(10_000), rng.randint(60, 260))
     module = rng.randrange(_MODULES)
     match rng.choice(kinds):
         case "read":
-            return Step(says, "read", {"path": f"src/module_{module:02}.py"})
+            return Step(sentence, "read", {"path": f"src/module_{module:02}.py"})
         case "passage":
             offset = rng.randint(2, 40)
-            return Step(says, "read", {"path": f"src/module_{module:02}.py", "offset": offset, "limit": 60})
+            return Step(sentence, "read", {"path": f"src/module_{module:02}.py", "offset": offset, "limit": 60})
         case "grep":
-            return Step(says, "grep", {"pattern": rf"handle_\d+_{rng.randint(0, 9):02}\(", "path": "src"})
+            return Step(sentence, "grep", {"pattern": rf"handle_\d+_{rng.randint(0, 9):02}\(", "path": "src"})
         case "edit":
             module, function = untouched.pop()
             old = _return(module, function)
             new = f"    # {text(function, rng.randint(60, 600))}\n{old} - {rng.randint(1, 99)}"
-            return Step(says, "edit", {"path": f"src/module_{module:02}.py", "old": f"{old}\n", "new": f"{new}\n"})
+            return Step(sentence, "edit", {"path": f"src/module_{module:02}.py", "old": f"{old}\n", "new": f"{new}\n"})
         case _:
-            return Step(says, "bash", {"command": f"sh test.sh {rng.randrange(_TEST_RUNS):02}"})
+            return Step(sentence, "bash", {"command": f"sh test.sh {rng.randrange(_TEST_RUNS):02}"})

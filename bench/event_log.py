@@ -1,11 +1,11 @@
-"""What the event log costs: the same writes into a store with it and into one without, which here is the floor."""
+"""LOG: the cost of the event log: the same writes to a store with it, and to one without it as the floor."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from bench.append import Appender, said
+from bench.append import Appender, turns_of
 from bench.measure import Bench, Line, ratios, settle
 from bench.streams import STREAMS, Streams
 from bench.talk import DELTA
@@ -24,9 +24,9 @@ async def measure(bench: Bench) -> list[Line]:
 
 
 async def _turns(bench: Bench) -> list[Line]:
-    """Turns of one session each, in turns; then the sizes of the two files, and the rebuilding of one."""
+    """Append turns to both stores in alternation; then measure the file sizes, and rebuild one."""
     turns = bench.size(500, 100)
-    spoken = said(range(turns))
+    turn_texts = turns_of(range(turns))
     speed: tuple[list[float], list[float]] = ([], [])
     size: tuple[list[float], list[float]] = ([], [])
     rebuilding: list[float] = []
@@ -37,7 +37,7 @@ async def _turns(bench: Bench) -> list[Line]:
         for at in range(0, turns, _BLOCK):
             for number, side in enumerate(sides):
                 begin = time.perf_counter()
-                for one in spoken[at : at + _BLOCK]:
+                for one in turn_texts[at : at + _BLOCK]:
                     await side.turn(*one)
                 took[number] += time.perf_counter() - begin
         target = bench.path("rebuilt")
@@ -65,16 +65,16 @@ async def _chunks(bench: Bench) -> Line:
             streams = await Streams.make(store, STREAMS)
             settle()
             begin = time.perf_counter()
-            for place in range(chunks):
+            for index in range(chunks):
                 for recorder in streams.recorders:
                     recorder.write(c.TextDelta("t1", DELTA))
-                if place % _CHUNKS_A_FLUSH == 0:
+                if index % _CHUNKS_A_FLUSH == 0:
                     for recorder in streams.recorders:
                         await recorder.flush()
             await streams.finish()
             rates[number].append(chunks * STREAMS / (time.perf_counter() - begin))
             await store.close()
-    what = f"recorder, {STREAMS} streams of {chunks} chunks to their ends (raw: without the log)"
+    what = f"recorder, {STREAMS} streams of {chunks} chunks each (raw: without the log)"
     return Line("LOG", what, "chunks/s", *rates, ratios(rates[1], rates[0]))
 
 

@@ -22,7 +22,7 @@ _PACE_MS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a server did: frames a second at the viewers, and its own CPU for each frame."""
+    """The cost of a server: frames per second at the viewers, and CPU time per frame."""
 
     rate: float
     cpu_us: float
@@ -41,50 +41,58 @@ async def measure(bench: Bench) -> list[Line]:
         ours.append(await _run("clew", frames))
         bare_paced.append(await _run("joined", alone, _PACE_MS))
         ours_paced.append(await _run("clew", alone, _PACE_MS))
-    mine = [cost.rate for cost in ours]
+    measured = [cost.rate for cost in ours]
     what = f"SSE to {VIEWERS} viewers"
     lines: list[Line] = []
-    for floor, costs in (("a frame a send", bare), ("waiting frames joined, encoded once", joined)):
+    for floor, costs in (("one frame per send", bare), ("queued frames joined, encoded once", joined)):
         raw = [cost.rate for cost in costs]
         lines.append(
-            Line("P10", f"{what} (raw: Starlette, {floor})", "events/s", raw, mine, ratios(mine, raw), Goal("≥", 0.7))
+            Line(
+                "P10",
+                f"{what} (raw: Starlette, {floor})",
+                "events/s",
+                raw,
+                measured,
+                ratios(measured, raw),
+                Goal("≥", 0.7),
+            )
         )
-    raw, mine = [cost.cpu_us for cost in bare_paced], [cost.cpu_us for cost in ours_paced]
-    what = f"{what}, a word every {_PACE_MS:g} ms, each on its own, CPU per event"
-    lines.append(Line("P10", what, "µs", raw, mine, ratios(mine, raw)))
+    raw, measured = [cost.cpu_us for cost in bare_paced], [cost.cpu_us for cost in ours_paced]
+    what = f"{what}, a word every {_PACE_MS:g} ms, each sent separately, CPU per event"
+    lines.append(Line("P10", what, "µs", raw, measured, ratios(measured, raw)))
     return lines
 
 
 async def _run(server: str, frames: int, pace_ms: float = 0.0) -> _Cost:
-    words = (sys.executable, "-m", "bench.fanout_server", server, str(VIEWERS), str(frames), str(pace_ms))
-    process = await asyncio.create_subprocess_exec(*words, stdout=PIPE)
+    command = (sys.executable, "-m", "bench.fanout_server", server, str(VIEWERS), str(frames), str(pace_ms))
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
     try:
         assert process.stdout is not None
-        where = orjson.loads(await process.stdout.readline())
+        address = orjson.loads(await process.stdout.readline())
         loop = asyncio.get_running_loop()
-        port, path = where["port"], where["path"]
+        port, path = address["port"], address["path"]
         viewers = [
             (await loop.create_connection(lambda: _Viewer(port, path), "127.0.0.1", port))[1] for _ in range(VIEWERS)
         ]
         await asyncio.gather(*(viewer.ended for viewer in viewers))
         cpu = orjson.loads(await process.stdout.readline())["cpu"]
     finally:
-        # It ends by itself once all have left; when something went wrong here, they may never have come.
+        # The server exits when all viewers have left; after an error here they may never have connected.
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
     counts = {viewer.frames for viewer in viewers}
     if counts != {frames}:
-        raise RuntimeError(f"the viewers of {server} saw {sorted(counts)} frames, not {frames}")
+        raise RuntimeError(f"the viewers of {server} received {sorted(counts)} frames, not {frames}")
     took = max(viewer.last for viewer in viewers) - min(viewer.first for viewer in viewers)
     return _Cost(frames * VIEWERS / took, cpu / (frames * VIEWERS) * 1e6)
 
 
 class _Viewer(asyncio.Protocol):
-    """Asks, and counts the words that come."""
+    """Requests the stream and counts the words it receives."""
 
     def __init__(self, port: int, path: str) -> None:
-        self._asks = (
+        self._request = (
             f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {TOKEN}\r\n"
             "connection: close\r\n\r\n"
         ).encode()
@@ -95,10 +103,10 @@ class _Viewer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        transport.write(self._asks)
+        transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        # A word may be cut in two anywhere; what is kept is too short to hold a whole mark.
+        # A mark may be split between two reads; the tail is too short to contain a whole one.
         data = self._tail + data
         found = data.count(_MARK)
         self._tail = data[-len(_MARK) + 1 :]

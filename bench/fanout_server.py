@@ -1,9 +1,9 @@
-"""The servers of P10, each in a process of its own: ``python -m bench.fanout_server SERVER VIEWERS FRAMES PACE_MS``.
+"""The servers of P10, each in its own process: ``python -m bench.fanout_server SERVER VIEWERS FRAMES PACE_MS``.
 
-``clew`` is the whole server: a scripted model, the recorder on a SQLite file, the app behind its guard. ``bare`` is a
-Starlette stream of the same bytes, a frame a send. ``joined`` is the same, written with care: every frame is encoded
-once, and what waits is sent together. All three run under uvicorn as ``clew serve`` sets it up. The first line printed
-says where to ask, the second what it cost, from the moment all viewers are there until the last has left.
+``clew`` is the whole server: a scripted model, the recorder on a SQLite file, and the app with its guard. ``bare`` is a
+Starlette stream of the same bytes, one frame per send. ``joined`` encodes every frame once and sends queued frames
+together. All three run under uvicorn with the settings of ``clew serve``. The first line printed is the address, the
+second the CPU time from the moment all viewers are connected until the last has left.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ __all__ = ["main"]
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
 _DELTA = c.TextDelta("t1", talk.DELTA)
 _STREAK = 64
-"""Frames in a row, when there is no pace, before other work gets its turn; a model that streams does the same."""
+"""Frames sent without a pace before yielding to the event loop; a model that streams does the same."""
 
 
-class _Crowd:
-    """Who is there. The stream begins when all are, and what it costs is counted until all have left."""
+class _ViewerCount:
+    """Counts the viewers. The stream begins when all are connected; CPU time is measured until all have left."""
 
     def __init__(self, viewers: int, count: Callable[[], int]) -> None:
         self._viewers = viewers
         self._count = count
         self._cpu = 0.0
 
-    async def there(self) -> None:
-        while self._count() < self._viewers:  # noqa: ASYNC110  # nobody says so: clew only counts its streams
+    async def all_connected(self) -> None:
+        while self._count() < self._viewers:  # noqa: ASYNC110  # clew counts its streams and sends no event
             await asyncio.sleep(0.01)
         self._cpu = time.process_time()
 
-    async def gone(self) -> float:
-        """CPU seconds since all were there."""
+    async def all_left(self) -> float:
+        """Wait until all have left and return the CPU seconds since all were connected."""
         while not self._cpu or self._count():  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.01)
         return time.process_time() - self._cpu
@@ -76,15 +76,15 @@ async def _paced(frames: int, pace_ms: float) -> AsyncIterator[None]:
 
 
 class _Talker:
-    """A model that waits until everybody looks."""
+    """A model that waits until all viewers are connected."""
 
-    def __init__(self, crowd: _Crowd, frames: int, pace_ms: float) -> None:
-        self._crowd = crowd
+    def __init__(self, connected: _ViewerCount, frames: int, pace_ms: float) -> None:
+        self._connected = connected
         self._frames, self._pace_ms = frames, pace_ms
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[c.Chunk | StepEnd, None]:
         yield c.TextStart("t1")
-        await self._crowd.there()
+        await self._connected.all_connected()
         async for _ in _paced(self._frames, self._pace_ms):
             yield _DELTA
         yield c.TextEnd("t1")
@@ -95,14 +95,14 @@ class _Talker:
 
 
 class _Bare:
-    """Streams the frames to everybody who asks, once all have."""
+    """Streams the frames to every viewer, once all are connected."""
 
     def __init__(self, viewers: int, frames: int, pace_ms: float) -> None:
         self._open = 0
         self._frames, self._pace_ms = frames, pace_ms
         self._frame = b"data: %b\n\n" % c.encode_chunk(_DELTA)
         self._begun: asyncio.Event = asyncio.Event()
-        self.crowd = _Crowd(viewers, lambda: self._open)
+        self.connected = _ViewerCount(viewers, lambda: self._open)
         self._log: list[bytes] = []
         self._more: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -114,41 +114,41 @@ class _Bare:
         return Starlette(routes=[Route("/", stream)])
 
     async def talk(self, *, joined: bool) -> None:
-        await self.crowd.there()
+        await self.connected.all_connected()
         self._begun.set()
         if not joined:
             return
         async for _ in _paced(self._frames, self._pace_ms):
             self._log.append(self._frame)
             if self._pace_ms or len(self._log) % _STREAK == 0:
-                self._ring()
-        self._ring()
+                self._notify()
+        self._notify()
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         more, self._more = self._more, asyncio.get_running_loop().create_future()
         more.set_result(None)
 
     async def _alone(self) -> AsyncIterator[bytes]:
-        with self._looking():
+        with self._counted():
             yield b": hello\n\n"
             await self._begun.wait()
             for _ in range(self._frames):
                 yield self._frame
 
     async def _joined(self) -> AsyncIterator[bytes]:
-        with self._looking():
+        with self._counted():
             yield b": hello\n\n"
-            place = 0
-            while place < self._frames:
-                waiting = self._log[place : place + 512]
+            position = 0
+            while position < self._frames:
+                waiting = self._log[position : position + 512]
                 if waiting:
-                    place += len(waiting)
+                    position += len(waiting)
                     yield b"".join(waiting)
                 else:
                     await self._more
 
     @contextlib.contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _counted(self) -> Iterator[None]:
         self._open += 1
         try:
             yield
@@ -162,26 +162,26 @@ async def _serve(server: str, viewers: int, frames: int, pace_ms: float) -> None
         if server != "clew":
             bare = _Bare(viewers, frames, pace_ms)
             talking = asyncio.get_running_loop().create_task(bare.talk(joined=server == "joined"))
-            await _up(bare.app(joined=server == "joined"), listener, {"port": port, "path": "/"}, bare.crowd)
+            await _up(bare.app(joined=server == "joined"), listener, {"port": port, "path": "/"}, bare.connected)
             await talking
             return
         streams = Streams()
-        crowd = _Crowd(viewers, lambda: streams.count)
-        providers = FakeProviders(_Talker(crowd, frames, pace_ms))
+        connected = _ViewerCount(viewers, lambda: streams.count)
+        providers = FakeProviders(_Talker(connected, frames, pace_ms))
         url = f"sqlite:///{Path(folder)}/store.db"
         async with clew.open(url, config=clew.Config(), providers=providers) as engine:
             app = make_app(engine, token=TOKEN, hosts=loopback_hosts(port), streams=streams)
             session = await engine.create_session(title="bench")
             await engine.submit(session.id, "go")
-            await _up(app, listener, {"port": port, "path": f"/api/chat/{session.id}/stream"}, crowd)
+            await _up(app, listener, {"port": port, "path": f"/api/chat/{session.id}/stream"}, connected)
 
 
-async def _up(app: ASGIApp, listener: socket.socket, where: dict[str, object], crowd: _Crowd) -> None:
-    # The bare app asks for no token, so all of its viewers are strangers.
+async def _up(app: ASGIApp, listener: socket.socket, address: dict[str, object], connected: _ViewerCount) -> None:
+    # The bare app requires no token, so all of its viewers count as strangers.
     limits = ServerConfig(max_strangers=100_000)
-    server = Server(app, listener, limits, lambda: print(orjson.dumps(where).decode(), flush=True))
+    server = Server(app, listener, limits, lambda: print(orjson.dumps(address).decode(), flush=True))
     serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
-    print(orjson.dumps({"cpu": await crowd.gone()}).decode(), flush=True)
+    print(orjson.dumps({"cpu": await connected.all_left()}).decode(), flush=True)
     server.should_exit = True
     await serving
 

@@ -1,7 +1,7 @@
 """FILES: many sessions in a folder, as ``jsonl:`` and as ``json:``.
 
-The floor reads and parses the same files with the standard library and orjson, and keeps nothing of its own. Sessions
-are copies of one, made by hand: a folder, or a file, under another name is another session.
+The floor reads and parses the same files with the standard library and orjson, without a cache. The sessions are copies
+of one: a folder, or a file, under another name is another session.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def rss():
 async def main(kind, root, what):
     before = rss()
     if what == "raw":
-        held = raw_list(kind, Path(root))
+        result = raw_list(kind, Path(root))
         print(rss() - before)
         return
     store = await open_files(kind, Path(root))
@@ -63,10 +63,10 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def raw_list(kind: Kind, root: Path) -> list[Any]:
-    """What a list is made of, newest first."""
-    place = str(root / "sessions")
-    names = os.listdir(place)
-    paths = [f"{place}/{name}/metadata.json" if kind == "jsonl" else f"{place}/{name}" for name in names]
+    """Read what a session list shows, newest first."""
+    folder = str(root / "sessions")
+    names = os.listdir(folder)
+    paths = [f"{folder}/{name}/metadata.json" if kind == "jsonl" else f"{folder}/{name}" for name in names]
     key = "lastMessageAt" if kind == "jsonl" else "updatedAt"
     large = ("messages", "clew") if kind == "json" else ()
     found = [{name: value for name, value in _parsed(path).items() if name not in large} for path in paths]
@@ -92,7 +92,7 @@ def _raw_all(kind: Kind, root: Path) -> int:
 
 async def _fill(kind: Kind, root: Path, count: int) -> None:
     store = await open_files(kind, root)
-    scribe = await Scribe.create(store, metadata={"title": "What was said about the thing", "label": "bench"})
+    scribe = await Scribe.create(store, metadata={"title": "A session about the thing", "label": "bench"})
     for n in range(_TURNS):
         await scribe.turn(f"prompt {n}", text("a word and another one, " * 20))
     await store.close()
@@ -106,26 +106,26 @@ async def _fill(kind: Kind, root: Path, count: int) -> None:
             shutil.copyfile(source, target)
             continue
         shutil.copytree(source, target)
-        # Under its own id, or the first opening would bring it in line.
+        # Set its own id, or the first open would repair it.
         metadata = _parsed(f"{target}/metadata.json")
         metadata["id"] = metadata["clew"]["session"]["id"] = session_id
         metadata["check"] = check_of(metadata["clew"])
         (target / "metadata.json").write_bytes(orjson.dumps(metadata) + b"\n")
 
 
-def _timed(doing: Callable[[], object]) -> float:
+def _timed(action: Callable[[], object]) -> float:
     settle()
     begin = time.perf_counter()
-    found = doing()
+    found = action()
     took = time.perf_counter() - begin
     del found
     return took * 1000
 
 
-async def _awaited(doing: Callable[[], Awaitable[object]]) -> float:
+async def _awaited(action: Callable[[], Awaitable[object]]) -> float:
     settle()
     begin = time.perf_counter()
-    await doing()
+    await action()
     return (time.perf_counter() - begin) * 1000
 
 
@@ -147,7 +147,7 @@ async def _opened(kind: Kind, root: Path) -> tuple[float, FileStore]:
 
 
 async def _changes(store: FileStore, session_id: str, times: int) -> float:
-    """One small change after the other, each durable before the next."""
+    """Commit small changes, each durable before the next, and return the median time."""
     took = []
     for n in range(times):
         unit = Unit(session_id, (PatchSession(metadata={"n": n}),), sync="power")
@@ -156,7 +156,7 @@ async def _changes(store: FileStore, session_id: str, times: int) -> float:
 
 
 def _memory(kind: Kind, root: Path, what: str) -> float:
-    """How much more a process of its own holds afterwards, in bytes a session."""
+    """Return the memory that a new process uses for it, in bytes."""
     ended = subprocess.run(
         [sys.executable, "-c", _MEMORY, kind, str(root), what], capture_output=True, check=True, text=True
     )
@@ -176,7 +176,7 @@ async def _measure_kind(bench: Bench, kind: Kind) -> list[Line]:
         judged = ratios(ours, raw) if raw else ()
         lines.append(Line("FILES", f"{many}, {what}", unit, raw, ours, judged, goal))
 
-    # The first opening has nothing to go by, and reads everything.
+    # The first open has no cached state and reads everything.
     raw_read = [_timed(lambda: _raw_all(kind, root))]
     took, store = await _opened(kind, root)
     await store.close()
@@ -187,32 +187,32 @@ async def _measure_kind(bench: Bench, kind: Kind) -> list[Line]:
         lists.append(await _listed(kind, root))
         took, store = await _opened(kind, root)
         opens.append(took)
-        asked = store
-        pages.append(await _awaited(lambda: asked.list_sessions(SessionQuery(limit=_PAGE))))  # noqa: B023
-        wanted = (await store.session_ids())[count // 2]
-        raw_ones.append(_timed(lambda: _raw_session(kind, root, wanted)))  # noqa: B023
-        ones.append(await _awaited(lambda: asked.load_messages(wanted)))  # noqa: B023
+        opened = store
+        pages.append(await _awaited(lambda: opened.list_sessions(SessionQuery(limit=_PAGE))))  # noqa: B023
+        session_id = (await store.session_ids())[count // 2]
+        raw_ones.append(_timed(lambda: _raw_session(kind, root, session_id)))  # noqa: B023
+        ones.append(await _awaited(lambda: opened.load_messages(session_id)))  # noqa: B023
         await store.close()
-    line(f"newest {_PAGE} and their spend, by a new reader (raw: parse what lists are made of)", "ms", raw_lists, lists)
+    line(f"newest {_PAGE} and their spend, by a new reader (raw: parse the listed data)", "ms", raw_lists, lists)
     line("open for writing (raw: the same)", "ms", raw_lists, opens)
     line(f"newest {_PAGE}, by the owner (raw: the same)", "ms", raw_lists, pages)
     line(f"open one of {_TURNS} turns (raw: parse it)", "ms", raw_ones, ones)
     few: list[float] = []
     full: list[float] = []
     for _ in rounds:
-        for place, into in ((small, few), (root, full)):
-            _, store = await _opened(kind, place)
+        for folder, into in ((small, few), (root, full)):
+            _, store = await _opened(kind, folder)
             into.append(await _changes(store, (await store.session_ids())[0], bench.size(100, 30)))
             await store.close()
     line(f"one durable change (raw: among {_FEW})", "ms", few, full, Goal("≤", 1.5))
     raw_held, held, read = ([_memory(kind, root, what) / count] for what in ("raw", "open", "all"))
-    line("memory a session, open (raw: what lists are made of)", "bytes", raw_held, held)
-    line("memory a session, after every one was read (raw: the same)", "bytes", raw_held, read)
+    line("memory per session, open (raw: the listed data)", "bytes", raw_held, held)
+    line("memory per session, after reading each (raw: the same)", "bytes", raw_held, read)
     _, store = await _opened(kind, root)
     first = [await _awaited(lambda: store.search(SearchQuery("another prompt")))]
     again = [await _awaited(lambda: store.search(SearchQuery("another prompt"))) for _ in rounds]
     await store.close()
-    line("the first search, which makes the index", "ms", [], first)
+    line("the first search, which builds the index", "ms", [], first)
     line("a search", "ms", [], again)
     await asyncio.to_thread(shutil.rmtree, root)
     return lines

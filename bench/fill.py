@@ -1,4 +1,4 @@
-"""Stores filled quickly: many turns in one unit, many units under way at once."""
+"""Fills stores quickly: many turns per unit, many units at once."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from clew.transcript.usage import Usage
 
 __all__ = ["add_sessions", "answer", "check", "fill_turns"]
 
-_TURNS_A_UNIT = 100
-_UNITS_UNDER_WAY = 5_000
+_TURNS_PER_UNIT = 100
+_MAX_PENDING_UNITS = 5_000
 
 
 def check(outcome: Outcome) -> None:
@@ -41,9 +41,9 @@ def check(outcome: Outcome) -> None:
 
 
 async def add_sessions(store: Store, mint: Mint, count: int, metadata: Callable[[int], dict[str, Any]]) -> str:
-    """New sessions, one a unit, as it must be; the id of the last."""
+    """Add sessions, one per unit, and return the id of the last."""
     session_id = ""
-    waiting: list[Awaitable[Outcome]] = []
+    pending: list[Awaitable[Outcome]] = []
     for n in range(count):
         session_id = mint.session(store.capabilities.session_ids)
         now = talk.START_MS + n
@@ -56,10 +56,10 @@ async def add_sessions(store: Store, mint: Mint, count: int, metadata: Callable[
             updated_at=now,
             metadata=metadata(n),
         )
-        waiting.append(store.submit(Unit(session_id, (InsertSession(session),))))
-        if len(waiting) == _UNITS_UNDER_WAY:
-            await _all(waiting)
-    await _all(waiting)
+        pending.append(store.submit(Unit(session_id, (InsertSession(session),))))
+        if len(pending) == _MAX_PENDING_UNITS:
+            await _all(pending)
+    await _all(pending)
     return session_id
 
 
@@ -70,8 +70,8 @@ async def fill_turns(
     turns: Sequence[int],
     parts_of: Callable[[int], list[dict[str, Any]]] = talk.assistant_parts,
 ) -> str | None:
-    """Whole turns at the head of a session; the id of the last."""
-    waiting: list[Awaitable[Outcome]] = []
+    """Append complete turns to a session and return the id of the last."""
+    pending: list[Awaitable[Outcome]] = []
     writes: list[Write] = []
     parent: str | None = (await store.load_state(session_id)).head_turn_id
     for n in turns:
@@ -82,17 +82,17 @@ async def fill_turns(
         writes += (InsertMessage(user), SealMessage(user.id, user.seal), LinkMessage(turn_id, user.id))
         writes += answer(mint, session_id, turn_id, parts_of(n), now)
         parent = turn_id
-        if len(writes) >= _TURNS_A_UNIT * 10:
-            waiting.append(store.submit(Unit(session_id, tuple(writes))))
+        if len(writes) >= _TURNS_PER_UNIT * 10:
+            pending.append(store.submit(Unit(session_id, tuple(writes))))
             writes.clear()
     if writes:
-        waiting.append(store.submit(Unit(session_id, tuple(writes))))
-    await _all(waiting)
+        pending.append(store.submit(Unit(session_id, tuple(writes))))
+    await _all(pending)
     return parent
 
 
 def answer(mint: Mint, session_id: str, turn_id: str, parts: list[dict[str, Any]], now: int) -> tuple[Write, ...]:
-    """The assistant's side of a turn: its message, its two steps, its seal, the turn settled and the head moved."""
+    """Return the writes of an answer: the message, two steps, the seal, the settled turn and the head move."""
     rows = tuple(PartRow(mint.part(), index, data, now, now) for index, data in enumerate(parts))
     message = MessageRow(mint.message(), session_id, "assistant", now, now, {}, rows)
     return (
@@ -118,7 +118,7 @@ def step(turn_id: str, index: int, message_id: str, now: int) -> Step:
     )
 
 
-async def _all(waiting: list[Awaitable[Outcome]]) -> None:
-    for outcome in await asyncio.gather(*waiting):
+async def _all(pending: list[Awaitable[Outcome]]) -> None:
+    for outcome in await asyncio.gather(*pending):
         check(outcome)
-    waiting.clear()
+    pending.clear()

@@ -1,7 +1,7 @@
-"""One long session, in a process of its own: ``python -m bench.grow_side TURNS FOLDER TIMES``.
+"""GROW: one long session, in its own process: ``python -m bench.grow_side TURNS FOLDER TIMES``.
 
-Prints a line of JSON: for each call its median in milliseconds and its CPU, and the memory the process needed. First
-what people look at and where they go, then the next prompt, then the same session once it was compacted.
+Prints a line of JSON: the median time and CPU of each call in milliseconds, and the memory of the process. It measures
+reads and navigation first, then the next prompt, then the same session after a compaction.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ __all__ = ["fill_session", "main", "measure_session", "open_long", "users_of"]
 
 _PAGE: Final = 40
 _LONG_PAGE: Final = 100
-_FINISH_REASONS: Final = 4
+_LIVE_TURNS: Final = 4
 _ENOUGH_S: Final = 1.0
-"""A call that takes long is not measured so often."""
+"""Time after which a slow call is not repeated."""
 _ANSWERS: Final = Model("test", "model")
 _CONFIG: Final = Config(compaction=CompactionConfig(preset="overlay", keep_recent_tokens=6_500))
 _SUMMARY: Final = "\n".join(
     line
     for heading in ("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps")
-    for line in (f"## {heading}", "- What was said before, in short.")
+    for line in (f"## {heading}", "- A short account of the conversation so far.")
 )
 
 
 class _Brief:
-    """A model that answers with one word, and notes when it was asked."""
+    """A model that answers briefly and records when it was called."""
 
     def __init__(self) -> None:
-        self.asked = 0.0
+        self.called_at = 0.0
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[c.Chunk | StepEnd, None]:
-        self.asked = time.perf_counter()
+        self.called_at = time.perf_counter()
         yield c.TextStart("t1")
         yield c.TextDelta("t1", _SUMMARY)
         yield c.TextEnd("t1")
@@ -65,37 +65,37 @@ class _Brief:
 
 
 def open_long(path: Path, model: Any) -> Any:
-    """The engine on a store of long sessions, with a window that is never full."""
+    """Open the engine on a store of long sessions, with a context window that never fills."""
     infos = [ModelInfo(model=_ANSWERS, window=1_000_000_000, max_output=4_000, summariser=_ANSWERS)]
     return clew.open(f"sqlite:///{path}", config=_CONFIG, providers=FakeProviders(model, infos=infos))
 
 
 async def fill_session(path: Path, turns: int) -> str:
-    """A store with one session of so many turns; the session's id.
+    """Create a store with one session of this many turns and return the session's id.
 
-    The last of them go through the engine: only a run says with its step what it has counted.
+    The last turns run on the engine: only a real run records its token counts.
     """
     async with open_long(path, _Brief()) as engine:
         session_id = await add_sessions(engine.store, engine.mint, 1, lambda _: {"title": "a long one"})
-        await fill_turns(engine.store, engine.mint, session_id, range(turns - _FINISH_REASONS))
+        await fill_turns(engine.store, engine.mint, session_id, range(turns - _LIVE_TURNS))
         await engine.patch_session(session_id, model=str(_ANSWERS))
-        for _ in range(_FINISH_REASONS):
+        for _ in range(_LIVE_TURNS):
             await (await engine.submit(session_id, "go on")).wait()
     return session_id
 
 
 def users_of(path: Path, session_id: str) -> list[str]:
-    """Its user messages in order, by hand: what is not measured must not fill the caches of what is."""
+    """Return the user messages in order, read without the engine, whose caches must stay empty."""
     connection = sqlite3.connect(path)
     try:
-        found = "SELECT id FROM chat_messages WHERE session_id = ? AND role = 'user' ORDER BY created_at, rowid"
-        return [row[0] for row in connection.execute(found, (session_id,))]
+        query = "SELECT id FROM chat_messages WHERE session_id = ? AND role = 'user' ORDER BY created_at, rowid"
+        return [row[0] for row in connection.execute(query, (session_id,))]
     finally:
         connection.close()
 
 
 class _Clock:
-    """What each call took."""
+    """Measures the time and CPU of calls."""
 
     def __init__(self, times: int) -> None:
         self.ms: dict[str, float] = {}
@@ -103,7 +103,7 @@ class _Clock:
         self._times = times
 
     async def time(self, *steps: tuple[str, Callable[[], Awaitable[Any]]], times: int | None = None) -> None:
-        """The steps one after another, again and again; the first time for the caches."""
+        """Run the steps in order, repeatedly; the first round warms the caches and does not count."""
         settle()
         took: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in steps}
         begin = time.perf_counter()
@@ -121,7 +121,7 @@ class _Clock:
             self.cpu[name] = median([one[1] for one in counted]) * 1000
 
 
-async def _look(engine: Engine, session_id: str, users: list[str], clock: _Clock) -> None:
+async def _read(engine: Engine, session_id: str, users: list[str], clock: _Clock) -> None:
     turns = len(users)
     middle, ten_back = users[turns // 2], users[-10]
     await clock.time(("last page", lambda: engine.messages(session_id, limit=_PAGE)))
@@ -148,24 +148,24 @@ async def _look(engine: Engine, session_id: str, users: list[str], clock: _Clock
 
 
 async def _prompt(engine: Engine, session_id: str, model: _Brief, clock: _Clock, name: str, times: int) -> None:
-    """The first prompt after opening, which has to read, and those after it."""
+    """Measure the first prompt after opening, which reads the session, and those after it."""
     first: list[float] = []
-    asked: list[float] = []
+    to_model: list[float] = []
     for _ in range(1 + times):
         begin, shown = time.perf_counter(), 0.0
         async for chunk in engine.run(session_id, "go on"):
             if chunk["type"] == "text-delta" and not shown:
                 shown = time.perf_counter()
-        asked.append((model.asked - begin) * 1000)
+        to_model.append((model.called_at - begin) * 1000)
         first.append((shown - begin) * 1000)
-    clock.ms[f"first prompt after opening to the model, {name}"] = asked[0]
-    clock.ms[f"prompt to the model, {name}"] = median(asked[1:])
+    clock.ms[f"first prompt after opening to the model, {name}"] = to_model[0]
+    clock.ms[f"prompt to the model, {name}"] = median(to_model[1:])
     clock.ms[f"prompt to its first chunk, {name}"] = median(first[1:])
 
 
 @contextlib.asynccontextmanager
-async def _standing(clock: _Clock, during: str) -> AsyncIterator[None]:
-    """How long at most the event loop went round for nobody else meanwhile."""
+async def _blocked_loop(clock: _Clock, during: str) -> AsyncIterator[None]:
+    """Measure the longest time for which the event loop was blocked."""
     longest, last = 0.0, time.perf_counter()
 
     async def beat() -> None:
@@ -181,29 +181,29 @@ async def _standing(clock: _Clock, during: str) -> AsyncIterator[None]:
         await asyncio.sleep(0.005)
     finally:
         beating.cancel()
-    clock.ms[f"the loop stood still, {during}"] = longest * 1000
+    clock.ms[f"event loop blocked, {during}"] = longest * 1000
 
 
 async def measure_session(path: Path, turns: int, times: int, session_id: str | None = None) -> dict[str, Any]:
-    """``session_id``: one of so many turns that is in the store already."""
+    """Measure a session of this many turns; ``session_id`` names one that is already in the store."""
     session_id = session_id or await fill_session(path, turns)
     clock, model, users = _Clock(times), _Brief(), users_of(path, session_id)
     async with open_long(path, model) as engine:
-        await _look(engine, session_id, users, clock)
-    looked = peak_mb()
+        await _read(engine, session_id, users, clock)
+    after_reads = peak_mb()
     async with open_long(path, model) as engine:
         await _prompt(engine, session_id, model, clock, "nothing compacted", times)
     settle()
     async with open_long(path, model) as engine:
-        async with _standing(clock, "first prompt, nothing compacted"):
+        async with _blocked_loop(clock, "first prompt, nothing compacted"):
             async for _ in engine.run(session_id, "go on"):
                 pass
         begin = time.perf_counter()
-        async with _standing(clock, "compact, the summary for nothing"):
+        async with _blocked_loop(clock, "compact, with an instant summary"):
             await engine.compact(session_id)
-        clock.ms["compact, the summary for nothing"] = (time.perf_counter() - begin) * 1000
+        clock.ms["compact, with an instant summary"] = (time.perf_counter() - begin) * 1000
     for _ in range(1_000):
-        # What was held is freed beside the loop.
+        # The data of the engine is freed in a thread.
         if not is_under_way():
             break
         await asyncio.sleep(0.01)
@@ -217,7 +217,7 @@ async def measure_session(path: Path, turns: int, times: int, session_id: str | 
             ("head back 2 turns, compacted", lambda: engine.rewind(session_id, users[-2], mode="edit")),
             ("and back, compacted", lambda: engine.unrewind(session_id)),
         )
-    return {"ms": clock.ms, "cpu": clock.cpu, "looked": looked, "rss": peak_mb()}
+    return {"ms": clock.ms, "cpu": clock.cpu, "after reads": after_reads, "rss": peak_mb()}
 
 
 def main() -> None:

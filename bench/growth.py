@@ -1,4 +1,4 @@
-"""GROW: the same calls on one session of 200, 2,000 and 20,000 turns, and a server that is asked about the longest."""
+"""GROW: the same calls on one session of 200, 2,000 and 20,000 turns, and requests to a server about the longest."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ from bench.serving import Served, serving
 __all__ = ["measure"]
 
 _WHOLE: Final = ("nothing compacted", "compact,", "branch in the middle", "all of it")
-"""Calls that have to read, or copy, all of it or half of it: they may grow."""
+"""Calls that read or copy the whole session or half of it, and so may grow with it."""
 _FIRST_PAGE: Final = 40
 _OLDER_PAGE: Final = 200
 _ENOUGH_S: Final = 30.0
-"""Who has paged for that long has seen enough of how it goes."""
+"""Time after which paging stops."""
 _LONG_MS: Final = 4_000
-"""The same for who sends prompts."""
+"""Total time after which no more prompts are sent."""
 _LONG_READS: Final = ("export?format=json", "messages?view=model")
 
 
 async def measure(bench: Bench) -> list[Line]:
     sizes = (200, 2_000, 20_000) if not bench.quick else (60, 120, 240)
     times = bench.size(7, 2)
-    least, middle, most = sizes
-    # The longest is filled once, for its calls and for the page: that takes as long as all of them.
+    small, middle, large = sizes
+    # The largest is filled once, for its calls and for the page: filling takes as long as all calls.
     walk = bench.path("walk")
-    session_id = await fill_session(walk, most)
-    found = {turns: await run_child("bench.grow_side", turns, bench.folder, times) for turns in (least, middle)}
-    found[most] = await run_child("bench.grow_side", most, bench.folder, times, walk, session_id)
+    session_id = await fill_session(walk, large)
+    found = {turns: await run_child("bench.grow_side", turns, bench.folder, times) for turns in (small, middle)}
+    found[large] = await run_child("bench.grow_side", large, bench.folder, times, walk, session_id)
     lines: list[Line] = []
-    for name in found[most]["ms"]:
-        of = [told["ms"].get(name) for told in found.values()]
-        # Nobody goes back 1,000 turns in 200.
-        base, raw = (least, of[0]) if of[0] is not None else (middle, of[1])
-        between = f"; of {middle:,} {of[1]:.3g}" if base == least else ""
-        flat = not any(word in name for word in _WHOLE)
-        cpu = f"; CPU {found[most]['cpu'][name]:.3g}" if name in found[most]["cpu"] else ""
-        what = f"{name}, {most:,} turns (raw: of {base:,}{between}{cpu})"
+    for name in found[large]["ms"]:
+        of = [report["ms"].get(name) for report in found.values()]
+        # The small session has no rewind by 1,000 turns.
+        base, raw = (small, of[0]) if of[0] is not None else (middle, of[1])
+        between = f"; of {middle:,} {of[1]:.3g}" if base == small else ""
+        flat = not any(prefix in name for prefix in _WHOLE)
+        cpu = f"; CPU {found[large]['cpu'][name]:.3g}" if name in found[large]["cpu"] else ""
+        what = f"{name}, {large:,} turns (raw: of {base:,}{between}{cpu})"
         lines.append(Line("GROW", what, "ms", [raw], [of[2]], [of[2] / raw], Goal("≤", 2) if flat else None))
-    for name, key in (("memory after looking, rewinding, branching", "looked"), ("memory after all of it", "rss")):
-        of = [told[key] for told in found.values()]
-        what = f"{name}, {most:,} turns (raw: of {least}; of {middle:,} {of[1]:.3g})"
+    for name, key in (("memory after reads, rewinds, branches", "after reads"), ("memory at the end", "rss")):
+        of = [report[key] for report in found.values()]
+        what = f"{name}, {large:,} turns (raw: of {small}; of {middle:,} {of[1]:.3g})"
         lines.append(Line("GROW", what, "MB", [of[0]], [of[2]], [of[2] / of[0]]))
-    return [*lines, *await _walked(bench, most, walk, session_id)]
+    return [*lines, *await _walked(bench, large, walk, session_id)]
 
 
 # On the page
 
 
 async def _walked(bench: Bench, turns: int, path: Path, session_id: str) -> list[Line]:
-    """As the page asks a server: open, page to the start, look, search, rewind, branch. Then a prompt beside reads."""
+    """Send the page's requests: open, page to the start, read, search, rewind, branch. Then prompt during reads."""
     users = users_of(path, session_id)
     async with serving("clew", "there", path) as served:
         walk = _Walk(await connect(served.port), f"/api/sessions/{session_id}")
@@ -70,26 +70,26 @@ async def _walked(bench: Bench, turns: int, path: Path, session_id: str) -> list
         await walk.around(users)
         memory = peak_mb(served.pid)
     alone: list[float] = []
-    beside: list[float] = []
+    concurrent: list[float] = []
     async with serving("clew", "there", path) as served:
         other = await _other(served)
         for _ in range(bench.rounds):
             alone.append(await _prompted(served, other, bench.size(15, 3)))
             async with _long_reads(served, session_id):
-                beside.append(await _prompted(served, other, bench.size(15, 3)))
+                concurrent.append(await _prompted(served, other, bench.size(15, 3)))
     what = f"on the page, {turns:,} turns"
     slowest = max(walk.waits, key=lambda name: walk.waits[name])
     longest = [walk.waits[slowest]]
-    named = f"a prompt beside two long reads of {turns:,} turns (raw: alone)"
+    named = f"a prompt during two long reads of {turns:,} turns (raw: alone)"
     return [
         Line("GROW", f"{what}: longest wait ({slowest})", "ms", (), longest, longest, Goal("≤", 200, " ms")),
         Line("GROW", f"{what}: memory of the server", "MB", (), [memory], [memory], Goal("≤", 250, " MB")),
-        Line("GROW", named, "ms", alone, beside, ratios(beside, alone), Goal("≤", 3)),
+        Line("GROW", named, "ms", alone, concurrent, ratios(concurrent, alone), Goal("≤", 3)),
     ]
 
 
 class _Walk:
-    """What somebody does on the page with one session, and the longest they waited for each kind of it."""
+    """The requests of the page for one session, and the longest wait for each kind."""
 
     def __init__(self, connection: Connection, base: str) -> None:
         self._connection = connection
@@ -99,7 +99,7 @@ class _Walk:
     async def ask(self, name: str, method: str, path: str, body: object = None) -> Any:
         answer = await self._connection.ask(method, path, body)
         if answer.status >= 300:
-            raise RuntimeError(f"{method} {path} was answered {answer.status}: {answer.body[:300]!r}")
+            raise RuntimeError(f"{method} {path} returned {answer.status}: {answer.body[:300]!r}")
         self.waits[name] = max(self.waits.get(name, 0.0), answer.whole_ms)
         return orjson.loads(answer.body)
 
@@ -128,11 +128,11 @@ class _Walk:
 
 
 async def _other(served: Served) -> str:
-    """A session of its own, elsewhere in the store."""
+    """Create another session in the store."""
     connection = await connect(served.port)
-    made = await connection.ask("POST", "/api/sessions", {"title": "elsewhere"})
+    created = await connection.ask("POST", "/api/sessions", {"title": "elsewhere"})
     connection.close()
-    return str(orjson.loads(made.body)["id"])
+    return str(orjson.loads(created.body)["id"])
 
 
 async def _prompted(served: Served, session_id: str, times: int) -> float:
@@ -147,7 +147,7 @@ async def _prompted(served: Served, session_id: str, times: int) -> float:
 
 @contextlib.asynccontextmanager
 async def _long_reads(served: Served, session_id: str) -> AsyncIterator[None]:
-    async def again(path: str) -> None:
+    async def repeat(path: str) -> None:
         connection = await connect(served.port)
         try:
             while True:
@@ -156,7 +156,7 @@ async def _long_reads(served: Served, session_id: str) -> AsyncIterator[None]:
             connection.close()
 
     loop = asyncio.get_running_loop()
-    reading = [loop.create_task(again(f"/api/sessions/{session_id}/{what}")) for what in _LONG_READS]
+    reading = [loop.create_task(repeat(f"/api/sessions/{session_id}/{what}")) for what in _LONG_READS]
     await asyncio.sleep(0.2)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A client that costs little: one connection that is kept, a request at a time, and when its first byte came."""
+"""A fast HTTP client: one persistent connection, one request at a time, with the time of the first byte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _END = b"\r\n0\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``first_ms``: until the first byte of the body; of a stream, its first frame."""
+    """A response. ``first_ms`` is the time to the first byte of the body, for a stream to its first frame."""
 
     status: int
     body: bytes
@@ -26,7 +26,7 @@ class Answer:
 
 
 class Connection(asyncio.Protocol):
-    """``on_data`` is given what comes of a stream, as it comes, instead of the answer's body."""
+    """A connection. ``on_data`` receives the data of a stream as it arrives; the body is then empty."""
 
     def __init__(self, port: int) -> None:
         self._host = f"127.0.0.1:{port}"
@@ -35,7 +35,7 @@ class Connection(asyncio.Protocol):
         self._length: int | None = None
         self._began = self._first = 0.0
         self._on_data: Callable[[bytes], None] | None = None
-        self._answered: asyncio.Future[Answer] | None = None
+        self._response: asyncio.Future[Answer] | None = None
         self._transport: asyncio.Transport | None = None
 
     async def ask(
@@ -48,12 +48,12 @@ class Connection(asyncio.Protocol):
         )
         self._data.clear()
         self._head, self._length, self._first, self._on_data = 0, None, 0.0, on_data
-        self._answered = asyncio.get_running_loop().create_future()
+        self._response = asyncio.get_running_loop().create_future()
         if self._transport is None:
             raise RuntimeError("not connected")
         self._began = time.perf_counter()
         self._transport.write(head.encode() + sent)
-        return await self._answered
+        return await self._response
 
     def close(self) -> None:
         if self._transport is not None:
@@ -64,13 +64,13 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(ConnectionError("the server has hung up"))
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(ConnectionError("the server closed the connection"))
 
     def data_received(self, data: bytes) -> None:
         if self._head and self._on_data is not None:
             self._on_data(data)
-            # Only its end counts from here on.
+            # Keep only the end from here on.
             del self._data[self._head : -len(_END)]
         self._data += data
         if not self._head:
@@ -86,11 +86,11 @@ class Connection(asyncio.Protocol):
         if not self._first and len(self._data) > self._head:
             self._first = time.perf_counter()
         whole = len(self._data) - self._head >= self._length if self._length is not None else self._data.endswith(_END)
-        if whole and self._answered is not None and not self._answered.done():
+        if whole and self._response is not None and not self._response.done():
             now = time.perf_counter()
             status, body = int(self._data[9:12]), bytes(self._data[self._head :])
             first = (self._first or now) - self._began
-            self._answered.set_result(Answer(status, body, first * 1000, (now - self._began) * 1000))
+            self._response.set_result(Answer(status, body, first * 1000, (now - self._began) * 1000))
 
 
 async def connect(port: int) -> Connection:
@@ -99,6 +99,6 @@ async def connect(port: int) -> Connection:
 
 
 def ask_chat(session_id: str, number: int, text: str) -> dict[str, object]:
-    """The body of a prompt, as the AI SDK sends it."""
+    """Return the body of a prompt as the AI SDK sends it."""
     message = {"id": f"m-{session_id}-{number}", "role": "user", "parts": [{"type": "text", "text": text}]}
     return {"id": session_id, "messages": [message], "trigger": "submit-message"}

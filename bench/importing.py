@@ -1,4 +1,4 @@
-"""P11: what ``import clew`` costs, and what it must not drag in."""
+"""P11: the cost of ``import clew``, and the libraries that it must not load."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _HEAVY = frozenset(
         *("psycopg", "pydantic", "pydantic_ai", "redis", "rich", "sse_starlette", "starlette", "uvicorn"),
     )
 )
-"""Providers, servers, transports, terminals: none of them may come in with ``import clew``."""
+"""Libraries of providers, servers, transports and terminals that ``import clew`` must not load."""
 
 
 def _run(bench: Bench, modules: str) -> tuple[float, set[str]]:
-    """Import in a new process, with bytecode of its own: an installed program has its bytecode, a tree may not."""
+    """Import in a new process with its own bytecode cache: a checkout may lack the bytecode of an installed program."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environ["PYTHONPYCACHEPREFIX"] = str(bench.folder / "bytecode")
     program = _PROGRAM.format(modules=modules)
@@ -43,7 +43,7 @@ async def measure(bench: Bench) -> list[Line]:
     ours: list[float] = []
     heavy: set[str] = set()
     for modules in (_FLOOR, "clew"):
-        _run(bench, modules)  # once for the disk and the bytecode
+        _run(bench, modules)  # warms the disk cache and the bytecode
     for _ in range(bench.size(9, 5)):
         raw.append(_run(bench, _FLOOR)[0])
         took, loaded = _run(bench, "clew")

@@ -1,4 +1,4 @@
-"""P3: the newest sessions of many."""
+"""P3: list the newest of many sessions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class _Both:
-    """So many sessions, on both sides."""
+class _Sides:
+    """The same number of sessions on both sides."""
 
     count: int
     floor: RawStore
@@ -32,20 +32,20 @@ class _Both:
 
 
 def _metadata(n: int) -> dict[str, Any]:
-    return {"title": f"What was said about the thing number {n}", "label": "bench"}
+    return {"title": f"A session about the thing number {n}", "label": "bench"}
 
 
 @contextlib.asynccontextmanager
-async def _filled(bench: Bench, count: int) -> AsyncIterator[_Both]:
+async def _filled(bench: Bench, count: int) -> AsyncIterator[_Sides]:
     floor = RawStore(bench.path(f"list-{count}-raw"))
     floor.add_sessions(count, _metadata)
     async with clew.open(f"sqlite:///{bench.path(f'list-{count}-clew')}", config=clew.Config()) as engine:
         newest = await add_sessions(engine.store, Mint(), count, _metadata)
         page = await engine.list_sessions(limit=_PAGE)
         if page.sessions[0].id != newest or not len(page.sessions) == len(floor.newest(_PAGE)) == _PAGE:
-            raise RuntimeError("the two sides do not list the same")
+            raise RuntimeError("the two sides list different sessions")
         try:
-            yield _Both(count, floor, engine)
+            yield _Sides(count, floor, engine)
         finally:
             floor.close()
 

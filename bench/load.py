@@ -1,4 +1,4 @@
-"""P2: a session read whole as the model sees it, and the end of a session of any length."""
+"""P2: read a whole session as the model sees it, and the end of sessions of any length."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _TAIL = 40
 
 
 @dataclass(frozen=True, slots=True)
-class _Both:
-    """The same session of so many turns, on both sides."""
+class _Sides:
+    """The same session on both sides."""
 
     turns: int
     floor: RawStore
@@ -44,18 +44,18 @@ class _Both:
         )
 
     async def check(self) -> None:
-        """Both sides answer with the same number of messages."""
+        """Check that both sides return the same number of messages."""
         whole = len(self.floor.load(self.raw_session)), len(await self.engine.messages(self.session_id, view="model"))
         last = (
             len(self.floor.load_last(self.raw_session, _TAIL)),
             len(await self.engine.messages(self.session_id, limit=_TAIL)),
         )
         if whole != (self.turns * 2,) * 2 or last != (_TAIL,) * 2:
-            raise RuntimeError(f"the two sides do not hold the same: {whole}, {last}")
+            raise RuntimeError(f"the two sides hold different messages: {whole}, {last}")
 
 
 @contextlib.asynccontextmanager
-async def _filled(bench: Bench, turns: int) -> AsyncIterator[_Both]:
+async def _filled(bench: Bench, turns: int) -> AsyncIterator[_Sides]:
     floor = RawStore(bench.path(f"load-{turns}-raw"))
     raw_session = floor.add_sessions(1, lambda _: {})
     floor.fill(raw_session, range(turns))
@@ -63,7 +63,7 @@ async def _filled(bench: Bench, turns: int) -> AsyncIterator[_Both]:
         mint = Mint()
         session_id = await add_sessions(engine.store, mint, 1, lambda _: {})
         await fill_turns(engine.store, mint, session_id, range(turns))
-        both = _Both(turns, floor, raw_session, engine, session_id)
+        both = _Sides(turns, floor, raw_session, engine, session_id)
         await both.check()
         try:
             yield both
@@ -73,7 +73,7 @@ async def _filled(bench: Bench, turns: int) -> AsyncIterator[_Both]:
 
 async def measure(bench: Bench) -> list[Line]:
     short, middle, long = 200, bench.size(2_000, 500), bench.size(20_000, 2_000)
-    # By itself: the floor's garbage collection would walk over what clew holds of the long sessions.
+    # Measured alone: the floor's garbage collection would traverse clew's data of the long sessions.
     async with _filled(bench, middle) as alone:
         whole = [await alone.whole(bench.size(5, 3)) for _ in range(bench.rounds)]
     tails: dict[int, list[tuple[float, float]]] = {short: [], middle: [], long: []}

@@ -1,4 +1,4 @@
-"""MANY: a store of 100,000 sessions with a turn in each. Lists, titles, and searches through all of it."""
+"""MANY: a store of 100,000 sessions with a turn in each. Lists, filters by title, and searches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from clew.transcript.turn import Turn
 __all__ = ["ask_many", "measure"]
 
 _BODIES: Final = 64
-_TOGETHER: Final = 5_000
+_MAX_PENDING: Final = 5_000
 
 
 async def measure(bench: Bench) -> list[Line]:
@@ -41,9 +41,9 @@ async def measure(bench: Bench) -> list[Line]:
 
 
 async def _fill(store: Store, mint: Mint, count: int) -> None:
-    """A session with a turn of a prompt and a reply, each in a unit; the replies are 64 texts in turns."""
+    """Add sessions of one turn each, one per unit; the replies repeat 64 texts."""
     bodies = [[{"type": "text", "text": talk.text(n, 800), "state": "done"}] for n in range(_BODIES)]
-    waiting: list[Awaitable[Outcome]] = []
+    pending: list[Awaitable[Outcome]] = []
     for n in range(count):
         session_id, turn_id, now = mint.session(store.capabilities.session_ids), mint.turn(), talk.START_MS + n
         session = Session(
@@ -53,19 +53,19 @@ async def _fill(store: Store, mint: Mint, count: int) -> None:
             model=MODEL,
             created_at=now,
             updated_at=now,
-            metadata={"title": f"What was said about the thing number {n}"},
+            metadata={"title": f"A session about the thing number {n}"},
         )
-        # One in a thousand has a word that no other has, and one has one of its own.
+        # One session in a thousand contains a rare word, and one session a unique word.
         rare = "walrus " * (n % 1_000 == 7) + "axolotl " * (n == count // 2)
         user = user_row(mint, session_id, rare + talk.prompt(n % _BODIES), now)
         turn = Turn(id=turn_id, session_id=session_id, parent_turn_id=None, created_at=now)
         writes = (OpenTurn(turn), InsertMessage(user), SealMessage(user.id, user.seal), LinkMessage(turn_id, user.id))
-        said = answer(mint, session_id, turn_id, bodies[n % _BODIES], now)
-        waiting.append(store.submit(Unit(session_id, (InsertSession(session), *writes, *said))))
-        if len(waiting) == _TOGETHER or n == count - 1:
-            for outcome in await asyncio.gather(*waiting):
+        reply = answer(mint, session_id, turn_id, bodies[n % _BODIES], now)
+        pending.append(store.submit(Unit(session_id, (InsertSession(session), *writes, *reply))))
+        if len(pending) == _MAX_PENDING or n == count - 1:
+            for outcome in await asyncio.gather(*pending):
                 check(outcome)
-            waiting.clear()
+            pending.clear()
 
 
 async def ask_many(bench: Bench, path: Path, count: int) -> dict[str, tuple[str, list[float]]]:
@@ -85,16 +85,16 @@ async def ask_many(bench: Bench, path: Path, count: int) -> dict[str, tuple[str,
 
         times = bench.size(15, 3)
         await time_("list, newest 50", engine.list_sessions, times)
-        await time_("list by a title that many have", lambda: engine.list_sessions(q="thing"), times)
-        await time_("list by a title that nobody has", lambda: engine.list_sessions(q="xylophone"), times)
+        await time_("list by a common title", lambda: engine.list_sessions(q="thing"), times)
+        await time_("list by a title that does not exist", lambda: engine.list_sessions(q="xylophone"), times)
         begin = time.perf_counter()
-        await time_("first search, which has no index yet", lambda: engine.search("axolotl"), 1)
-        # It is made beside the requests: what follows is measured once it is there.
+        await time_("first search, without an index", lambda: engine.search("axolotl"), 1)
+        # The index is built in the background; wait for it before measuring the rest.
         await _indexed(engine)
-        took["until all of it is indexed"] = ("ms", [(time.perf_counter() - begin) * 1000])
+        took["until everything is indexed"] = ("ms", [(time.perf_counter() - begin) * 1000])
         await time_("search, one hit", lambda: engine.search("axolotl"), times)
         await time_("search, one in a thousand", lambda: engine.search("walrus"), times)
-        await time_("search, a word in all of them", lambda: engine.search("session"), min(times, 6))
+        await time_("search, a word in every session", lambda: engine.search("session"), min(times, 6))
         await time_("search, two such words", lambda: engine.search("session people"), min(times, 6))
     return took
 
@@ -103,14 +103,14 @@ async def _indexed(engine: Any) -> None:
     deadline = time.perf_counter() + 120
     while not (await engine.search("axolotl")).complete:
         if time.perf_counter() > deadline:
-            raise RuntimeError("the search index was not made in two minutes")
+            raise RuntimeError("the search index was not built in two minutes")
         await asyncio.sleep(0.1)
 
 
 async def _over_http(bench: Bench, path: Path) -> dict[str, tuple[str, list[float]]]:
     async with serving("clew", "there", path) as served:
         connection = await connect(served.port)
-        # Each says more, which is ignored: none is answered by what was kept.
+        # The extra parameter is ignored by the server, but no response comes from its cache.
         took = [await connection.ask("GET", f"/api/sessions?limit=50&n={n}") for n in range(bench.size(60, 5))]
         connection.close()
         return {

@@ -1,7 +1,7 @@
-"""How things are measured: the two sides take turns, and what counts is the median.
+"""The method: both sides run in alternation, and the median counts.
 
-Machines are noisy and drift. So a round measures the floor and clew right after one another, or call by call in
-turns, and the ratio of a line is the median of its rounds' ratios, not the ratio of two medians.
+Machines are noisy and drift. So a round measures the floor and clew right after each other, or alternates call by call,
+and the ratio of a line is the median of its rounds' ratios, not the ratio of two medians.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ median = statistics.median
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the judged number of a line must be."""
+    """A limit for the judged value of a line."""
 
     sense: Literal["≤", "≥"]
     limit: float
@@ -37,7 +37,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One measured thing. ``judged`` holds, round by round, the number that the goal is about."""
+    """One measurement. ``judged`` holds the value that the goal applies to, per round."""
 
     id: str
     what: str
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(slots=True)
 class Bench:
-    """Where a workload may write, how often it measures, and how large it is."""
+    """The folder, number of rounds and size of a workload."""
 
     folder: Path
     quick: bool = False
@@ -73,18 +73,18 @@ class Bench:
         return quick if self.quick else full
 
     def path(self, name: str) -> Path:
-        """A file that nobody has used yet."""
+        """Return the path of a new file."""
         self._files += 1
         return self.folder / f"{self._files:03}-{name}.db"
 
 
 def settle() -> None:
-    """Before a measurement: what earlier ones left behind must not be collected during this one."""
+    """Collect garbage before a measurement, so that it is not collected during it."""
     gc.collect()
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> tuple[float, ...]:
-    """Round by round, one over the other."""
+    """Return the ratio of each round."""
     return tuple(a / b for a, b in zip(over, under, strict=True))
 
 
@@ -96,9 +96,9 @@ def percentile(values: Sequence[float], share: float) -> float:
 async def alternate(
     raw: Callable[[], object], clew: Callable[[], Awaitable[object]], times: int
 ) -> tuple[float, float]:
-    """Call the two in turns, ``times`` each; the median of each in milliseconds.
+    """Call both in alternation, ``times`` each, and return the two medians in milliseconds.
 
-    What a call returned is let go outside its time: giving memory back is nobody's loading.
+    The results are freed outside the measured time.
     """
     settle()
     took: tuple[list[float], list[float]] = ([], [])
@@ -111,7 +111,7 @@ async def alternate(
         found = await clew()
         took[1].append(time.perf_counter() - begin)
         del found
-        # The future that carried the answer holds it until the loop has turned.
+        # The future holds the result until the event loop has run.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     return median(took[0]) * 1000, median(took[1]) * 1000

@@ -1,4 +1,4 @@
-"""P5, P6 and PACE: 100 streams at a steady pace. How late their chunks are, and what they cost in CPU and in bytes."""
+"""P5, P6 and PACE: 100 streams at a steady pace: the latency of their chunks, and their cost in CPU and bytes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = ["PER_SECOND", "in_tasks", "in_ticks", "measure"]
 
 PER_SECOND: Final = 100
 Pace: TypeAlias = Callable[[float, Callable[[int, int], None]], Awaitable[int]]
-"""How chunks arrive: it is given the seconds and what writes a chunk, and says how many it wrote."""
+"""Produces chunks: called with the duration and a function that writes a chunk; returns the number of chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """Milliseconds until a chunk is durable or seen, percent of a core, bytes written for each byte of text."""
+    """Milliseconds until a chunk is durable or shown, percent of a core, and bytes written per byte of text."""
 
     p50: float
     p99: float
@@ -42,7 +42,7 @@ class Paced:
 
 
 class _Side(Protocol):
-    """Who takes chunks. ``latencies`` are in seconds, one for each chunk that has arrived where it should."""
+    """A receiver of chunks. ``latencies`` has the seconds until each chunk was durable or shown."""
 
     latencies: list[float]
 
@@ -94,17 +94,17 @@ async def measure(bench: Bench) -> list[Line]:
 def _line(
     id_: str, what: str, unit: str, raw: Sequence[Paced], ours: Sequence[Paced], of: str, goal: Goal | None = None
 ) -> Line:
-    floor, mine = ([float(getattr(one, of)) for one in side] for side in (raw, ours))
-    return Line(id_, what, unit, floor, mine, ratios(mine, floor), goal)
+    floor, values = ([float(getattr(one, of)) for one in side] for side in (raw, ours))
+    return Line(id_, what, unit, floor, values, ratios(values, floor), goal)
 
 
 # How chunks arrive
 
 
 async def in_tasks(seconds: float, write: Callable[[int, int], None]) -> int:
-    """Call ``write(stream, n)`` from a task for each stream, as its chunks fall due; how many there were.
+    """Call ``write(stream, n)`` from one task per stream when a chunk is due; return the number of chunks.
 
-    The streams are evenly out of step. Whenever the loop wakes, for a commit too, what is due by then is written.
+    The streams are evenly staggered. Whenever the event loop wakes up, all chunks that are due are written.
     """
     begin = time.perf_counter()
     count = int(seconds * PER_SECOND)
@@ -120,7 +120,7 @@ async def in_tasks(seconds: float, write: Callable[[int, int], None]) -> int:
 
 
 async def in_ticks(seconds: float, write: Callable[[int, int], None]) -> int:
-    """The same chunks from one task that wakes about every millisecond, so that each commit finds several."""
+    """Write the same chunks from one task that wakes about every millisecond, so that each commit has several."""
     rate = STREAMS * PER_SECOND
     total = int(seconds * rate)
     begin = time.perf_counter()
@@ -139,14 +139,14 @@ async def _run(side: _Side, pace: Pace, seconds: float) -> Paced:
     cpu, written, begin = time.process_time(), written_bytes(), time.perf_counter()
     total = await pace(seconds, side.write)
     await side.drain()
-    figures = _figures(side.latencies, total, cpu, written, begin)
+    paced = _paced(side.latencies, total, cpu, written, begin)
     await side.close()
-    return figures
+    return paced
 
 
-def _figures(latencies: Sequence[float], total: int, cpu: float, written: float, begin: float) -> Paced:
+def _paced(latencies: Sequence[float], total: int, cpu: float, written: float, begin: float) -> Paced:
     if len(latencies) != total:
-        raise RuntimeError(f"{len(latencies)} of {total} chunks have arrived")
+        raise RuntimeError(f"{len(latencies)} of {total} chunks arrived")
     return Paced(
         percentile(latencies, 0.5) * 1000,
         percentile(latencies, 0.99) * 1000,
@@ -155,7 +155,7 @@ def _figures(latencies: Sequence[float], total: int, cpu: float, written: float,
     )
 
 
-# Who takes them
+# Receivers
 
 
 class _Thread:
@@ -174,7 +174,7 @@ async def _thread(bench: Bench) -> _Side:
 
 
 class _Inline:
-    """The other floor: each chunk in a commit of its own, at once, on the loop."""
+    """The other floor: each chunk in its own commit, synchronously on the event loop."""
 
     def __init__(self, bench: Bench) -> None:
         self._chunks = RawChunks(bench.path("pace-inline"))
@@ -199,21 +199,21 @@ async def _inline(bench: Bench) -> _Side:
 
 @dataclass(slots=True)
 class _Recorders:
-    """clew's recorders. A chunk has arrived when it may be shown; with ``live``, when a viewer of its stream has it."""
+    """clew's recorders. A chunk counts when it may be shown; with ``live``, when a viewer of its stream received it."""
 
     store: Store
     latencies: list[float] = field(default_factory=list)
     arrived: list[deque[float]] = field(default_factory=lambda: [deque() for _ in range(STREAMS)])
     live: dict[int, LocalStream] = field(default_factory=dict)
     viewers: list[asyncio.Task[None]] = field(default_factory=list)
-    made: Streams | None = None
+    streams: Streams | None = None
 
     def write(self, stream: int, n: int) -> None:
-        assert self.made is not None
+        assert self.streams is not None
         self.arrived[stream].append(time.perf_counter())
-        self.made.recorders[stream].write(DELTA_CHUNK)
+        self.streams.recorders[stream].write(DELTA_CHUNK)
 
-    def has(self, stream: int, chunks: Sequence[c.Chunk]) -> None:
+    def received(self, stream: int, chunks: Sequence[c.Chunk]) -> None:
         now, waiting = time.perf_counter(), self.arrived[stream]
         self.latencies.extend(now - waiting.popleft() for _ in range(min(len(chunks), len(waiting))))
 
@@ -225,17 +225,17 @@ class _Recorders:
 
     async def view(self, stream: int) -> None:
         async for chunks in self.live[stream].follow(replay=True):
-            self.has(stream, chunks)
+            self.received(stream, chunks)
 
     async def drain(self) -> None:
-        assert self.made is not None
-        await asyncio.gather(*(recorder.flush() for recorder in self.made.recorders))
-        while self.viewers and any(self.arrived):  # noqa: ASYNC110  # viewers say nothing when they have seen it
+        assert self.streams is not None
+        await asyncio.gather(*(recorder.flush() for recorder in self.streams.recorders))
+        while self.viewers and any(self.arrived):  # noqa: ASYNC110  # viewers send no event
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        assert self.made is not None
-        await self.made.finish()
+        assert self.streams is not None
+        await self.streams.finish()
         for stream in self.live.values():
             stream.end()
         await asyncio.gather(*self.viewers)
@@ -244,13 +244,13 @@ class _Recorders:
 
 async def _recorders(bench: Bench) -> _Recorders:
     side = _Recorders(await open_sqlite(bench.path("pace-clew")))
-    side.made = await Streams.make(side.store, STREAMS, side.has)
+    side.streams = await Streams.make(side.store, STREAMS, side.received)
     return side
 
 
 async def _viewers(bench: Bench) -> _Recorders:
     side = _Recorders(await open_sqlite(bench.path("pace-viewers")))
-    side.made = await Streams.make(side.store, STREAMS, side.show)
+    side.streams = await Streams.make(side.store, STREAMS, side.show)
     side.viewers = [asyncio.get_running_loop().create_task(side.view(number)) for number in range(STREAMS)]
     await asyncio.sleep(0)
     return side
@@ -260,22 +260,22 @@ async def _viewers(bench: Bench) -> _Recorders:
 
 
 class _Pacer:
-    """A model whose streams begin together once all were asked for, and note when each word was said."""
+    """A model whose streams begin together when all were requested, and record when each word was sent."""
 
     def __init__(self, seconds: float) -> None:
         self.count = int(seconds * PER_SECOND)
-        self.said: dict[int, deque[float]] = {}
+        self.sent_at: dict[int, deque[float]] = {}
         self.begun = asyncio.Event()
         self.begin = 0.0
         self.cpu = self.written = 0.0
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[c.Chunk | StepEnd, None]:
         number = int(request.messages[-1].parts[-1]["text"])
-        said = self.said[number] = deque()
+        sent_at = self.sent_at[number] = deque()
         yield c.TextStart("t1")
-        if len(self.said) == STREAMS:
+        if len(self.sent_at) == STREAMS:
             settle()
-            # All that was asked for before has its first word behind it.
+            # By then every stream has sent its first chunk.
             self.begin = time.perf_counter() + 0.2
             self.cpu, self.written = time.process_time(), written_bytes()
             self.begun.set()
@@ -283,7 +283,7 @@ class _Pacer:
         for n in range(self.count):
             due = self.begin + (n + number / STREAMS) / PER_SECOND
             await asyncio.sleep(max(due - time.perf_counter(), 0))
-            said.append(time.perf_counter())
+            sent_at.append(time.perf_counter())
             yield DELTA_CHUNK
         yield c.TextEnd("t1")
         yield StepEnd(usage=Usage(1, 1))
@@ -295,7 +295,7 @@ class _Pacer:
 async def _engine(bench: Bench, seconds: float) -> Paced:
     model = _Pacer(seconds)
     latencies: list[float] = []
-    over: list[Paced] = []
+    result: list[Paced] = []
     total = model.count * STREAMS
 
     async with AsyncExitStack() as stack:
@@ -308,9 +308,9 @@ async def _engine(bench: Bench, seconds: float) -> Paced:
                 if chunk["type"] == "text-delta":
                     now = time.perf_counter()
                     words = len(chunk["delta"]) // len(talk.DELTA)
-                    latencies.extend(now - model.said[number].popleft() for _ in range(words))
+                    latencies.extend(now - model.sent_at[number].popleft() for _ in range(words))
                     if len(latencies) == total:
-                        over.append(_figures(latencies, total, model.cpu, model.written, model.begin))
+                        result.append(_paced(latencies, total, model.cpu, model.written, model.begin))
 
         await asyncio.gather(*map(view, range(STREAMS)))
-    return over[0]
+    return result[0]

@@ -1,4 +1,4 @@
-"""The same long session on both sides, every commit synced: what branches and rewinds are measured on."""
+"""The same long session on both sides, with every commit synced, for measuring branches and rewinds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Past", "open_past"]
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A session of so many turns. ``users`` are its user messages, one for each turn."""
+    """A session. ``users`` are its user messages, one per turn."""
 
     turns: int
     floor: RawStore
@@ -34,7 +34,7 @@ class Past:
 
     @staticmethod
     def moment(turn: int) -> int:
-        """When a turn was said, the same on both sides."""
+        """Return the time of a turn, the same on both sides."""
         return talk.START_MS + turn
 
 

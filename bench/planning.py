@@ -1,4 +1,4 @@
-"""How long it takes to see where a long session is cut; a summary takes seconds, so there is no goal."""
+"""PLAN: the time to plan the compaction of a long session. A summary takes seconds, so there is no goal."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ async def measure(bench: Bench) -> list[Line]:
     rounds: list[float] = []
     async with open_past(bench, turns) as past:
         session = await past.engine.get_session(past.session_id)
-        setting = await resolve(past.engine.host, session, model=None, agent=None, attended=False)
-        context = await load_context(past.engine.host, setting)
+        turn_config = await resolve(past.engine.host, session, model=None, agent=None, attended=False)
+        context = await load_context(past.engine.host, turn_config)
         for _ in range(bench.rounds):
             took: list[float] = []
             settle()
@@ -28,6 +28,6 @@ async def measure(bench: Bench) -> list[Line]:
                 plan = plan_compaction(context, session.id, open_turn_id=None, inside=False, auto=False)
                 took.append(time.perf_counter() - begin)
                 if plan is None:
-                    raise RuntimeError("there was nothing to plan")
+                    raise RuntimeError("nothing to compact")
             rounds.append(median(took) * 1000)
-    return [Line("PLAN", f"plan a compaction of {turns:,} turns that are loaded", "ms", (), rounds)]
+    return [Line("PLAN", f"plan a compaction of {turns:,} loaded turns", "ms", (), rounds)]

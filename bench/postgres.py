@@ -1,4 +1,4 @@
-"""PG: the store on PostgreSQL beside raw psycopg on the same server: append, load, list, chunks, branch, rewind."""
+"""PG: the store on PostgreSQL against raw psycopg on the same server: append, load, list, chunks, branch, rewind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import clew
 from bench import talk
-from bench.append import Appender, said
+from bench.append import Appender, turns_of
 from bench.fill import add_sessions, fill_turns
 from bench.measure import Bench, Line, alternate, median, ratios, settle
 from bench.raw_postgres import RawPostgres
@@ -29,20 +29,20 @@ _TAIL = 40
 
 
 def _title(n: int) -> dict[str, Any]:
-    return {"title": f"What was said about the thing number {n}"}
+    return {"title": f"A session about the thing number {n}"}
 
 
 async def measure(bench: Bench) -> list[Line]:
-    """Nothing where no server can be started, and the reason on stderr."""
+    """Measure; if no server can be started, print the reason to stderr and return nothing."""
     try:
         server = await asyncio.to_thread(Postgres)
     except NoService as missing:
-        print(f"PG is left out: {missing}", file=sys.stderr)
+        print(f"PG is skipped: {missing}", file=sys.stderr)
         return []
     try:
         return [
             await _append(bench, server),
-            *await _looks(bench, server),
+            *await _read_and_move(bench, server),
             await _list(bench, server),
             *[await _chunks(bench, server, streams) for streams in (1, 100)],
         ]
@@ -61,13 +61,13 @@ async def _append(bench: Bench, server: Postgres) -> Line:
         appender = Appender(store, mint, await add_sessions(store, mint, 1, lambda _: {}))
         took = [0.0, 0.0]
         settle()
-        spoken = said(range(turns))
+        turn_texts = turns_of(range(turns))
         for at in range(0, turns, _BLOCK):
             marks = [time.perf_counter()]
-            for one in spoken[at : at + _BLOCK]:
+            for one in turn_texts[at : at + _BLOCK]:
                 floor.append_turn(raw_session, *one)
             marks.append(time.perf_counter())
-            for one in spoken[at : at + _BLOCK]:
+            for one in turn_texts[at : at + _BLOCK]:
                 await appender.turn(*one)
             marks.append(time.perf_counter())
             took = [took[0] + marks[1] - marks[0], took[1] + marks[2] - marks[1]]
@@ -78,8 +78,8 @@ async def _append(bench: Bench, server: Postgres) -> Line:
     return Line("PG", f"append {turns:,} turns, 2 commits each", "turns/s", raw, ours, ratios(ours, raw))
 
 
-async def _looks(bench: Bench, server: Postgres) -> list[Line]:
-    """One long session on both sides: read, branched, rewound."""
+async def _read_and_move(bench: Bench, server: Postgres) -> list[Line]:
+    """Read, branch and rewind one long session on both sides."""
     turns, times = bench.size(1_000, 200), bench.size(7, 3)
     floor = RawPostgres(server.url(server.create()))
     raw_session = floor.add_sessions(1, lambda _: {})
@@ -93,7 +93,7 @@ async def _looks(bench: Bench, server: Postgres) -> list[Line]:
         server.ask_in(name, "ANALYZE")
         messages = await engine.messages(session_id)
         middle, since = turns // 2, talk.START_MS + turns // 2
-        asks: dict[str, tuple[Callable[[], object], Callable[[], Any], int]] = {
+        calls: dict[str, tuple[Callable[[], object], Callable[[], Any], int]] = {
             f"model view of {turns:,} turns": (
                 lambda: floor.load(raw_session),
                 lambda: engine.messages(session_id, view="model"),
@@ -111,8 +111,8 @@ async def _looks(bench: Bench, server: Postgres) -> list[Line]:
             ),
         }
         for _ in range(bench.rounds):
-            for what, (raw, ours, often) in asks.items():
-                took.setdefault(what, []).append(await alternate(raw, ours, often))
+            for what, (raw, ours, count) in calls.items():
+                took.setdefault(what, []).append(await alternate(raw, ours, count))
             there, back = await _there_and_back(engine, floor, session_id, raw_session, middle, times)
             took.setdefault(f"rewind by {middle:,} turns", []).append(there)
             took.setdefault(f"head set back, {middle:,} turns on", []).append(back)
@@ -138,7 +138,7 @@ async def _there_and_back(
         await engine.set_head(session_id, head)
         marks.append(time.perf_counter())
         if hidden != len(rewound.hidden):
-            raise RuntimeError(f"the two sides did not hide the same: {hidden}, {len(rewound.hidden)}")
+            raise RuntimeError(f"the two sides hid different amounts: {hidden}, {len(rewound.hidden)}")
         for one, begin, end in zip(took, marks, marks[1:], strict=False):
             one.append(end - begin)
     there, ours_there, back, ours_back = (median(one) * 1000 for one in took)
@@ -163,7 +163,7 @@ async def _list(bench: Bench, server: Postgres) -> Line:
 
 
 async def _chunks(bench: Bench, server: Postgres, streams: int) -> Line:
-    """The next chunk of a stream comes when the one before it is durable; raw gathers one of each stream a commit."""
+    """Send each chunk when the one before it is durable; the floor commits one chunk of every stream together."""
     chunks = bench.size(2_000, 300) if streams == 1 else bench.size(20_000, 2_000)
     raw: list[float] = []
     ours: list[float] = []

@@ -1,7 +1,7 @@
-"""What a provider bills for a request when it keeps prefixes of earlier ones, by the rules the two large ones publish.
+"""Prefix caches of providers: what a request costs, by the published rules of Anthropic and OpenAI.
 
-A request is given as blocks, in the order in which providers read it: tools, system, messages. Tokens are a quarter of
-the characters. Time is given by the caller, in seconds.
+A request consists of blocks in the order in which providers read it: tools, system, messages. Four characters count as
+a token. The caller passes the time, in seconds.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final
 
 __all__ = ["AnthropicCache", "Bill", "Block", "OpenAICache", "tokens_of"]
 
-_CHARS_A_TOKEN: Final = 4
+_CHARS_PER_TOKEN: Final = 4
 
 
 def tokens_of(chars: int) -> int:
-    return chars // _CHARS_A_TOKEN
+    return chars // _CHARS_PER_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of a request. ``marked``: the caller asks for the prefix that ends here to be kept."""
+    """A piece of a request. ``marked``: the prefix that ends here is to be cached."""
 
     text: str
     marked: bool = False
@@ -30,7 +30,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Input tokens by price: ``full`` once, ``read`` from the cache for a part of it, ``written`` for a little more."""
+    """Input tokens by price: ``full`` price, ``read`` from the cache cheaply, ``written`` to it at a surcharge."""
 
     full: int = 0
     read: int = 0
@@ -44,42 +44,42 @@ class Bill:
         return self.full + self.read + self.written
 
     @property
-    def fresh(self) -> int:
-        """What the provider had to read anew, whether it kept it or not."""
+    def uncached(self) -> int:
+        """Return the tokens that were not in the cache."""
         return self.full + self.written
 
 
 class AnthropicCache:
-    """Prefixes are kept where a block is marked, for five minutes from their last use.
+    """Caches prefixes that end at marked blocks, for five minutes after their last use.
 
-    From every mark the provider looks back over 20 blocks, the marked one included, for the end of a prefix it has; the
-    longest counts. What lies between that and the last mark is written, what comes after it costs the full price. A
-    prefix shorter than ``least`` tokens, which goes by the model, is not kept.
+    From every mark the provider looks back over 20 blocks, the marked one included, for the end of a cached prefix; the
+    longest one counts. The blocks between it and the last mark are written to the cache; those after it cost the full
+    price. A prefix shorter than ``min_tokens``, which depends on the model, is not cached.
     """
 
     MARKS: Final = 4
-    LOOKS_BACK: Final = 20
+    LOOKBACK: Final = 20
     READ: Final = 0.1
     WRITE: Final = 1.25
 
-    def __init__(self, *, least: int = 1_024, keeps_s: float = 300) -> None:
-        self._least = least
-        self._keeps_s = keeps_s
+    def __init__(self, *, min_tokens: int = 1_024, ttl_s: float = 300) -> None:
+        self._min_tokens = min_tokens
+        self._ttl_s = ttl_s
         self._until: dict[bytes, float] = {}
 
     def ask(self, blocks: Sequence[Block], at_s: float) -> Bill:
         ends = [*_ends(blocks)]
-        marks = [place for place, block in enumerate(blocks) if block.marked]
+        marks = [index for index, block in enumerate(blocks) if block.marked]
         if len(marks) > self.MARKS:
             raise ValueError(f"a request with {len(marks)} marks is refused; {self.MARKS} are allowed")
-        seen = {place for mark in marks for place in range(max(mark - self.LOOKS_BACK + 1, 0), mark + 1)}
-        found = max((place for place in seen if self._until.get(ends[place][0], -1.0) >= at_s), default=None)
-        kept = [place for place in marks if ends[place][1] >= self._least]
-        for place in kept if found is None else (*kept, found):
-            self._until[ends[place][0]] = at_s + self._keeps_s
+        candidates = {index for mark in marks for index in range(max(mark - self.LOOKBACK + 1, 0), mark + 1)}
+        found = max((index for index in candidates if self._until.get(ends[index][0], -1.0) >= at_s), default=None)
+        cached = [index for index in marks if ends[index][1] >= self._min_tokens]
+        for index in cached if found is None else (*cached, found):
+            self._until[ends[index][0]] = at_s + self._ttl_s
         total = ends[-1][1] if ends else 0
         read = ends[found][1] if found is not None else 0
-        written = max(ends[kept[-1]][1] - read, 0) if kept else 0
+        written = max(ends[cached[-1]][1] - read, 0) if cached else 0
         return Bill(full=total - read - written, read=read, written=written)
 
     def weigh(self, bill: Bill) -> float:
@@ -87,18 +87,18 @@ class AnthropicCache:
 
 
 class OpenAICache:
-    """Every request is kept without being asked for, from 1,024 tokens on and in steps of 128, and writing is free.
+    """Caches every request without marks, from 1,024 tokens on in steps of 128; writing is free.
 
     A prefix lasts five to ten minutes after its last use; here ten. Reading costs a tenth with GPT-5, a quarter with
     GPT-4.1, half with GPT-4o.
     """
 
-    LEAST: Final = 1_024
+    MIN_TOKENS: Final = 1_024
     STEP: Final = 128
 
-    def __init__(self, *, read: float = 0.1, keeps_s: float = 600) -> None:
+    def __init__(self, *, read: float = 0.1, ttl_s: float = 600) -> None:
         self._read = read
-        self._keeps_s = keeps_s
+        self._ttl_s = ttl_s
         self._until: dict[bytes, float] = {}
 
     def ask(self, blocks: Sequence[Block], at_s: float) -> Bill:
@@ -106,14 +106,14 @@ class OpenAICache:
         total = tokens_of(len(data))
         read, running, begin = 0, hashlib.sha256(), 0
         hit = True
-        for size in range(self.LEAST, total + 1, self.STEP):
-            end = size * _CHARS_A_TOKEN
+        for size in range(self.MIN_TOKENS, total + 1, self.STEP):
+            end = size * _CHARS_PER_TOKEN
             running.update(data[begin:end].encode())
             begin, prefix = end, running.digest()
             hit = hit and self._until.get(prefix, -1.0) >= at_s
             if hit:
                 read = size
-            self._until[prefix] = at_s + self._keeps_s
+            self._until[prefix] = at_s + self._ttl_s
         return Bill(full=total - read, read=read)
 
     def weigh(self, bill: Bill) -> float:
@@ -121,7 +121,7 @@ class OpenAICache:
 
 
 def _ends(blocks: Sequence[Block]) -> Iterator[tuple[bytes, int]]:
-    """For each block the name of the prefix that ends with it, and its tokens."""
+    """Yield the digest of the prefix that ends with each block, and its tokens."""
     running, chars = hashlib.sha256(), 0
     for block in blocks:
         running.update(hashlib.sha256(block.text.encode()).digest())

@@ -1,7 +1,7 @@
-"""The floor: what a careful person writes by hand with the standard library, and nothing more.
+"""The floor: a minimal hand-written store with the standard library.
 
-The three tables of the storage format, WAL, plain SQL, orjson. No turn tree, no journal, no checks, no threads
-but the one writer of :class:`RawJournal`. It keeps less than clew keeps; that is the point of a floor.
+The three tables of the storage format, WAL, plain SQL, orjson. No turn tree, no journal, no checks, and no threads but
+the writer of :class:`RawJournal`. It stores less than clew does; that makes it a floor.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def connect(path: Path, sync: Sync, *, checkpoints: bool = True) -> sqlite3.Conn
 
 
 def raw_id(prefix: str, n: int) -> str:
-    """Thirty characters that sort in the order they were made, like clew's, and cost nothing to make."""
+    """Return an id of thirty characters that sorts by creation like clew's, and is cheap to make."""
     return f"{prefix}_{n:026d}"
 
 
@@ -116,7 +116,7 @@ def _json(value: Any) -> str:
 
 
 class RawStore:
-    """The three tables, and turns appended to them in two transactions each."""
+    """The three tables; each turn is appended in two transactions."""
 
     def __init__(self, path: Path, sync: Sync = "NORMAL") -> None:
         self.path = path
@@ -134,7 +134,7 @@ class RawStore:
         return raw_id(prefix, self._ids)
 
     def add_sessions(self, count: int, metadata: Callable[[int], dict[str, Any]]) -> str:
-        """New sessions, in one transaction; the id of the last."""
+        """Add sessions in one transaction and return the id of the last."""
         ids = [self._id("ses") for _ in range(count)]
         rows = (
             (
@@ -186,7 +186,7 @@ class RawStore:
             self.connection.execute(_PART, row)
 
     def fill(self, session_id: str, turns: Iterable[int]) -> None:
-        """Turns in one transaction, for stores that are only read afterwards."""
+        """Add turns in one transaction, for stores that are only read afterwards."""
         self.connection.execute("BEGIN IMMEDIATE")
         for n in turns:
             now = talk.START_MS + n
@@ -198,7 +198,7 @@ class RawStore:
         self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def load(self, session_id: str) -> list[dict[str, Any]]:
-        """The whole session as plain objects; parts come in the order they were inserted."""
+        """Return the whole session as plain objects, parts in insertion order."""
         loads = orjson.loads
         parts: dict[str, list[Any]] = {}
         for message_id, data in self.connection.execute(_LOAD_PARTS, (session_id,)):
@@ -221,7 +221,7 @@ class RawStore:
         ]
 
     def branch(self, source: str, through: int) -> str:
-        """A new session with copies of the messages up to that moment and their parts; its id."""
+        """Copy the messages up to that time and their parts to a new session and return its id."""
         execute, session_id = self.connection.execute, self._id("ses")
         next_ = self._ids
         execute(_COPIES)
@@ -236,11 +236,11 @@ class RawStore:
         return session_id
 
     def hide(self, session_id: str, since: int, at: int) -> int:
-        """Mark every message since that moment as hidden; how many there are."""
+        """Mark every message since that time as hidden and return their number."""
         return self._update(_HIDE, {"session": session_id, "since": since, "at": at})
 
     def show(self, session_id: str, since: int) -> int:
-        """Take the mark away again."""
+        """Remove the mark."""
         return self._update(_SHOW, {"session": session_id, "since": since})
 
     def _update(self, statement: str, params: dict[str, Any]) -> int:
@@ -270,7 +270,7 @@ def _chunk_json(delta: str) -> str:
 
 
 class RawWriter:
-    """A store behind one thread that writes, as an event loop needs it: a queue there, a word back for each commit."""
+    """A store behind a writer thread, for an event loop: a queue of work, and a callback per commit."""
 
     def __init__(self, store: RawStore) -> None:
         self._store = store
@@ -300,7 +300,7 @@ class RawWriter:
 
 
 class RawChunks:
-    """A plain table of chunks: one row for each, each in its own commit."""
+    """A table of chunks, each a row in its own commit."""
 
     def __init__(self, path: Path, sync: Sync = "NORMAL", *, checkpoints: bool = True) -> None:
         self.path = path
@@ -318,9 +318,9 @@ class RawChunks:
 
 
 class RawJournal:
-    """One thread that writes: one row and one commit for all that wait, and one word back to the loop for all of them.
+    """A writer thread that commits all queued chunks as one row, with one callback to the event loop for all of them.
 
-    The cheapest way to make many streams durable that was found; what follows from it is left to whoever uses it.
+    The cheapest known way to make many streams durable, without what a reader would need.
     """
 
     def __init__(self, path: Path, sync: Sync = "NORMAL") -> None:
@@ -339,11 +339,11 @@ class RawJournal:
         self._queue.put((stream, n, delta, time.perf_counter()))
 
     async def durable(self) -> None:
-        """Wait for the next commit that is said to be durable."""
+        """Wait for the next durable commit."""
         await self._durable
 
     async def drain(self) -> None:
-        """Wait until everything that was written is durable, and said to be."""
+        """Wait until everything that was written is acknowledged as durable."""
         while len(self.latencies) < self._written:
             await self._durable
 

@@ -1,4 +1,4 @@
-"""The floor on PostgreSQL: three tables and a journal by hand, plain SQL on psycopg, one round trip a transaction."""
+"""The floor on PostgreSQL: three tables and a journal in plain SQL on psycopg, one round trip per transaction."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _json(value: Any) -> str:
 
 
 class RawPostgres:
-    """One connection, and nothing between it and whoever calls."""
+    """One connection, without pooling or checks."""
 
     def __init__(self, url: str) -> None:
         self.connection = psycopg.connect(url)
@@ -124,7 +124,7 @@ class RawPostgres:
         self.connection.commit()
 
     def append_chunks(self, rows: list[tuple[int, str, str]]) -> None:
-        """One commit; what a person writes who gathers what several streams have to say."""
+        """Commit the chunks of several streams together."""
         with self.connection.transaction(), self.connection.cursor() as cursor:
             cursor.executemany(_CHUNK, rows)
 
@@ -152,7 +152,7 @@ class RawPostgres:
         with self.connection.transaction():
             self.connection.execute(_SESSION, (session_id, _json(talk.MODEL_JSON), "{}", through, through))
             named = {"next": self._ids, "source": source, "through": through, "session": session_id}
-            # Parts outnumber messages, so their count is room enough for the ids of both.
+            # There are more parts than messages, so their count is enough for the ids of both.
             self._ids += self.connection.execute(_COPY, named).rowcount
         return session_id
 

@@ -1,4 +1,4 @@
-"""REPLICAS: three replicas against one on the same machine, and how much later a viewer elsewhere sees a chunk."""
+"""REPLICAS: three replicas against one on the same machine, and the delay of a chunk at a viewer of another replica."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SLOW = {**_FAST, "variant": "slow"}
 
 
 async def measure(bench: Bench) -> list[Line]:
-    """Nothing where no server can be started, and the reason on stderr."""
+    """Measure; if no server can be started, print the reason to stderr and return nothing."""
     try:
         postgres = await asyncio.to_thread(Postgres)
     except NoService as missing:
-        print(f"REPLICAS is left out: {missing}", file=sys.stderr)
+        print(f"REPLICAS is skipped: {missing}", file=sys.stderr)
         return []
     try:
         valkey = await asyncio.to_thread(Valkey)
@@ -49,17 +49,17 @@ async def _serving(folder: Path, store: str, live: str, count: int) -> AsyncIter
     def started() -> Iterator[Replica]:
         for _ in range(count):
             replica = Replica(env)
-            leaving.callback(replica.close)
+            cleanup.callback(replica.close)
             replica.start()
             yield replica
 
-    with contextlib.ExitStack() as leaving:
+    with contextlib.ExitStack() as cleanup:
         replicas = await asyncio.to_thread(lambda: list(started()))
         yield [SocketClient(replica.port, token) for replica in replicas]
 
 
 async def _speed(bench: Bench, postgres: Postgres, live: str) -> list[Line]:
-    """Sessions that all speak at once, as fast as they can, each watched by whoever sent the prompt."""
+    """Stream all sessions at once, as fast as possible, each to the client that sent its prompt."""
     sessions, words = bench.size(60, 12), bench.size(200, 60)
     rates: dict[int, list[float]] = {1: [], 3: []}
     waits: dict[int, list[float]] = {1: [], 3: []}
@@ -67,12 +67,12 @@ async def _speed(bench: Bench, postgres: Postgres, live: str) -> list[Line]:
         for count in rates:
             async with _serving(bench.folder, postgres.url(postgres.create()), live, count) as clients:
                 ids = [await clients[n % count].session() for n in range(sessions)]
-                asked = time.perf_counter()
+                sent_at = time.perf_counter()
                 first = await asyncio.gather(
                     *(_talk(clients[n % count], id_, words) for n, id_ in enumerate(ids)),
                 )
-                rates[count].append(sessions * words / (time.perf_counter() - asked))
-                waits[count].append(percentile([at - asked for at in first], 0.5) * 1000)
+                rates[count].append(sessions * words / (time.perf_counter() - sent_at))
+                waits[count].append(percentile([at - sent_at for at in first], 0.5) * 1000)
     what = f"{sessions} sessions of {words} words at once, three replicas (raw: one)"
     return [
         Line("REPLICAS", what, "chunks/s", rates[1], rates[3], ratios(rates[3], rates[1])),
@@ -81,7 +81,7 @@ async def _speed(bench: Bench, postgres: Postgres, live: str) -> list[Line]:
 
 
 async def _talk(client: SocketClient, session_id: str, words: int) -> float:
-    """When the first chunk of the answer was there."""
+    """Return when the first chunk of the answer arrived."""
     body = {
         "id": session_id,
         "messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": f"{words} words"}]}],
@@ -96,12 +96,12 @@ async def _talk(client: SocketClient, session_id: str, words: int) -> float:
 
 
 async def _elsewhere(bench: Bench, postgres: Postgres, lives: dict[str, str]) -> list[Line]:
-    """One stream, a viewer at its own replica and one at another: by how much the second is behind the first."""
+    """Measure how far a viewer at another replica is behind one at the replica that runs the stream."""
     words = bench.size(300, 60)
     lines = []
     for name, live in lives.items():
-        half: list[float] = []
-        most: list[float] = []
+        medians: list[float] = []
+        tails: list[float] = []
         for _ in range(bench.size(2, 1)):
             store = postgres.url(postgres.create())
             async with _serving(bench.folder, store, live, 2) as (here, there):
@@ -110,15 +110,18 @@ async def _elsewhere(bench: Bench, postgres: Postgres, lives: dict[str, str]) ->
                 assert answer.status == 202, answer
                 ours, theirs = await asyncio.gather(_watch(here, id_), _watch(there, id_))
                 late = [1000 * (theirs[size] - ours[size]) for size in sorted(ours.keys() & theirs.keys())]
-                half.append(percentile(late, 0.5))
-                most.append(percentile(late, 0.99))
+                medians.append(percentile(late, 0.5))
+                tails.append(percentile(late, 0.99))
         what = f"a chunk at a viewer of another replica, after one of its own, {name}"
-        lines += [Line("REPLICAS", f"{what}, p50", "ms", (), half), Line("REPLICAS", f"{what}, p99", "ms", (), most)]
+        lines += [
+            Line("REPLICAS", f"{what}, p50", "ms", (), medians),
+            Line("REPLICAS", f"{what}, p99", "ms", (), tails),
+        ]
     return lines
 
 
 async def _watch(client: SocketClient, session_id: str) -> dict[int, float]:
-    """When so many characters were there."""
+    """Return when each number of characters had arrived."""
     seen: dict[int, float] = {}
     size = 0
     async with client.open("GET", f"/api/chat/{session_id}/stream") as reply:

@@ -1,4 +1,4 @@
-"""P8: the head goes back over half of a long session and forward again, against the bare update of the same rows."""
+"""P8: move the head back over half of a long session and forward again, against plain updates of the same rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def measure(bench: Bench) -> list[Line]:
 
 
 async def _there_and_back(past: Past, times: int) -> tuple[float, ...]:
-    """Raw and clew, there; raw and clew, back: the median of each in milliseconds."""
+    """Return the medians in milliseconds: raw and clew back, raw and clew forward."""
     engine, floor, since = past.engine, past.floor, past.moment(past.middle)
     head = (await engine.store.load_state(past.session_id)).head_turn_id
     took: list[list[float]] = [[], [], [], []]
@@ -38,7 +38,7 @@ async def _there_and_back(past: Past, times: int) -> tuple[float, ...]:
         await engine.set_head(past.session_id, head)
         marks.append(time.perf_counter())
         if hidden != len(rewound.hidden):
-            raise RuntimeError(f"the two sides did not hide the same: {hidden}, {len(rewound.hidden)}")
+            raise RuntimeError(f"the two sides hid different amounts: {hidden}, {len(rewound.hidden)}")
         for one, begin, end in zip(took, marks, marks[1:], strict=False):
             one.append(end - begin)
     return tuple(median(one) * 1000 for one in took)

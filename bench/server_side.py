@@ -1,10 +1,10 @@
-"""The servers that are asked over sockets, in processes of their own: ``python -m bench.server_side SERVER TASK PATH``.
+"""The servers of SERVER, each in its own process: ``python -m bench.server_side SERVER TASK PATH``.
 
 ``clew`` is the whole server on a SQLite file, with a scripted model. ``bare`` is Starlette with the same bytes from
-memory. ``durable`` also has one writer thread: a prompt is synced before it is answered, and a word committed before it
-is sent. All run under uvicorn as ``clew serve`` sets it up. The task is ``reply``, a short answer as fast as it is
-taken, ``there``, the same on a store that is there, or a number of streams, which begin together and say a word every
-20 ms. The first line printed says where to ask.
+memory. ``durable`` also has a writer thread: a prompt is synced before its answer, and a word is committed before it
+is sent. All run under uvicorn with the settings of ``clew serve``. The task is ``reply`` (a short answer, as fast as
+possible), ``there`` (the same on an existing store), or a number of streams that begin together and send a word every
+20 ms. The first line printed is the address.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ __all__ = ["PACE_S", "REPLY", "SECONDS", "bound", "main"]
 PACE_S: Final = 0.02
 SECONDS: Final = 4.0
 REPLY: Final = 20
-"""Words of a short answer."""
+"""Number of words of a short answer."""
 _SESSIONS: Final = 1_000
 _TURNS: Final = 20
 _HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 class _Words:
-    """What is said. A paced word is the moment it was due, so that who hears it knows how late it is."""
+    """The words to stream. A paced word is the time at which it was due, so that a viewer can compute its delay."""
 
     def __init__(self, streams: int) -> None:
         self._streams = streams
-        self._came = 0
+        self._started = 0
         self._begun = asyncio.Event()
         self._begin = 0.0
 
-    async def say(self) -> AsyncIterator[str]:
+    async def stream(self) -> AsyncIterator[str]:
         if not self._streams:
             for _ in range(REPLY):
                 yield talk.DELTA
             return
-        number = self._came
-        self._came += 1
-        if self._came == self._streams:
+        number = self._started
+        self._started += 1
+        if self._started == self._streams:
             self._begin = time.perf_counter() + 0.3
             self._begun.set()
         await self._begun.wait()
@@ -87,7 +87,7 @@ class _Model:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[c.Chunk | StepEnd, None]:
         yield c.TextStart("t1")
-        async for word in self._words.say():
+        async for word in self._words.stream():
             yield c.TextDelta("t1", word)
         yield c.TextEnd("t1")
         yield StepEnd(usage=Usage(1, 1))
@@ -97,7 +97,7 @@ class _Model:
 
 
 class _Writer:
-    """One thread that commits what waits as one row, synced when a prompt is in it, and says so once for all of it."""
+    """A writer thread that commits queued data as one row, synced if it contains a prompt."""
 
     def __init__(self, path: Path) -> None:
         self._connection = connect(path, "NORMAL")
@@ -138,7 +138,7 @@ def _bare(words: _Words, folder: Path, writer: _Writer | None) -> ASGIApp:
         if writer is not None:
             await writer.write(orjson.dumps(body["messages"]), sync=True)
         yield b'data: {"type":"start"}\n\n'
-        async for word in words.say():
+        async for word in words.stream():
             frame = b"data: %b\n\n" % c.encode_chunk(c.TextDelta("t1", word))
             if writer is not None:
                 await writer.write(frame)
@@ -164,7 +164,7 @@ def _bare(words: _Words, folder: Path, writer: _Writer | None) -> ASGIApp:
 
 
 def bound() -> socket.socket:
-    """A socket that names TCP: asyncio sets TCP_NODELAY only on one that does."""
+    """Return a socket with an explicit protocol: asyncio sets TCP_NODELAY only on such a socket."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     return listener
@@ -188,9 +188,9 @@ async def _serve(server: str, task: str, path: Path) -> None:
             await _up(app, listener, {"port": port, "session": last})
 
 
-async def _up(app: ASGIApp, listener: socket.socket, where: dict[str, object]) -> None:
+async def _up(app: ASGIApp, listener: socket.socket, address: dict[str, object]) -> None:
     limits = ServerConfig(max_strangers=100_000)
-    server = Server(app, listener, limits, lambda: print(orjson.dumps(where).decode(), flush=True))
+    server = Server(app, listener, limits, lambda: print(orjson.dumps(address).decode(), flush=True))
     await server.serve(sockets=[listener])
 
 

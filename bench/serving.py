@@ -1,4 +1,4 @@
-"""SERVER: what is asked of a server over sockets, and how many streams it can carry, against bare Starlette."""
+"""SERVER: requests to a server over sockets, and the streams that it can carry, against plain Starlette."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.server_side import PACE_S, SECONDS
 
 __all__ = ["Served", "measure", "serving"]
 
-_AT_ONCE: Final = (1, 10, 50)
+_CONCURRENCIES: Final = (1, 10, 50)
 _GOALS_MS: Final = {1: 2.0, 10: 10.0, 50: 40.0}
 _WORD: Final = re.compile(rb"\d{7}\.\d{6} ")
 _GRACE_S: Final = 12.0
@@ -33,7 +33,7 @@ _SERVERS: Final = ("clew", "bare", "durable")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server that is up."""
+    """A running server."""
 
     pid: int
     port: int
@@ -42,12 +42,12 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(server: str, task: str, path: Path) -> AsyncIterator[Served]:
-    words = (sys.executable, "-m", "bench.server_side", server, task, str(path))
-    process = await asyncio.create_subprocess_exec(*words, stdout=PIPE)
+    command = (sys.executable, "-m", "bench.server_side", server, task, str(path))
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
     try:
         assert process.stdout is not None
-        where = orjson.loads(await process.stdout.readline())
-        yield Served(process.pid, where["port"], where.get("session", ""))
+        address = orjson.loads(await process.stdout.readline())
+        yield Served(process.pid, address["port"], address.get("session", ""))
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -63,70 +63,72 @@ async def measure(bench: Bench) -> list[Line]:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """Of one server, round by round: requests a second, and milliseconds to the first byte of a reply."""
+class _Rates:
+    """Results of one server, per round: requests per second, and milliseconds to the first byte of a reply."""
 
     rates: dict[str, list[float]] = field(default_factory=dict)
     first: dict[str, list[float]] = field(default_factory=dict)
 
 
 async def _asked(bench: Bench) -> list[Line]:
-    sides = {server: _Asked() for server in _SERVERS}
+    sides = {server: _Rates() for server in _SERVERS}
     for _ in range(bench.size(2, 1)):
         for server, side in sides.items():
             path = bench.path(f"server-{server}")
             async with serving(server, "reply", path) as served:
-                await _ask(bench, served, side, keep=server == "clew")
+                await _ask(bench, served, side, save=server == "clew")
     ours, bare, durable = (sides[server] for server in _SERVERS)
     lines = []
-    for name, mine in ours.rates.items():
+    for name, measured in ours.rates.items():
         raw = bare.rates[name]
-        lines.append(Line("SERVER", f"{name} (raw: Starlette, from memory)", "req/s", raw, mine, ratios(mine, raw)))
-    for name, mine in ours.first.items():
+        lines.append(
+            Line("SERVER", f"{name} (raw: Starlette, from memory)", "req/s", raw, measured, ratios(measured, raw))
+        )
+    for name, measured in ours.first.items():
         raw, at_once = durable.first[name], int(name.partition(" at once")[0].rpartition(" ")[2])
         goal = Goal("≤", _GOALS_MS[at_once], " ms") if name.endswith("p50") else None
-        lines.append(Line("SERVER", f"{name} (raw: Starlette, synced first)", "ms", raw, mine, mine, goal))
+        lines.append(Line("SERVER", f"{name} (raw: Starlette, synced first)", "ms", raw, measured, measured, goal))
     return lines
 
 
-async def _ask(bench: Bench, served: Served, side: _Asked, *, keep: bool) -> None:
+async def _ask(bench: Bench, served: Served, side: _Rates, *, save: bool) -> None:
     session = served.session or "ses_0"
     gets = {"GET list, 50 sessions": "/api/sessions?limit=50"}
     gets["GET last page, 40 messages"] = f"/api/sessions/{session}/messages?limit=40"
     for name, path in gets.items():
         answer: Answer | None = None
-        for kind in ("read anew", "nothing changed"):
+        for kind in ("uncached", "unchanged"):
             for at_once in (1, 16):
                 seconds = bench.size(500, 200) / 1000
-                rate, answer = await _get(served.port, path, at_once, seconds, anew=kind == "read anew")
+                rate, answer = await _get(served.port, path, at_once, seconds, uncached=kind == "uncached")
                 side.rates.setdefault(f"{name}, {kind}, {at_once} at once", []).append(rate)
-        if keep and answer is not None:
+        if save and answer is not None:
             file = "list.json" if "list" in name else "page.json"
             (bench.folder / file).write_bytes(answer.body)
-    for at_once in _AT_ONCE:
-        firsts = await _post(served, at_once, bench.size({1: 60, 10: 12, 50: 6}[at_once], 2), fresh=keep)
-        for place, name in ((0.5, "p50"), (0.99, "p99")):
+    for at_once in _CONCURRENCIES:
+        firsts = await _post(served, at_once, bench.size({1: 60, 10: 12, 50: 6}[at_once], 2), fresh=save)
+        for share, name in ((0.5, "p50"), (0.99, "p99")):
             what = f"POST → first byte, {at_once} at once, {name}"
-            side.first.setdefault(what, []).append(percentile(firsts, place))
+            side.first.setdefault(what, []).append(percentile(firsts, share))
 
 
-async def _get(port: int, path: str, at_once: int, seconds: float, *, anew: bool) -> tuple[float, Answer]:
-    """Requests a second. ``anew``: each says more, which is ignored, so that none is answered by what was kept."""
+async def _get(port: int, path: str, at_once: int, seconds: float, *, uncached: bool) -> tuple[float, Answer]:
+    """Return the requests per second. ``uncached``: an ignored parameter keeps each response out of the cache."""
     connections = [await connect(port) for _ in range(at_once)]
     last = await connections[0].ask("GET", path)
     if last.status != 200:
-        raise RuntimeError(f"{path} was answered {last.status}")
+        raise RuntimeError(f"{path} returned {last.status}")
     end = time.perf_counter() + seconds
     counts = [0] * at_once
-    words = itertools.count(1)
+    numbers = itertools.count(1)
 
-    async def again(number: int) -> None:
+    async def repeat(number: int) -> None:
         while time.perf_counter() < end:
-            await connections[number].ask("GET", f"{path}&n={next(words)}" if anew else path)
+            await connections[number].ask("GET", f"{path}&n={next(numbers)}" if uncached else path)
             counts[number] += 1
 
     begin = time.perf_counter()
-    await asyncio.gather(*map(again, range(at_once)))
+    await asyncio.gather(*map(repeat, range(at_once)))
     rate = sum(counts) / (time.perf_counter() - begin)
     for connection in connections:
         connection.close()
@@ -134,8 +136,8 @@ async def _get(port: int, path: str, at_once: int, seconds: float, *, anew: bool
 
 
 async def _sessions(connection: Connection, count: int) -> list[str]:
-    made = [await connection.ask("POST", "/api/sessions", {"title": f"chat {n}"}) for n in range(count)]
-    return [orjson.loads(answer.body)["id"] for answer in made]
+    created = [await connection.ask("POST", "/api/sessions", {"title": f"chat {n}"}) for n in range(count)]
+    return [orjson.loads(answer.body)["id"] for answer in created]
 
 
 async def _post(served: Served, at_once: int, times: int, *, fresh: bool) -> list[float]:
@@ -143,15 +145,15 @@ async def _post(served: Served, at_once: int, times: int, *, fresh: bool) -> lis
     sessions = await _sessions(connections[0], at_once) if fresh else [f"ses_{n}" for n in range(at_once)]
     firsts: list[float] = []
 
-    async def again(number: int) -> None:
+    async def repeat(number: int) -> None:
         for n in range(times + 1):
             answer = await connections[number].ask("POST", "/api/chat", ask_chat(sessions[number], n, "go on"))
             if answer.status != 200:
-                raise RuntimeError(f"a prompt was answered {answer.status}: {answer.body[:300]!r}")
+                raise RuntimeError(f"a prompt returned {answer.status}: {answer.body[:300]!r}")
             if n:
                 firsts.append(answer.first_ms)
 
-    await asyncio.gather(*map(again, range(at_once)))
+    await asyncio.gather(*map(repeat, range(at_once)))
     for connection in connections:
         connection.close()
     return firsts
@@ -162,7 +164,7 @@ async def _post(served: Served, at_once: int, times: int, *, fresh: bool) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """Words a second from when the first was due until the last was there, how late they were, and what it took."""
+    """Words per second from the first due time to the last arrival, their delay, and the CPU and memory used."""
 
     rate: float
     p50: float
@@ -185,11 +187,11 @@ async def _saturated(bench: Bench) -> list[Line]:
             ("CPU", "%", "cpu", None),
             ("memory", "MB", "rss", None),
         ):
-            raw, mine = [getattr(floor, of)], [getattr(ours, of)]
+            raw, measured = [getattr(floor, of)], [getattr(ours, of)]
             named = (
                 f"{what}, {name} (raw: Starlette, committed first; Starlette alone {getattr(carried['bare'], of):,.3g})"
             )
-            lines.append(Line("SERVER", named, unit, raw, mine, ratios(mine, raw), judged))
+            lines.append(Line("SERVER", named, unit, raw, measured, ratios(measured, raw), judged))
     return lines
 
 
@@ -198,15 +200,15 @@ async def _carry(bench: Bench, server: str, streams: int) -> _Carried:
         maker = await connect(served.port)
         sessions = await _sessions(maker, streams) if server == "clew" else [f"ses_{n}" for n in range(streams)]
         connections = [await connect(served.port) for _ in range(streams)]
-        heard = _Heard()
+        received = _Received()
         loop = asyncio.get_running_loop()
         asking = [
             loop.create_task(
-                connection.ask("POST", "/api/chat", ask_chat(session, 0, "go on"), on_data=heard.listener())
+                connection.ask("POST", "/api/chat", ask_chat(session, 0, "go on"), on_data=received.listener())
             )
             for connection, session in zip(connections, sessions, strict=True)
         ]
-        await heard.begun.wait()
+        await received.begun.wait()
         cpu, begin = cpu_seconds(served.pid), time.perf_counter()
         await asyncio.sleep(SECONDS - 0.3)
         cpu_share = (cpu_seconds(served.pid) - cpu) / (time.perf_counter() - begin)
@@ -217,12 +219,14 @@ async def _carry(bench: Bench, server: str, streams: int) -> _Carried:
         for connection in (maker, *connections):
             connection.close()
         await asyncio.gather(*asking, return_exceptions=True)
-    rate = len(heard.lags) / (heard.last - heard.due)
-    return _Carried(rate, percentile(heard.lags, 0.5) * 1000, percentile(heard.lags, 0.99) * 1000, cpu_share * 100, rss)
+    rate = len(received.lags) / (received.last - received.due)
+    return _Carried(
+        rate, percentile(received.lags, 0.5) * 1000, percentile(received.lags, 0.99) * 1000, cpu_share * 100, rss
+    )
 
 
-class _Heard:
-    """The words of all streams. Each is the moment it was due; the first of them, and when the last was heard."""
+class _Received:
+    """The words of all streams, with the earliest due time and the last arrival."""
 
     def __init__(self) -> None:
         self.lags: list[float] = []
@@ -233,7 +237,7 @@ class _Heard:
     def listener(self) -> Callable[[bytes], None]:
         tail = b""
 
-        def hear(data: bytes) -> None:
+        def receive(data: bytes) -> None:
             nonlocal tail
             data = tail + data
             now, end = time.perf_counter(), 0
@@ -245,7 +249,7 @@ class _Heard:
             if end:
                 self.last = now
                 self.begun.set()
-            # A word may be cut in two anywhere.
+            # A word may be split between two reads.
             tail = data[max(end, len(data) - 14) :]
 
-        return hear
+        return receive

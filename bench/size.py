@@ -1,4 +1,4 @@
-"""P6 and P12: bytes. How many are written for a chunk, and how many are left once everything is folded."""
+"""P6 and P12: the bytes written per chunk, and the size of the database after folding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _wal(path: Path) -> int:
 
 
 async def measure_written(bench: Bench) -> list[Line]:
-    """One stream, each chunk in its own commit, 100 chunks to a second of a clock that nobody has to wait for."""
+    """Write one stream, each chunk in its own commit, 100 chunks per second of a simulated clock."""
     points = (500, 5_000, bench.size(50_000, 10_000))
     raw = _raw_alone(bench, points)
     ours = await _clew_alone(bench, points)
@@ -61,8 +61,8 @@ def _raw_alone(bench: Bench, points: tuple[int, ...]) -> dict[int, float]:
 async def _clew_alone(bench: Bench, points: tuple[int, ...]) -> dict[int, float]:
     path, clock = bench.path("p6-clew"), FakeClock()
     store = await open_sqlite(path, SqliteOptions(checkpoints=False), clock=clock)
-    made = await Streams.make(store, 1, clock=clock)
-    recorder = made.recorders[0]
+    streams = await Streams.make(store, 1, clock=clock)
+    recorder = streams.recorders[0]
     before, found = _wal(path), dict[int, float]()
     for n in range(1, points[-1] + 1):
         recorder.write(DELTA_CHUNK)
@@ -71,7 +71,7 @@ async def _clew_alone(bench: Bench, points: tuple[int, ...]) -> dict[int, float]
         if n in points:
             await recorder.flush()
             found[n] = (_wal(path) - before) / n
-    await made.finish()
+    await streams.finish()
     await store.close()
     return found
 
@@ -97,7 +97,7 @@ async def measure_stored(bench: Bench) -> list[Line]:
 
 
 async def _streamed_turn(scribe: Scribe, n: int) -> None:
-    """A turn of two steps that came chunk by chunk, as a run records it."""
+    """Record a turn of two steps chunk by chunk, as a run does."""
     opened = await scribe.prompt(talk.prompt(n))
     recorder = opened.recorder()
     await recorder.send(c.Start(recorder.message.id))
@@ -114,7 +114,7 @@ async def _streamed_turn(scribe: Scribe, n: int) -> None:
 
 
 def _folded_size(path: Path) -> int:
-    """The size of the file once the WAL is in it."""
+    """Return the size of the file after a checkpoint."""
     connection = sqlite3.connect(path)
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,4 +1,4 @@
-"""P4 and ACK: chunks through the recorder as fast as it takes them, ahead of what is acknowledged and not."""
+"""P4 and ACK: chunks through the recorder as fast as possible, without and with waiting for acknowledgements."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 Shown: TypeAlias = Callable[[int, Sequence[c.Chunk]], None]
-"""Called with the number of a stream and its chunks that may be shown."""
+"""Called with the number of a stream and the chunks that may be shown."""
 
 STREAMS = 100
 DELTA_CHUNK = c.TextDelta("t1", talk.DELTA)
 
 
 class Streams:
-    """Recorders, each on a turn of its own session, with their text begun and everything so far durable."""
+    """Recorders, each on a turn of its own session, with an open text part and everything so far durable."""
 
     def __init__(self, opened: Sequence[OpenedTurn], recorders: Sequence[Recorder]) -> None:
         self._opened = opened
@@ -63,7 +63,7 @@ class Streams:
         return cls(opened, recorders)
 
     async def finish(self) -> None:
-        """End every text, and every turn with it."""
+        """End every text and every turn."""
         for recorder in self.recorders:
             recorder.write(c.TextEnd("t1"))
             recorder.write(c.FinishStep())
@@ -92,15 +92,15 @@ def _recorder(turn: OpenedTurn, number: int, on_shown: Shown | None) -> Recorder
 async def measure_rate(bench: Bench) -> list[Line]:
     chunks = bench.size(20_000, 5_000)
     lines: list[Line] = []
-    for streams, turn_each in ((1, False), (STREAMS, False), (1, True)):
+    for streams, yielding in ((1, False), (STREAMS, False), (1, True)):
         raw: list[float] = []
         ours: list[float] = []
         for _ in range(bench.rounds):
             raw.append(_raw_rate(bench, streams, chunks))
-            ours.append(await _rate(bench, streams, chunks, turn_each=turn_each))
+            ours.append(await _rate(bench, streams, chunks, yielding=yielding))
         name = "1 stream" if streams == 1 else f"{streams} streams"
-        if turn_each:
-            what = f"recorder, {name}, each chunk in its own turn of the loop"
+        if yielding:
+            what = f"recorder, {name}, each chunk in its own iteration of the loop"
             lines.append(Line("P4", what, "chunks/s", raw, ours, ratios(ours, raw)))
             continue
         lines.append(Line("P4", f"recorder, {name}", "chunks/s", raw, ours, ratios(ours, raw), Goal("≥", 0.5)))
@@ -119,32 +119,32 @@ def _raw_rate(bench: Bench, streams: int, chunks: int) -> float:
     return chunks / took
 
 
-async def _rate(bench: Bench, streams: int, chunks: int, *, turn_each: bool) -> float:
-    """From the first chunk until all are shown and every turn is settled."""
+async def _rate(bench: Bench, streams: int, chunks: int, *, yielding: bool) -> float:
+    """Return the chunks per second, from the first chunk until every turn is settled."""
     counted = [0] * streams
 
     def count(stream: int, shown: Sequence[c.Chunk]) -> None:
         counted[stream] += len(shown)
 
     store = await open_sqlite(bench.path("p4-clew"))
-    made = await Streams.make(store, streams, count)
+    opened = await Streams.make(store, streams, count)
     settle()
     begin = time.perf_counter()
     if streams == 1:
-        recorder = made.recorders[0]
+        recorder = opened.recorders[0]
         for _ in range(chunks):
             await recorder.send(DELTA_CHUNK)
-            if turn_each:
+            if yielding:
                 await asyncio.sleep(0)
     else:
         for _ in range(chunks // streams):
-            for recorder in made.recorders:
+            for recorder in opened.recorders:
                 await recorder.send(DELTA_CHUNK)
             await asyncio.sleep(0)
-    await made.finish()
+    await opened.finish()
     took = time.perf_counter() - begin
     await store.close()
-    # Beside the deltas: start, start-step, text-start, text-end, finish-step, finish.
+    # Besides the deltas: start, start-step, text-start, text-end, finish-step, finish.
     assert sum(counted) == chunks + 6 * streams, (sum(counted), chunks)
     return chunks / took
 
@@ -155,7 +155,7 @@ _SYNCS: tuple[Sync, ...] = ("NORMAL", "FULL")
 
 
 async def measure_acknowledged(bench: Bench) -> list[Line]:
-    """The next chunk of a stream comes when the one before it is durable, and said to be."""
+    """Send each chunk when the one before it is acknowledged as durable."""
     lines: list[Line] = []
     for streams, chunks in ((1, bench.size(3_000, 500)), (STREAMS, bench.size(30_000, 5_000))):
         for sync in _SYNCS:
@@ -197,8 +197,8 @@ async def acknowledged_rate(bench: Bench, streams: int, chunks: int, sync: Sync)
 
 
 async def acknowledged_on(store: Store, streams: int, chunks: int) -> float:
-    """Chunks a second, over all streams."""
-    made = await Streams.make(store, streams)
+    """Return the chunks per second over all streams."""
+    opened = await Streams.make(store, streams)
 
     async def stream(recorder: Recorder) -> None:
         for _ in range(chunks // streams):
@@ -207,7 +207,7 @@ async def acknowledged_on(store: Store, streams: int, chunks: int) -> float:
 
     settle()
     begin = time.perf_counter()
-    await asyncio.gather(*map(stream, made.recorders))
+    await asyncio.gather(*map(stream, opened.recorders))
     took = time.perf_counter() - begin
-    await made.finish()
+    await opened.finish()
     return chunks // streams * streams / took

@@ -1,4 +1,4 @@
-"""The table a run prints, and the same as JSON."""
+"""Formats results as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def machine(*, quick: bool) -> dict[str, Any]:
 
 
 def markdown(lines: Sequence[Line], not_yet: Sequence[tuple[str, str]]) -> str:
-    """A table that reads well in a terminal and in a page."""
+    """Return a table for terminals and pages."""
     cells = [_HEAD, *(_row(line) for line in lines)]
     cells += [(id_, what, "", "", "", "", "", "not yet") for id_, what in not_yet]
     return aligned(cells, _RIGHT)
 
 
 def write_page(path: Path, lines: Sequence[Line], not_yet: Sequence[tuple[str, str]], about: Mapping[str, Any]) -> None:
-    """The table in its section of a page that has one, or as a page of its own."""
-    told = ", ".join(f"{key} {value}" for key, value in about.items() if key != "quick")
-    section = f"{told}.\n\n{_narrow(markdown(lines, not_yet))}\n\n"
+    """Write the table into its section of the page, or add the section."""
+    described = ", ".join(f"{key} {value}" for key, value in about.items() if key != "quick")
+    section = f"{described}.\n\n{_narrow(markdown(lines, not_yet))}\n\n"
     page = path.read_text(encoding="utf-8") if path.exists() else "## All lines\n\n"
     if not _SECTION.search(page):
         page = f"{page.rstrip()}\n\n## All lines\n\n"
@@ -56,12 +56,12 @@ def write_page(path: Path, lines: Sequence[Line], not_yet: Sequence[tuple[str, s
 
 
 def _narrow(table: str) -> str:
-    """Without what makes columns line up: a page wraps them anyway."""
+    """Remove the padding of the columns: a page wraps them anyway."""
     return re.sub(r" {2,}", " ", re.sub(r"-{4,}", "---", table)).replace("| |", "|  |")
 
 
 def aligned(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
-    """Cells as a table, the head first; ``right`` says of each column whether it holds numbers."""
+    """Return cells as a table, the head first; ``right`` marks columns of numbers."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rule = [("-" * (width - 1) + ":" if number else "-" * width) for width, number in zip(widths, right, strict=True)]
     rows = (
@@ -89,7 +89,7 @@ def _row(line: Line) -> tuple[str, ...]:
 
 
 def _spread(values: Sequence[float]) -> str:
-    """The median; behind it, where there is more than one value that differs, the least and the greatest."""
+    """Return the median, followed by the minimum and maximum if they differ."""
     if not values:
         return "–"
     middle, low, high = (_number(value) for value in (median(values), min(values), max(values)))

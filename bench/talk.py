@@ -1,4 +1,4 @@
-"""What is said in the workloads: turns of a fixed size, the same in every run.
+"""The text of the workloads: turns of a fixed size, the same in every run.
 
 A turn is a prompt of 200 characters, a tool call whose output is 2 KB, and a reply of 800 characters.
 """
@@ -32,7 +32,7 @@ _WORDS: Final = tuple(
 
 
 def text(seed: int, length: int) -> str:
-    """So many characters of words, the same for the same seed."""
+    """Return words of this total length, the same for the same seed."""
     rng = random.Random(seed)
     words: list[str] = []
     size = 0
@@ -48,7 +48,7 @@ def prompt(n: int) -> str:
 
 
 def assistant_parts(n: int) -> list[dict[str, Any]]:
-    """The parts a client holds once the turn is over: two steps, a tool call in the first."""
+    """Return the parts of the stored answer: two steps, with a tool call in the first."""
     call, output = _call(n)
     return [
         {"type": "step-start"},
@@ -65,7 +65,7 @@ def assistant_parts(n: int) -> list[dict[str, Any]]:
 
 
 def reply_steps(n: int) -> tuple[list[c.Chunk], list[c.Chunk]]:
-    """The same turn as it is streamed: the chunks of its two steps, without the marks around a step."""
+    """Return the same turn as streamed chunks: two steps, without their start and finish chunks."""
     call, output = _call(n)
     tool = [*b.tool_call("read_file", call, id=f"call_{n}"), *b.tool_output(output, call=f"call_{n}")]
     return tool, b.text(text(n + 2_000_000, 800))
@@ -76,6 +76,6 @@ def _call(n: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def stepping(streams: int, chunks: int) -> Iterator[int]:
-    """The stream each chunk belongs to, one after another."""
+    """Yield the stream of each chunk, round robin."""
     for _ in range(chunks // streams):
         yield from range(streams)

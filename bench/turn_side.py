@@ -1,8 +1,8 @@
-"""One side of the whole turns, in a process of its own: ``python -m bench.turn_side SIDE HISTORY TURNS FOLDER``.
+"""TURN: one side, in its own process: ``python -m bench.turn_side SIDE HISTORY TURNS FOLDER``.
 
-``hand`` is what a careful person writes: the history is read, the prompt committed and synced, the model asked, its
-tool run, and the whole answer committed and synced. ``journal`` also commits each delta before it is shown, as a row of
-its own. ``clew`` is the public engine. What it prints is a line of JSON; times are in milliseconds.
+``hand`` is a hand-written loop: it reads the history, commits and syncs the prompt, calls the model and its tool, and
+commits and syncs the whole answer. ``journal`` also commits each delta as a row before it is shown. ``clew`` is the
+public engine. It prints a line of JSON; times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from clew.transcript.usage import Usage
 __all__ = ["main", "measure_side"]
 
 _WARM: Final = 4
-"""Turns before those that count: a session that is in use."""
+"""Warm-up turns, which do not count."""
 _CHUNKS: Final = "CREATE TABLE chunks (n INTEGER PRIMARY KEY, message_id TEXT NOT NULL, data TEXT NOT NULL)"
 
 
 class _Marks:
-    """Moments of the turn that is under way."""
+    """Timestamps of the current turn."""
 
     def __init__(self) -> None:
         self.begin = self.model = self.first = 0.0
@@ -55,7 +55,7 @@ class _Marks:
 
 
 class _Model:
-    """Says what the turn's work says: the call first, the reply once its output is there."""
+    """A model that follows the turn's script: the tool call first, then the reply."""
 
     def __init__(self, marks: _Marks) -> None:
         self._marks = marks
@@ -70,7 +70,7 @@ class _Model:
             yield c.ToolInputStart(work.call_id, TOOL)
             for delta in work.arguments:
                 yield c.ToolInputDelta(work.call_id, delta)
-            yield c.ToolInputAvailable(work.call_id, TOOL, work.given)
+            yield c.ToolInputAvailable(work.call_id, TOOL, work.call_input)
         else:
             yield c.TextStart("t1")
             for delta in work.deltas:
@@ -83,12 +83,12 @@ class _Model:
 
 
 def _providers(model: _Model) -> FakeProviders:
-    """With a window that is never full: what making room costs is measured elsewhere."""
+    """Return providers with a context window that never fills; compaction is measured elsewhere."""
     return FakeProviders(model, infos=[ModelInfo(model=Model("test", "model"), window=100_000_000, max_output=4_000)])
 
 
 class _Hand:
-    """The floor. Reads what the model is to be sent from the store at each turn, as everybody does by hand."""
+    """The floor: reads the model's input from the store at each turn, as hand-written loops do."""
 
     def __init__(self, path: Path, model: _Model, turns: int, *, journal: bool) -> None:
         self._store = RawStore(path, "FULL")
@@ -109,20 +109,20 @@ class _Hand:
         parts: list[dict[str, Any]] = []
         self._connection.execute("PRAGMA synchronous = NORMAL")
         for _ in range(2):
-            said: list[str] = []
+            texts: list[str] = []
             async for chunk in self._model.stream(None):
                 if isinstance(chunk, c.ToolInputDelta):
-                    said.append(self._durable(work, chunk.input_text_delta))
+                    texts.append(self._durable(work, chunk.input_text_delta))
                 elif isinstance(chunk, c.TextDelta):
-                    said.append(self._durable(work, chunk.delta))
+                    texts.append(self._durable(work, chunk.delta))
                     yield chunk.delta
             if not parts:
-                given = orjson.loads("".join(said))
+                arguments = orjson.loads("".join(texts))
                 call = {"type": f"tool-{TOOL}", "toolCallId": work.call_id, "state": "output-available"}
-                parts += [{"type": "step-start"}, {**call, "input": given, "output": work.output}]
+                parts += [{"type": "step-start"}, {**call, "input": arguments, "output": work.output}]
                 sent.append({"role": "assistant", "parts": [*parts]})
             else:
-                parts += [{"type": "step-start"}, {"type": "text", "text": "".join(said), "state": "done"}]
+                parts += [{"type": "step-start"}, {"type": "text", "text": "".join(texts), "state": "done"}]
         self._connection.execute("DELETE FROM chunks")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._store.answer(self._session, parts, now)
@@ -140,7 +140,7 @@ class _Hand:
 
 
 async def look_up(path: str, about: str) -> str:
-    """What a module says about something."""
+    """Look up what a module says about a topic."""
     number = int(path.removeprefix("src/module_").removesuffix(".py"))
     return _OUTPUTS[number]
 
@@ -174,7 +174,7 @@ async def measure_side(side: str, turns: int, count: int, path: Path) -> dict[st
         await engine.set_permissions(session.id, [rule])
         await fill_turns(engine.store, engine.mint, session.id, range(turns), parts.__getitem__)
     parts.clear()
-    # Opened anew: nothing is remembered of how the history came about.
+    # Opened again: nothing is cached from writing the history.
     async with clew.open(url, config=clew.Config(), providers=_providers(model), tools=tools) as engine:
         return await _turns(_Clew(engine, session.id), model, marks, turns, count)
 
@@ -188,20 +188,20 @@ async def _turns(side: _Hand | _Clew, model: _Model, marks: _Marks, turns: int, 
         if number == _WARM:
             settle()
             cpu, written = time.process_time(), written_bytes()
-        model.work, said = work, 0
+        model.work, characters = work, 0
         marks.start()
         async for delta in side.turn(work):
             marks.shown()
-            said += len(delta)
+            characters += len(delta)
         took.append((time.perf_counter() - marks.begin, marks.model - marks.begin, marks.first - marks.begin))
-        if said != len(work.reply):
-            raise RuntimeError(f"{said} characters were shown, not {len(work.reply)}")
+        if characters != len(work.reply):
+            raise RuntimeError(f"{characters} characters were shown, not {len(work.reply)}")
     counted = took[_WARM:]
-    whole, asked, first = ([one[at] * 1000 for one in counted] for at in range(3))
+    whole, model_ms, first = ([one[at] * 1000 for one in counted] for at in range(3))
     return {
         "ms": median(whole),
         "cpu": (time.process_time() - cpu) / count * 1000,
-        "model": median(asked),
+        "model": median(model_ms),
         "first": median(first),
         "written": (written_bytes() - written) / count / 1024,
         "cold": took[0][0] * 1000,

@@ -1,4 +1,4 @@
-"""What is said in a whole turn: a prompt, one tool call whose arguments come in 8 deltas, 2 KB back, 200 deltas."""
+"""The script of a turn: a prompt, a tool call with 8 argument deltas, 2 KB of output, and a reply of 200 deltas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ARGUMENT_DELTAS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TurnWork:
-    """``arguments`` and ``deltas`` as a model streams them, ``output`` as the tool gives it back."""
+    """A turn: ``arguments`` and ``deltas`` as a model streams them, and the ``output`` of the tool."""
 
     number: int
     prompt: str
@@ -27,7 +27,7 @@ class TurnWork:
     deltas: tuple[str, ...]
 
     @property
-    def given(self) -> dict[str, Any]:
+    def call_input(self) -> dict[str, Any]:
         return dict(json.loads("".join(self.arguments)))
 
     @property
@@ -39,11 +39,11 @@ class TurnWork:
         return f"call_{self.number}"
 
     def parts(self) -> list[dict[str, Any]]:
-        """The answer as a client holds it once the turn is over."""
+        """Return the parts of the stored answer."""
         call = {"type": f"tool-{TOOL}", "toolCallId": self.call_id, "state": "output-available"}
         return [
             {"type": "step-start"},
-            {**call, "input": self.given, "output": self.output},
+            {**call, "input": self.call_input, "output": self.output},
             {"type": "step-start"},
             {"type": "text", "text": self.reply, "state": "done"},
         ]
@@ -61,7 +61,7 @@ def turn_work(n: int) -> TurnWork:
 
 
 def history(turns: int) -> Iterator[TurnWork]:
-    """What was said before; the turns that are measured come after it."""
+    """Return the turns before those that are measured."""
     return (turn_work(n) for n in range(turns))
 
 

@@ -1,4 +1,4 @@
-"""TURN: whole turns through the public engine, at the start of a session and after 500, against two floors by hand."""
+"""TURN: whole turns through the public engine, at the start and after 500, against two hand-written floors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 from bench.child import run_child
 from bench.measure import Bench, Goal, Line, ratios
 
-__all__ = ["FIGURES", "measure"]
+__all__ = ["METRICS", "measure"]
 
-FIGURES: Final = {
+METRICS: Final = {
     "ms": ("a turn", "ms"),
     "cpu": ("CPU of a turn", "ms"),
-    "model": ("prompt until the model is asked", "ms"),
+    "model": ("prompt until the model is called", "ms"),
     "first": ("prompt until the first word of the reply is shown", "ms"),
     "written": ("written by a turn", "KB"),
     "rss": ("memory", "MB"),
@@ -27,17 +27,17 @@ async def measure(bench: Bench) -> list[Line]:
     for _ in range(bench.rounds):
         for turns in (0, late):
             for side in _SIDES:
-                told = await run_child("bench.turn_side", side, turns, count, bench.folder)
-                found.setdefault((side, turns), []).append(told)
+                report = await run_child("bench.turn_side", side, turns, count, bench.folder)
+                found.setdefault((side, turns), []).append(report)
     lines: list[Line] = []
     for turns, when in ((0, "at the start"), (late, f"after {late} turns")):
-        for figure, (what, unit) in FIGURES.items():
-            ours, floor, hand = ([one[figure] for one in found[side, turns]] for side in ("clew", "journal", "hand"))
-            goal = Goal("≤", 2) if figure == "ms" else None
-            named = f"{what}, {when} (raw: by hand, chunks durable)"
+        for metric, (what, unit) in METRICS.items():
+            ours, floor, hand = ([one[metric] for one in found[side, turns]] for side in ("clew", "journal", "hand"))
+            goal = Goal("≤", 2) if metric == "ms" else None
+            named = f"{what}, {when} (raw: hand-written, chunks durable)"
             lines.append(Line("TURN", named, unit, floor, ours, ratios(ours, floor), goal))
-            if figure in ("ms", "cpu", "model"):
-                named = f"{what}, {when} (raw: by hand, saved at the end)"
+            if metric in ("ms", "cpu", "model"):
+                named = f"{what}, {when} (raw: hand-written, saved at the end)"
                 lines.append(Line("TURN", named, unit, hand, ours, ratios(ours, hand)))
     raw, grown = (
         ratios([one["ms"] for one in found[side, late]], [one["ms"] for one in found[side, 0]])

@@ -1,4 +1,4 @@
-"""A request as it goes over a provider's wire: sent by clew's own provider to a listener that keeps it and refuses."""
+"""Captures requests as sent to a provider: clew's own provider sends them to a server that records and rejects them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clew.transcript.session import Model
 __all__ = ["Wire", "blocks_of", "open_wire"]
 
 _MARK: Final = "cache_control"
-_REFUSAL: Final = b'{"error":{"type":"invalid_request_error","message":"kept"}}'
+_REFUSAL: Final = b'{"error":{"type":"invalid_request_error","message":"recorded"}}'
 _ANSWER: Final = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
     len(_REFUSAL),
     _REFUSAL,
@@ -27,7 +27,7 @@ _ANSWER: Final = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\
 
 
 class Wire:
-    """One provider's wire; ``models`` says which of its models stands for one of the bench's."""
+    """The API of one provider; ``models`` maps the models of the bench to those of the provider."""
 
     def __init__(self, kind: EndpointKind, url: str, models: Mapping[str, str], bodies: asyncio.Queue[bytes]) -> None:
         self._kind = kind
@@ -36,7 +36,7 @@ class Wire:
         self._provider = PydanticAIProvider(Endpoint(provider_id=kind, kind=kind, base_url=url, api_key="sk-bench"))
 
     async def blocks(self, request: ModelRequest) -> list[Block]:
-        """What is sent, in the order in which the provider reads it, with the marks that ask to keep a prefix."""
+        """Return the request as sent, in the order in which the provider reads it, with its cache marks."""
         model = Model(self._kind, self._models[request.model.model_id])
         with contextlib.suppress(ProviderFailure):
             async for _ in self._provider.stream(msgspec.structs.replace(request, model=model)):
@@ -50,10 +50,10 @@ class Wire:
 @contextlib.asynccontextmanager
 async def open_wire(kind: EndpointKind, models: Mapping[str, str]) -> AsyncIterator[Wire]:
     bodies: asyncio.Queue[bytes] = asyncio.Queue()
-    heard: set[asyncio.Task[None] | None] = set()
+    handlers: set[asyncio.Task[None] | None] = set()
 
-    async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.add(asyncio.current_task())
+    async def record(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.add(asyncio.current_task())
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -62,21 +62,21 @@ async def open_wire(kind: EndpointKind, models: Mapping[str, str]) -> AsyncItera
                 writer.write(_ANSWER)
         writer.close()
 
-    async with await asyncio.start_server(keep, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(record, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         wire = Wire(kind, f"http://127.0.0.1:{port}{'' if kind == 'anthropic' else '/v1'}", models, bodies)
         try:
             yield wire
         finally:
             await wire.close()
-            await asyncio.gather(*filter(None, heard))
+            await asyncio.gather(*filter(None, handlers))
 
 
 def blocks_of(body: Mapping[str, Any]) -> list[Block]:
-    """A request's body in the order in which the provider reads it."""
+    """Return the blocks of a request in the order in which the provider reads them."""
     found = [*_blocks(body)]
     if _MARK in body:
-        # A mark on the whole stands for one on its last block.
+        # A mark on the whole request applies to its last block.
         found[-1] = Block(found[-1].text, marked=True)
     return found
 
@@ -85,7 +85,7 @@ def _blocks(body: Mapping[str, Any]) -> Iterator[Block]:
     for tool in body.get("tools", ()):
         yield _block("tool", tool)
     system = body.get("system", ())
-    # What nobody is asked to keep goes as a plain text.
+    # Without a mark the system prompt is a plain string.
     for piece in [{"type": "text", "text": system}] if isinstance(system, str) else system:
         yield _block("system", piece)
     for message in body["messages"]:
@@ -98,6 +98,6 @@ def _blocks(body: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _block(role: str, piece: Any) -> Block:
-    # The mark is an order to the cache, and nothing the model reads.
+    # The mark is for the cache; the model does not read it.
     shown = {key: value for key, value in piece.items() if key != _MARK}
     return Block(f"{role}{json.dumps(shown, ensure_ascii=False, separators=(',', ':'))}\n", marked=_MARK in piece)

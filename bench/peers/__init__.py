@@ -1,1 +1,1 @@
-"""Two other engines with the same whole turns, each in an environment of its own: ``python -m bench.peers``."""
+"""The same turns on two other engines, each in its own environment: ``python -m bench.peers``."""

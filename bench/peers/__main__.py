@@ -1,7 +1,7 @@
-"""``python -m bench.peers [--quick] [--json FILE]``: whole turns of clew, of the floors and of two peers, in turns.
+"""``python -m bench.peers [--quick] [--json FILE]``: the same turns on clew, the floors and two other engines.
 
-Each peer gets an environment of its own, made once from the package index by names and versions; one that cannot be
-made is left out, with the reason. All are given the same turns, and a model of their own kind that follows them.
+Each peer gets its own environment, created once from the package index; one that cannot be created is skipped with the
+reason. All get the same turns, with a scripted model of their own kind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PEERS: Final = {
     "openai-agents": ("bench.peers.openai_agents", ("openai-agents==0.24.0",)),
     "agno": ("bench.peers.agno", ("agno==3.1.10", "sqlalchemy[asyncio]", "aiosqlite")),
 }
-_SIDES: Final = {"hand": "by hand", "journal": "by hand, chunks durable", "clew": "clew"}
+_SIDES: Final = {"hand": "hand-written", "journal": "hand-written, chunks durable", "clew": "clew"}
 _COLUMNS: Final = {
     "ms": "ms",
     "cpu": "CPU ms",
@@ -44,9 +44,9 @@ _HOME: Final = _ROOT / "build" / "bench-peers"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="Whole turns beside two other engines.")
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="Compare turns with two other engines.")
     parser.add_argument("--quick", action="store_true", help="fewer turns, one round")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep every round's figures in a file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the values of every round to a file")
     options = parser.parse_args(arguments)
     about = machine(quick=options.quick)
     print(", ".join(f"{key} {value}" for key, value in about.items() if key != "quick"))
@@ -56,19 +56,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     late = 50 if options.quick else 500
     for turns, when in ((0, "At the start of a session"), (late, f"After {late} turns")):
         head = ("", *_COLUMNS.values())
-        rows = [(name, *(_cell(told, key) for key in _COLUMNS)) for (name, of), told in found.items() if of == turns]
+        rows = [
+            (name, *(_cell(rounds, key) for key in _COLUMNS)) for (name, of), rounds in found.items() if of == turns
+        ]
         print(f"\n{when}\n\n{aligned([head, *rows], (False, *(True for _ in _COLUMNS)))}")
-    rates = [(name, _cell(told, "chunks")) for (name, of), told in found.items() if of == 0 and "chunks" in told[0]]
+    rates = [
+        (name, _cell(rounds, "chunks")) for (name, of), rounds in found.items() if of == 0 and "chunks" in rounds[0]
+    ]
     if rates:
         print(f"\nEach chunk durable before the next\n\n{aligned([('', 'chunks/s'), *rates], (False, True))}")
     if options.json is not None:
-        told = [{"side": name, "turns": of, "rounds": rounds} for (name, of), rounds in found.items()]
-        options.json.write_bytes(orjson.dumps({"machine": about, "sides": told}, option=orjson.OPT_INDENT_2))
+        sides = [{"side": name, "turns": of, "rounds": rounds} for (name, of), rounds in found.items()]
+        options.json.write_bytes(orjson.dumps({"machine": about, "sides": sides}, option=orjson.OPT_INDENT_2))
     return 0
 
 
 def _environment(name: str, packages: Sequence[str]) -> Path | None:
-    """The peer's own interpreter, made when it is not there yet; none, with the reason printed, when it cannot be."""
+    """Return the peer's own interpreter, created if missing; print the reason and return None if that fails."""
     python = _HOME / name / "bin" / "python"
     ready = _HOME / name / "installed.txt"
     if ready.exists() and ready.read_text().split() == [*packages]:
@@ -78,46 +82,46 @@ def _environment(name: str, packages: Sequence[str]) -> Path | None:
         install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages]
         subprocess.run(install, check=True, capture_output=True, text=True, timeout=600)
     except (OSError, subprocess.SubprocessError) as error:
-        said = str(getattr(error, "stderr", None) or error).strip().splitlines()
-        print(f"{name} is left out: {' '.join(packages)} cannot be installed here: {said[-1] if said else error}")
+        message = str(getattr(error, "stderr", None) or error).strip().splitlines()
+        print(f"{name} is skipped: {' '.join(packages)} cannot be installed here: {message[-1] if message else error}")
         return None
     ready.write_text(" ".join(packages))
     return python
 
 
 async def _measure(bench: Bench, homes: dict[str, Path]) -> dict[tuple[str, int], list[dict[str, float]]]:
-    """Round by round, everybody in turns."""
+    """Run all sides in alternation, round by round."""
     late, count = bench.size(500, 50), bench.size(40, 5)
     found: dict[tuple[str, int], list[dict[str, float]]] = {}
     for round_ in range(bench.rounds):
         for turns in (0, late):
-            # The turns that warm a side up, and those that count.
+            # The warm-up turns, and those that count.
             works = bench.folder / f"works-{turns}.json"
             works.write_bytes(orjson.dumps([asdict(turn_work(n)) for n in range(turns + 4 + count)]))
             for side, name in _SIDES.items():
-                told = await run_child("bench.turn_side", side, turns, count, bench.folder)
+                report = await run_child("bench.turn_side", side, turns, count, bench.folder)
                 if side == "clew" and not turns:
-                    told["chunks"] = await acknowledged_rate(bench, 1, bench.size(3_000, 300), "NORMAL")
-                found.setdefault((name, turns), []).append(told)
+                    report["chunks"] = await acknowledged_rate(bench, 1, bench.size(3_000, 300), "NORMAL")
+                found.setdefault((name, turns), []).append(report)
             for name, python in homes.items():
-                own = bench.folder / f"{name}-{turns}-{round_}"
-                own.mkdir()
-                found.setdefault((name, turns), []).append(_peer(python, _PEERS[name][0], works, turns, own))
+                folder = bench.folder / f"{name}-{turns}-{round_}"
+                folder.mkdir()
+                found.setdefault((name, turns), []).append(_peer(python, _PEERS[name][0], works, turns, folder))
     return found
 
 
 def _peer(python: Path, module: str, works: Path, turns: int, folder: Path) -> dict[str, float]:
     environ = {**os.environ, "PYTHONPATH": str(_ROOT), "OPENAI_API_KEY": "sk-none", "AGNO_TELEMETRY": "false"}
-    words = [str(python), "-m", module, str(works), str(turns), str(folder)]
-    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environ)
-    told: dict[str, Any] = orjson.loads(done.stdout.splitlines()[-1])
-    if not told["chunks"] or turns:
-        del told["chunks"]
-    return told
+    command = [str(python), "-m", module, str(works), str(turns), str(folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
+    report: dict[str, Any] = orjson.loads(done.stdout.splitlines()[-1])
+    if not report["chunks"] or turns:
+        del report["chunks"]
+    return report
 
 
-def _cell(told: list[dict[str, float]], key: str) -> str:
-    value = median([one[key] for one in told])
+def _cell(rounds: list[dict[str, float]], key: str) -> str:
+    value = median([one[key] for one in rounds])
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 

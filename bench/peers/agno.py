@@ -33,7 +33,7 @@ class _Model(Model):  # type: ignore[misc]
 
     async def ainvoke_stream(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         work = self.marks.work
-        if self.marks.asked():
+        if self.marks.called():
             for _delta in work.arguments[:-1]:
                 yield ModelResponse(role="assistant")
             function = {"name": "look_up", "arguments": "".join(work.arguments)}
@@ -53,7 +53,7 @@ class _Model(Model):  # type: ignore[misc]
 class _Agno:
     def __init__(self, marks: Marks, folder: Path) -> None:
         async def look_up(path: str, about: str) -> str:
-            """What a module says about something."""
+            """Look up what a module says about a topic."""
             return marks.work.output
 
         self._marks = marks
@@ -68,7 +68,7 @@ class _Agno:
         )
 
     async def fill(self, works: list[Work]) -> None:
-        """By running them: what a run leaves behind is agno's own."""
+        """Run the turns: agno stores the history itself."""
         for work in works:
             self._marks.start(work)
             async for _ in self.turn(work):

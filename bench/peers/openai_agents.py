@@ -32,7 +32,7 @@ class _Model(Model):  # type: ignore[misc]
 
     async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         work, item = self._marks.work, f"item_{time.perf_counter_ns()}"
-        if self._marks.asked():
+        if self._marks.called():
             for number, delta in enumerate(work.arguments):
                 yield ResponseFunctionCallArgumentsDeltaEvent(
                     type="response.function_call_arguments.delta",
@@ -79,7 +79,7 @@ class _OpenAIAgents:
 
         @function_tool  # type: ignore[untyped-decorator]
         async def look_up(path: str, about: str) -> str:
-            """What a module says about something."""
+            """Look up what a module says about a topic."""
             return marks.work.output
 
         self._agent = Agent(name="bench", instructions="Be brief.", tools=[look_up], model=_Model(marks))

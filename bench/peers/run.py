@@ -1,8 +1,8 @@
-"""What every peer is measured by. It runs in the peer's environment, so it knows nothing but the standard library.
+"""Measures a peer. It runs in the peer's environment, so it uses only the standard library.
 
-``python -m bench.peers.PEER WORK HISTORY FOLDER``: the works are JSON, a list of turns; the first HISTORY of them were
-said before. Prints the line of JSON that ``bench.turn_side`` prints, and ``chunks``: how many pieces a second are
-stored one after another, each before the next; a peer that stores no pieces has none.
+``python -m bench.peers.PEER WORK HISTORY FOLDER``: WORK is a JSON list of turns, the first HISTORY of which are the
+history. Prints the line of JSON of ``bench.turn_side``, plus ``chunks``: the pieces stored per second, each before the
+next; zero for a peer that stores no pieces.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHUNKS: Final = 300
 
 @dataclass(frozen=True)
 class Work:
-    """A turn as every side is given it."""
+    """A turn, the same for every side."""
 
     number: int
     prompt: str
@@ -42,7 +42,7 @@ class Work:
 
 
 class Marks:
-    """Moments of the turn that is under way, and what it is about."""
+    """The current turn and its timestamps."""
 
     def __init__(self) -> None:
         self.work = Work(0, "", [], "", [])
@@ -53,8 +53,8 @@ class Marks:
         self.work, self.model, self.first = work, 0.0, 0.0
         self.begin = time.perf_counter()
 
-    def asked(self) -> bool:
-        """The model is called: whether it is to call the tool."""
+    def called(self) -> bool:
+        """Record a model call; return whether the model is to call the tool."""
         self.model = self.model or time.perf_counter()
         self._calls += 1
         return self._calls % 2 == 1
@@ -70,24 +70,24 @@ async def _measure(peer: Peer, marks: Marks, works: list[Work], history: int) ->
     await peer.fill(works[:history])
     took: list[tuple[float, float, float]] = []
     cpu = written = 0.0
-    for place, work in enumerate(works[history:]):
-        if place == _WARM:
+    for index, work in enumerate(works[history:]):
+        if index == _WARM:
             gc.collect()
             cpu, written = time.process_time(), written_bytes()
-        said = 0
+        characters = 0
         marks.start(work)
         async for delta in peer.turn(work):
             marks.first = marks.first or time.perf_counter()
-            said += len(delta)
+            characters += len(delta)
         took.append((time.perf_counter() - marks.begin, marks.model - marks.begin, marks.first - marks.begin))
-        if said != sum(map(len, work.deltas)):
-            raise RuntimeError(f"{said} characters were shown, not {sum(map(len, work.deltas))}")
+        if characters != sum(map(len, work.deltas)):
+            raise RuntimeError(f"{characters} characters were shown, not {sum(map(len, work.deltas))}")
     count = len(took) - _WARM
-    whole, asked, first = ([one[at] * 1000 for one in took[_WARM:]] for at in range(3))
-    figures = {
+    whole, model_ms, first = ([one[at] * 1000 for one in took[_WARM:]] for at in range(3))
+    metrics = {
         "ms": statistics.median(whole),
         "cpu": (time.process_time() - cpu) / count * 1000,
-        "model": statistics.median(asked),
+        "model": statistics.median(model_ms),
         "first": statistics.median(first),
         "written": (written_bytes() - written) / count / 1024,
         "cold": took[0][0] * 1000,
@@ -96,12 +96,12 @@ async def _measure(peer: Peer, marks: Marks, works: list[Work], history: int) ->
     begin, stored = time.perf_counter(), 0
     for number in range(_CHUNKS):
         stored += await peer.store_chunk(number, "tok ")
-    figures["chunks"] = stored / (time.perf_counter() - begin)
-    return figures
+    metrics["chunks"] = stored / (time.perf_counter() - begin)
+    return metrics
 
 
 def main(make: Any) -> None:
-    """``make(marks, folder)`` is the peer."""
+    """Measure the peer that ``make(marks, folder)`` returns and print the result."""
     file, history, folder = sys.argv[1:]
     works = [Work(**one) for one in json.loads(Path(file).read_text())]
     marks = Marks()
