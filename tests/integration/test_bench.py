@@ -71,7 +71,7 @@ def test_what_fails_is_told_and_the_rest_is_measured(
 async def test_each_side_of_whole_turns_measures_the_same_things(side: str, tmp_path: Path) -> None:
     """With a history before it; every figure is there, and is one."""
     told = await measure_side(side, 2, 1, tmp_path / "turns.db")
-    assert told.keys() == turns.FIGURES.keys()
+    assert told.keys() == turns.METRICS.keys()
     assert all(math.isfinite(figure) and figure > 0 for figure in told.values())
 
 
@@ -89,4 +89,4 @@ async def test_a_long_session_is_measured_before_and_after_it_is_compacted(tmp_p
 async def test_many_sessions_are_listed_and_searched(tmp_path: Path) -> None:
     """The search index is waited for, so that what is measured after it is a search."""
     told = await ask_many(Bench(tmp_path, quick=True), tmp_path / "many.db", 20)
-    assert {"list by a title that nobody has", "search, a word in all of them"} <= told.keys()
+    assert {"list by a title that does not exist", "search, a word in every session"} <= told.keys()

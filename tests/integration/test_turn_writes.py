@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.append import Appender, said
+from bench.append import Appender, turns_of
 from bench.fill import add_sessions
 from clew.ids import Mint
 from clew.store.sql import rows
@@ -84,9 +84,9 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 async def test_a_turn_names_each_row_once(tmp_path: Path, statements: Counter[str]) -> None:
     """Two commits: the prompt, and the whole answer. Nothing is read, and no row is written twice in one of them."""
     turns = await appender(tmp_path / "store.db")
-    for spoken in said(range(3)):
+    for turn in turns_of(range(3)):
         statements.clear()
-        await turns.turn(*spoken)
+        await turns.turn(*turn)
     counted = dict(statements)
     await turns.close()
     once = ("insert_turn", "touch_session", "insert_step", "set_turn", "add_move", "book_session")
@@ -102,8 +102,8 @@ async def test_a_turn_writes_as_many_pages_in_a_long_session_as_in_a_short_one(t
     pages: list[float] = []
     for block in (range(100), range(100, 140), range(140, 260), range(260, 300)):
         before = frames(path)
-        for spoken in said(block):
-            await turns.turn(*spoken)
+        for turn in turns_of(block):
+            await turns.turn(*turn)
         pages.append((frames(path) - before) / len(block))
     await turns.close()
     assert max(pages) < 48
@@ -237,8 +237,8 @@ async def test_the_log_is_written_over_where_commits_are_synced_and_not_grown(tm
     path = tmp_path / "store.db"
     store, mint = await open_sqlite(path, SqliteOptions()), Mint()
     turns = Appender(store, mint, await add_sessions(store, mint, 1, lambda _: {}))
-    for spoken in said(range(250)):
-        await turns.turn(*spoken)
+    for turn in turns_of(range(250)):
+        await turns.turn(*turn)
     longest = frames(path)
     await turns.close()
     assert longest < 160 * 25

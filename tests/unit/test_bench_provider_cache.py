@@ -60,7 +60,7 @@ def test_a_prefix_lasts_five_minutes_from_its_last_use() -> None:
 
 def test_a_short_prefix_is_not_kept() -> None:
     """It costs the full price each time, and the least goes by the model."""
-    cache = AnthropicCache(least=4_096)
+    cache = AnthropicCache(min_tokens=4_096)
     asked = [Block(K, marked=True)]
     assert [cache.ask(asked, 0), cache.ask(asked, 1)] == [Bill(full=1_024)] * 2
 
