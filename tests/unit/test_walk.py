@@ -48,9 +48,10 @@ def test_each_folder_of_the_session_is_a_package() -> None:
 def test_the_way_to_the_first_byte_stays_within_its_guide(record_property: Callable[[str, object], None]) -> None:
     """It begins in the HTTP front and passes the store; a longer way needs a reason and another guide."""
     trace = measure("first-byte")
-    folders = [path.relative_to(PACKAGE).parts[0] for path in trace.modules]
-    assert folders[0] == "fronts"
-    assert {"session", "store", "live"} <= {*folders}
+    found = list(visits(trace))
+    # The store's writer may still be ending the execution before.
+    assert next(visit for visit in found if visit.startswith("fronts/")).startswith("fronts/http/problem.py:")
+    assert {"session", "store", "live"} <= {visit.split("/")[0] for visit in found}
     assert len(trace.modules) <= MAX_FIRST_BYTE_MODULES
     record_property("figure", f"first byte: {len(trace.modules)} modules")
 
@@ -59,8 +60,9 @@ def test_the_way_to_the_first_byte_stays_within_its_guide(record_property: Calla
 def test_a_branch_is_traced_without_its_preparation() -> None:
     """The conversation before it belongs to no walk, nor does importing: the second execution is measured."""
     found = list(visits(measure("branch")))
-    assert found[0].startswith("session/api/history.py:")
-    assert " branch (" in found[0]
+    first = next(visit for visit in found if visit.startswith("session/"))
+    assert first.startswith("session/api/history.py:")
+    assert " branch (" in first
     assert [visit for visit in found if "session/turn/loop.py" in visit or "<module>" in visit] == []
 
 
