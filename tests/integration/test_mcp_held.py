@@ -47,7 +47,7 @@ async def test_a_call_goes_by_the_definitions_that_were_looked_at_or_is_not_made
     try:
         looked_at = await connection.ready()
         await connection.call("change", {}, lambda _: None, looked_at)
-        with pytest.raises(clew.errors.ToolFailed, match="has just changed what its tools are; the call was not made"):
+        with pytest.raises(clew.errors.ToolFailed, match="has just changed its tools; the call was not made"):
             await connection.call("echo", {}, lambda _: None, looked_at)
     finally:
         await connection.close()

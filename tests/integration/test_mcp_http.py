@@ -139,7 +139,7 @@ async def test_a_stream_of_changes_that_breaks_off_or_is_gone_is_had_again() -> 
 async def test_a_stream_without_an_end_to_it_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """More events than a server could have to say; each alone is small."""
     # A slow machine would take in what comes as fast as more of it is allowed.
-    monkeypatch.setattr("clew.tools.mcp.wire._MESSAGES_A_SECOND", 0)
+    monkeypatch.setattr("clew.tools.mcp.wire._MESSAGES_PER_S", 0)
     noise = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
     async with telling([f"data: {json.dumps(noise)}\n\n".encode() * 5_000]) as (port, _):
         servers = {"far": {"url": f"http://127.0.0.1:{port}/mcp"}}
@@ -149,7 +149,7 @@ async def test_a_stream_without_an_end_to_it_ends_the_connection(monkeypatch: py
             while not error:
                 [state] = (await client.get("/api/mcp-servers")).json()["servers"]
                 error = state["error"]
-    assert error == "it sends more than is taken of a server"
+    assert error == "it sends more than a server may"
 
 
 async def outcome(url: str, **server: Any) -> str:
@@ -215,7 +215,7 @@ async def test_one_long_answer_in_a_stream_is_one_however_often_it_says_data() -
 async def test_a_kind_of_content_that_is_not_known_costs_that_piece() -> None:
     """Also of an answer that says that it failed, and whatever the server says to clew itself."""
     content = [{"type": "text", "text": "so it is"}, {"type": "hologram", "data": "x"}]
-    read = "so it is\n[left out: content of the kind hologram, which clew does not know]"
+    read = "so it is\n[left out: content of unknown type hologram]"
     said = {"content": content, "_meta": {"clew/content": [{"type": "text", "text": "not this"}]}}
     async with listening(lambda request: answer(request, **{"tools/call": said})) as (port, _):
         assert await outcome(f"http://127.0.0.1:{port}/mcp") == read
@@ -261,11 +261,11 @@ async def test_a_name_that_leads_to_this_machine_is_refused_and_a_key_does_not_g
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     async with listening(answer) as (port, seen):
-        assert "leads to 127.0.0.1, which is this machine's own" in await outcome(f"http://inward.test:{port}/mcp")
+        assert "leads to 127.0.0.1, an address of this machine" in await outcome(f"http://inward.test:{port}/mcp")
         assert "leads to 127.0.0.1" in await outcome(f"http://six.test:{port}/mcp")
         assert "leads to 169.254.169.254" in await outcome("http://meta.test/latest")
         said = await outcome("http://outward.test/mcp", headers={"authorization": "Bearer x"})
-        assert "would go to outward.test in the clear; use https" in said
+        assert "would go to outward.test unencrypted; use https" in said
         assert seen == []
 
 

@@ -17,7 +17,7 @@ import pytest
 import clew
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
-from clew.tools.mcp_tools import Place
+from clew.tools.mcp_tools import ServerScope
 from tests.integration.command_line import Run, run
 from tests.integration.http_client import AsgiClient, served
 from tests.integration.mcp_peers import RUDE, ask, noted, rude_server, told
@@ -71,14 +71,14 @@ async def test_a_session_that_is_given_servers_has_them_alone_and_they_end_with_
         await ask(client, other, "go")
         assert offered(model) == []
         assert (await states(client), await states(client, session_id=other)) == ({}, {})
-        place = Place(session_id=session_id, owner=None, workspace=None)
+        place = ServerScope(session_id=session_id, owner=None, workspace=None)
         assert client.engine.host.servers is not None
         [mine] = await client.engine.host.servers.serve(place, ("mine",))
         assert (await client.request("DELETE", f"/api/sessions/{session_id}")).status == 204
         await noted(notes, "ended")
         # A run that still had its tools would begin it again, with nobody to end it.
         [tool] = [one for one in mine.tools if one.name == "mcp__mine__echo"]
-        with pytest.raises(clew.errors.ToolFailed, match="is not there any more"):
+        with pytest.raises(clew.errors.ToolFailed, match="was removed"):
             await tool.execute({}, None)  # type: ignore[arg-type]
         wrong: list[dict[str, Any]] = [{"a__b": {"command": "x"}}, {"x": {}}, {"x": {"url": "ftp://x"}}]
         for bad in (*wrong, {"x": {"command": "y", "url": "http://x"}}):

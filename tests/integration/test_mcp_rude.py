@@ -43,11 +43,11 @@ async def test_whatever_a_server_answers_is_an_output_or_an_error_of_its_call() 
     async with talking(*script, say("done")) as client:
         session_id = await client.session()
         made = await ask(client, session_id, "go")
-        assert [re.sub(r"(answer to a call:).*", r"\1 …", told(one)) for one in made] == [
+        assert [re.sub(r"(valid tool result:).*", r"\1 …", told(one)) for one in made] == [
             '{"a": "x", "b": 1}',
-            "error: the server has done something, but its results do not fit: at n: the value is not of type "
-            '"integer": they break its own schema',
-            "error: what the server answered is no answer to a call: …",
+            "error: the call was made, but its results do not fit: at n: the value is not of type "
+            '"integer": they do not fit the server\'s own schema',
+            "error: the server's answer is not a valid tool result: …",
             "refused refused",
             "said it",
             "error: no paper",
@@ -65,10 +65,10 @@ async def test_content_that_nobody_can_read_costs_that_piece_and_a_word_stands_i
         [made] = await ask(client, await client.session(), "go")
     assert told(made).splitlines() == [
         "before",
-        "[left out: content of the kind hologram\\u202e, which clew does not know]",
-        "[left out: content of the kind image that is not as it should be]",
-        "[left out: content that does not say of what kind it is]",
-        "[left out: content that does not say of what kind it is]",
+        "[left out: content of unknown type hologram\\u202e]",
+        "[left out: malformed content of type image]",
+        "[left out: content without a type]",
+        "[left out: content without a type]",
         "[more: x:y]",
         "after",
     ]
@@ -78,8 +78,8 @@ async def test_content_that_nobody_can_read_costs_that_piece_and_a_word_stands_i
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("die", "it ended with exit code 3; its last words: out of paper"),
-        ("flood", "it sends more than is taken of a server"),
+        ("die", "it ended with exit code 3; its last errors: out of paper"),
+        ("flood", "it sends more than a server may"),
         ("drown", "it sent a line of more than 8,388,608 bytes"),
     ],
 )
@@ -170,12 +170,12 @@ async def test_a_server_is_asked_after_an_aborted_call_and_started_again_if_it_d
 @pytest.mark.parametrize(
     ("manners", "why"),
     [
-        (("crash",), "it ended with exit code 7; its last words: no licence"),
+        (("crash",), "it ended with exit code 7; its last errors: no licence"),
         (("mute",), "it was not ready within 0.5 s"),
-        (("noise",), "it sent 201 lines in a row that are no messages; the last: b'Welcome to the server!'"),
+        (("noise",), "it sent 201 lines in a row that are not messages; the last: b'Welcome to the server!'"),
         (("pages",), "its list of tools has more than 20 pages"),
-        (("many",), "it has 200 tools, more than the 128 that are taken of one server"),
-        (("long",), "its definitions are more than 262,144 bytes: nobody could look at them"),
+        (("many",), "it has 200 tools, more than the 128 allowed for one server"),
+        (("long",), "its definitions are more than 262,144 bytes: too much to review"),
     ],
 )
 async def test_a_server_that_cannot_be_used_is_a_door_that_says_why(manners: tuple[str, ...], why: str) -> None:
@@ -203,8 +203,8 @@ async def test_a_program_that_is_not_there_is_told_and_a_missing_variable_too() 
         assert [told(one) for one in made] == [
             "error: the MCP server gone does not work: it could not be started: [Errno 2] No such file or directory: "
             "'/nowhere/at-all'",
-            "error: the MCP server unset does not work: its settings name the variable CLEW_TEST_UNSET, which is not "
-            "set where clew runs",
+            "error: the MCP server unset does not work: its config uses the variable CLEW_TEST_UNSET, which is not "
+            "set for clew",
         ]
         assert [one.name for one in model.requests[0].tools if one.name.startswith("mcp__")] == [
             "mcp__gone",
@@ -252,8 +252,8 @@ async def test_calls_allowed_at_once_after_a_change_are_all_refused_and_none_is_
         answer = await client.post(f"/api/sessions/{session_id}/approvals", {"decision": "once"})
         assert answer.status == 200, answer
         await client.idle(session_id)
-        *_, made = [[told(part)[:62] for part in await calls(client, session_id)]]
-    assert made[1:] == ["changed", *["error: the MCP server rude has changed what its tools are, and"] * 3]
+        *_, made = [[told(part)[:63] for part in await calls(client, session_id)]]
+    assert made[1:] == ["changed", *["error: the MCP server rude has changed its tools, and they have"] * 3]
     assert "echo" not in notes.read_text().splitlines()
 
 
@@ -269,7 +269,7 @@ async def test_a_server_that_says_something_else_after_a_restart_is_not_used_on_
             await ask(client, await client.session(), "go")
             digests.append(client.engine.host.servers.states(_nowhere())[0].digest)  # type: ignore[union-attr]
     assert digests[0] != digests[1]
-    for changed, expected in ((False, "{}"), (True, "error: the MCP server rude has changed what its tools are")):
+    for changed, expected in ((False, "{}"), (True, "error: the MCP server rude has changed its tools")):
         store = f"sqlite:///{tmp_path}/{changed}.db"
         pinned = {"pin": digests[0]}
         async with served(*script[:1], store=store, mcp_servers={"rude": rude_server(**pinned)}) as client:
@@ -331,6 +331,6 @@ async def test_progress_of_a_call_is_shown_while_it_runs(tmp_path: Path) -> None
 
 
 def _nowhere() -> Any:
-    from clew.tools.mcp_tools import Place
+    from clew.tools.mcp_tools import ServerScope
 
-    return Place(session_id="", owner=None, workspace=None)
+    return ServerScope(session_id="", owner=None, workspace=None)

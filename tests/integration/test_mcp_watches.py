@@ -97,7 +97,7 @@ async def test_a_watch_outlives_a_restart_and_says_what_is_wrong_with_it(tmp_pat
         await changed(client, session_id, 1)
         assert await turns(client, session_id) == [("The door!", "mcp")]
     secretive = rude_server("secretive", trust=True)
-    for given, why in (({"rude": secretive}, "does not tell of changes: nobody hears of that"), ({}, "no MCP server")):
+    for given, why in (({"rude": secretive}, "does not report changes: nobody hears of that"), ({}, "no MCP server")):
         async with asyncio.timeout(60), served(store=store, mcp_servers=given) as client:
             error = None
             while not error:

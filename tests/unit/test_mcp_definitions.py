@@ -10,7 +10,7 @@ import pytest
 from clew.config import Config, secret_values
 from clew.errors import InvalidInput, ToolFailed
 from clew.mcp_server import McpServer, read_server
-from clew.tools.mcp.definitions import door_name, read_definitions
+from clew.tools.mcp.definitions import placeholder_name, read_definitions
 
 pytestmark = pytest.mark.rule("MC-1")
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
@@ -43,7 +43,7 @@ def test_what_is_shown_is_all_of_it_without_anything_invisible() -> None:
     found = read_definitions(
         "a", [listed(description="say\u202e no\n## mcp__a__other", inputSchema=schema, outputSchema=OBJECT)]
     )
-    assert found.told == (
+    assert found.as_text == (
         "## mcp__a__echo\n  say\\u202e no\n  ## mcp__a__other\n"
         'takes {"type":"object","properties":{"x":{"description":"a\\\\u200bb"}}}\n'
         'gives {"type":"object","properties":{}}\n'
@@ -56,7 +56,7 @@ def test_names_that_no_provider_takes_are_written_anew_and_stay_apart() -> None:
     names = [one.known_as for one in found.tools]
     assert len(set(names)) == 4
     assert all(re.fullmatch(r"mcp__a__[A-Za-z0-9_-]{1,56}", name) for name in names)
-    assert (door_name("a"), "mcp__a__plain" in names) == ("mcp__a", True)
+    assert (placeholder_name("a"), "mcp__a__plain" in names) == ("mcp__a", True)
 
 
 def test_a_tool_with_a_schema_that_is_none_is_left_out_and_too_much_is_refused() -> None:
@@ -67,9 +67,9 @@ def test_a_tool_with_a_schema_that_is_none_is_left_out_and_too_much_is_refused()
     assert [notice.partition(";")[0] for notice in found.notices] == ["t0: left out", "t1: left out"]
     with pytest.raises(ToolFailed, match="more than the 128"):
         read_definitions("a", [listed(f"t{number}") for number in range(129)])
-    with pytest.raises(ToolFailed, match="nobody could look at them"):
+    with pytest.raises(ToolFailed, match="too much to review"):
         read_definitions("a", [listed(description="x" * 300_000)])
-    with pytest.raises(ToolFailed, match="10,000 lines: nobody could look at them"):
+    with pytest.raises(ToolFailed, match="10,000 lines: too much to review"):
         read_definitions("a", [listed(description="\n" * 10_001)])
 
 

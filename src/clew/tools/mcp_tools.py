@@ -1,8 +1,8 @@
-"""Tools that come from servers: what a run asks of whoever keeps them. What a server is, is not known here.
+"""The contract for tools of MCP servers, without the protocol.
 
-A server says what its tools are, and may say something else tomorrow; a model is told of none before somebody has
-taken these very definitions. Until then, and where a server cannot be reached, there is its *door* in their place: a
-tool whose call asks for that, or says what is wrong.
+A server lists its tools, and may list others tomorrow; a model sees none of them before a person has accepted exactly
+these definitions. Until then, and while a server cannot be reached, the model has the server's *placeholder tool*: its
+call asks for approval, or reports the problem.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import msgspec
 from clew.mcp_server import McpServer
 from clew.tools.base import Tool
 
-__all__ = ["ALLOWED", "PREFIX", "Listening", "Place", "Served", "ServerState", "ToolServers"]
+__all__ = ["ALLOWED", "PREFIX", "ResourceSubscription", "ServedTools", "ServerScope", "ServerState", "ToolServers"]
 
 PREFIX: Final = "mcp__"
-"""Names of tools that come from servers begin so."""
+"""Prefix of the names of tools from servers."""
 ALLOWED: Final = "servers allowed once"
-"""Where a session's tools keep which definitions were taken for as long as this process works on it."""
+"""Key in the tools' state of a session: definitions accepted until this process releases the session."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where tools are asked for. ``servers`` are the agent's: the host's by name, or its own; None for all of them."""
+class ServerScope(msgspec.Struct, frozen=True, kw_only=True):
+    """The scope that decides which servers a session has. ``servers`` are its agent's: the host's by name (None as
+    value), or its own; None stands for all of the host's."""
 
     session_id: str
     owner: str | None
@@ -33,20 +34,20 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     servers: Mapping[str, McpServer | None] | None = None
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server has. ``digest`` names its definitions, None while nobody knows them. ``trusted``: nobody is asked
-    about them."""
+class ServedTools(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools of one server. ``digest`` identifies their definitions, None while they are unknown. ``trusted``: they
+    need no approval."""
 
     name: str
-    door: Tool
+    placeholder: Tool
     tools: tuple[Tool, ...] = ()
     digest: str | None = None
     trusted: bool = False
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """A server as people are told of it. ``digest`` names the definitions it gave last, ``told`` says them out;
-    ``notices`` say which tools of it are left out, and why. ``runs`` counts the connections there are to it now."""
+    """A server as shown to people. ``digest`` identifies the definitions it listed last, ``told`` is their text;
+    ``notices`` say which of its tools are left out, and why. ``runs`` counts its open connections."""
 
     name: str
     kind: Literal["command", "url"]
@@ -62,8 +63,8 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-class Listening(Protocol):
-    """Somebody hears of a resource until this is closed."""
+class ResourceSubscription(Protocol):
+    """A subscription to a resource, until it is closed."""
 
     def close(self) -> None: ...
 
@@ -71,44 +72,45 @@ class Listening(Protocol):
 class ToolServers(Protocol):
     """The servers of a host."""
 
-    def names(self, place: Place) -> tuple[str, ...]:
-        """The servers that this place has."""
+    def names(self, scope: ServerScope) -> tuple[str, ...]:
+        """Return the names of the servers in this scope."""
         ...
 
-    async def serve(self, place: Place, names: tuple[str, ...]) -> tuple[Served, ...]:
-        """What these have; one that nobody knows yet is started, and waited for as long as it may take to start."""
+    async def serve(self, scope: ServerScope, names: tuple[str, ...]) -> tuple[ServedTools, ...]:
+        """Return the tools of these servers. A server whose definitions are unknown is started and waited for, up to
+        its start timeout."""
         ...
 
-    async def renew(self, place: Place, name: str) -> None:
-        """Ask a server again what its tools are, and start it for that. What is wrong shows in its state."""
+    async def refresh(self, scope: ServerScope, name: str) -> None:
+        """Start a server and list its tools again. A failure shows in its state."""
         ...
 
-    def late_tool(self, place: Place, name: str) -> Tool | None:
-        """A tool by the name a model knows it by, of a server that may not run yet."""
+    def late_tool(self, scope: ServerScope, name: str) -> Tool | None:
+        """Return a tool by the model's name for it; its server need not run yet."""
         ...
 
-    def states(self, place: Place) -> tuple[ServerState, ...]:
-        """The servers that this place has, and how they are."""
+    def states(self, scope: ServerScope) -> tuple[ServerState, ...]:
+        """Return the state of each server in this scope."""
         ...
 
-    def listen(
+    def subscribe(
         self,
-        place: Place,
+        scope: ServerScope,
         name: str,
         uri: str,
-        heard: Callable[[], None],
-        told: Callable[[str | None], None],
-    ) -> Listening:
-        """Be told whenever a resource of a server changes, which is kept running for that; and what is wrong with that,
-        or that nothing is any more. Raises ``InvalidInput`` where there is no such server."""
+        on_change: Callable[[], None],
+        on_problem: Callable[[str | None], None],
+    ) -> ResourceSubscription:
+        """Report each change of a server's resource to ``on_change`` and keep the server running for it. ``on_problem``
+        gets an error, or None once it is over. Raises ``InvalidInput`` if there is no such server."""
         ...
 
     def give(self, session_id: str, servers: Mapping[str, McpServer]) -> None:
-        """The servers of one session, in the place of those it was given before."""
+        """Set a session's own servers, replacing the previous ones."""
         ...
 
     def forget(self, session_id: str) -> None:
-        """The session is gone."""
+        """Drop a session's own servers."""
         ...
 
     async def close(self) -> None: ...

@@ -14,7 +14,7 @@ from clew.session.acquire.live_sessions import ScheduleMoved
 from clew.session.host import Host
 from clew.session.prompt.turn_config import TurnConfig
 from clew.session.runtime import Runtime
-from clew.session.turn.mcp_tools import find_place
+from clew.session.turn.mcp_tools import find_scope
 from clew.store.base import get_session
 from clew.store.unit import DropSchedule, PutSchedule
 from clew.tools.base import NextTurn
@@ -146,7 +146,7 @@ class Schedules:
         if len(same) >= MAX_WATCHED:
             raise InvalidInput(f"this session already watches {MAX_WATCHED} resources; remove some first")
         servers, named = self._host.servers, schedule.watches.server if schedule.watches else ""
-        if servers is None or named not in servers.names(await find_place(self._host, session)):
+        if servers is None or named not in servers.names(await find_scope(self._host, session)):
             raise InvalidInput(f"this session has no MCP server {named!r}; add it to your config.toml")
 
     async def _add_own(self, config: TurnConfig, wanted: NextTurn) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import msgspec
 
 from clew.errors import ClewError
 from clew.session.host import Host
-from clew.session.turn.mcp_tools import find_place
+from clew.session.turn.mcp_tools import find_scope
 from clew.store.base import get_session
-from clew.tools.mcp_tools import Listening, ToolServers
+from clew.tools.mcp_tools import ResourceSubscription, ToolServers
 from clew.triggers.firing import Firing
 from clew.triggers.values.schedule import Schedule, Watch
 
@@ -28,7 +28,7 @@ _RETRY_MS: Final = 60_000
 
 
 class _Subscription(msgspec.Struct):
-    listening: Listening
+    listening: ResourceSubscription
     heard_at: int | None = None
 
 
@@ -78,7 +78,7 @@ class Watches:
 
     async def _listen(self, schedule: Schedule, watch: Watch, servers: ToolServers) -> _Subscription:
         session = await get_session(self._host.store, schedule.routing.session_id or "")
-        server_scope = await find_place(self._host, session)
+        server_scope = await find_scope(self._host, session)
 
         def on_change() -> None:
             watched = self._watched.get(schedule.id)
@@ -91,7 +91,7 @@ class Watches:
             if trouble is not None:
                 self._changes.troubles[schedule.id] = trouble
 
-        return _Subscription(servers.listen(server_scope, watch.server, watch.uri, on_change, on_trouble))
+        return _Subscription(servers.subscribe(server_scope, watch.server, watch.uri, on_change, on_trouble))
 
     def close(self) -> None:
         for one in self._watched.values():

@@ -11,7 +11,7 @@ from clew.mcp_server import McpServer, read_server
 from clew.session.api.base import EnginePart
 
 if TYPE_CHECKING:
-    from clew.tools.mcp_tools import Place, ServerState
+    from clew.tools.mcp_tools import ServerScope, ServerState
 
 __all__ = ["Servers"]
 
@@ -34,7 +34,7 @@ class Servers(EnginePart):
         servers = self._host.servers
         if servers is None or name not in servers.names(server_scope):
             raise NotFound(f"there is no MCP server {name!r}; add it to your config.toml", server=name)
-        await servers.renew(server_scope, name)
+        await servers.refresh(server_scope, name)
         return next(one for one in servers.states(server_scope) if one.name == name)
 
     async def give_mcp_servers(
@@ -48,10 +48,10 @@ class Servers(EnginePart):
         self._host.servers.give(session.id, {name: read_server(one, name) for name, one in servers.items()})
         return await self.mcp_servers(session_id=session.id)
 
-    async def _server_scope(self, session_id: str | None, workspace: str | Path | None) -> Place:
-        from clew.session.turn.mcp_tools import find_place
-        from clew.tools.mcp_tools import Place
+    async def _server_scope(self, session_id: str | None, workspace: str | Path | None) -> ServerScope:
+        from clew.session.turn.mcp_tools import find_scope
+        from clew.tools.mcp_tools import ServerScope
 
         if session_id is not None:
-            return await find_place(self._host, await self._get_session(session_id))
-        return Place(session_id="", owner=self.owner, workspace=await self._resolve_workspace(workspace))
+            return await find_scope(self._host, await self._get_session(session_id))
+        return ServerScope(session_id="", owner=self.owner, workspace=await self._resolve_workspace(workspace))

@@ -21,43 +21,43 @@ from clew.session.turn.permission_check import RulesInForce
 from clew.system_prompt.assemble import assemble
 from clew.system_prompt.sections import environment
 from clew.tools.base import Tool
-from clew.tools.mcp_tools import ALLOWED, PREFIX, Place
+from clew.tools.mcp_tools import ALLOWED, PREFIX, ServerScope
 from clew.transcript.rule import Target
 from clew.transcript.session import Session
 
-__all__ = ["find_place", "late_tool", "place_of", "serve_tools", "served_names"]
+__all__ = ["find_scope", "late_tool", "scope_of", "serve_tools", "served_names"]
 
 
-def place_of(config: TurnConfig) -> Place:
+def scope_of(config: TurnConfig) -> ServerScope:
     session = config.session
-    return Place(
+    return ServerScope(
         session_id=session.id, owner=session.owner, workspace=config.workspace, servers=config.agent.mcp_servers
     )
 
 
-async def find_place(host: Host, session: Session) -> Place:
+async def find_scope(host: Host, session: Session) -> ServerScope:
     """Return the same for an idle session."""
     workspace = Path(session.workspace_root) if session.workspace_root else None
     catalog = await asyncio.to_thread(host.agents, workspace, session.owner)
     agent = catalog.first_known(session.agent, host.choices.default_agent)
-    return Place(session_id=session.id, owner=session.owner, workspace=workspace, servers=agent.mcp_servers)
+    return ServerScope(session_id=session.id, owner=session.owner, workspace=workspace, servers=agent.mcp_servers)
 
 
 def late_tool(host: Host, config: TurnConfig, name: str) -> Tool | None:
     """Return a tool for an approved call before its server is connected."""
-    return host.servers.late_tool(place_of(config), name) if host.servers is not None else None
+    return host.servers.late_tool(scope_of(config), name) if host.servers is not None else None
 
 
 def served_names(host: Host, config: TurnConfig) -> tuple[str, ...]:
     """Return the servers whose tools a run has, once their definitions are accepted."""
     if host.servers is None or not config.info.tools:
         return ()
-    return tuple(name for name in host.servers.names(place_of(config)) if config.agent.is_served(f"{PREFIX}{name}"))
+    return tuple(name for name in host.servers.names(scope_of(config)) if config.agent.is_served(f"{PREFIX}{name}"))
 
 
 async def serve_tools(host: Host, config: TurnConfig, state: dict[str, Any]) -> TurnConfig:
     """Return the turn config with the servers' current tools; the same object if nothing changed."""
-    place, names = place_of(config), served_names(host, config)
+    scope, names = scope_of(config), served_names(host, config)
     if host.servers is None or not config.info.tools:
         return config
     own = {name: tool for name, tool in config.tools.items() if not _is_served(host, name)}
@@ -68,18 +68,18 @@ async def serve_tools(host: Host, config: TurnConfig, state: dict[str, Any]) -> 
         # Servers with no usable tool are not started.
         names = tuple(name for name in names if not (_only_reads(rules) or _is_denied(name, rules, config.agent)))
     found: dict[str, Tool] = {}
-    for served in await host.servers.serve(place, names):
-        door = served.door
+    for served in await host.servers.serve(scope, names):
+        placeholder = served.placeholder
         action = (
             "ask"
             if rules is None
-            else rules.decide([Target(door.name, "plain", served.digest or "")], door.name).action
+            else rules.decide([Target(placeholder.name, "plain", served.digest or "")], placeholder.name).action
         )
         accepted = served.trusted or (served.name, served.digest) in state.get(ALLOWED, ())
         if served.digest is not None and (action == "allow" or (accepted and action == "ask")):
             found |= {one.name: one for one in served.tools if config.agent.is_served(one.name)}
         elif action == "ask" and config.attended:
-            found[door.name] = door
+            found[placeholder.name] = placeholder
     tools = dict(sorted({**found, **own}.items()))
     schemas = schemas_of(tools)
     if schemas == config.schemas:
@@ -109,13 +109,13 @@ def _only_reads(rules: RulesInForce) -> bool:
 def _is_denied(server: str, rules: RulesInForce, agent: Agent) -> bool:
     """Return whether the rules deny everything a server could offer: its definitions, or every call of every tool that
     the agent would get from it."""
-    door = f"{PREFIX}{server}"
-    if rules.denies_all(door, "sha256:"):
+    placeholder = f"{PREFIX}{server}"
+    if rules.denies_all(placeholder, "sha256:"):
         return True
     named = agent.tools if agent.mcp_servers is None else None
-    tools = [one for one in named or () if one.startswith(f"{door}__")]
-    if named is None or any(f"{door}__".startswith(one.removesuffix("*")) for one in named if one.endswith("*")):
-        tools = [f"{door}__*"]
+    tools = [one for one in named or () if one.startswith(f"{placeholder}__")]
+    if named is None or any(f"{placeholder}__".startswith(one.removesuffix("*")) for one in named if one.endswith("*")):
+        tools = [f"{placeholder}__*"]
     return bool(tools) and all(rules.denies_all(tool, "{") for tool in tools)
 
 

@@ -22,7 +22,7 @@ from clew.session.turn.answers import Answers
 from clew.session.turn.permission_check import stored_rules
 from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, PatchSession, PutProjectRules, RulesAre, Unit
-from clew.tools.mcp_tools import Place
+from clew.tools.mcp_tools import ServerScope
 from clew.transcript.rule import Rule, mark_unknown
 from clew.transcript.session import Session, project_of
 
@@ -116,7 +116,9 @@ class RulesService:
         workspace = None if folder is None else Path(folder)
         servers: set[str] = set()
         if self._host.servers is not None:
-            scope_of_servers = Place(session_id="" if session is None else session.id, owner=owner, workspace=workspace)
+            scope_of_servers = ServerScope(
+                session_id="" if session is None else session.id, owner=owner, workspace=workspace
+            )
             servers |= {one.name for one in self._host.servers.states(scope_of_servers)}
         catalog = await asyncio.to_thread(self._host.agents, workspace, owner)
         servers |= {name for agent in catalog.list() for name in agent.mcp_servers or ()}

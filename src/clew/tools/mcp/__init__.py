@@ -1,1 +1,1 @@
-"""MCP servers as givers of tools."""
+"""MCP servers as sources of tools."""

@@ -1,8 +1,7 @@
-"""The content of answers, carried past the SDK as the server sent it.
+"""Content of answers, passed around the SDK's validation as the server sent it.
 
-The SDK refuses a whole answer for a single piece of content that the protocol it speaks does not have. Here only that
-piece is left out, which is for whoever reads the content to decide. So it travels beside the answer, where the SDK
-looks at nothing.
+The SDK refuses a whole answer for a single block of content that its protocol version does not have. clew leaves out
+only that block (``results.py``), so content travels in the answer's ``_meta``, which the SDK does not validate.
 """
 
 from __future__ import annotations
@@ -15,40 +14,42 @@ from typing import Any, Final
 from mcp import types
 from mcp.shared.message import SessionMessage
 
-__all__ = ["carried", "take_content"]
+__all__ = ["restore_content", "with_content_in_meta"]
 
-_KEY: Final = "clew/content"
+_META_KEY: Final = "clew/content"
 
 
 @contextlib.asynccontextmanager
-async def carried(transport: AbstractAsyncContextManager[tuple[Any, Any]]) -> AsyncIterator[tuple[Any, Any]]:
-    """The same transport, whose answers the SDK takes whatever their content is."""
+async def with_content_in_meta(
+    transport: AbstractAsyncContextManager[tuple[Any, Any]],
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Wrap a transport so that the SDK accepts answers with any content."""
     async with transport as (reading, writing):
-        yield _Reading(reading), writing
+        yield _ContentStream(reading), writing
 
 
-def take_content(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer that the SDK took, with its content again."""
+def restore_content(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer that passed the SDK, with its content restored."""
     meta = dict(answer.get("_meta") or {})
-    if _KEY not in meta:
+    if _META_KEY not in meta:
         return answer
-    return {**answer, "content": meta.pop(_KEY), "_meta": meta}
+    return {**answer, "content": meta.pop(_META_KEY), "_meta": meta}
 
 
-def _carry(item: SessionMessage | Exception) -> SessionMessage | Exception:
+def _move_content(item: SessionMessage | Exception) -> SessionMessage | Exception:
     if isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse):
         result = item.message.result
         content, meta = result.get("content"), result.get("_meta") or {}
         if isinstance(meta, dict):
-            # Nobody else says what stands there.
-            meta.pop(_KEY, None)
+            # The server must not set this key.
+            meta.pop(_META_KEY, None)
             if isinstance(content, list):
-                result |= {"content": [], "_meta": {**meta, _KEY: content}}
+                result |= {"content": [], "_meta": {**meta, _META_KEY: content}}
     return item
 
 
-class _Reading:
-    """A stream that the SDK reads, as its protocol for one has it."""
+class _ContentStream:
+    """A stream for the SDK to read, with the methods its protocol asks for."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -58,18 +59,18 @@ class _Reading:
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        return _carry(await self._inner.receive())
+        return _move_content(await self._inner.receive())
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def __aiter__(self) -> _Reading:
+    def __aiter__(self) -> _ContentStream:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return _carry(await self._inner.__anext__())
+        return _move_content(await self._inner.__anext__())
 
-    async def __aenter__(self) -> _Reading:
+    async def __aenter__(self) -> _ContentStream:
         await self._inner.__aenter__()
         return self
 

@@ -1,7 +1,7 @@
-"""What a server says its tools are, as people are shown it and models are told: bounded, legible, named by a digest.
+"""Tool definitions of an MCP server, as shown to people and sent to models: bounded, visible, identified by a digest.
 
-A definition is a stranger's text that a model will act on. So all of it is shown before it is taken, nothing in it is
-invisible, and a schema is one that values can be held against. Hints such as "read-only" are neither believed nor kept.
+A definition is untrusted text that a model will act on. So a person sees all of it before it is accepted, it has no
+invisible characters, and its schemas can be checked. Hints such as "read-only" are ignored.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from clew.escape import escape_unseen
 from clew.tools.arguments import check_schema
 from clew.tools.mcp_tools import PREFIX
 
-__all__ = ["Definition", "Definitions", "door_name", "read_definitions"]
+__all__ = ["Definition", "Definitions", "placeholder_name", "read_definitions"]
 
 MAX_TOOLS: Final = 128
 MAX_BYTES: Final = 256 * 1024
-"""Of all definitions of a server: what somebody may be asked to read."""
+"""Limit for all definitions of a server: the most a person can be asked to review."""
 MAX_ROWS: Final = 10_000
 _MAX_NAME: Final = 64
 _MAX_DEPTH: Final = 40
@@ -30,7 +30,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """One tool: ``name`` is the server's, ``known_as`` the one a model calls it by."""
+    """One tool: ``name`` is the server's name for it, ``known_as`` the model's."""
 
     name: str
     known_as: str
@@ -40,18 +40,18 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Definitions(msgspec.Struct, frozen=True):
-    """All of a server, in its order. ``notices`` say which of its tools are left out, and why."""
+    """All definitions of a server. ``notices`` say which of its tools are left out, and why."""
 
     digest: str
     tools: tuple[Definition, ...]
     notices: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
-        """All of it as text, for whoever is asked about it."""
+    def as_text(self) -> str:
+        """Return all definitions as text, for review."""
         lines: list[str] = []
         for one in self.tools:
-            # Indented: what a server says must not look like the head of another tool.
+            # Indented: a description must not look like the heading of another tool.
             lines += [f"## {one.known_as}", *(f"  {line}" for line in one.description.splitlines())]
             lines.append(f"takes {msgspec.json.encode(one.input_schema).decode()}")
             if one.output_schema is not None:
@@ -60,15 +60,15 @@ class Definitions(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
 
-def door_name(server: str) -> str:
-    """The tool that stands for a server whose tools are not taken yet, and the permission its definitions need."""
+def placeholder_name(server: str) -> str:
+    """Return the name of a server's placeholder tool, which is also the permission its definitions need."""
     return f"{PREFIX}{server}"
 
 
 def read_definitions(server: str, listed: Sequence[Mapping[str, Any]]) -> Definitions:
-    """What was listed, as far as it can be used. Raises ``ToolFailed`` for more than anybody could look at."""
+    """Return the usable definitions of a list. Raises ``ToolFailed`` for more than a person could review."""
     if len(listed) > MAX_TOOLS:
-        raise ToolFailed(f"it has {len(listed)} tools, more than the {MAX_TOOLS} that are taken of one server")
+        raise ToolFailed(f"it has {len(listed)} tools, more than the {MAX_TOOLS} allowed for one server")
     tools: dict[str, Definition] = {}
     notices: list[str] = []
     size = rows = 0
@@ -80,8 +80,8 @@ def read_definitions(server: str, listed: Sequence[Mapping[str, Any]]) -> Defini
                 name,
                 _known_as(server, name),
                 escape_unseen(str(one.get("description") or one.get("title") or "It does not say what it does."), "\n"),
-                _legible({**(one.get("inputSchema") or {}), "type": "object"}),
-                None if one.get("outputSchema") is None else _legible(one["outputSchema"]),
+                _visible({**(one.get("inputSchema") or {}), "type": "object"}),
+                None if one.get("outputSchema") is None else _visible(one["outputSchema"]),
             )
         except (RecursionError, ValueError, TypeError):
             notices.append(f"{shown}: left out; its schema is nested too deeply")
@@ -89,11 +89,11 @@ def read_definitions(server: str, listed: Sequence[Mapping[str, Any]]) -> Defini
         rows += tool.description.count("\n")
         size += len(msgspec.json.encode(tool))
         if size > MAX_BYTES or rows > MAX_ROWS:
-            most = f"{MAX_BYTES:,} bytes" if size > MAX_BYTES else f"{MAX_ROWS:,} lines"
-            raise ToolFailed(f"its definitions are more than {most}: nobody could look at them")
-        # Some put the root's type as something else than an object; arguments always are one.
-        said = (one.get("inputSchema") or {}).get("type", "object")
-        problem = None if said == "object" else "its arguments are not an object"
+            limit = f"{MAX_BYTES:,} bytes" if size > MAX_BYTES else f"{MAX_ROWS:,} lines"
+            raise ToolFailed(f"its definitions are more than {limit}: too much to review")
+        # Some servers give the root another type than object; arguments always are an object.
+        root_type = (one.get("inputSchema") or {}).get("type", "object")
+        problem = None if root_type == "object" else "its arguments are not an object"
         problem = problem or check_schema(tool.input_schema)
         problem = problem or (check_schema(tool.output_schema) if tool.output_schema is not None else None)
         if problem is None and (not name or tool.known_as in tools):
@@ -102,13 +102,13 @@ def read_definitions(server: str, listed: Sequence[Mapping[str, Any]]) -> Defini
             notices.append(f"{shown}: left out; {problem}")
         else:
             tools[tool.known_as] = tool
-    taken = tuple(sorted(tools.values(), key=lambda one: one.known_as))
-    said_out = msgspec.json.encode([server, *taken], order="deterministic")
-    return Definitions(f"sha256:{hashlib.sha256(said_out).hexdigest()}", taken, tuple(notices))
+    accepted = tuple(sorted(tools.values(), key=lambda one: one.known_as))
+    encoded = msgspec.json.encode([server, *accepted], order="deterministic")
+    return Definitions(f"sha256:{hashlib.sha256(encoded).hexdigest()}", accepted, tuple(notices))
 
 
 def _known_as(server: str, name: str) -> str:
-    """A name that every provider takes, and no two tools share."""
+    """Return a name that every provider accepts, and no two tools share."""
     whole = f"{PREFIX}{server}__{_UNFIT.sub('_', name)}"
     if len(whole) <= _MAX_NAME and not _UNFIT.search(name):
         return whole
@@ -116,13 +116,13 @@ def _known_as(server: str, name: str) -> str:
     return f"{whole[: _MAX_NAME - 9]}_{mark}"
 
 
-def _legible(value: Any, depth: int = 0) -> Any:
+def _visible(value: Any, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
         return escape_unseen(value, "\n")
     if isinstance(value, Mapping):
-        return {escape_unseen(str(key)): _legible(one, depth + 1) for key, one in value.items()}
+        return {escape_unseen(str(key)): _visible(one, depth + 1) for key, one in value.items()}
     if isinstance(value, list):
-        return [_legible(one, depth + 1) for one in value]
+        return [_visible(one, depth + 1) for one in value]
     return value

@@ -1,4 +1,4 @@
-"""Tools of a server, and its door, as a run has them."""
+"""The tools of an MCP server, and its placeholder tool, as a run uses them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any, Final
 from clew.errors import PermissionDenied, ToolFailed
 from clew.tools.base import Change, ToolContext, ToolOutput, target_of_arguments
 from clew.tools.mcp.connection import Connection
-from clew.tools.mcp.definitions import Definition, Definitions, door_name
+from clew.tools.mcp.definitions import Definition, Definitions, placeholder_name
 from clew.tools.mcp.results import read_result
 from clew.tools.mcp_tools import ALLOWED
 from clew.transcript.rule import Target
 
-__all__ = ["Door", "ServerTool", "is_trusted"]
+__all__ = ["PlaceholderTool", "ServerTool", "is_trusted"]
 
 _NO_ARGUMENTS: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def is_trusted(connection: Connection, digest: str) -> bool:
-    """Whether whoever named the server said beforehand that nobody is to be asked about these definitions."""
+    """Return whether the server's config accepts these definitions without approval."""
     return connection.server.trust or connection.server.pin == digest
 
 
 class ServerTool:
-    """One tool. ``known`` are the definitions it was offered with; without them, for a call that was allowed in an
-    earlier process, they are judged when it runs."""
+    """One tool. ``known`` are the definitions it was offered with; without them (a call approved in an earlier process)
+    the definitions are checked when it runs."""
 
     needs_workspace = False
     asks_human = False
@@ -48,35 +48,35 @@ class ServerTool:
         known = await self._connection.ready()
         if known.digest != self._digest:
             await self._check(known.digest, context)
-        self._connection.taken = known
+        self._connection.accepted = known
         definition = _find(known, self.name)
         if definition is None:
-            raise ToolFailed(f"the MCP server {self._connection.name} has no such tool any more")
+            raise ToolFailed(f"the MCP server {self._connection.name} no longer has this tool")
         answer = await self._connection.call(definition.name, args, context.report, known)
         return await read_result(answer, definition, context)
 
     async def _check(self, digest: str, context: ToolContext) -> None:
-        """Refuse what nobody has looked at: it is another tool now, whatever it is called."""
+        """Refuse definitions that were not reviewed: the tool may have changed under the same name."""
         server = self._connection.name
         if is_trusted(self._connection, digest) or (server, digest) in context.state.get(ALLOWED, ()):
             return
         try:
-            await context.permit(Target(door_name(server), "plain", digest))
+            await context.permit(Target(placeholder_name(server), "plain", digest))
         except PermissionDenied as error:
-            told = f"the MCP server {server} has changed what its tools are, and nobody has looked at that yet"
-            raise ToolFailed(f"{told}; call {door_name(server)} to have it looked at") from error
+            message = f"the MCP server {server} has changed its tools, and they have not been reviewed"
+            raise ToolFailed(f"{message}; call {placeholder_name(server)} to have them reviewed") from error
 
 
-class Door:
-    """Stands for a server whose definitions nobody has taken yet, or that cannot be reached (``trouble``)."""
+class PlaceholderTool:
+    """The tool offered for a server whose definitions are not accepted yet, or that cannot be reached (``problem``)."""
 
     needs_workspace = False
     asks_human = False
     input_schema: Mapping[str, Any] = _NO_ARGUMENTS
 
-    def __init__(self, connection: Connection, known: Definitions | None = None, trouble: str | None = None) -> None:
-        self._connection, self._known, self._trouble = connection, known, trouble
-        self.name = door_name(connection.name)
+    def __init__(self, connection: Connection, known: Definitions | None = None, problem: str | None = None) -> None:
+        self._connection, self._known, self._problem = connection, known, problem
+        self.name = placeholder_name(connection.name)
         self.timeout_ms = round((connection.server.start_s + 5) * 1000)
         about = f"The MCP server {connection.name} cannot be reached now. Call this to hear why."
         if known is not None:
@@ -88,29 +88,29 @@ class Door:
 
     def targets(self, args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
         if self._known is None:
-            raise ToolFailed(self._trouble or "it is not known what the server has")
+            raise ToolFailed(self._problem or "the server's tools are unknown")
         return [Target(self.name, "plain", self._known.digest)]
 
     def preview(self, args: Mapping[str, Any], workspace: Path | None) -> Change | None:
-        """The definitions, as a change against those that were taken before."""
+        """Return the definitions as a diff against those accepted before."""
         if self._known is None:
             return None
-        taken = self._connection.taken
-        before = taken.told.splitlines() if taken is not None else []
-        lines = list(difflib.unified_diff(before, self._known.told.splitlines(), lineterm="", n=1))[2:]
+        accepted = self._connection.accepted
+        before = accepted.as_text.splitlines() if accepted is not None else []
+        lines = list(difflib.unified_diff(before, self._known.as_text.splitlines(), lineterm="", n=1))[2:]
         added = sum(line.startswith("+") for line in lines)
         removed = sum(line.startswith("-") for line in lines)
-        new = "what its tools are has changed since it was allowed" if taken is not None else "its tools, as it says"
+        new = "its tools have changed since they were allowed" if accepted is not None else "its tools"
         names = ", ".join(one.known_as for one in self._known.tools) or "none"
         return Change("\n".join(lines), added, removed, f"MCP server {self._connection.name}: {new}: {names}")
 
     async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         known = await self._connection.ready()
-        asked = [target.value for target in context.judged or () if target.permission == self.name]
-        if known.digest not in asked:
+        judged = [target.value for target in context.judged or () if target.permission == self.name]
+        if known.digest not in judged:
             raise ToolFailed(f"the MCP server {self._connection.name} has changed since you asked; call this again")
         context.state.setdefault(ALLOWED, set()).add((self._connection.name, known.digest))
-        self._connection.taken = known
+        self._connection.accepted = known
         names = ", ".join(one.known_as for one in known.tools)
         return ToolOutput({"text": f"allowed; these tools are there now: {names or 'none'}"})
 

@@ -1,4 +1,4 @@
-"""What a connection and its transport know of one another."""
+"""State shared by a connection and its transport."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 import time
 from typing import Final
 
-__all__ = ["MAX_MESSAGE", "Budget", "Flood", "Wire"]
+__all__ = ["MAX_MESSAGE", "LimitExceeded", "RateLimit", "Wire"]
 
 MAX_MESSAGE: Final = 8 * 1024 * 1024
-_BYTES: Final = 32 * 1024 * 1024
-_BYTES_A_SECOND: Final = 8 * 1024 * 1024
-_MESSAGES: Final = 2_000
-_MESSAGES_A_SECOND: Final = 500
+_BURST_BYTES: Final = 32 * 1024 * 1024
+_BYTES_PER_S: Final = 8 * 1024 * 1024
+_BURST_MESSAGES: Final = 2_000
+_MESSAGES_PER_S: Final = 500
 
 
-class Flood(Exception):
-    """It says more than is taken."""
+class LimitExceeded(Exception):
+    """The server sends more than is accepted."""
 
 
 class Wire:
-    """What goes over one connection. ``closed`` is set when nothing more comes, ``why`` says why."""
+    """The state of one transport. ``closed`` is set when it has ended, ``why`` is the reason."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
@@ -31,18 +31,18 @@ class Wire:
         self.closed.set()
 
 
-class Budget:
-    """How much may still come: a good deal at once, and then so much a second."""
+class RateLimit:
+    """A limit for bytes and messages of a server: a burst, and then a rate."""
 
     def __init__(self) -> None:
         self._at = time.monotonic()
-        self._bytes: float = _BYTES
-        self._messages: float = _MESSAGES
+        self._bytes: float = _BURST_BYTES
+        self._messages: float = _BURST_MESSAGES
 
-    def take(self, size: int = 0, messages: float = 0) -> None:
+    def spend(self, size: int = 0, messages: float = 0) -> None:
         now = time.monotonic()
         passed, self._at = now - self._at, now
-        self._bytes = min(self._bytes + passed * _BYTES_A_SECOND, _BYTES) - size
-        self._messages = min(self._messages + passed * _MESSAGES_A_SECOND, _MESSAGES) - messages
+        self._bytes = min(self._bytes + passed * _BYTES_PER_S, _BURST_BYTES) - size
+        self._messages = min(self._messages + passed * _MESSAGES_PER_S, _BURST_MESSAGES) - messages
         if self._bytes < 0 or self._messages < 0:
-            raise Flood("it sends more than is taken of a server")
+            raise LimitExceeded("it sends more than a server may")

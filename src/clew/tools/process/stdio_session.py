@@ -1,7 +1,6 @@
-"""A program below its own supervisor that is talked with for as long as it lives; it ends as any other tool's does.
+"""A program below its own supervisor that a caller talks to until it ends; it is ended like any other tool's program.
 
-Its input, its output and its errors are three pipes. What it writes to its errors is read and forgotten, but for the
-last of it. What is said is not known here.
+Its stdin, stdout and stderr are three pipes. Of stderr only the end is stored.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from clew.tools.thread import run_in_thread
 
 __all__ = ["StdioSession", "open_stdio_session"]
 
-_PIECE: Final = 64 * 1024
-_LAST_WORDS: Final = 2_000
-_BY_ITSELF_S: Final = 1.0
-"""How long it has to end once its input is closed, which is how it is told to."""
-_LATEST_S: Final = 10.0
+_PIECE_BYTES: Final = 64 * 1024
+_MAX_LAST_ERRORS: Final = 2_000
+_GRACE_S: Final = 1.0
+"""Seconds to end by itself after its input was closed."""
+_TERMINATE_S: Final = 10.0
 
 
 class _Started(msgspec.Struct, frozen=True):
@@ -37,7 +36,7 @@ class _Started(msgspec.Struct, frozen=True):
     reports: int
 
     def abandon(self) -> None:
-        """Nobody takes it: without its leash the supervisor ends everything."""
+        """End everything: the supervisor does so once its leash is closed."""
         for handle in (self.leash, self.input, self.output, self.errors, self.reports):
             os.close(handle)
 
@@ -52,7 +51,7 @@ async def open_stdio_session(program: Program) -> StdioSession:
             lambda done: None if done.cancelled() or done.exception() else done.result().abandon()
         )
         raise
-    reading = [asyncio.StreamReader(limit=_PIECE) for _ in range(3)]
+    reading = [asyncio.StreamReader(limit=_PIECE_BYTES) for _ in range(3)]
     loop = asyncio.get_running_loop()
     transports: list[asyncio.BaseTransport] = []
     for stream, handle in zip(reading, (started.output, started.errors, started.reports), strict=True):
@@ -85,7 +84,7 @@ def _start(program: Program) -> _Started:
 
 
 class StdioSession:
-    """One program that runs. ``read`` and ``write`` go on until it ends; ``end`` it once."""
+    """One running program. ``read`` and ``write`` until it ends; call ``end`` once."""
 
     def __init__(
         self,
@@ -97,53 +96,55 @@ class StdioSession:
         self._started = started
         self._transports = transports
         self._input = writing
-        self._last_words = self._reports = b""
+        self._last_errors = self._reports = b""
         self._output, errors, reports = reading
         loop = asyncio.get_running_loop()
-        self._hearing = loop.create_task(self._hear(errors))
-        self._over = loop.create_task(self._watch(reports))
+        self._error_reader = loop.create_task(self._read_errors(errors))
+        self._watcher = loop.create_task(self._watch(reports))
 
     async def read(self) -> bytes:
-        """What it says next; nothing when it says no more."""
-        return await self._output.read(_PIECE)
+        """Return the next piece of its output; empty at the end."""
+        return await self._output.read(_PIECE_BYTES)
 
     async def write(self, data: bytes) -> None:
-        """Raises ``OSError`` when nobody hears it any more."""
+        """Write to its input. Raises ``OSError`` when the input is closed."""
         self._input.write(data)
         await self._input.drain()
 
-    async def end(self, *, at_once: bool = False) -> str:
-        """End it with all that it started, and say how it ended, with its last words."""
+    async def end(self, *, immediately: bool = False) -> str:
+        """End it with all its processes and return how it ended, with the end of its errors."""
         self._input.close()
-        await asyncio.wait({self._over}, timeout=0 if at_once else _BY_ITSELF_S)
-        if not self._over.done():
+        await asyncio.wait({self._watcher}, timeout=0 if immediately else _GRACE_S)
+        if not self._watcher.done():
             with suppress(OSError):
                 os.write(self._started.leash, b"t")
-            await asyncio.wait({self._over}, timeout=_LATEST_S)
+            await asyncio.wait({self._watcher}, timeout=_TERMINATE_S)
         os.close(self._started.leash)
-        if not self._over.done():
+        if not self._watcher.done():
             self._started.supervisor.kill()
         await run_in_thread(self._started.supervisor.wait)
-        await asyncio.wait({self._hearing}, timeout=0.2)
-        for task in (self._hearing, self._over):
+        await asyncio.wait({self._error_reader}, timeout=0.2)
+        for task in (self._error_reader, self._watcher):
             task.cancel()
         for transport in self._transports:
             transport.close()
-        return self._told()
+        return self._describe_end()
 
-    def _told(self) -> str:
-        said = dict(line.partition(" ")[::2] for line in self._reports.decode("utf-8", "replace").splitlines())
-        words = self._last_words.decode("utf-8", "replace").strip()
-        how = f"it could not be started: {said['failed']}" if "failed" in said else ""
+    def _describe_end(self) -> str:
+        reports_by_key = dict(
+            line.partition(" ")[::2] for line in self._reports.decode("utf-8", "replace").splitlines()
+        )
+        last_output = self._last_errors.decode("utf-8", "replace").strip()
+        how = f"it could not be started: {reports_by_key['failed']}" if "failed" in reports_by_key else ""
         if not how:
-            code = int(said.get("exit", "-9"))
+            code = int(reports_by_key.get("exit", "-9"))
             how = f"it ended with exit code {code}" if code >= 0 else f"it was ended by signal {-code}"
-        return f"{how}; its last words: {words}" if words else how
+        return f"{how}; its last errors: {last_output}" if last_output else how
 
-    async def _hear(self, errors: asyncio.StreamReader) -> None:
-        while piece := await errors.read(_PIECE):
-            self._last_words = (self._last_words + piece)[-_LAST_WORDS:]
+    async def _read_errors(self, errors: asyncio.StreamReader) -> None:
+        while piece := await errors.read(_PIECE_BYTES):
+            self._last_errors = (self._last_errors + piece)[-_MAX_LAST_ERRORS:]
 
     async def _watch(self, reports: asyncio.StreamReader) -> None:
-        while piece := await reports.read(_PIECE):
-            self._reports = (self._reports + piece)[-_PIECE:]
+        while piece := await reports.read(_PIECE_BYTES):
+            self._reports = (self._reports + piece)[-_PIECE_BYTES:]
