@@ -23,7 +23,7 @@ test("what a server says its tools are is read and allowed on the page, and the 
   const shown = await door.getByRole("group", { name: "Change" }).innerText();
   assert.match(shown, /\+ ## mcp__rude__echo\n\+   It can echo\.\n\+ takes \{"type":"object","properties":\{\}\}/);
   await button(door, "For this session").click();
-  await answers(page).getByText(/these tools are there now: mcp__rude__/).waitFor();
+  await answers(page).getByText(/available tools: mcp__rude__/).waitFor();
   await say(page, '!mcp__rude__echo {"word": "hello"}');
   await button(page.getByRole("group", { name: "Approve this mcp__rude__echo call?" }), "Allow once").click();
   await answers(page).getByText(/\{"word": "hello"\}/).last().waitFor();

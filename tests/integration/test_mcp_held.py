@@ -34,7 +34,7 @@ async def test_a_yes_to_definitions_is_none_to_those_that_came_while_it_was_wait
         await client.engine.set_permissions(other, [{"permission": "mcp__rude", "pattern": "*", "action": "allow"}])
         assert [told(one) for one in await ask(client, other, "go")] == ["changed"]
         made = [told(one) for one in await decide(client, asking, "once")]
-        assert made[0] == "error: the MCP server rude has changed since you asked; call this again"
+        assert made[0] == "error: the MCP server rude has changed its tools meanwhile; call this again"
         assert made[1].startswith("error: there is no tool")
     assert "echo" not in notes.read_text().splitlines()
 

@@ -116,7 +116,7 @@ async def test_a_folder_alone_starts_no_program(tmp_path: Path) -> None:
 
 
 async def test_where_nobody_is_there_to_ask_only_what_was_taken_already_is_there() -> None:
-    """Neither tools nor a door of a server that nobody has looked at; a rule for its definitions gives them."""
+    """Neither tools nor a placeholder of a server without review; a rule for its definitions gives them."""
     model = ScriptedModel([say("x")] * 2)
     async with served(providers=FakeProviders(model), mcp_servers={"rude": rude_server()}) as client:
         session_id = await client.session()

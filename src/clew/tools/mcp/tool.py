@@ -78,11 +78,11 @@ class PlaceholderTool:
         self._connection, self._known, self._problem = connection, known, problem
         self.name = placeholder_name(connection.name)
         self.timeout_ms = round((connection.server.start_s + 5) * 1000)
-        about = f"The MCP server {connection.name} cannot be reached now. Call this to hear why."
+        about = f"The MCP server {connection.name} cannot be reached now. Call this to get the reason."
         if known is not None:
             about = (
-                f"The MCP server {connection.name} has {len(known.tools)} tools that nobody has looked at yet. Call "
-                "this, without arguments, to have a person look at them; once they are allowed, you have them."
+                f"The MCP server {connection.name} has {len(known.tools)} tools that no person has reviewed yet. Call "
+                "this, without arguments, to have a person review them; once they are approved, you can use them."
             )
         self.description = about
 
@@ -108,11 +108,11 @@ class PlaceholderTool:
         known = await self._connection.ready()
         judged = [target.value for target in context.judged or () if target.permission == self.name]
         if known.digest not in judged:
-            raise ToolFailed(f"the MCP server {self._connection.name} has changed since you asked; call this again")
+            raise ToolFailed(f"the MCP server {self._connection.name} has changed its tools meanwhile; call this again")
         context.state.setdefault(ALLOWED, set()).add((self._connection.name, known.digest))
         self._connection.accepted = known
         names = ", ".join(one.known_as for one in known.tools)
-        return ToolOutput({"text": f"allowed; these tools are there now: {names or 'none'}"})
+        return ToolOutput({"text": f"approved; available tools: {names or 'none'}"})
 
 
 def _find(known: Definitions | None, name: str) -> Definition | None:
