@@ -1,7 +1,7 @@
 """Time as a parameter.
 
-Everything that asks for the time or waits takes a :class:`Clock`, so that a test can hold it still and a
-simulation can replay it. ``clew.testing.FakeClock`` is the other implementation.
+Everything that reads the time or waits takes a :class:`Clock`, so that tests can stop it and simulations can replay it.
+``clew.testing.FakeClock`` is the other implementation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Clock", "GrowingTime", "SystemClock", "Timer"]
 
 
 class Timer(Protocol):
-    """A pending call that can be taken back."""
+    """A pending call that can be cancelled."""
 
     def cancel(self) -> object: ...
 
@@ -24,10 +24,10 @@ class Clock(Protocol):
     """Wall time in epoch milliseconds, a monotonic reading, and waiting."""
 
     def now_ms(self) -> int:
-        """Wall time. It may step back; order must never be derived from it."""
+        """Return the wall time. It may step back; order must never be derived from it."""
 
     def monotonic_ms(self) -> float:
-        """Never steps back; for measuring how long something took."""
+        """Return a time that never steps back, for measuring durations."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` on the running event loop after ``delay_ms``."""

@@ -24,7 +24,7 @@ from clew.session.api import Engine
 from clew.store.base import Store
 from clew.store.location import Folder, Location, Memory, PostgresDatabase, parse_url
 from clew.transcript.rule import Rule
-from clew.type_error import misfit
+from clew.type_error import explain_type_error
 
 if TYPE_CHECKING:
     # What runs stand on is imported when an engine is opened: importing clew stays quick.
@@ -316,7 +316,7 @@ def _registry(config: Config, clock: Clock) -> Providers:
     try:
         configured = fit(config.providers, dict[str, ProviderConfig])
     except msgspec.ValidationError as error:
-        why = misfit(error, dict[str, ProviderConfig])
+        why = explain_type_error(error, dict[str, ProviderConfig])
         raise InvalidInput(f"the providers in your configuration do not read: {why}") from error
     return ProviderRegistry(configured, default_model=config.default_model, clock=clock)
 

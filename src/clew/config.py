@@ -1,7 +1,7 @@
-"""Settings: what a host may choose, with defaults that are right for most, and where they are read from.
+"""The config of a host: settings with their defaults, and reading and writing the user's file.
 
-Only the user's own file and the environment are read, never a file of a project folder: a cloned repository must
-not be able to choose where transcripts or keys go.
+Only the user's own file and the environment are read, never a file of a project folder: a cloned repository must not be
+able to choose where transcripts or keys go.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from clew.convert import fit
 from clew.errors import InvalidInput
 from clew.mcp_server import McpServer
-from clew.type_error import misfit
+from clew.type_error import explain_type_error
 
 __all__ = [
     "CompactionConfig",
@@ -45,12 +45,12 @@ _SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.ASCII 
 
 
 class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """When a run's chunks are stored.
+    """The time at which a run's chunks are stored.
 
-    ``chunk``: at once, and a chunk is shown only after it is durable. ``step`` and ``turn``: shown at once, stored
-    at the end of the step or the turn, or earlier when ``save_buffer_size`` bytes have gathered or the oldest has
-    waited ``save_buffer_ms``; zero turns that limit off. What is not set is ``chunk`` where the store can keep every
-    chunk, else ``step``.
+    ``chunk``: immediately, and a chunk is shown only once it is durable. ``step`` and ``turn``: shown immediately,
+    stored at the end of the step or the turn, or earlier when ``save_buffer_size`` bytes are buffered or the oldest is
+    ``save_buffer_ms`` old; zero disables that limit. The default is ``chunk`` if the store can store every chunk, else
+    ``step``.
     """
 
     save_on: Literal["chunk", "step", "turn"] | None = None
@@ -59,7 +59,7 @@ class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmartRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps taken, in this order, when history is too large to be summarised in one call."""
+    """The steps tried, in this order, when the history is too large to summarise in one call."""
 
     prune_tool_outputs: bool = True
     chunked_summarize: bool = True
@@ -67,10 +67,10 @@ class SmartRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How old history makes room. What is not set comes from the preset; a session's own settings win.
+    """The compaction of old history. Defaults come from the preset; a session's own settings take precedence.
 
-    Without a ``preset`` the store's own counts: ``overlay`` in a ``jsonl:`` store, ``checkpoint`` in a ``json:`` one,
-    else ``guide``. ``context_measure="rollup"`` sums the usage of the messages in the model view instead of sizing the
+    The default ``preset`` depends on the store: ``overlay`` for ``jsonl:``, ``checkpoint`` for ``json:``, else
+    ``guide``. ``context_measure="rollup"`` sums the usage of the messages in the model view instead of sizing the
     next request.
     """
 
@@ -86,12 +86,12 @@ class CompactionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PruningConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """When tool outputs become stubs for the model. What is not set comes from the compaction preset.
+    """The replacement of old tool outputs by stubs for the model. Defaults come from the compaction preset.
 
-    ``at_pct`` is the part of the window from which on outputs over ``min_chars`` characters become stubs.
-    ``soft_pct`` trims them to ``keep_chars`` at each end first; ``hard_pct`` is then where they become stubs.
-    ``until_pct`` is the part of the window below which it stops again.
-    ``min_total_chars``: below that many characters of output together nothing is pruned.
+    ``at_pct`` is the percentage of the context window from which outputs over ``min_chars`` characters become stubs.
+    With ``soft_pct`` they are first trimmed to ``keep_chars`` at each end, and become stubs from ``hard_pct``.
+    ``until_pct`` is the percentage of the window below which pruning stops.
+    ``min_total_chars``: with fewer characters of output in total nothing is pruned.
     """
 
     enabled: bool = True
@@ -110,14 +110,14 @@ _Chars: TypeAlias = Annotated[int, msgspec.Meta(ge=4_000, le=1_000_000)]
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer may cost a server. A connection on which no token was shown yet is a stranger's.
+    """Limits of a server for its clients. A connection without a token so far is a stranger's.
 
-    ``max_connections``: at most so many at once; none: what the process may open, less what the store and the tools
-    need. ``max_strangers``: at most so many of them without a token; the oldest without a whole request makes room.
-    ``head_s`` is how long the head of a request may take, and how long a stranger may leave an answer unread,
-    ``idle_s`` how long a connection may wait for its next request. A body must come with ``body_rate`` bytes a second
-    all along, and a stranger's be there after ``body_s`` seconds. ``body_bytes`` is what unfinished bodies may hold
-    together, ``stranger_body_bytes`` those without a token, of which there are at most ``stranger_bodies``.
+    ``max_connections`` limits concurrent connections; by default the process's file limit, less what the store and the
+    tools need. ``max_strangers`` limits those without a token; above it the oldest without a complete request is
+    closed. ``head_s`` limits the time for the head of a request, and the time a stranger may leave an answer unread;
+    ``idle_s`` the time until the next request of a connection. A body must arrive at ``body_rate`` bytes per second or
+    more, a stranger's within ``body_s`` seconds. ``body_bytes`` limits the memory for all unfinished bodies,
+    ``stranger_body_bytes`` for those without a token, of which there are at most ``stranger_bodies``.
     """
 
     max_connections: _Count | None = None
@@ -132,12 +132,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How tools run. ``sandbox`` fences in what ``bash`` starts.
+    """Settings of tools. ``sandbox`` confines the programs that ``bash`` starts.
 
-    ``workspace``: it writes only in the workspace and a scratch folder, does not read clew's own files, and has no
-    network. ``files``: the same, and the network is left open. Where the machine cannot do it ``bash`` is refused.
-    ``output_chars`` is how much of one output is handed over, in a kind of store ``output_chars_by_store``, of a tool
-    ``output_chars_by_tool``, the latter first; what none of them says comes from the compaction preset.
+    ``workspace``: they write only in the workspace and a scratch folder, cannot read clew's own files, and have no
+    network. ``files``: the same, with network. If the machine supports no sandbox, ``bash`` is refused.
+    ``output_chars`` limits the length of an output for the model; ``output_chars_by_tool`` takes precedence, then
+    ``output_chars_by_store``. The default comes from the compaction preset.
     """
 
     sandbox: Literal["off", "workspace", "files"] = "off"
@@ -149,9 +149,9 @@ class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How this process is one of several on one store. What it runs is its own for ``lease_s`` from each heartbeat, of
-    which there are three in that time. ``url`` is where it can be reached, as others are told it. A server that is to
-    end gives what runs ``drain_s`` to do so by itself: 30 seconds where others go on, none where nobody does."""
+    """Settings of a process that shares its store with others. Its lease lasts ``lease_s`` from each heartbeat, of
+    which there are three in that time. ``url`` is its address for the others. On shutdown active runs have ``drain_s``
+    seconds to finish: by default 30 if other replicas continue, else none."""
 
     lease_s: _Seconds = 15.0
     drain_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
@@ -159,18 +159,17 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power.
+    """All settings of a host. ``durability="power"`` makes every commit survive a loss of power.
 
-    ``live`` is ``local``, ``postgres`` or the address of a Valkey or Redis server; ``CLEW_LIVE`` goes before it.
-    ``lossy_commits`` takes a PostgreSQL server that acknowledges what its crash may take back; it is refused otherwise.
-    ``event_log`` keeps a log of every settled fact beside the tables, from which they can be rebuilt.
-    ``ledger_prompts`` keeps what people type in the events ledger, too, with what went out for it.
-    ``duplicate_delivery_s`` is how long a delivery to a webhook whose sender does not sign its id, such as GitHub,
-    counts as a duplicate of an earlier one with the same body; 0 accepts all.
-    ``max_reply_bytes`` is how much of one reply of a model is taken; the step then ends as ``length``.
-    ``max_steps`` is how many model calls a turn may take where its agent says nothing; else the preset says.
-    ``resume="safe"``: after a restart turns that were interrupted go on by themselves, at most twice each, unless a
-    tool was at work in them.
+    ``live`` is ``local``, ``postgres`` or the address of a Valkey or Redis server; ``CLEW_LIVE`` takes precedence.
+    ``lossy_commits`` accepts a PostgreSQL server that may lose acknowledged commits in a crash; by default it is
+    refused. ``event_log`` writes every settled fact to a log next to the tables, from which they can be rebuilt.
+    ``ledger_prompts`` also records what people type in the events ledger, with the replies. ``duplicate_delivery_s``:
+    for a webhook whose sender does not sign its id, such as GitHub, a delivery with the same body as one within this
+    time counts as a duplicate; 0 accepts all. ``max_reply_bytes`` limits one reply of a model; the step then ends as
+    ``length``. ``max_steps`` limits the model calls of a turn if its agent sets no limit; the default comes from the
+    preset. ``resume="safe"``: after a restart interrupted turns are resumed automatically, at most twice each, unless a
+    tool was running in them.
     """
 
     default_model: str | None = None
@@ -201,37 +200,37 @@ _REPLICA_VARIABLES: Final = {"CLEW_LEASE_S": "lease_s", "CLEW_DRAIN_S": "drain_s
 
 
 def secret_values(config: Config | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The secrets this process knows: never to be written anywhere, neither into a log nor into an export.
+    """Return the secrets this process knows, which must not be written to a log or an export.
 
-    Those of its environment, by the names such variables have, and the keys in its settings. What is shorter than eight
-    characters is none: every line would be holes.
+    They are the variables of its environment with names typical for secrets, and the keys in its config. Values
+    shorter than eight characters do not count: redacting them would destroy ordinary text.
     """
-    known = [value for name, value in environ.items() if _SECRET_NAME.search(name)]
+    merged = [value for name, value in environ.items() if _SECRET_NAME.search(name)]
     if config is not None:
-        known += [str(one.get("api_key") or "") for one in config.providers.values()]
-        known += [value for server in config.mcp_servers.values() for value in server.secrets]
-    return tuple(value for value in known if len(value) >= 8)
+        merged += [str(one.get("api_key") or "") for one in config.providers.values()]
+        merged += [value for server in config.mcp_servers.values() for value in server.secrets]
+    return tuple(value for value in merged if len(value) >= 8)
 
 
 def default_store_url(environ: Mapping[str, str] = os.environ) -> str:
-    """``CLEW_STORE``, else the user's own data folder."""
+    """Return ``CLEW_STORE``, else a store in the user's data folder."""
     if chosen := environ.get("CLEW_STORE"):
         return chosen
     return f"sqlite:///{data_folder(environ) / 'clew.db'}"
 
 
 def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where clew keeps what is the user's own."""
+    """Return the user's data folder of clew."""
     return _user_folder(environ, "XDG_DATA_HOME", ".local/share") / "clew"
 
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the user tells clew what to do."""
+    """Return the user's config folder of clew."""
     return _user_folder(environ, "XDG_CONFIG_HOME", ".config") / "clew"
 
 
 def load_config(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
-    """The user's settings; defaults where there is no file. Keys clew does not know are left to later versions."""
+    """Return the user's config; defaults if there is no file. Unknown keys are ignored, for later versions."""
     if path is None:
         path = config_folder(environ) / "config.toml"
     try:
@@ -243,41 +242,40 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
     try:
         return _with_variables(fit(tomllib.loads(text), Config), environ)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        why = misfit(error, Config) if isinstance(error, msgspec.ValidationError) else error
+        why = explain_type_error(error, Config) if isinstance(error, msgspec.ValidationError) else error
         raise InvalidInput(f"{path} is not a valid configuration: {why}") from error
 
 
 def save_settings(path: Path, changed: Mapping[str, str | int | None]) -> None:
-    """Write settings of the first level into the user's file; None takes one out. All other lines stay as they are, and
-    so does what stands behind a value.
+    """Write top-level settings into the user's file; None removes one. All other lines and comments stay unchanged.
 
-    A file in which that cannot be done line by line is refused, and left alone.
+    A file that cannot be changed line by line is refused, and stays unchanged.
     """
     try:
-        # Where it is a link, what it leads to is written.
+        # Write the target of a link.
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _alone_in(path.parent):
+        with _lock_folder(path.parent):
             text = path.read_bytes().decode() if path.exists() else ""
-            wanted = {**tomllib.loads(text), **changed}
+            expected = {**tomllib.loads(text), **changed}
             end = "\r" if "\r\n" in text else ""
             lines = text.split("\n")
             for name, value in changed.items():
                 tables = next((at for at, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
                 at = next((at for at in range(tables) if re.match(rf"\s*{name}\s*=", lines[at])), None)
-                behind = end if at is None else _behind_value(lines[at])
-                line = [] if value is None else [f"{name} = {msgspec.json.encode(value).decode()}{behind}"]
+                suffix = end if at is None else _after_value(lines[at])
+                line = [] if value is None else [f"{name} = {msgspec.json.encode(value).decode()}{suffix}"]
                 lines[slice(0, 0) if at is None else slice(at, at + 1)] = line
-            written = "\n".join(lines)
-            if tomllib.loads(written) != {name: value for name, value in wanted.items() if value is not None}:
-                raise InvalidInput(f"{path} is written in a way that cannot be changed line by line; change it by hand")
-            _put_whole(path, written)
+            new_text = "\n".join(lines)
+            if tomllib.loads(new_text) != {name: value for name, value in expected.items() if value is not None}:
+                raise InvalidInput(f"{path} cannot be changed line by line; edit it yourself")
+            _write_atomically(path, new_text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInput(f"{path} could not be changed: {error}") from error
 
 
-def _behind_value(line: str) -> str:
-    """The comment on a line, with the space before it, and how the line ends."""
+def _after_value(line: str) -> str:
+    """Return the comment of a line with the space before it, and the line's end."""
     for at in (at for at, sign in enumerate(line) if sign == "#"):
         with contextlib.suppress(tomllib.TOMLDecodeError):
             tomllib.loads(line[:at])
@@ -285,25 +283,25 @@ def _behind_value(line: str) -> str:
     return "\r" if line.endswith("\r") else ""
 
 
-def _put_whole(path: Path, text: str) -> None:
-    """Whole or not at all, and at no moment for more eyes than before: it may hold keys."""
+def _write_atomically(path: Path, text: str) -> None:
+    """Replace a file atomically, never with wider permissions than before: it may contain keys."""
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     if not mode & 0o222:
-        raise PermissionError(f"it may not be written; let it be, or change it by hand: {path}")
-    beside = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+        raise PermissionError(f"the file is read-only; make it writable, or edit it yourself: {path}")
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(text.encode())
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """No other thread or process changes settings meanwhile: what it had read would be put over this."""
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the folder against changes of settings by other threads and processes, which would overwrite this one."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -313,36 +311,37 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _with_variables(config: Config, environ: Mapping[str, str]) -> Config:
-    """What several processes on one store differ in, or their host decides, may come from the environment."""
+    """Apply the settings that the environment may set: those that differ between processes on one store."""
     if named := environ.get("CLEW_LIVE"):
         config = msgspec.structs.replace(config, live=named)
-    given = {key: environ[name] for name, key in _REPLICA_VARIABLES.items() if environ.get(name)}
-    if not given:
+    from_environment = {key: environ[name] for name, key in _REPLICA_VARIABLES.items() if environ.get(name)}
+    if not from_environment:
         return config
     try:
-        known = {**msgspec.to_builtins(config.replica), **given}
-        return msgspec.structs.replace(config, replica=fit(known, ReplicaConfig, strict=False))
+        merged = {**msgspec.to_builtins(config.replica), **from_environment}
+        return msgspec.structs.replace(config, replica=fit(merged, ReplicaConfig, strict=False))
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"{', '.join(_REPLICA_VARIABLES)} in the environment do not fit: {error}") from error
+        raise InvalidInput(f"invalid {', '.join(_REPLICA_VARIABLES)} in the environment: {error}") from error
 
 
 def unknown_settings(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The keys of the user's file that no setting has, by their full names. They are ignored: one that is misspelt
-    would otherwise be thought to hold."""
+    """Return the full names of unknown keys in the user's file. They are ignored, so a person must learn of a
+    misspelt one."""
     path = config_folder(environ) / "config.toml"
     config = load_config(path, environ)
     return tuple(_unknown(config, tomllib.loads(path.read_text(encoding="utf-8")), "")) if path.exists() else ()
 
 
-def _unknown(group: msgspec.Struct, written: Mapping[str, Any], under: str) -> Iterator[str]:
-    for name, value in written.items():
+def _unknown(group: msgspec.Struct, new_text: Mapping[str, Any], under: str) -> Iterator[str]:
+    for name, value in new_text.items():
         if name not in group.__struct_fields__:
             yield under + name
-        elif isinstance(known := getattr(group, name), msgspec.Struct):
-            yield from _unknown(known, value, f"{under}{name}.")
+        elif isinstance(merged := getattr(group, name), msgspec.Struct):
+            yield from _unknown(merged, value, f"{under}{name}.")
 
 
 def _user_folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
-    """A folder of the user's own. A relative one would lie in the project, so it does not count, as XDG has it."""
+    """Return a folder of the user. A relative path would be in the project, so it is ignored, as XDG specifies."""
+
     chosen = Path(environ.get(variable, ""))
     return chosen if chosen.is_absolute() else Path(environ.get("HOME") or "~").expanduser() / default

@@ -1,7 +1,7 @@
-"""A value of a type, out of plain data.
+"""Conversion of plain data to values of a type.
 
-msgspec learns a type when it is first asked for, and other threads can meet it half learnt: the process dies of that,
-without a word. So a type is learnt here, by one thread at a time, before it is used.
+msgspec builds a type's decoder on first use, and a thread that meets it half built crashes the process. So decoders are
+built here, by one thread at a time, before the type is used.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["fit", "fit_json"]
 
 T = TypeVar("T")
 
-MOST: Final = 1_000
-"""Types that are remembered at once: a host may make its own for each call, and they are not to be held for good."""
+MAX_TYPES: Final = 1_000
+"""Maximum number of remembered types: a host may create types per call, which must not stay in memory permanently."""
 
 _lock = threading.Lock()
-_learnt: set[Any] = set()
+_built: set[Any] = set()
 
 
 @overload
@@ -27,8 +27,8 @@ def fit(value: Any, type_: type[T], *, strict: bool = ..., from_attributes: bool
 @overload
 def fit(value: Any, type_: Any, *, strict: bool = ..., from_attributes: bool = ...) -> Any: ...
 def fit(value: Any, type_: Any, *, strict: bool = True, from_attributes: bool = False) -> Any:
-    """``value`` as a ``type_``; ``msgspec.ValidationError`` where it does not fit."""
-    _learn(type_)
+    """Convert ``value`` to ``type_``. Raises ``msgspec.ValidationError``."""
+    _build_decoder(type_)
     return msgspec.convert(value, type_, strict=strict, from_attributes=from_attributes)
 
 
@@ -37,24 +37,24 @@ def fit_json(data: bytes | str, type_: type[T]) -> T: ...
 @overload
 def fit_json(data: bytes | str, type_: Any) -> Any: ...
 def fit_json(data: bytes | str, type_: Any) -> Any:
-    """The same of JSON; ``msgspec.DecodeError`` where it is none."""
-    _learn(type_)
+    """Decode JSON to ``type_``. Raises ``msgspec.DecodeError``."""
+    _build_decoder(type_)
     return msgspec.json.decode(data, type=type_)
 
 
-def _learn(type_: Any) -> None:
+def _build_decoder(type_: Any) -> None:
     try:
-        if type_ in _learnt:
+        if type_ in _built:
             return
     except TypeError:
-        # One that cannot be remembered, as a host's own may be, is looked at each time.
-        remembered = False
+        # A host's type may be unhashable; it is built each time.
+        hashable = False
     else:
-        remembered = True
+        hashable = True
     with _lock:
-        # A type and all it is made of: whoever asks for one of these meanwhile waits here.
+        # Builds the type and all its parts; other threads that need one of them wait here.
         msgspec.json.Decoder(type_)
-        if remembered:
-            if len(_learnt) >= MOST:
-                _learnt.clear()
-            _learnt.add(type_)
+        if hashable:
+            if len(_built) >= MAX_TYPES:
+                _built.clear()
+            _built.add(type_)

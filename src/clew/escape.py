@@ -1,15 +1,15 @@
-"""Text that shows what is in it: what would steer a terminal, break a line or turn the direction of writing is spelled.
+"""Escapes for invisible characters: those that control a terminal, break a line or change the writing direction.
 
-Whoever puts somebody else's text before a person or into a log asks here.
+Apply it to untrusted text before showing it to a person or writing it to a log.
 """
 
 from __future__ import annotations
 
-__all__ = ["escape_unseen"]
+__all__ = ["escape_invisible"]
 
 
-def escape_unseen(text: str, keep: str = "") -> str:
-    """The text with every character that cannot be seen written as an escape, but for those in ``keep``."""
+def escape_invisible(text: str, keep: str = "") -> str:
+    """Escape every invisible character of a text, except those in ``keep``."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in keep else one.encode("unicode_escape").decode() for one in text)

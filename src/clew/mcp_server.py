@@ -11,7 +11,7 @@ import msgspec
 
 from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.type_error import misfit
+from clew.type_error import explain_type_error
 
 __all__ = ["McpServer", "check_servers", "read_server"]
 
@@ -59,7 +59,7 @@ def read_server(value: Any, name: str) -> McpServer:
     try:
         server = value if isinstance(value, McpServer) else fit(value, McpServer, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the MCP server {name} is invalid: {misfit(error, McpServer)}") from error
+        raise InvalidInput(f"the MCP server {name} is invalid: {explain_type_error(error, McpServer)}") from error
     check_servers({name: server})
     return server
 

@@ -1,11 +1,10 @@
-"""Reading a text file that must lie inside a folder, and no more of it than is wanted.
+"""Safe reading of text files inside a folder, with a size limit.
 
-The folder may belong to a project somebody else wrote. A link that leads out of it, a device, a pipe and what is
-not text are refused; the file is opened step by step below the folder without following links, so that nothing can
-be swapped between the check and the use.
+The folder may belong to an untrusted project. Links that lead out of it, devices, pipes and files that are not text
+are refused; a file is opened component by component below the folder without following links, so that nothing can be
+swapped between the check and the use.
 
-What is made of such files is kept for as long as each of them, and each folder that was listed, is what it was
-(:class:`Kept`).
+:class:`FileCache` caches values made from such files until one of them, or a listed folder, changes.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ import msgspec
 
 __all__ = [
     "ContainedText",
+    "FileCache",
     "FolderListing",
-    "Kept",
     "Unreadable",
     "confined",
     "leads_elsewhere",
     "list_contained",
-    "note",
     "read_contained",
+    "record_dependency",
     "resolve_folder",
     "resolved",
     "shown",
@@ -41,27 +40,27 @@ __all__ = [
 
 T = TypeVar("T")
 _SETTLED_NS: Final = 2_000_000_000
-"""How long ago a file must have changed before its times tell of the next change: some systems count in twos of
-seconds, and all of them in ticks."""
+"""Minimum age of a file's last change to detect the next one by its times: some file systems have a resolution of two
+seconds."""
 _MAX_BYTES: Final = 8 * 1024 * 1024
 _MAX_KEYS: Final = 1_000
-"""What was made of files that are not there has no bytes, and there may be any number of folders without them."""
+"""Limit for entries: a value made from missing files has no bytes, and any number of folders may have none."""
 
-Trace = tuple[int, ...]
-"""What a file is known by: device, inode, kind, length, when its content and when anything about it changed last."""
-_noted: ContextVar[dict[Path, Trace | None] | None] = ContextVar("noted", default=None)
+FileIdentity = tuple[int, ...]
+"""A file's device, inode, mode, size, and the times of its last change of content and of status."""
+_dependencies: ContextVar[dict[Path, FileIdentity | None] | None] = ContextVar("noted", default=None)
 _resolved: ContextVar[Path | None] = ContextVar("resolved", default=None)
 _confined: ContextVar[Path | None] = ContextVar("confined", default=None)
 
 
 class Unreadable(Exception):
-    """Why something was not read, as the end of a sentence that begins with its path."""
+    """The reason why a file was not read, as the end of a sentence that begins with its path."""
 
 
 class ContainedText(msgspec.Struct, frozen=True):
-    """Text with plain line ends. ``size`` is the whole file's in bytes; ``cut`` says that ``text`` is only its start.
+    """Text with ``\\n`` line ends. ``size`` is the whole file's in bytes; with ``cut``, ``text`` is only its start.
 
-    ``real`` is where the file lies once links are resolved.
+    ``real`` is the file's path with links resolved.
     """
 
     text: str
@@ -71,68 +70,71 @@ class ContainedText(msgspec.Struct, frozen=True):
 
 
 class FolderListing(msgspec.Struct, frozen=True):
-    """Names in a folder, sorted. ``more`` says that others were left out; ``real`` is where the folder lies."""
+    """Names in a folder, sorted. With ``more``, others were left out; ``real`` is its path with links resolved."""
 
     real: Path
     names: tuple[str, ...]
     more: bool
 
 
-class Kept(Generic[T]):
-    """What was made of files and folders by key, made anew when one of these has changed. For any thread.
+class FileCache(Generic[T]):
+    """A cache of values made from files and folders, by key; a value is made again after one of them has changed.
+    Thread-safe.
 
-    Of a file that has changed just now nothing is kept: it could change again and look the same. What is kept longest
-    without being asked for goes when the files together have too many bytes, or there is too much of it.
+    A value from a file that has just changed is not cached: the next change could leave its times the same. The least
+    recently used values are dropped when their files together have too many bytes, or there are too many entries.
     """
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        self._most = max_bytes
+        self._max_bytes_total = max_bytes
         self._bytes = 0
-        self._kept: dict[Hashable, tuple[dict[Path, Trace | None], int, T]] = {}
+        self._entries: dict[Hashable, tuple[dict[Path, FileIdentity | None], int, T]] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of this key. What ``make`` reads, it reads by the functions of this module, or notes. Blocking."""
+        """Return the value of a key. ``make`` reads files by the functions of this module, or records them.
+        Blocking."""
         if (confinement := _confined.get()) is not None:
             key = key, confinement
-        known = self._kept.get(key)
-        if known is not None and all(_trace(path) == trace for path, trace in known[0].items()):
+        entry = self._entries.get(key)
+        if entry is not None and all(_identify(path) == identity for path, identity in entry[0].items()):
             with self._lock:
-                if key in self._kept:
-                    self._kept[key] = self._kept.pop(key)
-            return known[2]
-        noted: dict[Path, Trace | None] = {}
-        began, outer = time.time_ns(), _noted.set(noted)
+                if key in self._entries:
+                    self._entries[key] = self._entries.pop(key)
+            return entry[2]
+        dependencies: dict[Path, FileIdentity | None] = {}
+        started_at, outer = time.time_ns(), _dependencies.set(dependencies)
         try:
             value = make()
         finally:
-            _noted.reset(outer)
-        traces = [trace for trace in noted.values() if trace is not None]
-        size = sum(trace[3] for trace in traces)
+            _dependencies.reset(outer)
+        identities = [identity for identity in dependencies.values() if identity is not None]
+        size = sum(identity[3] for identity in identities)
         with self._lock:
             self._drop(key)
-            if all(max(trace[4:]) < began - _SETTLED_NS for trace in traces):
-                self._kept[key] = (noted, size, value)
+            if all(max(identity[4:]) < started_at - _SETTLED_NS for identity in identities):
+                self._entries[key] = (dependencies, size, value)
                 self._bytes += size
-            while self._bytes > self._most or len(self._kept) > _MAX_KEYS:
-                self._drop(next(iter(self._kept)))
+            while self._bytes > self._max_bytes_total or len(self._entries) > _MAX_KEYS:
+                self._drop(next(iter(self._entries)))
         return value
 
     def _drop(self, key: Hashable) -> None:
-        gone = self._kept.pop(key, None)
-        self._bytes -= gone[1] if gone is not None else 0
+        removed = self._entries.pop(key, None)
+        self._bytes -= removed[1] if removed is not None else 0
 
 
-def note(path: Path) -> None:
-    """What is being made goes by this file or folder, as it is before it is looked at; also by its not being there."""
-    noted = _noted.get()
-    if noted is not None:
-        noted.setdefault(path, _trace(path))
+def record_dependency(path: Path) -> None:
+    """Record that the value being made depends on this file or folder, also if it does not exist. Call before
+    reading."""
+    dependencies = _dependencies.get()
+    if dependencies is not None:
+        dependencies.setdefault(path, _identify(path))
 
 
-def _trace(path: Path) -> Trace | None:
+def _identify(path: Path) -> FileIdentity | None:
     for follow in (True, False):
-        # A link that leads nowhere is something too.
+        # A dangling link has an identity, too.
         try:
             found = os.stat(path, follow_symlinks=follow)
         except (OSError, ValueError):
@@ -142,7 +144,7 @@ def _trace(path: Path) -> Trace | None:
 
 
 def shown(path: Path | str) -> str:
-    """A path as a sentence can carry it to a terminal: whoever names files chooses their characters."""
+    """Return a path for use in a message on a terminal: file names may contain control characters."""
     return "".join(character if character.isprintable() else "\ufffd" for character in str(path))
 
 
@@ -188,8 +190,8 @@ def leads_elsewhere(folder: str | Path) -> bool:
 
 
 def list_contained(folder: Path, inside: Path, limit: int, suffix: str = "") -> FolderListing:
-    """The names in a folder below ``inside`` that end in ``suffix``. Raises :class:`Unreadable`."""
-    note(folder)
+    """Return the names in a folder below ``inside`` that end in ``suffix``. Raises :class:`Unreadable`."""
+    record_dependency(folder)
     try:
         base = resolve_folder(inside)
         real = Path(os.path.realpath(folder, strict=True))
@@ -204,8 +206,9 @@ def list_contained(folder: Path, inside: Path, limit: int, suffix: str = "") -> 
 
 
 def read_contained(path: Path, inside: Path, limit: int) -> ContainedText | None:
-    """At most ``limit`` bytes of a file below ``inside``; None when there is none. Raises :class:`Unreadable`."""
-    note(path)
+    """Return at most ``limit`` bytes of a file below ``inside``; None if it does not exist. Raises
+    :class:`Unreadable`."""
+    record_dependency(path)
     try:
         base = resolve_folder(inside)
         real = Path(os.path.realpath(path, strict=True))
@@ -245,15 +248,15 @@ def _list(base: Path, real: Path, limit: int, suffix: str) -> list[str]:
 
 
 def _open(base: Path, real: Path, last: int = 0) -> int:
-    """Return a descriptor for a path below ``base``. No link is followed: the path is known to hold none, and where the
-    links above ``base`` may have changed, not by the way to it either."""
+    """Return a descriptor for a path below ``base``. No link is followed: the path has none, and where the links above
+    ``base`` may have changed, those are not followed either."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     start = base if _resolved.get() is None else Path(real.anchor)
     parts = real.relative_to(start).parts
     descriptor = os.open(start, flags | os.O_DIRECTORY)
-    for place, part in enumerate(parts, 1):
-        # Without O_NONBLOCK a pipe would hold us until somebody wrote into it.
-        kind = os.O_NONBLOCK | last if place == len(parts) else os.O_DIRECTORY
+    for depth, part in enumerate(parts, 1):
+        # Without O_NONBLOCK the open of a pipe would wait for a writer.
+        kind = os.O_NONBLOCK | last if depth == len(parts) else os.O_DIRECTORY
         try:
             below = os.open(part, flags | kind, dir_fd=descriptor)
         finally:
@@ -263,7 +266,7 @@ def _open(base: Path, real: Path, last: int = 0) -> int:
 
 
 def _decode(data: bytes, cut: bool) -> str:
-    """Text with what is not UTF-8 replaced. A character that the cut went through is left out."""
+    """Decode UTF-8, with invalid bytes replaced. A character that was cut in two is left out."""
     if b"\x00" in data:
         raise Unreadable("is not text; save it as UTF-8")
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=not cut)

@@ -1,6 +1,6 @@
-"""What a workspace may choose by itself: the model of the sessions that begin in it, and nothing else.
+"""The config of a workspace: it may choose the model of its new sessions, and nothing else.
 
-The file comes with the project, so it is held to a name: keys, addresses and all other settings are the user's own.
+The file comes with the project, so it may only name a model: keys, addresses and all other settings are the user's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from clew.errors import InvalidInput
-from clew.safe_read import Kept, Unreadable, read_contained, shown
+from clew.safe_read import FileCache, Unreadable, read_contained, shown
 
 __all__ = ["WORKSPACE_CONFIG", "find_workspace_model"]
 
@@ -23,14 +23,14 @@ _MAX_BYTES: Final = 64 * 1024
 
 
 def find_workspace_model(workspace: Path) -> str | None:
-    """The name under ``default_model`` in the workspace's own file; None where it says nothing. Blocking.
+    """Return ``default_model`` of the workspace's own file; None if it is not set. Blocking.
 
-    Raises ``InvalidInput`` where the file does not read: whoever wrote it wanted another model than the default.
+    Raises ``InvalidInput`` for an invalid file: its author wanted another model than the default.
     """
-    return _kept.get(workspace, lambda: _read(workspace))
+    return _cache.get(workspace, lambda: _read(workspace))
 
 
-_kept: Final[Kept[str | None]] = Kept()
+_cache: Final[FileCache[str | None]] = FileCache()
 
 
 def _read(workspace: Path) -> str | None:
@@ -41,13 +41,13 @@ def _read(workspace: Path) -> str | None:
             raise Unreadable(f"is larger than {_MAX_BYTES} bytes")
         settings = tomllib.loads(found.text) if found is not None else {}
     except (Unreadable, ValueError, RecursionError) as error:
-        # The reader of TOML gives up on deep nesting and on long numbers in its own ways.
+        # The TOML parser raises other errors for deep nesting and for long numbers.
         why = str(error) if isinstance(error, Unreadable) else f"is not TOML: {error}"
-        raise InvalidInput(f"{shown(path)} {why}; mend it, or name a model") from error
+        raise InvalidInput(f"{shown(path)} {why}; fix it, or name a model") from error
     if ignored := sorted(settings.keys() - {_KEY}):
         names = shown(", ".join(ignored))
-        log.info("%s: a workspace sets %s alone; the rest is your own config's: %s", shown(path), _KEY, names)
+        log.info("%s: a workspace can only set %s; ignored (set them in your own config): %s", shown(path), _KEY, names)
     name = settings.get(_KEY)
     if name is not None and not isinstance(name, str):
-        raise InvalidInput(f"{shown(path)}: {_KEY} is a model as text, provider/model; mend it, or name a model")
+        raise InvalidInput(f"{shown(path)}: {_KEY} must be a string, provider/model; fix it, or name a model")
     return name

@@ -11,7 +11,7 @@ import pytest
 import clew
 from clew.config import CompactionConfig, Config, PruningConfig
 from clew.errors import InvalidInput
-from clew.type_error import misfit
+from clew.type_error import explain_type_error
 from tests.integration.command_line import Run, run
 from tests.integration.http_client import served
 
@@ -102,4 +102,4 @@ def test_the_words_are_those_of_the_place_that_is_wrong(value: Any, told: str) -
     """However deep it is; what is wrong in another way is told as it was."""
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(value, _Kinds)
-    assert misfit(caught.value, _Kinds) == told
+    assert explain_type_error(caught.value, _Kinds) == told

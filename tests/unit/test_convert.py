@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import clew
-from clew.convert import MOST, fit, fit_json
+from clew.convert import MAX_TYPES, fit, fit_json
 
 SRC = Path(clew.__file__).parent
 
@@ -101,6 +101,6 @@ def test_types_that_a_host_makes_for_each_call_are_not_kept_for_good() -> None:
         assert fit({"a": n}, type_) == type_(n)
         return weakref.ref(type_)
 
-    types = [made(n) for n in range(3 * MOST)]
+    types = [made(n) for n in range(3 * MAX_TYPES)]
     gc.collect()
-    assert sum(one() is not None for one in types) <= MOST
+    assert sum(one() is not None for one in types) <= MAX_TYPES

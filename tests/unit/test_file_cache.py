@@ -13,7 +13,7 @@ import pytest
 from clew import safe_read
 from clew.agents.catalog import AgentCatalog
 from clew.errors import InvalidInput
-from clew.safe_read import Kept, Unreadable, confined, read_contained
+from clew.safe_read import FileCache, Unreadable, confined, read_contained
 from clew.system_prompt.assemble import _assemble, assemble
 from clew.system_prompt.inputs import Environment, PromptInputs
 from clew.system_prompt.instructions import _load, load_instructions
@@ -61,13 +61,13 @@ def told(read: Callable[[Path], str | None], workspace: Path) -> str | None:
 
 def test_a_file_that_changed_just_now_is_read_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same length, in place, and in the same two seconds of a coarse clock: nothing but the content tells."""
-    exact = safe_read._trace
+    exact = safe_read._identify
 
-    def coarse(path: Path) -> safe_read.Trace | None:
+    def coarse(path: Path) -> safe_read.FileIdentity | None:
         trace = exact(path)
         return None if trace is None else (*trace[:4], *(at - at % 2_000_000_000 for at in trace[4:]))
 
-    monkeypatch.setattr(safe_read, "_trace", coarse)
+    monkeypatch.setattr(safe_read, "_identify", coarse)
     file = tmp_path / ".clew" / "agents" / "one.md"
     file.parent.mkdir(parents=True)
     for n in range(20):
@@ -125,7 +125,7 @@ def test_what_is_kept_is_what_is_there_whatever_is_done_to_the_files(tmp_path: P
 def test_what_is_kept_has_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not asked for longest goes; a file larger than all that may be kept is not kept."""
     monkeypatch.setattr(safe_read, "_SETTLED_NS", -HOUR_NS)
-    kept: Kept[str] = Kept(max_bytes=100)
+    kept: FileCache[str] = FileCache(max_bytes=100)
     made: list[str] = []
 
     def get(name: str) -> str:
@@ -150,7 +150,7 @@ def test_what_is_kept_is_not_for_a_reader_who_may_read_less(tmp_path: Path, monk
     work.mkdir()
     write(tmp_path, "secret", "secret")
     (work / "note").hardlink_to(tmp_path / "secret")
-    kept: Kept[str] = Kept()
+    kept: FileCache[str] = FileCache()
 
     def get() -> str:
         def make() -> str:
@@ -179,10 +179,10 @@ def test_what_is_kept_is_not_for_a_reader_who_may_read_less(tmp_path: Path, monk
 def test_what_is_kept_of_folders_without_files_has_a_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of them has any bytes, and a server may be given any number of them."""
     monkeypatch.setattr(safe_read, "_MAX_KEYS", 10)
-    kept: Kept[object] = Kept()
+    kept: FileCache[object] = FileCache()
     for n in range(100):
         kept.get(n, lambda: read_contained(tmp_path / "none", tmp_path, 1_000))
-    assert list(kept._kept) == list(range(90, 100))
+    assert list(kept._entries) == list(range(90, 100))
 
 
 def test_a_prompt_that_was_made_before_is_the_one_that_would_be_made() -> None:

@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_written_is_said_so_and_the_ends_are_still_there(t
     told = spooled(tmp_path, b"a" * 5_000 + b"z" * 5_000, max_chars=10, note_chars=0)
     assert told.startswith("aaaaa\n")
     assert told.endswith("\nzzzzz")
-    assert "the whole could not be kept: File exists" in told
+    assert "the whole could not be stored: File exists" in told
 
 
 def test_a_disk_that_fills_up_midway_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_disk_that_fills_up_midway_is_said_so(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "write", filling)
     told = spooled(tmp_path, b"x" * 10_000, piece=1_000, max_chars=10, note_chars=0)
     assert "9,990 of 10,000 bytes left out here" in told
-    assert "the whole could not be kept: No space left on device" in told
+    assert "the whole could not be stored: No space left on device" in told
 
 
 def test_output_that_is_not_text_is_described_and_put_beside(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from clew.tools.base import Signal, Tool
 from clew.tools.builtin import BUILTIN
 from clew.tools.files.access import file_errors, open_folder, open_plain, read_all, replace
 from clew.tools.files.paths import judged_path, locate, show_name
-from clew.tools.files.walk import Brake, LeftOut, walk
+from clew.tools.files.walk import LeftOut, StopCheck, walk
 from clew.transcript.rule import Target
 from tests.unit.test_tools_support import Permits, context_of
 
@@ -229,7 +229,7 @@ def test_a_folder_swapped_for_a_link_during_a_walk_is_not_entered(workspace: Pat
 
     left_out = LeftOut()
     with open_folder(workspace) as handle:
-        paths = [entry.path for entry in walk(handle, Brake(Signal(), 60), left_out, swap)]
+        paths = [entry.path for entry in walk(handle, StopCheck(Signal(), 60), left_out, swap)]
     assert [path for path in paths if path.startswith("src")] == ["src"]
     assert left_out.sentences() == ["1 folder could not be read"]
 
@@ -284,10 +284,10 @@ def test_a_file_changed_meanwhile_is_not_overwritten(workspace: Path) -> None:
     file = workspace / "a.txt"
     data, version = read_all(file, 100)
     file.write_text("theirs, and longer\n")
-    with pytest.raises(ToolFailed, match="changed by something else"):
+    with pytest.raises(ToolFailed, match="changed by another program"):
         replace(file, data, expected=version)
     file.unlink()
-    with pytest.raises(ToolFailed, match="changed by something else"):
+    with pytest.raises(ToolFailed, match="changed by another program"):
         replace(file, data, expected=version)
 
 

@@ -20,7 +20,7 @@ from clew.agents.foreign import OpencodeFile, parse_foreign
 from clew.agents.manifest import Agent, is_agent_name, parse_manifest
 from clew.agents.project_limits import restrain
 from clew.errors import InternalError, InvalidInput
-from clew.safe_read import Kept, Unreadable, list_contained, read_contained, shown
+from clew.safe_read import FileCache, Unreadable, list_contained, read_contained, shown
 from clew.transcript.rule import is_known, unknown_permission
 
 __all__ = ["MAX_MANIFESTS", "MAX_MANIFEST_BYTES", "AgentCatalog", "builtin_agents"]
@@ -141,7 +141,7 @@ class AgentCatalog:
         return tuple(agent for agent in self.list() if agent.mode == "subagent")
 
 
-_cache: Final[Kept[AgentCatalog]] = Kept()
+_cache: Final[FileCache[AgentCatalog]] = FileCache()
 
 
 def _may_be_internal(agent: Agent, notice: Callable[[str], None]) -> bool:

@@ -17,7 +17,7 @@ from clew.compaction.presets import DEFAULT_RESERVE, Preset, Pruning, TailMode, 
 from clew.config import CompactionConfig, PruningConfig
 from clew.convert import fit
 from clew.errors import InvalidInput
-from clew.type_error import misfit
+from clew.type_error import explain_type_error
 
 __all__ = ["Policy", "policy_for"]
 
@@ -146,7 +146,7 @@ def _merged(settings: _Settings, own: Mapping[str, Any], where: str) -> _Setting
     try:
         merged = fit({**msgspec.to_builtins(settings), **own}, type(settings))
     except msgspec.ValidationError as error:
-        why = misfit(error, type(settings))
+        why = explain_type_error(error, type(settings))
         raise InvalidInput(why.replace("`$.", f"`{where}.").replace("`$", f"`{where}")) from error
     _check(own, where)
     return merged

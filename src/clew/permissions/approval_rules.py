@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.escape import escape_unseen
+from clew.escape import escape_invisible
 from clew.permissions import globs, hosts, paths
 from clew.permissions.rules import MAX_PATTERN_CHARS
 from clew.permissions.shell.builtins import LITERAL
@@ -60,7 +60,7 @@ def offers_for(targets: Sequence[Target], workspace: str | None, scope: Literal[
     for height in range(max((len(ladder) for ladder in ladders), default=0)):
         picked = list(dict.fromkeys(ladder[min(height, len(ladder) - 1)] for ladder in ladders))
         pattern = ", ".join(dict.fromkeys(f"{one.permission} {one.pattern}" for one in picked))
-        words = escape_unseen("; ".join(dict.fromkeys(one.words for one in picked)))
+        words = escape_invisible("; ".join(dict.fromkeys(one.words for one in picked)))
         rules = tuple(Rule(one.permission, one.pattern, "allow", scope) for one in picked)
         # All or none: a line is allowed by all its rules together, and one too long to be stored would leave a gap.
         if any(len(one.pattern) > MAX_PATTERN_CHARS for one in rules):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from clew.escape import escape_unseen
+from clew.escape import escape_invisible
 from clew.permissions.evaluate import Action, Considered, Decision, Scope
 from clew.transcript.rule import Rule
 
@@ -46,14 +46,14 @@ def explain(decision: Decision) -> Explanation:
         Subject(
             one.target.permission,
             one.target.kind,
-            escape_unseen(one.target.value, keep="\n"),
+            escape_invisible(one.target.value, keep="\n"),
             one.action,
             one.rule,
             one.scope,
-            escape_unseen(one.reason, keep="\n"),
+            escape_invisible(one.reason, keep="\n"),
             one.considered,
         )
         for one in (*deciding, *others)
     )
-    reason = escape_unseen(decision.reason, keep="\n")
+    reason = escape_invisible(decision.reason, keep="\n")
     return Explanation(decision.action, decision.rule, decision.scope, decision.considered, reason, subjects)

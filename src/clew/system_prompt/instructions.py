@@ -14,7 +14,15 @@ from typing import Final
 
 import msgspec
 
-from clew.safe_read import ContainedText, Kept, Unreadable, note, read_contained, resolve_folder, shown
+from clew.safe_read import (
+    ContainedText,
+    FileCache,
+    Unreadable,
+    read_contained,
+    record_dependency,
+    resolve_folder,
+    shown,
+)
 from clew.system_prompt.inputs import Instruction
 from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES
 
@@ -48,7 +56,7 @@ def load_instructions(workspace: Path, *, home: Path | None = None) -> Instructi
     return _cache.get((workspace, real_home), lambda: _load(workspace, real_home))
 
 
-_cache: Final[Kept[Instructions]] = Kept()
+_cache: Final[FileCache[Instructions]] = FileCache()
 
 
 def _load(workspace: Path, real_home: Path | None) -> Instructions:
@@ -102,7 +110,7 @@ def _home() -> Path | None:
 
 
 def _find_project(workspace: Path, real_home: Path | None) -> _Project:
-    note(workspace)
+    record_dependency(workspace)
     try:
         start = resolve_folder(workspace)
         if not start.is_dir():
@@ -115,7 +123,7 @@ def _find_project(workspace: Path, real_home: Path | None) -> _Project:
         if folders and _is_world_writable(folder):
             break
         folders.append(folder)
-        note(folder / ".git")
+        record_dependency(folder / ".git")
         if os.path.lexists(folder / ".git"):
             return _Project(tuple(folders), folder)
         if folder == real_home:
@@ -124,7 +132,7 @@ def _find_project(workspace: Path, real_home: Path | None) -> _Project:
 
 
 def _is_world_writable(folder: Path) -> bool:
-    note(folder)
+    record_dependency(folder)
     try:
         return bool(folder.stat().st_mode & stat.S_IWOTH)
     except OSError:

@@ -16,7 +16,7 @@ import msgspec
 
 from clew.errors import InvalidInput
 from clew.front_matter import Scalar, parse_front_matter, split_front_matter
-from clew.safe_read import Kept, Unreadable, list_contained, read_contained, resolved, shown
+from clew.safe_read import FileCache, Unreadable, list_contained, read_contained, resolved, shown
 from clew.system_prompt.inputs import Skill, SkillSource
 from clew.system_prompt.text import mark_unseen, one_line
 
@@ -120,7 +120,7 @@ class SkillCatalog:
             self._skills[name] = (skill, _SkillFile(listing.real / name / _FILE, listing.real))
 
 
-_cache: Final[Kept[SkillCatalog]] = Kept()
+_cache: Final[FileCache[SkillCatalog]] = FileCache()
 
 
 def _read_index(file: Path, inside: Path, source: SkillSource, path: str) -> Skill | None:

@@ -1,9 +1,8 @@
-"""Do a model's arguments fit a tool's schema? The answer is None, or a sentence the model can act on.
+"""Validation of a model's arguments against a tool's schema: None, or a sentence the model can act on.
 
-Schemas are JSON Schema 2020-12 and may come from strangers (an MCP server), so a reference is never fetched, and a
-pattern cannot run away: the library's engine gives up after a bounded number of steps, and how many steps a schema
-means is counted before (``schema_cost.py``). What a value means is the
-tool's business.
+Schemas are JSON Schema 2020-12 and may be untrusted (an MCP server), so references are never fetched, and patterns
+cannot run for long: the library's regex engine has a step limit, and the steps of a schema are counted before
+(``schema_cost.py``).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from clew.tools.schema_cost import MOST, effort, measure
+from clew.tools.schema_cost import MAX_STEPS, count_steps, measure
 
 if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator
@@ -28,11 +27,11 @@ _KINDS: Final = {str: "text", list: "an array", int: "a number", float: "a numbe
 
 
 def check_arguments(schema: Mapping[str, Any], args: object) -> str | None:
-    """None when ``args`` fit, else what is wrong and where."""
+    """Return None if ``args`` fit, else what is wrong and where."""
     if not isinstance(args, dict):
         found = "nothing" if args is None else _KINDS.get(type(args), "something else")
         return f"the arguments must be a JSON object, but {found} was sent"
-    # Not the model's fault, and still it is the one that has to go on without the tool.
+    # Not the model's fault, but the model has to continue without the tool.
     if problem := check_schema(schema):
         return f"the tool cannot be called: {problem}"
     problem = check_value(schema, args)
@@ -40,11 +39,11 @@ def check_arguments(schema: Mapping[str, Any], args: object) -> str | None:
 
 
 def check_schema(schema: Mapping[str, Any]) -> str | None:
-    """None for a schema that values can be held against, else what is wrong with it."""
+    """Return None for a usable schema, else what is wrong with it."""
     try:
         encoded = msgspec.json.encode(dict(schema), order="deterministic")
         _validator(encoded)
-        if _effort(encoded, 0) > MOST:
+        if _count_steps(encoded, 0) > MAX_STEPS:
             raise ValueError("it would take too long to hold a value against it")
     except Exception as error:
         return f"its schema is not valid: {_short(str(error).partition(chr(10))[0])}"
@@ -52,12 +51,12 @@ def check_schema(schema: Mapping[str, Any]) -> str | None:
 
 
 def check_value(schema: Mapping[str, Any], value: object) -> str | None:
-    """None when the value fits a schema that is valid, else what is wrong and where."""
+    """Return None if the value fits a valid schema, else what is wrong and where."""
     encoded = msgspec.json.encode(dict(schema), order="deterministic")
     validator = _validator(encoded)
     depth, count = measure(value)
     try:
-        if _effort(encoded, depth) * count > MOST:
+        if _count_steps(encoded, depth) * count > MAX_STEPS:
             raise ValueError("it would take too long")
     except ValueError as error:
         return f"cannot be held against the schema: {error}"
@@ -75,13 +74,13 @@ def check_value(schema: Mapping[str, Any], value: object) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def _effort(schema: bytes, depth: int) -> int:
-    return effort(msgspec.json.decode(schema), depth)
+def _count_steps(schema: bytes, depth: int) -> int:
+    return count_steps(msgspec.json.decode(schema), depth)
 
 
 @lru_cache(maxsize=512)
 def _validator(schema: bytes) -> Draft202012Validator:
-    # Loaded with the first call that is checked: importing clew stays quick.
+    # Imported for the first check: importing clew stays fast.
     from jsonschema_rs import Draft202012Validator
 
     # Values are masked because a message would quote them whole, and a file's content can be an argument.

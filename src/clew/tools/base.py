@@ -1,10 +1,10 @@
-"""The tool contract: what a model may ask for, and what a tool may reach.
+"""The tool contract: what a model may call, and what a tool may access.
 
-A tool is a name, a description, a JSON Schema for its arguments, and a coroutine. It says beforehand *what it would
-touch* (:meth:`Tool.targets`), so that permissions are decided on the real thing: resolved paths, the parsed shell
-line, the host. While it runs it reaches upwards only through its :class:`ToolContext`. A tool that fails raises
-``ToolFailed`` with a sentence for the model; its output is JSON, and output too large or not text is described and
-put beside, never dumped.
+A tool is a name, a description, a JSON Schema for its arguments, and a coroutine. It names *what a call would touch*
+(:meth:`Tool.targets`) beforehand, so that permissions are decided on resolved paths, the parsed shell command, or the
+host. While it runs it accesses its session only through its :class:`ToolContext`. A tool that fails raises
+``ToolFailed`` with a sentence for the model. Its output is JSON; output that is too large or not text is described and
+stored in a file.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ MAX_OUTPUT_CHARS: Final = 30_000
 
 
 TargetsOf: TypeAlias = Callable[[Mapping[str, Any], Path | None], Sequence[Target]]
-"""What a call with these arguments would touch in this workspace; see :meth:`Tool.targets`."""
+"""Returns what a call with these arguments would touch in this workspace; see :meth:`Tool.targets`."""
 
 PreviewOf: TypeAlias = Callable[[Mapping[str, Any], Path | None], "Change | None"]
-"""What a call with these arguments would change, for whoever is asked about it. Reads the disk; changes nothing."""
+"""Returns what a call with these arguments would change, for its approval. Reads the disk; changes nothing."""
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a call makes of a text file: a unified difference, counted; ``note`` says what else there is."""
+    """The change a call makes to a text file: a unified diff with its line counts; ``note`` adds a remark."""
 
     diff: str
     added: int
@@ -61,15 +61,16 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class File:
-    """A picture or another file that a tool gives back: its bytes, or a path, read once the tool has returned.
+    """An image or another file that a tool returns: its bytes, or a path that is read once the tool has returned.
 
-    Alone or anywhere in a result: a line with its name stands there, and the file is stored beside it once, shown to
-    people, and sent to models that take its kind. What it is its bytes say; ``media_type`` counts where they do not.
+    Alone or anywhere in a result, it is replaced by a line with its name; the file is stored once next to the output,
+    shown to people, and sent to models that accept its type. The type is detected from the bytes; ``media_type`` is
+    used if that fails.
     """
 
     __slots__ = ("data", "media_type", "name")
 
-    # No struct: as one it would be JSON with all its bytes in it, wherever it stands in a result.
+    # Not a struct: that would be encoded as JSON with all its bytes, wherever it is in a result.
     def __init__(
         self, data: bytes | os.PathLike[str], *, media_type: str | None = None, name: str | None = None
     ) -> None:
@@ -77,21 +78,21 @@ class File:
             raise TypeError(f"a file is bytes or a pathlib.Path, not a {type(data).__name__}")
         self.data: bytes | Path = Path(data) if isinstance(data, os.PathLike) else bytes(data)
         self.media_type = media_type
-        # A path's name may hold bytes that are no text.
-        named = name or (self.data.name if isinstance(self.data, Path) else None)
-        self.name = named and named.encode("utf-8", "replace").decode()
+        # A path's name may contain bytes that are not text.
+        shown_name = name or (self.data.name if isinstance(self.data, Path) else None)
+        self.name = shown_name and shown_name.encode("utf-8", "replace").decode()
 
     def __repr__(self) -> str:
         return f"File({self.name or self.media_type or '…'})"
 
     @property
     def mark(self) -> str:
-        """What stands for it in the output."""
+        """Return the text that replaces it in the output."""
         return f"[file {self.name}]" if self.name else "[file]"
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """What a tool gives back: JSON for the model, and ``files``. ``about`` is JSON for people alone, such as its
+    """The result of a tool: JSON for the model, and ``files``. ``about`` is JSON for people only, such as its
     ``change``."""
 
     value: Any
@@ -99,26 +100,26 @@ class ToolOutput(msgspec.Struct, frozen=True):
     files: tuple[File, ...] = ()
 
 
-class _Hearer:
-    """Somebody who is to be told of an abort, until he is not any more."""
+class _AbortListener:
+    """A callback for an abort, until it is cancelled."""
 
-    __slots__ = ("_among", "call")
+    __slots__ = ("_registry", "call")
 
-    def __init__(self, among: dict[_Hearer, None], call: Callable[[], None]) -> None:
+    def __init__(self, registry: dict[_AbortListener, None], call: Callable[[], None]) -> None:
         self.call = call
-        self._among = among
-        among[self] = None
+        self._registry = registry
+        registry[self] = None
 
     def cancel(self) -> None:
-        self._among.pop(self, None)
+        self._registry.pop(self, None)
 
 
 class Signal:
-    """Tells a tool that its run was aborted. Checked by ``aborted``, awaited by ``wait``."""
+    """The abort signal of a run. Tools check ``aborted`` or await ``wait``."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self._hearers: dict[_Hearer, None] = {}
+        self._listeners: dict[_AbortListener, None] = {}
         self.reason: str | None = None
 
     @property
@@ -129,19 +130,19 @@ class Signal:
         if not self._event.is_set():
             self.reason = reason
             self._event.set()
-            for hearer in [*self._hearers]:
+            for listener in [*self._listeners]:
                 try:
-                    hearer.call()
+                    listener.call()
                 except Exception:
-                    # The others have to hear of it all the same.
-                    log.exception("a tool that was told of an abort failed")
+                    # The other listeners must still be called.
+                    log.exception("an abort listener of a tool failed")
 
     def on_abort(self, call: Callable[[], None]) -> Timer:
-        """Call this when it is aborted; at once, where it was already. Cancelling takes that back."""
-        hearer = _Hearer(self._hearers, call)
+        """Call this on abort; immediately if already aborted. Cancelling the result removes the listener."""
+        listener = _AbortListener(self._listeners, call)
         if self._event.is_set():
             call()
-        return hearer
+        return listener
 
     async def wait(self) -> str:
         await self._event.wait()
@@ -149,7 +150,7 @@ class Signal:
 
 
 class ChildOutcome(msgspec.Struct, frozen=True):
-    """How a subagent's session ended, and what it said last; ``about`` is what it took, for people."""
+    """The end of a subagent's session, with its last text; ``about`` has its usage, for people."""
 
     session_id: str
     status: str
@@ -158,7 +159,7 @@ class ChildOutcome(msgspec.Struct, frozen=True):
 
 
 class NextTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """When a session is to go on by itself, and with what: once, in so many minutes or at a time, or by cron."""
+    """A prompt for a session to continue with by itself: once, after some minutes or at a time, or by cron."""
 
     prompt: str
     in_minutes: int | None = None
@@ -167,27 +168,27 @@ class NextTurn(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str = "UTC"
 
 
-async def _nobody(_: NextTurn) -> dict[str, Any]:
-    raise ToolFailed("nothing here keeps schedules")
+async def _no_schedules(_: NextTurn) -> dict[str, Any]:
+    raise ToolFailed("schedules are not available")
 
 
-def _unheard(_: Any) -> None:
-    """Nobody looks on."""
+def _ignore_report(_: Any) -> None:
+    """Ignore a report; the default."""
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool may know and reach while it runs; filled in by the run.
+    """The information and functions a tool has while it runs; filled in by the run.
 
-    ``metadata`` and ``owner`` are the session's; ``deps`` is what the host gave to ``clew.open``.
-    ``permit`` asks once more about a target as it is met while the tool runs: the host of each hop of a fetch, each
-    file a search opens. What the rules deny raises ``PermissionDenied``, and so does what they would ask about,
-    unless this call's own judgement covers it: the target was among those judged, or is a path below a judged one.
-    A search asks once a file, so the answer should be a cheap one.
-    ``report`` shows people what there is so far, a JSON value of the same kind as the output; each takes the place of
-    the one before, and of many in a short time some are left out. It may be called in any thread, and costs little.
-    ``judged`` are the targets the call was judged on. A path that no longer resolves to one of them is refused; with
-    None, for a host that calls tools by itself, every path goes through ``permit`` instead. ``spill`` is a folder,
-    outside the workspace, where a tool puts output too long to hand over; it is made when first used.
+    ``metadata`` and ``owner`` are the session's; ``deps`` is the value given to ``clew.open``.
+    ``permit`` checks a target that is found while the tool runs: the host of each hop of a fetch, each file a search
+    opens. Targets that the rules deny raise ``PermissionDenied``. So do targets they would ask about, unless this
+    call's own decision covers them: the target was judged, or is a path below a judged one. It is cheap, because a
+    search checks every file.
+    ``report`` shows people the output so far, a JSON value of the same type as the output; each replaces the one
+    before, and some of many in a short time are left out. It may be called in any thread, and is cheap.
+    ``judged`` are the targets the call's permission was decided on. A path that no longer resolves to one of them is
+    refused; with None, for a host that calls tools by itself, every path goes through ``permit`` instead. ``spill`` is
+    a folder outside the workspace for output that is too long; it is created on first use.
     """
 
     session_id: str
@@ -204,16 +205,16 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     spawn_child: Callable[[str, str | None], Awaitable[ChildOutcome]]
     load_skill: Callable[[str], Awaitable[str]]
     recall: Callable[[str], Awaitable[str]]
-    report: Callable[[Any], None] = _unheard
-    schedule: Callable[[NextTurn], Awaitable[dict[str, Any]]] = _nobody
+    report: Callable[[Any], None] = _ignore_report
+    schedule: Callable[[NextTurn], Awaitable[dict[str, Any]]] = _no_schedules
     state: dict[str, Any]
-    """What a tool keeps for the session between calls (the todo list); volatile."""
+    """Values a tool stores for the session between calls (the todo list); in memory only."""
     max_output_chars: int = MAX_OUTPUT_CHARS
-    """How long an output may be; the whole of a longer one goes to ``spill``."""
+    """Maximum length of an output; a longer one is written to ``spill`` as a whole."""
 
 
 class Tool(Protocol):
-    """One tool. ``timeout_ms`` is the watchdog's limit for one call."""
+    """One tool. ``timeout_ms`` is the time limit for one call."""
 
     @property
     def name(self) -> str: ...
@@ -229,30 +230,30 @@ class Tool(Protocol):
 
     @property
     def needs_workspace(self) -> bool:
-        """A session without a workspace is not offered this tool."""
+        """Return whether it needs a workspace; other sessions are not offered this tool."""
         ...
 
     @property
     def asks_human(self) -> bool:
-        """The call itself is a question: it is not executed, its output is the human's answer."""
+        """Return whether the call itself is a question: it is not executed, its output is the person's answer."""
         ...
 
     def targets(self, args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-        """What this call would touch, as it really is: symlinks resolved. Must not change anything.
+        """Return what this call would touch, with symlinks resolved. Must not change anything.
 
-        Called with arguments that fit the schema. Raises ``ToolFailed`` when they name nothing that could be touched
-        (a path with a NUL, a URL that is none); such a call has failed and needs no permission.
+        Called with arguments that fit the schema. Raises ``ToolFailed`` if they name nothing that could be touched (a
+        path with a NUL, an invalid URL); such a call has failed and needs no permission.
         """
         ...
 
     async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        """Do it. Raises ``ToolFailed`` with a sentence for the model, ``PermissionDenied`` from ``permit``."""
+        """Run the call. Raises ``ToolFailed`` with a sentence for the model, ``PermissionDenied`` from ``permit``."""
         ...
 
 
 def target_of_arguments(name: str, args: Mapping[str, Any]) -> Target:
-    """What a call touches whose tool says no more: its arguments, on one line and with keys in order, so that a pattern
-    can be written for them."""
+    """Return the target of a call whose tool names none: its arguments on one line, with sorted keys, so that patterns
+    can match them."""
     try:
         return Target(name, "plain", msgspec.json.encode(dict(args), order="deterministic").decode())
     except (TypeError, ValueError, RecursionError) as error:

@@ -14,7 +14,7 @@ import msgspec
 
 from clew.convert import fit
 from clew.tools.base import File
-from clew.type_error import misfit
+from clew.type_error import explain_type_error
 
 __all__ = ["Misfit", "Reader", "inline", "reader_of", "schema_and_reader", "to_plain"]
 
@@ -63,7 +63,7 @@ class _MsgspecReader:
         try:
             return fit(_whole(value), self._hint)
         except msgspec.ValidationError as error:
-            raise Misfit(misfit(error, self._hint)) from error
+            raise Misfit(explain_type_error(error, self._hint)) from error
         except RecursionError as error:
             raise Misfit(str(error)) from error
 

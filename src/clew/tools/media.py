@@ -1,4 +1,4 @@
-"""What bytes are, when they are not text: a guess at the type, the size, the digest. Never their content."""
+"""Descriptions of bytes that are not text: the detected type, the size, the digest. Never their content."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SNIFF_BYTES: Final = 8192
 
 
 @cache
-def _beginnings() -> dict[bytes, str]:
+def _signatures() -> dict[bytes, str]:
     table = tomllib.loads(files(__package__).joinpath("media.toml").read_text("utf-8"))
-    return {beginning.encode("latin-1"): kind for beginning, kind in table.items()}
+    return {signature.encode("latin-1"): kind for signature, kind in table.items()}
 
 
 def looks_binary(head: bytes) -> bool:
-    """True for what would be noise as text: a NUL, or more than a tenth of it not UTF-8."""
+    """Return whether bytes are not text: they contain a NUL, or more than a tenth is not UTF-8."""
     head = head[:SNIFF_BYTES]
     if b"\x00" in head:
         return True
@@ -28,18 +28,18 @@ def looks_binary(head: bytes) -> bool:
 
 
 def guess_type(head: bytes) -> str:
-    """What the first bytes say."""
+    """Return the type the first bytes indicate."""
     if head[:4] == b"RIFF":
         return {b"WEBP": "WebP image", b"WAVE": "WAV audio", b"AVI ": "AVI video"}.get(head[8:12], "RIFF data")
     if head[4:8] == b"ftyp":
         return "MP4 video or HEIF image"
     if head[257:262] == b"ustar":
         return "tar archive"
-    return next((kind for beginning, kind in _beginnings().items() if head.startswith(beginning)), "unknown type")
+    return next((kind for signature, kind in _signatures().items() if head.startswith(signature)), "unknown type")
 
 
 def describe(what: str, head: bytes, size: int, sha256: str | None) -> str:
-    """One line for the model in the place of bytes it could not read."""
+    """Return a line that replaces bytes the model could not read."""
     type_ = guess_type(head)
     if pixels := _pixels(head):
         type_ += f", {pixels[0]} × {pixels[1]} pixels"
@@ -52,7 +52,7 @@ def _pixels(head: bytes) -> tuple[int, int] | None:
         return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
     if head[:4] == b"GIF8" and len(head) >= 10:
         return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
-    # Of a JPEG the frame header, if it lies in the bytes at hand: segments are skipped by their lengths.
+    # JPEG: find the frame header, if the bytes reach it; segments are skipped by their lengths.
     at = 2 if head[:3] == b"\xff\xd8\xff" else len(head)
     while at + 9 <= len(head) and head[at] == 0xFF:
         marker = head[at + 1]

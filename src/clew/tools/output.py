@@ -1,8 +1,8 @@
-"""How much of an output is handed over: a head, a tail, and a file with the whole beside them.
+"""Bounded tool outputs: the head, the tail, and a file with all of it.
 
-Memory does not grow with the output: a :class:`Spool` keeps the first and the last bytes and writes everything to a
-file in the spill folder as soon as they no longer hold it all, up to a cap. Output that is not text is described and
-put beside in the same way. What the text means is not known here.
+Memory does not grow with the output: a :class:`Spool` stores the first and the last bytes and writes everything to a
+file in the spill folder once it is longer, up to a limit. Output that is not text is described and written to a file
+in the same way.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _MAX_CHAR_BYTES: Final = 4
 
 
 class Spool:
-    """Takes an output piece by piece; blocking, so it is fed from a thread.
+    """A buffer for an output that arrives in pieces; blocking, so it is filled from a thread.
 
-    Of text longer than ``max_chars`` two ends are kept that leave ``note_chars`` for the note between them, so that
-    the whole is within ``max_chars`` again. ``folder`` is made, for its owner alone, when the output turns out too
-    long; names in it are drawn, never taken from a call.
+    Text longer than ``max_chars`` is cut to its two ends, which leave ``note_chars`` for the note between them.
+    ``folder`` is created, readable for its owner only, once the output is too long; file names in it are random, never
+    taken from a call.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Spool:
         self._folder = folder
         self._stem = stem
         self._max_chars = max_chars
-        self._half = (max_chars - note_chars) // 2
+        self._half_chars = (max_chars - note_chars) // 2
         self._max_spill_bytes = max_spill_bytes
-        self._keep = max_chars * _MAX_CHAR_BYTES // 2
+        self._keep_bytes = max_chars * _MAX_CHAR_BYTES // 2
         self._head = bytearray()
         self._tail = bytearray()
         self._digest = hashlib.sha256()
@@ -58,36 +58,36 @@ class Spool:
         self._file: int | None = None
         self._path: Path | None = None
         self._spilled = 0
-        self._trouble: str | None = None
+        self._problem: str | None = None
 
     def write(self, data: bytes) -> None:
         self._digest.update(data)
         self._size += len(data)
-        if self._file is None and self._trouble is None and self._size > 2 * self._keep:
+        if self._file is None and self._problem is None and self._size > 2 * self._keep_bytes:
             self._start_file()
         if self._file is not None:
             self._spill(data)
-        room = self._keep - len(self._head)
+        room = self._keep_bytes - len(self._head)
         if room > 0:
             self._head += data[:room]
             data = data[room:]
         self._tail += data
-        if len(self._tail) > 2 * self._keep:
-            del self._tail[: -self._keep]
+        if len(self._tail) > 2 * self._keep_bytes:
+            del self._tail[: -self._keep_bytes]
 
     def newest(self, chars: int) -> str:
-        """The last characters so far, as text; what is no text shows as such. Whole lines where that is possible."""
-        kept = bytes((self._tail or self._head)[-chars * _MAX_CHAR_BYTES :])
-        if len(kept) < chars and self._tail:
-            kept = bytes(self._head[-chars:]) + kept
-        text = kept.decode("utf-8", "replace")
-        if len(text) <= chars and len(kept) >= self._size:
+        """Return the last characters so far as text, in whole lines where possible."""
+        tail = bytes((self._tail or self._head)[-chars * _MAX_CHAR_BYTES :])
+        if len(tail) < chars and self._tail:
+            tail = bytes(self._head[-chars:]) + tail
+        text = tail.decode("utf-8", "replace")
+        if len(text) <= chars and len(tail) >= self._size:
             return text
         text = text[-chars:]
         return f"…\n{text.partition(chr(10))[2] or text}"
 
     def finish(self) -> str:
-        """The text for the model. Closes the file; call it once."""
+        """Return the text for the model and close the file; call it once."""
         try:
             return self._text()
         finally:
@@ -99,43 +99,43 @@ class Spool:
             self._file = None
 
     def _text(self) -> str:
-        whole = self._size <= 2 * self._keep
+        complete = self._size <= 2 * self._keep_bytes
         if looks_binary(bytes(self._head[:SNIFF_BYTES])):
             what = describe("binary output", bytes(self._head[:SNIFF_BYTES]), self._size, self._digest.hexdigest())
-            return f"[{what}; {self._where(whole)}]"
-        if whole:
+            return f"[{what}; {self._where(complete)}]"
+        if complete:
             text = (self._head + self._tail).decode("utf-8", "replace")
             if len(text) <= self._max_chars:
                 return text
-            head, tail = text[: self._half], text[-self._half :]
+            head, tail = text[: self._half_chars], text[-self._half_chars :]
         else:
-            # Neither end may show a character that was cut in two.
-            head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))[: self._half]
-            tail = bytes(self._tail[-self._keep :]).lstrip(bytes(range(0x80, 0xC0))).decode("utf-8", "replace")
-            tail = tail[-self._half :]
+            # Neither end may show half a character.
+            head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))[: self._half_chars]
+            tail = bytes(self._tail[-self._keep_bytes :]).lstrip(bytes(range(0x80, 0xC0))).decode("utf-8", "replace")
+            tail = tail[-self._half_chars :]
         left_out = self._size - len(head.encode()) - len(tail.encode())
         note = f"{max(left_out, 0):,} of {self._size:,} bytes left out here, sha256 {self._digest.hexdigest()}"
-        return f"{head}\n[… {note}; {self._where(whole)} …]\n{tail}"
+        return f"{head}\n[… {note}; {self._where(complete)} …]\n{tail}"
 
-    def _where(self, whole: bool) -> str:
-        if whole and self._file is None and self._trouble is None:
+    def _where(self, complete: bool) -> str:
+        if complete and self._file is None and self._problem is None:
             self._start_file()
-        if self._trouble is not None:
-            return f"the whole could not be kept: {self._trouble}"
+        if self._problem is not None:
+            return f"the whole could not be stored: {self._problem}"
         if self._spilled < self._size:
             return f"the first {self._spilled:,} bytes are in {self._path}"
         return f"all of it is in {self._path}"
 
     def _start_file(self) -> None:
-        """The file, with what was taken so far: up to here head and tail are everything."""
+        """Create the file and write the output so far: until now, head and tail are everything."""
         try:
-            # The mode goes to the last folder of a path only, and the data folder is for its owner alone too.
+            # mkdir sets the mode of the last folder only, and the data folder is for its owner only, too.
             for folder in (self._folder.parent, self._folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path = self._folder / f"{self._stem}-{secrets.token_hex(8)}.txt"
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            self._trouble = error.strerror or str(error)
+            self._problem = error.strerror or str(error)
             return
         self._spill(bytes(self._head + self._tail))
 
@@ -147,21 +147,21 @@ class Spool:
                 self._spilled += written
                 view = view[written:]
         except OSError as error:
-            self._trouble = error.strerror or str(error)
+            self._problem = error.strerror or str(error)
             self.close()
 
 
 async def fit_text(text: str, context: ToolContext, stem: str) -> str:
-    """``text`` as it is when it is short enough, else its two ends and where the whole is."""
+    """Return ``text`` if it is short enough, else its two ends and the path of the whole."""
     if len(text) <= context.max_output_chars:
         return text
     return await run_in_thread(_spool, text.encode("utf-8", "replace"), context, stem)
 
 
 async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
-    """What a function returned, as JSON of bounded size, and the files in it."""
+    """Return a function's result as JSON of bounded size, with the files in it."""
     if isinstance(value, ToolOutput):
-        # Made by hand: as long as its maker wants it, but JSON.
+        # Built by the tool itself: its length is not limited, but it must be JSON.
         if isinstance(value.value, (bytes, bytearray, memoryview)):
             return msgspec.structs.replace(value, value=(await to_output(value.value, context, stem)).value)
         return value if isinstance(value.value, str) else _as_json(value, stem)
@@ -177,11 +177,11 @@ async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
 
 
 def _as_json(output: ToolOutput, stem: str) -> ToolOutput:
-    """The output with a value that JSON can hold, and the files that stood in it beside it."""
+    """Return the output with a JSON value, and the files in the value moved to ``files``."""
     files: list[File] = []
     try:
         plain = to_plain(output.value, files)
-        # Texts with files among them are one text, as somebody would write it down.
+        # A list of texts with files among them becomes one text.
         if files and isinstance(plain, list) and all(isinstance(item, str) for item in plain):
             plain = "\n".join(plain)
         msgspec.json.encode(plain)

@@ -1,8 +1,8 @@
-"""How much work it is to hold a value against a schema, found out before it is done.
+"""The cost of validating a value against a schema, computed before validating.
 
-A short schema of a stranger can mean more steps than there is time for: one that refers to the same thing twice, forty
-times over, is walked 2^40 times, with the whole process standing still. So the steps are counted first, at most as many
-as there are places in the schema for each level of the value.
+A short untrusted schema can need more steps than there is time for: one that refers to the same schema twice, forty
+levels deep, is visited 2^40 times while the whole process is blocked. So the steps are counted first, at a cost of one
+per position in the schema and level of the value.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-__all__ = ["MOST", "effort", "measure"]
+__all__ = ["MAX_STEPS", "count_steps", "measure"]
 
-MOST: Final = 20_000_000
-"""Steps that are taken, some seconds of them at worst."""
-_MAX_PLACES: Final = 100_000
-_MATCHED: Final = 10_000
-"""For a pattern that goes back and forth; any other is read once."""
-_HERE: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies", "not", "if", "then", "else")
-_OF_OBJECTS: Final = ("patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames")
-_OF_ARRAYS: Final = ("items", "contains", "unevaluatedItems")
+MAX_STEPS: Final = 20_000_000
+"""The most steps for one validation; at worst it takes some seconds."""
+_MAX_POSITIONS: Final = 100_000
+_BACKTRACKING_STEPS: Final = 10_000
+"""Steps counted for a pattern that backtracks; any other counts once."""
+_SAME_LEVEL: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies", "not", "if", "then", "else")
+_EACH_PROPERTY: Final = ("patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames")
+_EACH_ITEM: Final = ("items", "contains", "unevaluatedItems")
 _BY_NAME: Final = ("properties", "patternProperties", "dependentSchemas", "dependencies")
 
 
 def measure(value: object) -> tuple[int, int]:
-    """How many levels a value has below itself, and how many values it is."""
+    """Return the depth of a value, and how many values it contains."""
     level, depth, count = [value], -1, 0
     while level:
         count += len(level)
@@ -36,8 +36,8 @@ def measure(value: object) -> tuple[int, int]:
     return depth, count
 
 
-def effort(schema: Mapping[str, Any], depth: int) -> int:
-    """The steps for one value of this depth, at worst. Raises ``ValueError`` where they cannot be counted."""
+def count_steps(schema: Mapping[str, Any], depth: int) -> int:
+    """Return the steps for one value of this depth, at worst. Raises ``ValueError`` if they cannot be counted."""
     try:
         return _Steps(schema).count(schema, depth)
     except RecursionError:
@@ -48,45 +48,47 @@ class _Steps:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._counted: dict[tuple[int, int], int] = {}
-        self._under_way: set[tuple[int, int]] = set()
+        self._open: set[tuple[int, int]] = set()
 
     def count(self, schema: Any, depth: int) -> int:
         if not isinstance(schema, Mapping):
             return 1
-        place = (id(schema), depth)
-        if place in self._under_way:
+        position = (id(schema), depth)
+        if position in self._open:
             raise ValueError("it refers to itself without an end")
-        if place not in self._counted:
-            if len(self._counted) > _MAX_PLACES:
+        if position not in self._counted:
+            if len(self._counted) > _MAX_POSITIONS:
                 raise ValueError("it has too many places to be followed")
-            self._under_way.add(place)
-            self._counted[place] = self._count(schema, depth)
-            self._under_way.discard(place)
-        return self._counted[place]
+            self._open.add(position)
+            self._counted[position] = self._count(schema, depth)
+            self._open.discard(position)
+        return self._counted[position]
 
     def _count(self, schema: Mapping[str, Any], depth: int) -> int:
         if isinstance(schema.get("$id"), str) and schema is not self._root:
-            # What it refers to begins at itself.
+            # A schema with its own $id resolves references relative to itself.
             outer, self._root = self._root, schema
             try:
                 return self._count(schema, depth)
             finally:
                 self._root = outer
         patterns = [schema.get("pattern", ""), *(schema.get("patternProperties") or {})]
-        steps = 1 + len(schema.get("enum") or ()) + sum(_MATCHED for one in patterns if _goes_back(str(one)))
-        steps += sum(self.count(one, depth) for key in _HERE for one in _parts(schema, key))
+        steps = (
+            1 + len(schema.get("enum") or ()) + sum(_BACKTRACKING_STEPS for one in patterns if _backtracks(str(one)))
+        )
+        steps += sum(self.count(one, depth) for key in _SAME_LEVEL for one in _parts(schema, key))
         for key in ("$ref", "$dynamicRef"):
             if isinstance(schema.get(key), str):
                 steps += self.count(self._find(schema[key]), depth)
         if depth > 0:
-            # What is meant for one name or place alone is walked for that one; everything else for each.
+            # Keywords for one name or position are visited once; the others once per element.
             inner = [
                 max((self.count(one, depth - 1) for one in _parts(schema, of_one)), default=0)
                 + sum(self.count(one, depth - 1) for key in of_each for one in _parts(schema, key))
-                for of_one, of_each in (("properties", _OF_OBJECTS), ("prefixItems", _OF_ARRAYS))
+                for of_one, of_each in (("properties", _EACH_PROPERTY), ("prefixItems", _EACH_ITEM))
             ]
             steps += max(inner)
-        # To know what is left over, everything beside it is looked at once more.
+        # To find unevaluated values, all sibling keywords are evaluated once more.
         return steps * 2 if "unevaluatedProperties" in schema or "unevaluatedItems" in schema else steps
 
     def _find(self, reference: str) -> Any:
@@ -107,7 +109,7 @@ class _Steps:
 
 
 def _parts(schema: Mapping[str, Any], key: str) -> Iterator[Any]:
-    """The schemas of a keyword: one, a list of them, or by name."""
+    """Yield the schemas of a keyword: one, a list of them, or by name."""
     value = schema.get(key)
     if isinstance(value, list):
         yield from value
@@ -117,5 +119,5 @@ def _parts(schema: Mapping[str, Any], key: str) -> Iterator[Any]:
         yield value
 
 
-def _goes_back(pattern: str) -> bool:
+def _backtracks(pattern: str) -> bool:
     return "(?" in pattern or any(f"\\{one}" in pattern for one in "123456789kK")

@@ -1,8 +1,7 @@
-"""Blocking work beside the event loop, one thread a call.
+"""Blocking work outside the event loop, one thread per call.
 
-Not the loop's own pool: that one has a handful of threads, and a tool that hangs would take one of them away from
-everybody else for good. Here it costs its own thread and nothing more. Who stops waiting leaves the thread to end
-by itself; its late result is dropped.
+The loop's own pool has few threads, and a tool that hangs would occupy one of them permanently. Here it costs only its
+own thread. If the caller is cancelled, the thread ends by itself and its result is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 
 async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """What ``function`` returns or raises, called with the rest in a thread of its own."""
+    """Call ``function`` with the arguments in a new thread and return its result."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
@@ -42,7 +41,7 @@ async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.
         except BaseException as error:
             # sys.exit() in a tool must not end the host.
             failed = RuntimeError(f"{type(error).__name__} was raised")
-        # When the loop is gone, so is whoever waited.
+        # If the loop is closed, no caller is waiting.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, failed)
 

@@ -25,9 +25,9 @@ from clew.tools.builtin.read import page_of, read, show_page
 from clew.tools.builtin.write import write, written_output
 from clew.tools.decorator import FunctionTool
 from clew.tools.files.access import open_plain
-from clew.tools.files.change import change_between, may_show, text_at, told_of
+from clew.tools.files.change import change_between, change_details, may_show, text_at
 from clew.tools.files.paths import ResolvedPath, judged_path
-from clew.tools.files.walk import Brake
+from clew.tools.files.walk import StopCheck
 from clew.tools.media import SNIFF_BYTES, looks_binary
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
@@ -129,9 +129,9 @@ async def _read(files: _Files, args: Mapping[str, Any], context: ToolContext) ->
     is_there = bool(text) or await run_in_thread(place.path.exists)
     if text is None or not is_there:
         return None  # of what is not there some editors say that it is empty
-    data, brake = text.encode(errors="replace"), Brake(context.signal, 60)
+    data, stop_check = text.encode(errors="replace"), StopCheck(context.signal, 60)
     page = page_of(context, args.get("offset", 1), args.get("limit", 2_000))
-    return ToolOutput(await run_in_thread(show_page, iter([data]), page, brake, lambda: (0, len(data))))
+    return ToolOutput(await run_in_thread(show_page, iter([data]), page, stop_check, lambda: (0, len(data))))
 
 
 async def _write(files: _Files, args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
@@ -146,7 +146,7 @@ async def _write(files: _Files, args: Mapping[str, Any], context: ToolContext) -
     before = await files.read(place)
     about = None
     if before is not None and await may_show(place, context):
-        about = told_of(await run_in_thread(change_between, before, content))
+        about = change_details(await run_in_thread(change_between, before, content))
     more = await files.write(place, content)
     told = written_output(place, data, None if before is None else len(before.encode(errors="replace")), about)
     return ToolOutput(f"{told.value}{more}", told.about)

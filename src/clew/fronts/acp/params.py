@@ -8,7 +8,7 @@ import msgspec
 
 from clew.convert import fit
 from clew.fronts.acp.rpc import INVALID_PARAMS, Refused
-from clew.type_error import misfit
+from clew.type_error import explain_type_error
 
 __all__ = [
     "AudioBlock",
@@ -193,4 +193,4 @@ def read(params: Any, kind: type[T]) -> T:
     try:
         return fit({} if params is None else params, kind)
     except msgspec.ValidationError as error:
-        raise Refused(INVALID_PARAMS, f"the parameters do not fit: {misfit(error, kind)}") from None
+        raise Refused(INVALID_PARAMS, f"the parameters do not fit: {explain_type_error(error, kind)}") from None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from clew.escape import escape_unseen
+from clew.escape import escape_invisible
 
 __all__ = ["one_line", "plain", "plain_json"]
 
 
 def plain(text: str) -> str:
     """The text with everything but newlines, tabs and printable characters shown as escapes."""
-    return escape_unseen(text, keep="\n\t")
+    return escape_invisible(text, keep="\n\t")
 
 
 def plain_json(text: str) -> str:

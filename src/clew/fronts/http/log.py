@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.errors import ViewerLagged
-from clew.escape import escape_unseen
+from clew.escape import escape_invisible
 from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.sse import BODY_SEND, closing
 from clew.ids import random_name
@@ -189,10 +189,10 @@ class _Formatter(logging.Formatter):
             entry = {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
             line = json.dumps({**entry, **fields, **({"trace": trace} if trace else {})}, default=str)
         else:
-            details = "".join(f" {name}={escape_unseen(str(value))}" for name, value in fields.items())
+            details = "".join(f" {name}={escape_invisible(str(value))}" for name, value in fields.items())
             # Indent traces, so that no text can pass for a log line.
-            indented = "".join(f"\n    {escape_unseen(one)}" for one in trace.splitlines())
-            line = f"{at} {record.levelname} {record.name}: {escape_unseen(record.getMessage())}{details}{indented}"
+            indented = "".join(f"\n    {escape_invisible(one)}" for one in trace.splitlines())
+            line = f"{at} {record.levelname} {record.name}: {escape_invisible(record.getMessage())}{details}{indented}"
         for value in self._hidden:
             line = line.replace(value, "[hidden]")
         return line

@@ -26,7 +26,7 @@ from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.problem import BadRequest, BodyTooLarge, BodyTooSlow, ServerBusy
 from clew.transcript.metadata import check_metadata_size
 from clew.transcript.value_check import check_value
-from clew.type_error import misfit
+from clew.type_error import explain_type_error
 
 __all__ = ["MAX_BODY", "MAX_CHAT_BODY", "Bodies", "parse", "parse_raw", "read_body", "read_bytes"]
 
@@ -171,7 +171,7 @@ def parse(data: bytes, type_: type[T]) -> T:
     try:
         return fit(value, type_)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"invalid body: {misfit(error, type_)}") from error
+        raise InvalidInput(f"invalid body: {explain_type_error(error, type_)}") from error
 
 
 def _check_raw_metadata(data: bytes) -> None:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from clew.convert import fit
 from clew.errors import InvalidInput
 from clew.transcript.value_check import check_value
-from clew.type_error import misfit
+from clew.type_error import explain_type_error
 
 __all__ = ["read_query"]
 
@@ -42,7 +42,7 @@ def read_query(request: Request, type_: type[T]) -> T:
     try:
         return fit(values, type_)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"invalid query: {misfit(error, type_)}") from error
+        raise InvalidInput(f"invalid query: {explain_type_error(error, type_)}") from error
 
 
 @functools.cache

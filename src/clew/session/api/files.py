@@ -83,7 +83,7 @@ def _find_folders(root: Path, q: str, limit: int) -> list[str]:
 def _find(root: Path, q: str, limit: int, closed: tuple[str, ...], signal: Signal) -> list[str]:
     from clew.tools.files.access import open_folder, read_all
     from clew.tools.files.ignored import IGNORE_FILE, IgnoredPaths
-    from clew.tools.files.walk import Brake, LeftOut, list_folder, walk
+    from clew.tools.files.walk import LeftOut, StopCheck, list_folder, walk
 
     typed = q.casefold()
     ignored: dict[str, IgnoredPaths] = {}
@@ -134,7 +134,7 @@ def _find(root: Path, q: str, limit: int, closed: tuple[str, ...], signal: Signa
             with contextlib.suppress(OSError, ToolFailed), open_folder(root / folder_part) as handle:
                 collect(list_folder(handle), f"{folder_part}/" if above else "")
         with open_folder(root) as handle:
-            collect(walk(handle, Brake(signal, _MAX_SEARCH_S), LeftOut(), enter))
+            collect(walk(handle, StopCheck(signal, _MAX_SEARCH_S), LeftOut(), enter))
     except (OSError, ToolFailed):
         return []
 

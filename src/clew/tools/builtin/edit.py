@@ -14,7 +14,7 @@ from clew.errors import ToolFailed
 from clew.tools.base import Change, ToolContext, ToolOutput
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, read_all, replace
-from clew.tools.files.change import change_between, may_show, text_at, told_of
+from clew.tools.files.change import change_between, change_details, may_show, text_at
 from clew.tools.files.paths import ResolvedPath, changed_targets, judged_path, locate
 from clew.tools.files.walk import count
 from clew.tools.media import looks_binary
@@ -85,7 +85,7 @@ def edited_output(place: ResolvedPath, text: str, edited: EditPlan, *, shown: bo
     lines = ", ".join(map(str, edited.lines[:10])) + (", …" if len(edited.lines) > 10 else "")
     where = "line" if len(edited.lines) == 1 else "lines"
     said = f"replaced {count(len(edited.lines), 'passage')} in {place.shown}, {where} {lines}"
-    return ToolOutput(said, told_of(change_between(text, edited.text)) if shown else None)
+    return ToolOutput(said, change_details(change_between(text, edited.text)) if shown else None)
 
 
 def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> EditPlan:

@@ -11,7 +11,7 @@ from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, open_folder
 from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
 from clew.tools.files.pattern import Glob
-from clew.tools.files.walk import Brake, Entry, LeftOut, line_of, permitted, walk
+from clew.tools.files.walk import Entry, LeftOut, StopCheck, line_of, permitted, walk
 from clew.tools.output import fit_text
 from clew.tools.thread import run_in_thread
 
@@ -34,7 +34,7 @@ async def glob(
     compiled = Glob(pattern)
     folder = await judged_path("glob", path, context)
     left_out = LeftOut()
-    entries = await run_in_thread(_find, folder, compiled, Brake(context.signal, 30), left_out)
+    entries = await run_in_thread(_find, folder, compiled, StopCheck(context.signal, 30), left_out)
     answers = await permitted([entry.path for entry in entries], folder, "glob", context)
     shown = [entry for entry, allowed in zip(entries, answers, strict=True) if allowed]
     lines = [line_of(entry, folder, sizes=False) for entry in shown[:MAX_SHOWN]] or ["[nothing fits the pattern]"]
@@ -45,10 +45,10 @@ async def glob(
     return await fit_text("\n".join(lines + [f"[{sentence}]" for sentence in left_out.sentences()]), context, "glob")
 
 
-def _find(folder: ResolvedPath, pattern: Glob, brake: Brake, left_out: LeftOut) -> list[Entry]:
+def _find(folder: ResolvedPath, pattern: Glob, stop_check: StopCheck, left_out: LeftOut) -> list[Entry]:
     found: list[Entry] = []
     with file_errors(folder.shown), open_folder(folder.path) as handle:
-        for entry in walk(handle, brake, left_out, pattern.may_hold):
+        for entry in walk(handle, stop_check, left_out, pattern.may_hold):
             if pattern.matches(entry.path) and (entry.kind == "folder" or not pattern.folders_only):
                 found.append(entry)
                 if len(found) > MAX_FOUND:

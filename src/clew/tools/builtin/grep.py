@@ -18,7 +18,7 @@ from clew.tools.files.access import file_errors, open_folder, open_plain
 from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
 from clew.tools.files.pattern import Glob
 from clew.tools.files.search import SearchResult, search
-from clew.tools.files.walk import Brake, LeftOut, count, permitted, walk
+from clew.tools.files.walk import LeftOut, StopCheck, count, permitted, walk
 from clew.tools.output import fit_text
 from clew.tools.thread import run_in_thread
 
@@ -51,12 +51,12 @@ async def grep(
     left_out = LeftOut()
     with file_errors(place.shown), ExitStack() as stack:
         handle, is_folder = await run_in_thread(_open, place, stack)
-        brake = Brake(context.signal, SECONDS)
+        stop_check = StopCheck(context.signal, SECONDS)
         skipped: Counter[str] = Counter()
-        found = await run_in_thread(_gather, handle, wanted, brake, left_out, skipped) if is_folder else [""]
-        answers = await permitted(found, place, "read", context, brake)
+        found = await run_in_thread(_gather, handle, wanted, stop_check, left_out, skipped) if is_folder else [""]
+        answers = await permitted(found, place, "read", context, stop_check)
         if unasked := len(found) - len(answers):
-            left_out.stopped = f"{brake.pulled}, {count(unasked, 'file')} not looked at"
+            left_out.stopped = f"{stop_check.stop_reason}, {count(unasked, 'file')} not looked at"
         skipped["file that may not be read"] = answers.count(False)
         files = [file for file, allowed in zip(found, answers, strict=False) if allowed]
         result = await search(
@@ -77,9 +77,11 @@ def _open(place: ResolvedPath, stack: ExitStack) -> tuple[int, bool]:
     return stack.enter_context(open_plain(place.path))[0], False
 
 
-def _gather(handle: int, wanted: Glob | None, brake: Brake, left_out: LeftOut, skipped: Counter[str]) -> list[str]:
+def _gather(
+    handle: int, wanted: Glob | None, stop_check: StopCheck, left_out: LeftOut, skipped: Counter[str]
+) -> list[str]:
     files: list[str] = []
-    for entry in walk(handle, brake, left_out, wanted.may_hold if wanted else lambda _: True):
+    for entry in walk(handle, stop_check, left_out, wanted.may_hold if wanted else lambda _: True):
         if entry.kind == "folder" or (wanted and not wanted.matches(entry.path)):
             continue
         if entry.kind != "file":

@@ -12,7 +12,7 @@ from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, open_folder, open_plain
 from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
-from clew.tools.files.walk import Brake, Entry, line_of, list_folder
+from clew.tools.files.walk import Entry, StopCheck, line_of, list_folder
 from clew.tools.output import fit_text
 from clew.tools.thread import run_in_thread
 
@@ -31,10 +31,10 @@ async def ls(
     Folders end in /, files come with their size, links with where they lead. At most 1,000 entries are shown.
     """
     place = await judged_path("ls", path, context)
-    return await fit_text(await run_in_thread(_ls, place, Brake(context.signal, 30)), context, "ls")
+    return await fit_text(await run_in_thread(_ls, place, StopCheck(context.signal, 30)), context, "ls")
 
 
-def _ls(place: ResolvedPath, brake: Brake) -> str:
+def _ls(place: ResolvedPath, stop_check: StopCheck) -> str:
     with file_errors(place.shown):
         if not place.path.is_dir():
             with open_plain(place.path) as (_, status):
@@ -45,7 +45,7 @@ def _ls(place: ResolvedPath, brake: Brake) -> str:
         def entries() -> Iterator[Entry]:
             nonlocal seen, stopped
             for entry in list_folder(handle):
-                if stopped := brake.pulled:
+                if stopped := stop_check.stop_reason:
                     return
                 seen += 1
                 yield entry

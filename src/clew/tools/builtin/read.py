@@ -15,7 +15,7 @@ from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, open_plain
 from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
-from clew.tools.files.walk import Brake, count
+from clew.tools.files.walk import StopCheck, count
 from clew.tools.media import SNIFF_BYTES, describe, looks_binary
 from clew.tools.thread import run_in_thread
 
@@ -44,7 +44,7 @@ async def read(
     shown. A folder is listed with ls.
     """
     place = await judged_path("read", path, context)
-    return await run_in_thread(_read, place, page_of(context, offset, limit), Brake(context.signal, 60))
+    return await run_in_thread(_read, place, page_of(context, offset, limit), StopCheck(context.signal, 60))
 
 
 class Page(NamedTuple):
@@ -59,7 +59,7 @@ def page_of(context: ToolContext, offset: int = 1, limit: int = PAGE_LINES) -> P
     return Page(offset, limit, context.max_output_chars - NOTE_CHARS)
 
 
-def _read(place: ResolvedPath, page: Page, brake: Brake) -> str:
+def _read(place: ResolvedPath, page: Page, stop_check: StopCheck) -> str:
     with file_errors(place.shown), open_plain(place.path) as (handle, status):
         head = os.read(handle, SNIFF_BYTES)
         if not head:
@@ -68,16 +68,16 @@ def _read(place: ResolvedPath, page: Page, brake: Brake) -> str:
         if not looks_binary(head):
             size = status.st_size
             return show_page(
-                _pieces(handle, brake), page, brake, lambda: (size - os.lseek(handle, 0, os.SEEK_CUR), size)
+                _pieces(handle, stop_check), page, stop_check, lambda: (size - os.lseek(handle, 0, os.SEEK_CUR), size)
             )
         digest = hashlib.sha256()
-        for piece in _pieces(handle, brake) if status.st_size <= MAX_DIGEST_BYTES else ():
+        for piece in _pieces(handle, stop_check) if status.st_size <= MAX_DIGEST_BYTES else ():
             digest.update(piece)
-        whole = status.st_size <= MAX_DIGEST_BYTES and not brake.pulled
+        whole = status.st_size <= MAX_DIGEST_BYTES and not stop_check.stop_reason
         return f"[{describe('binary file', head, status.st_size, digest.hexdigest() if whole else None)}]"
 
 
-def show_page(pieces: Iterator[bytes], page: Page, brake: Brake, sizes: Callable[[], tuple[int, int]]) -> str:
+def show_page(pieces: Iterator[bytes], page: Page, stop_check: StopCheck, sizes: Callable[[], tuple[int, int]]) -> str:
     """The lines that are asked for, and how to go on. ``sizes`` says how many bytes are left of how many."""
     offset = page.offset
     lines = _lines(pieces)
@@ -113,7 +113,7 @@ def show_page(pieces: Iterator[bytes], page: Page, brake: Brake, sizes: Callable
     text = "".join(kept)
     if "\ufffd" in text:
         notes.append("what is not valid UTF-8 is shown as \ufffd")
-    if stopped := brake.pulled:
+    if stopped := stop_check.stop_reason:
         notes.append(f"stopped early: {stopped}")
     if not notes:
         return text
@@ -134,6 +134,6 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
         yield current
 
 
-def _pieces(handle: int, brake: Brake) -> Iterator[bytes]:
-    while not brake.pulled and (piece := os.read(handle, _PIECE)):
+def _pieces(handle: int, stop_check: StopCheck) -> Iterator[bytes]:
+    while not stop_check.stop_reason and (piece := os.read(handle, _PIECE)):
         yield piece

@@ -12,7 +12,7 @@ from clew.errors import ToolFailed
 from clew.tools.base import Change, ToolContext, ToolOutput
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, replace
-from clew.tools.files.change import change_between, may_show, text_at, told_of
+from clew.tools.files.change import change_between, change_details, may_show, text_at
 from clew.tools.files.paths import ResolvedPath, changed_targets, judged_path, locate
 from clew.tools.files.walk import count
 from clew.tools.thread import run_in_thread
@@ -52,7 +52,7 @@ def _write(place: ResolvedPath, content: str, data: bytes, *, shown: bool) -> To
     said = text_at(place) if shown else None
     with file_errors(place.shown):
         before = replace(place.path, data, make_folders=True)
-    return written_output(place, data, before, None if said is None else told_of(change_between(said, content)))
+    return written_output(place, data, before, None if said is None else change_details(change_between(said, content)))
 
 
 def written_output(place: ResolvedPath, data: bytes, before: int | None, about: dict[str, Any] | None) -> ToolOutput:

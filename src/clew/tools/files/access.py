@@ -1,9 +1,9 @@
 """Opening and replacing files by a resolved path, without following a link.
 
-A resolved path holds no link, so every component is opened by its parent's handle and refused if it has become one:
-what is read or written is what was judged, whoever renames things meanwhile. A file is replaced as a whole, by a
-temporary one beside it and a rename, and keeps its mode. Only plain files are read and written; a device or a pipe
-is refused before it is opened. Nothing here knows workspaces or permissions.
+A resolved path has no link, so every component is opened by its parent's handle and refused if it has become one: the
+file that is read or written is the one that was judged, even if another process renames things meanwhile. A file is
+replaced as a whole, by a temporary file next to it and a rename, and keeps its mode. Only regular files are read and
+written; a device or a pipe is refused before it is opened.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from clew.tools.files.paths import show_name
 
 __all__ = ["KINDS", "LIST", "Version", "file_errors", "open_folder", "open_plain", "read_all", "replace"]
 
-# Folders on the way need only be passed through, for which O_PATH asks no right to list them.
-_PASS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Parent folders are only traversed; O_PATH needs no permission to list them.
+_TRAVERSE: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK the open of a pipe that was swapped in would wait for a writer.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 KINDS: Final = {
     stat.S_IFDIR: "a folder",
@@ -39,24 +39,24 @@ KINDS: Final = {
 }
 _ERRORS: Final = {
     errno.ENOENT: "does not exist",
-    errno.EACCES: "may not be touched: the operating system denies it",
-    errno.EPERM: "may not be touched: the operating system denies it",
+    errno.EACCES: "cannot be accessed: the operating system denies it",
+    errno.EPERM: "cannot be accessed: the operating system denies it",
     errno.EISDIR: "is a folder",
     errno.ENOTDIR: "does not exist: a part of it is not a folder",
-    errno.ELOOP: "turned into a link after it was judged; nothing was done",
-    errno.ENAMETOOLONG: "is too long a name",
+    errno.ELOOP: "turned into a link after it was judged; no change made",
+    errno.ENAMETOOLONG: "is too long",
     errno.ENOSPC: "could not be written: the disk is full",
     errno.EDQUOT: "could not be written: the disk is full",
     errno.EROFS: "could not be written: the file system is read-only",
 }
 
 Version: TypeAlias = tuple[int, int, int]
-"""Which state of which file was read: its inode, its size, and when it was changed."""
+"""The state of a file that was read: its inode, its size, and its modification time."""
 
 
 @contextmanager
 def file_errors(shown: str) -> Iterator[None]:
-    """Turns what the operating system says about ``shown`` into a sentence for the model."""
+    """Turn an ``OSError`` about ``shown`` into a sentence for the model."""
     try:
         yield
     except OSError as error:
@@ -66,7 +66,7 @@ def file_errors(shown: str) -> Iterator[None]:
 
 @contextmanager
 def open_folder(path: Path) -> Iterator[int]:
-    """A handle of the folder that can be listed."""
+    """Open a folder for listing."""
     if path == path.parent:
         handle = os.open(path, LIST)
     else:
@@ -84,25 +84,25 @@ def open_folder(path: Path) -> Iterator[int]:
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[tuple[int, os.stat_result]]:
-    """A plain file, open for reading."""
+    """Open a regular file for reading."""
     with _parent_of(path) as parent:
         _refuse_special(path, parent)
         handle = os.open(path.name, _READ, dir_fd=parent)
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise ToolFailed(f"{show_name(path)} is {_kind(status)} now; nothing was done")
+            raise ToolFailed(f"{show_name(path)} is {_kind(status)} now; no change made")
         yield handle, status
     finally:
         os.close(handle)
 
 
 def read_all(path: Path, max_bytes: int) -> tuple[bytes, Version]:
-    """The whole file and which state of it that is."""
+    """Return the content of a file, and its version."""
     with open_plain(path) as (handle, status):
         if status.st_size > max_bytes:
             size = f"{status.st_size:,} bytes; at most {max_bytes:,}"
-            raise ToolFailed(f"{show_name(path)} has {size} can be worked on at once")
+            raise ToolFailed(f"{show_name(path)} has {size} are supported")
         data = bytearray()
         while len(data) <= max_bytes and (piece := os.read(handle, 1 << 20)):
             data += piece
@@ -112,22 +112,22 @@ def read_all(path: Path, max_bytes: int) -> tuple[bytes, Version]:
 
 
 def replace(path: Path, data: bytes, *, expected: Version | None = None, make_folders: bool = False) -> int | None:
-    """Put ``data`` in the place of the file. Returns the former size, None for a file that was not there.
+    """Replace the file by ``data``. Return the former size, None for a new file.
 
-    All or nothing: a reader sees the old file or the new one. With ``expected`` the file must still be in that
-    state, else ``ToolFailed``. Missing folders are made when asked for.
+    The change is atomic: a reader sees the old file or the new one. With ``expected``, raises ``ToolFailed`` if the
+    file has another version. Missing folders are created with ``make_folders``.
     """
     with _parent_of(path, make=make_folders) as parent:
         before = _refuse_special(path, parent, missing_ok=True)
         if expected is not None and (before is None or _version(before) != expected):
-            raise ToolFailed(f"{show_name(path)} was changed by something else meanwhile; read it again")
-        # Short whatever the file's own name: a name of the greatest length has no room for more.
+            raise ToolFailed(f"{show_name(path)} was changed by another program meanwhile; read it again")
+        # Not derived from the file's own name, which may have the maximum length.
         temporary = f".clew-{secrets.token_hex(8)}"
-        # A new file gets what the umask leaves; one that takes another's place is nobody's until it has its mode.
-        handle = os.open(temporary, _MAKE, 0o666 if before is None else 0o600, dir_fd=parent)
+        # A new file gets the default mode; a replacement stays private until it has the old file's mode.
+        handle = os.open(temporary, _CREATE, 0o666 if before is None else 0o600, dir_fd=parent)
         try:
             try:
-                # A full disk shows as a short write first; going on brings out the error.
+                # On a full disk the first write is short; the next one raises the error.
                 view = memoryview(data)
                 while view:
                     view = view[os.write(handle, view) :]
@@ -146,22 +146,22 @@ def replace(path: Path, data: bytes, *, expected: Version | None = None, make_fo
 
 @contextmanager
 def _parent_of(path: Path, *, make: bool = False) -> Iterator[int]:
-    """A handle of the folder ``path`` lies in, reached from the root step by step, no step through a link."""
+    """Open the parent folder of ``path``, component by component from the root, without following a link."""
     if not path.name:
-        raise ToolFailed(f"{show_name(path)} is a folder; nothing was done")
+        raise ToolFailed(f"{show_name(path)} is a folder; no change made")
     walked = Path(path.anchor)
-    handle = os.open(walked, _PASS)
+    handle = os.open(walked, _TRAVERSE)
     try:
         for name in path.parent.parts[1:]:
             walked /= name
             try:
-                below = os.open(name, _PASS, dir_fd=handle)
+                below = os.open(name, _TRAVERSE, dir_fd=handle)
             except FileNotFoundError:
                 if not make:
                     raise
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=handle)
-                below = os.open(name, _PASS, dir_fd=handle)
+                below = os.open(name, _TRAVERSE, dir_fd=handle)
             except NotADirectoryError:
                 _refuse_special(walked, handle, folder=True)
                 raise
@@ -175,7 +175,8 @@ def _parent_of(path: Path, *, make: bool = False) -> Iterator[int]:
 def _refuse_special(
     path: Path, parent: int, *, folder: bool = False, missing_ok: bool = False
 ) -> os.stat_result | None:
-    """What stands at ``path``, refused unless it is a plain file (or, for ``folder``, whatever was in the way)."""
+    """Return the status of ``path``. Raises ``ToolFailed`` unless it is a regular file (or, for ``folder``, with what
+    is there instead of a folder)."""
     try:
         status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -185,12 +186,12 @@ def _refuse_special(
     if folder and stat.S_ISREG(status.st_mode):
         raise ToolFailed(f"{show_name(path)} is a file, not a folder")
     if not stat.S_ISREG(status.st_mode):
-        raise ToolFailed(f"{show_name(path)} is {_kind(status)}; nothing was done")
+        raise ToolFailed(f"{show_name(path)} is {_kind(status)}; no change made")
     return status
 
 
 def _kind(status: os.stat_result) -> str:
-    return KINDS.get(stat.S_IFMT(status.st_mode), "not a plain file")
+    return KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
 
 
 def _version(status: os.stat_result) -> Version:

@@ -1,4 +1,4 @@
-"""What a call makes of a text file, line by line: for people, before it runs and after. A model is never told."""
+"""The change a call makes to a text file, line by line: for people, before it runs and after; models never see it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from clew.tools.base import Change, ToolContext
 from clew.tools.files.access import read_all
 from clew.tools.files.paths import ResolvedPath
 
-__all__ = ["change_between", "may_show", "text_at", "told_of"]
+__all__ = ["change_between", "change_details", "may_show", "text_at"]
 
 _MAX_CHARS: Final = 512 * 1024
-"""Longer texts are not compared: that takes longer than anybody waits."""
-_MAX_PAIRS: Final = 500_000
-"""Nor are those of which more lines are the same as others: each pair is looked at, more than once."""
+"""Longer texts are not compared: it would take too long."""
+_MAX_EQUAL_PAIRS: Final = 500_000
+"""Texts with more pairs of equal lines are not compared either: difflib visits each pair more than once."""
 _MAX_SHOWN: Final = 32 * 1024
 
 
 def change_between(before: str, after: str, note: str = "") -> Change | None:
-    """The lines that differ, with three around them; None where that is too much to be shown."""
+    """Return the lines that differ, with three around them; None if that is too much to show."""
     if len(before) + len(after) > _MAX_CHARS:
         return None
     old, new = before.splitlines(), after.splitlines()
-    # What stands on more than one line of a hundred is passed over by difflib itself.
-    counted, often = Counter(new), len(new) // 100 + 1 if len(new) >= 200 else len(new)
-    if sum(counted[line] for line in old if counted[line] <= often) > _MAX_PAIRS:
+    # difflib itself ignores lines that make up more than one percent of a long text.
+    line_counts, max_repeats = Counter(new), len(new) // 100 + 1 if len(new) >= 200 else len(new)
+    if sum(line_counts[line] for line in old if line_counts[line] <= max_repeats) > _MAX_EQUAL_PAIRS:
         return None
     lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
     diff = "\n".join(lines)
@@ -41,13 +41,13 @@ def change_between(before: str, after: str, note: str = "") -> Change | None:
     return Change(diff=diff, added=added, removed=removed, note=note)
 
 
-def told_of(change: Change | None) -> dict[str, Any] | None:
-    """What people are told of an output beside its value."""
+def change_details(change: Change | None) -> dict[str, Any] | None:
+    """Return the part of an output that is for people only."""
     return None if change is None else {"change": msgspec.to_builtins(change)}
 
 
 def text_at(place: ResolvedPath) -> str | None:
-    """What a file says now; None where there is none, or no text that can be compared."""
+    """Return a file's current text; None if it does not exist or cannot be compared."""
     try:
         return read_all(place.path, _MAX_CHARS)[0].decode()
     except (ClewError, OSError, ValueError):
@@ -55,7 +55,7 @@ def text_at(place: ResolvedPath) -> str | None:
 
 
 async def may_show(place: ResolvedPath, context: ToolContext) -> bool:
-    """Whether lines of a file that a call changes may be kept with it: not of one that nobody may read here."""
+    """Return whether lines of a changed file may be stored with the call: only if the session may read the file."""
     try:
         await context.permit(place.target("read"))
     except ClewError:

@@ -1,4 +1,4 @@
-"""Files with several names, some of them maybe outside a folder: writing one inside changes it outside, too."""
+"""Files with several names (hard links), some possibly outside a folder: writing one inside changes it outside, too."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def count_names(folder: Path, limit: int) -> Counter[Identity]:
 
 
 def files_named_outside(folder: Path) -> list[str]:
-    """Return the paths in the folder of files that also have names outside of it, and of folders that cannot be looked
-    into but could be opened by this user. Blocking."""
+    """Return the paths in the folder of files that also have names outside of it, and of folders that cannot be listed
+    but could be opened by this user. Blocking."""
     unseen: list[str] = []
     found = list(_linked(folder, unseen))
     names = Counter((status.st_dev, status.st_ino) for _, status in found)

@@ -1,6 +1,6 @@
-"""What a project does not count as its own: the lines of its ``.gitignore`` files, read as git reads them.
+"""Ignored paths of a project: the lines of its ``.gitignore`` files, read as git reads them.
 
-Only for what is offered to a person: no rule of what may be touched goes by it.
+Only for lists shown to people: no permission depends on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_LINES: Final = 1_000
 
 
 class IgnoredPaths:
-    """The lines of one folder's file. The last line that fits a path decides, and ``!`` takes it back."""
+    """The lines of one folder's file. The last line that matches a path decides; ``!`` negates it."""
 
     def __init__(self, text: str) -> None:
         self._lines: list[tuple[Glob, bool]] = []
@@ -25,15 +25,17 @@ class IgnoredPaths:
             body = line.strip()
             if not body or body.startswith("#"):
                 continue
-            back, body = body.startswith("!"), body.removeprefix("!")
-            # A slash before the end ties the line to this folder; without one it is a name at any depth.
+            negated, body = body.startswith("!"), body.removeprefix("!")
+            # A slash before the end anchors the line to this folder; without one it matches at any depth.
             name = body if "/" in body.rstrip("/") else f"**/{body}"
             try:
-                self._lines.append((Glob(name.lstrip("/"), braces=False), back))
+                self._lines.append((Glob(name.lstrip("/"), braces=False), negated))
             except ToolFailed:
-                continue  # What is no pattern here, such as one of a thousand characters, leaves nothing out.
+                continue  # An invalid pattern, such as one of a thousand characters, ignores nothing.
 
     def verdict(self, path: str, *, is_folder: bool) -> bool | None:
-        """Whether a path below this folder is left out; None where no line says anything about it."""
-        said = [not back for glob, back in self._lines if (is_folder or not glob.folders_only) and glob.matches(path)]
-        return said[-1] if said else None
+        """Return whether a path below this folder is ignored; None if no line matches it."""
+        verdicts = [
+            not negated for glob, negated in self._lines if (is_folder or not glob.folders_only) and glob.matches(path)
+        ]
+        return verdicts[-1] if verdicts else None

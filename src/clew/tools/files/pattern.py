@@ -1,8 +1,7 @@
 """Glob patterns over relative paths: ``*``, ``?``, ``[…]``, ``{a,b}``, and ``**`` for any number of folders.
 
-Matching is a walk over the pattern's segments that keeps every position it could be at, so it takes time in the
-length of the path however the stars are arranged. Hidden names are names like any other. The file system is not
-touched here.
+Matching walks over the pattern's segments and tracks every possible position, so its time is linear in the length of
+the path, however the stars are arranged. Hidden names are names like any other. The file system is not accessed.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 
 
 class Glob:
-    """One pattern, compiled. A pattern that ends in ``/`` means folders only. Without ``braces`` those stand for
-    themselves."""
+    """One compiled pattern. A pattern that ends in ``/`` matches folders only. Without ``braces`` they are plain
+    characters."""
 
     def __init__(self, pattern: str, *, braces: bool = True) -> None:
         if not pattern or "\x00" in pattern or len(pattern) > 1000:
@@ -38,17 +37,17 @@ class Glob:
         }
 
     def matches(self, path: str) -> bool:
-        """Whether the relative path, as a whole, is meant."""
-        return any(len(one) in self._reached(one, path) for one in self._alternatives)
+        """Return whether the whole relative path matches."""
+        return any(len(one) in self._positions_after(one, path) for one in self._alternatives)
 
     def may_hold(self, folder: str) -> bool:
-        """Whether something below the folder could be meant."""
-        return any(at < len(one) for one in self._alternatives for at in self._reached(one, folder))
+        """Return whether something below the folder could match."""
+        return any(at < len(one) for one in self._alternatives for at in self._positions_after(one, folder))
 
-    def _reached(self, pattern: list[str], path: str) -> set[int]:
-        """The positions in the pattern that the names of the path can lead to."""
+    def _positions_after(self, pattern: list[str], path: str) -> set[int]:
+        """Return the possible positions in the pattern after the names of the path."""
 
-        def passing_stars(positions: set[int]) -> set[int]:
+        def skip_stars(positions: set[int]) -> set[int]:
             # ``**`` may stand for no folder at all.
             for at in sorted(positions):
                 while at < len(pattern) and pattern[at] == "**":
@@ -56,22 +55,22 @@ class Glob:
                     positions.add(at)
             return positions
 
-        reached = passing_stars({0})
+        positions = skip_stars({0})
         for name in path.split("/"):
-            here = [at for at in reached if at < len(pattern)]
+            here = [at for at in positions if at < len(pattern)]
             stay = {at for at in here if pattern[at] == "**"}
             step = {at + 1 for at in here if pattern[at] != "**" and self._names[pattern[at]].match(name)}
-            reached = passing_stars(stay | step)
-        return reached
+            positions = skip_stars(stay | step)
+        return positions
 
 
 def _expand(pattern: str) -> list[str]:
-    """``{a,b}`` written out, innermost first; braces without a comma are plain characters."""
+    """Return the alternatives of ``{a,b}``, innermost first; braces without a comma are plain characters."""
     done: list[str] = []
     todo = [pattern]
     while todo:
         if len(todo) + len(done) > MAX_ALTERNATIVES:
-            raise ToolFailed(f"the pattern stands for more than {MAX_ALTERNATIVES} alternatives")
+            raise ToolFailed(f"the pattern expands to more than {MAX_ALTERNATIVES} alternatives")
         one = todo.pop()
         found = next((match for match in _BRACES.finditer(one) if "," in match[1]), None)
         if found is None:

@@ -1,9 +1,8 @@
-"""Searching files for a regular expression in a process of its own, with an end that is certain.
+"""Search of files for a regular expression in a separate process, with a time limit.
 
-Python's ``re`` backtracks, and a pattern such as ``(a+)+$`` can take longer than anybody lives; it cannot be
-interrupted in a thread. So the matching happens in ``search_worker.py``, a bare interpreter with limits on time and
-memory, which is killed when its time is over; what it had found by then is kept. Which files may be searched is
-decided before and not known here.
+Python's ``re`` backtracks: a pattern such as ``(a+)+$`` can run practically forever, and cannot be interrupted in a
+thread. So ``search_worker.py`` does the matching, in a bare interpreter with limits on time and memory, which is killed
+when its time is over; its matches so far are returned. The caller decides which files may be searched.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _LIMIT_SIGNALS: Final = (-signals.SIGXCPU, -signals.SIGKILL)
 
 
 class LineMatch(msgspec.Struct, frozen=True):
-    """A line that fits; ``file`` is its index in the list that was searched."""
+    """A matching line; ``file`` is its index in the list of files."""
 
     file: int
     line: int
@@ -38,7 +37,7 @@ class LineMatch(msgspec.Struct, frozen=True):
 
 
 class SearchResult(msgspec.Struct, frozen=True):
-    """What was found. ``stopped_at`` is the file the time ran out in, None when all were searched."""
+    """The matches. ``stopped_at`` is the index of the file where the time ran out, None if all were searched."""
 
     matches: tuple[LineMatch, ...]
     total: int
@@ -68,8 +67,8 @@ async def search(
     }
     answer = bytearray()
 
-    def take(piece: bytes) -> None:
-        # One line a file tells how far it got; the cap is for a worker gone wrong.
+    def collect(piece: bytes) -> None:
+        # The worker reports its position once per file; the limit is for a worker that misbehaves.
         if len(answer) < _MAX_ANSWER:
             answer.extend(piece)
 
@@ -77,7 +76,7 @@ async def search(
         program = Program(
             script=_WORKER, cwd=Path("/"), env={}, timeout_ms=int(seconds * 1000), stdin=stdin, handles=(handle,)
         )
-        ending = await run_program(program, take, signal)
+        ending = await run_program(program, collect, signal)
     if ending.cause == "abort":
         raise ToolFailed(f"the search was aborted: {signal.reason or 'no reason given'}")
     matches: list[LineMatch] = []
@@ -85,21 +84,21 @@ async def search(
     lines = bytes(answer).splitlines()
     for line in lines:
         try:
-            said = json.loads(line)
+            report = json.loads(line)
         except ValueError:
-            continue  # The last line of a worker that was killed, or a trace of one that failed.
-        if "bad_pattern" in said:
-            raise ToolFailed(f"the pattern is not a valid regular expression: {said['bad_pattern']}")
-        if "done" in said:
-            tally = said["done"]
-            return SearchResult(tuple(matches), tally["matches"], tally["binary"], tally["unreadable"])
-        if "at" in said:
-            at = said["at"]
+            continue  # The last line of a killed worker, or the traceback of a failed one.
+        if "bad_pattern" in report:
+            raise ToolFailed(f"the pattern is not a valid regular expression: {report['bad_pattern']}")
+        if "done" in report:
+            totals = report["done"]
+            return SearchResult(tuple(matches), totals["matches"], totals["binary"], totals["unreadable"])
+        if "at" in report:
+            at = report["at"]
         else:
-            matches.append(LineMatch(said["file"], said["line"], said["text"]))
+            matches.append(LineMatch(report["file"], report["line"], report["text"]))
     if ending.cause == "exit" and ending.exit_code not in _LIMIT_SIGNALS:
         last = lines[-1].decode("utf-8", "replace")[:300] if lines else ""
-        raise ToolFailed(f"the search broke off with exit code {ending.exit_code}: {last}")
+        raise ToolFailed(f"the search failed with exit code {ending.exit_code}: {last}")
     return SearchResult(tuple(matches), len(matches), stopped_at=at)
 
 

@@ -23,7 +23,7 @@ from clew.tools.base import Signal, ToolContext
 from clew.tools.files.access import KINDS, LIST
 from clew.tools.files.paths import ResolvedPath, show_name
 
-__all__ = ["Brake", "Entry", "LeftOut", "count", "line_of", "list_folder", "permitted", "walk"]
+__all__ = ["Entry", "LeftOut", "StopCheck", "count", "line_of", "list_folder", "permitted", "walk"]
 
 MAX_DEPTH: Final = 64
 _MAX_STEPS: Final = 1_000
@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct):
-    """What a walk did not show, to be told at the end."""
+    """Counts of what a walk left out, reported at the end."""
 
     version_control: int = 0
     too_deep: int = 0
@@ -60,8 +60,8 @@ class LeftOut(msgspec.Struct):
         return [sentence for happened, sentence in sentences if happened]
 
 
-class Brake:
-    """Says when to stop: the run was aborted, or the time is over. Read from a thread."""
+class StopCheck:
+    """Decides when to stop: the run was aborted, or the time is over. Used in a thread."""
 
     def __init__(self, signal: Signal, seconds: float) -> None:
         self._signal = signal
@@ -69,7 +69,7 @@ class Brake:
         self._until = time.monotonic() + seconds
 
     @property
-    def pulled(self) -> str | None:
+    def stop_reason(self) -> str | None:
         if self._signal.aborted:
             return self._signal.reason or "aborted"
         return f"{self._seconds:g} s are over" if time.monotonic() >= self._until else None
@@ -80,7 +80,8 @@ def count(number: int, noun: str) -> str:
 
 
 def list_folder(handle: int) -> Iterator[Entry]:
-    """The entries of one open folder, in no order."""
+    """Yield the entries of an open folder, unordered."""
+
     with os.scandir(handle) as items:
         for item in items:
             try:
@@ -98,7 +99,7 @@ def list_folder(handle: int) -> Iterator[Entry]:
                 yield Entry(item.name, "special", note=error.strerror or "unreadable")
 
 
-def walk(handle: int, brake: Brake, left_out: LeftOut, enter: Callable[[str], bool]) -> Iterator[Entry]:
+def walk(handle: int, stop_check: StopCheck, left_out: LeftOut, enter: Callable[[str], bool]) -> Iterator[Entry]:
     """Every entry below the open folder, by name; folders ``enter`` says no to are shown and not entered."""
     seen = 0
     # Handles are duplicated so that each level can close its own.
@@ -111,7 +112,9 @@ def walk(handle: int, brake: Brake, left_out: LeftOut, enter: Callable[[str], bo
                 os.close(stack.pop()[0])
                 continue
             seen += 1
-            if reason := brake.pulled or (f"{MAX_ENTRIES:,} entries were seen" if seen > MAX_ENTRIES else None):
+            if reason := stop_check.stop_reason or (
+                f"{MAX_ENTRIES:,} entries were seen" if seen > MAX_ENTRIES else None
+            ):
                 left_out.stopped = reason
                 return
             name = entry.path
@@ -136,12 +139,13 @@ def walk(handle: int, brake: Brake, left_out: LeftOut, enter: Callable[[str], bo
 
 
 async def permitted(
-    paths: Sequence[str], base: ResolvedPath, permission: str, context: ToolContext, brake: Brake | None = None
+    paths: Sequence[str], base: ResolvedPath, permission: str, context: ToolContext, stop_check: StopCheck | None = None
 ) -> list[bool]:
-    """Of each path below ``base`` whether it may be touched; with a ``brake``, of as many as there was time for."""
+    """Of each path below ``base`` whether it may be touched; with a ``stop_check``, of as many as there was time
+    for."""
     answers: list[bool] = []
     for path in paths:
-        if brake is not None and brake.pulled:
+        if stop_check is not None and stop_check.stop_reason:
             break
         try:
             await context.permit(base.below(path).target(permission))

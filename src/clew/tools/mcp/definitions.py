@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ToolFailed
-from clew.escape import escape_unseen
+from clew.escape import escape_invisible
 from clew.tools.arguments import check_schema
 from clew.tools.mcp_tools import PREFIX
 
@@ -74,12 +74,14 @@ def read_definitions(server: str, listed: Sequence[Mapping[str, Any]]) -> Defini
     size = rows = 0
     for one in listed:
         name = str(one.get("name") or "")
-        shown = escape_unseen(name[:_MAX_NAME])
+        shown = escape_invisible(name[:_MAX_NAME])
         try:
             tool = Definition(
                 name,
                 _known_as(server, name),
-                escape_unseen(str(one.get("description") or one.get("title") or "It does not say what it does."), "\n"),
+                escape_invisible(
+                    str(one.get("description") or one.get("title") or "It does not say what it does."), "\n"
+                ),
                 _visible({**(one.get("inputSchema") or {}), "type": "object"}),
                 None if one.get("outputSchema") is None else _visible(one["outputSchema"]),
             )
@@ -120,9 +122,9 @@ def _visible(value: Any, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
-        return escape_unseen(value, "\n")
+        return escape_invisible(value, "\n")
     if isinstance(value, Mapping):
-        return {escape_unseen(str(key)): _visible(one, depth + 1) for key, one in value.items()}
+        return {escape_invisible(str(key)): _visible(one, depth + 1) for key, one in value.items()}
     if isinstance(value, list):
         return [_visible(one, depth + 1) for one in value]
     return value

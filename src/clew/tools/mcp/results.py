@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ToolFailed
-from clew.escape import escape_unseen
+from clew.escape import escape_invisible
 from clew.tools.arguments import check_value
 from clew.tools.base import File, ToolContext, ToolOutput
 from clew.tools.mcp.definitions import Definition
@@ -60,14 +60,14 @@ def _as_text(block: Any, add_file: Callable[[File], None]) -> str:
         case {"type": str(kind)} if kind in _KINDS:
             return f"[left out: malformed content of type {kind}]"
         case {"type": str(kind)}:
-            return f"[left out: content of unknown type {escape_unseen(kind[:_MAX_KIND])}]"
+            return f"[left out: content of unknown type {escape_invisible(kind[:_MAX_KIND])}]"
     return "[left out: content without a type]"
 
 
 def _file(data: str, media_type: object, name: str, add_file: Callable[[File], None]) -> str:
     named = media_type if isinstance(media_type, str) else None
     try:
-        file = File(base64.b64decode(data, validate=True), media_type=named, name=escape_unseen(name))
+        file = File(base64.b64decode(data, validate=True), media_type=named, name=escape_invisible(name))
     except (binascii.Error, ValueError):
         return f"[{name}: invalid base64]"
     add_file(file)

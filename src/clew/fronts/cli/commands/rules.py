@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import cyclopts
 
 from clew.errors import InvalidInput
-from clew.escape import escape_unseen
+from clew.escape import escape_invisible
 from clew.fronts.cli.command import Json, Store, open_store, option, show
 from clew.permissions.explain import Explanation
 from clew.session.turn.rules_service import KeptRule
@@ -140,7 +140,7 @@ def unknown_tool(name: str) -> str | None:
         return None
     near = difflib.get_close_matches(name, NAMES, n=1)
     meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(NAMES)}."
-    return escape_unseen(f"no tool of clew's own is named {name!r}; {meant} A tool of yours may be.")
+    return escape_invisible(f"no tool of clew's own is named {name!r}; {meant} A tool of yours may be.")
 
 
 def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
@@ -149,23 +149,23 @@ def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
     for rule in found:
         if (rule.scope, rule.of) != scope:
             scope = rule.scope, rule.of
-            yield escape_unseen(f"{rule.scope} {rule.of}")
+            yield escape_invisible(f"{rule.scope} {rule.of}")
         pinned = "  pinned" if rule.pinned else ""
         if rule.unknown:
             pinned += "  unknown permission" + ("; applies to every tool" if rule.action != "allow" else "")
         # Of a pattern with a line break the rest would look like another rule.
-        yield escape_unseen(f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}")
+        yield escape_invisible(f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}")
 
 
 def explained(decided: Explanation) -> Iterator[str]:
     """A decision for a person."""
-    yield escape_unseen(f"{decided.action}: {decided.reason}")
+    yield escape_invisible(f"{decided.action}: {decided.reason}")
     for subject in decided.subjects if len(decided.subjects) > 1 else ():
-        yield escape_unseen(f"  {subject.action}: {subject.permission} {subject.shown}: {subject.reason}")
+        yield escape_invisible(f"  {subject.action}: {subject.permission} {subject.shown}: {subject.reason}")
     for other in decided.considered:
         rule = other.rule
         said = f"{rule.action} {rule.permission} {rule.pattern}"
-        yield escape_unseen(f"  not by the {other.scope} rule {said}: {other.why}")
+        yield escape_invisible(f"  not by the {other.scope} rule {said}: {other.why}")
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (rules, mode)
