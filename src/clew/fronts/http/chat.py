@@ -201,7 +201,7 @@ class _ChatRequest(msgspec.Struct, frozen=True):
         """Apply the answers in the client's copy of the message, and follow what they start."""
         engine = self.engine
         await self._check_approvals(session, newest)
-        has_answers, remaining = False, None
+        has_answers, remaining, is_current = False, None, True
         for part in _last_step(newest):
             call_id, state, approval = call_id_of(part), state_of(part), approval_of(part)
             approval_id, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason")
@@ -211,24 +211,33 @@ class _ChatRequest(msgspec.Struct, frozen=True):
                 continue
             has_answers = True
             # Let the engine decide whether a request is still pending: a status may lag behind the stream.
-            with contextlib.suppress(e.AlreadyAnswered, e.ApprovalNotFound):
+            try:
                 if is_approval:
                     comment = reason if isinstance(reason, str) else None
-                    remaining = await engine.answer(
-                        session.id, str(approval_id), "once" if approved else "deny", comment
-                    )
+                    decision: Literal["once", "deny"] = "once" if approved else "deny"
+                    remaining, resumed = await engine.answer_stream(session.id, str(approval_id), decision, comment)
                 else:
-                    remaining = await engine.answer_question(session.id, call_id, output_of(part))
-            if remaining == 0 and (stream := await engine.find_stream(session.id)) is not None:
-                return stream.follow(replay=False)
+                    remaining, resumed = await engine.answer_question_stream(session.id, call_id, output_of(part))
+            except (e.AlreadyAnswered, e.ApprovalNotFound):
+                is_current = False  # another client has answered this one, and may have resumed the run
+                continue
+            is_current = True
+            if resumed is not None:
+                return resumed.batches
         if not has_answers:
             raise e.InvalidInput(_NO_NEW_MESSAGE)
-        if remaining is not None:
+        if remaining is not None and (is_current or (await engine.get_status(session.id)).waiting):
             return _still_waiting(newest)
+        # This post has started nothing: the run, if there is one, is that of another post.
         stream = await engine.find_stream(session.id)
         if stream is not None and stream.message_id == newest.id:
             # A repeated post: the first one had the answers. The client already has everything before this run.
             return stream.follow(replay=False)
+        if remaining is not None and newest.id is not None:
+            # Another client gave the last answer, and that run is over or elsewhere: its turn from the beginning.
+            batches = await engine.find_batches(session.id, message_id=newest.id)
+            if batches is not None:
+                return batches
         if (await engine.get_status(session.id)).waiting:
             raise e.WaitingForHuman("this session is waiting for other answers than these", session_id=session.id)
         raise e.AlreadyAnswered(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from clew.session.hooks import Hook, HookName
     from clew.session.host import Host
     from clew.session.prompt.submission import Submission, TurnOutcome
+    from clew.session.turn.answers import Answered, Decision
     from clew.session.turn.calls import ToolCallValue
     from clew.transcript.message import MessageRow
     from clew.transcript.session import Session
@@ -274,6 +275,31 @@ class Engine(Operations):
         session_id = await self._resolve_session(session_id)
         batches = await follow(self._store, self.find_stream, session_id, submission)
         return TurnStream(submission, batches, lambda named: self._store.find_message(session_id, named), read)
+
+    async def answer_stream(
+        self,
+        session_id: str,
+        approval_id: str,
+        decision: Decision,
+        reason: str | None = None,
+        pattern: str | None = None,
+    ) -> tuple[int, TurnStream[Any] | None]:
+        """Answer an approval request like ``answer``; with none left, also return the stream of the resumed run.
+
+        The stream starts at the first chunk of that run, even if it has ended by then.
+        """
+        return await self._followed(session_id, await self._answer(session_id, approval_id, decision, reason, pattern))
+
+    async def answer_question_stream(
+        self, session_id: str, tool_call_id: str, output: Any
+    ) -> tuple[int, TurnStream[Any] | None]:
+        """Answer a question of the model like ``answer_question``; with none left, also return the stream of the
+        resumed run."""
+        return await self._followed(session_id, await self._answer_question(session_id, tool_call_id, output))
+
+    async def _followed(self, session_id: str, answered: Answered) -> tuple[int, TurnStream[Any] | None]:
+        stream = None if answered.submission is None else await self.follow(session_id, answered.submission)
+        return answered.remaining, stream
 
     def scoped(self, owner: str, *, roots: Iterable[str | Path] = ()) -> Engine:
         """Return the engine as one owner sees it: limited to their sessions, and creating sessions of theirs.

@@ -24,7 +24,7 @@ from clew.transcript.value_check import check_value
 
 if TYPE_CHECKING:
     from clew.session.prompt.submission import OnBusy, Submission
-    from clew.session.turn.answers import Decision
+    from clew.session.turn.answers import Answered, Decision
     from clew.session.turn.continuation import Mode
 
 __all__ = ["Runs"]
@@ -137,13 +137,7 @@ class Runs(EnginePart):
         ``pattern`` is one of the request's offers: the scope of the rule that session and project store. Without it,
         the rule covers only this call.
         """
-        check_value([approval_id, reason, pattern], "answer")
-        answers, session_id, actor = (
-            self._runtime.answers,
-            await self._resolve_session(session_id),
-            current_actor(self.owner),
-        )
-        return await self._shielded(answers.answer(session_id, approval_id, decision, reason, pattern, actor=actor))
+        return (await self._answer(session_id, approval_id, decision, reason, pattern)).remaining
 
     async def answer_all(
         self,
@@ -162,10 +156,25 @@ class Runs(EnginePart):
             await self._resolve_session(session_id),
             current_actor(self.owner),
         )
-        return await self._shielded(answers.answer_all(session_id, decision, reason, approval_ids, actor=actor))
+        answering = answers.answer_all(session_id, decision, reason, approval_ids, actor=actor)
+        return (await self._shielded(answering)).remaining
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question of the model."""
+        return (await self._answer_question(session_id, tool_call_id, output)).remaining
+
+    async def _answer(
+        self, session_id: str, approval_id: str, decision: Decision, reason: str | None, pattern: str | None
+    ) -> Answered:
+        check_value([approval_id, reason, pattern], "answer")
+        answers, session_id, actor = (
+            self._runtime.answers,
+            await self._resolve_session(session_id),
+            current_actor(self.owner),
+        )
+        return await self._shielded(answers.answer(session_id, approval_id, decision, reason, pattern, actor=actor))
+
+    async def _answer_question(self, session_id: str, tool_call_id: str, output: Any) -> Answered:
         check_value([tool_call_id, output], "answer")
         answers, session_id, actor = (
             self._runtime.answers,
@@ -174,7 +183,7 @@ class Runs(EnginePart):
         )
         return await self._shielded(answers.answer_question(session_id, tool_call_id, output, actor=actor))
 
-    async def _shielded(self, answering: Coroutine[Any, Any, int]) -> int:
+    async def _shielded(self, answering: Coroutine[Any, Any, Answered]) -> Answered:
         """Store an answer even if the client disconnects: once it is stored, the turn must be resumed."""
         return await asyncio.shield(self._runtime.sessions.work(answering))
 

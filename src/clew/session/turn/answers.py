@@ -26,6 +26,7 @@ from clew.session.acquire.prepare import load_prompt_start
 from clew.session.acquire.waiting import find_damage, load_open_turn, load_waiting, open_waits
 from clew.session.host import Host
 from clew.session.prompt.queue import plan_resume
+from clew.session.prompt.submission import Submission
 from clew.session.prompt.turn_config import TurnConfig, resolve_for
 from clew.session.turn.acquired_session import AcquiredSession, Resumption
 from clew.session.turn.calls import Call
@@ -54,7 +55,7 @@ from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Turn
 from clew.transcript.wait import Wait, changed_parts, digest_call, waits_of, with_waits
 
-__all__ = ["Answers", "Decision"]
+__all__ = ["Answered", "Answers", "Decision"]
 
 log = logging.getLogger("clew.answers")
 
@@ -63,6 +64,13 @@ _MAX_WAIT_MS: Final = 5_000
 """How often, and for how long, to check whether another replica has stored the request of its run."""
 
 Decision = Literal["once", "session", "project", "deny"]
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The effect of an answer: how many requests of the step are still open and, at 0, the resumed run."""
+
+    remaining: int
+    submission: Submission | None = None
 
 
 class Answers:
@@ -82,7 +90,7 @@ class Answers:
         pattern: str | None = None,
         *,
         actor: Actor,
-    ) -> int:
+    ) -> Answered:
         """Answer an approval request and return how many requests are still open.
 
         With none left, the turn is resumed before this returns. ``pattern`` is one of the request's offers and sets
@@ -101,7 +109,7 @@ class Answers:
         approval_ids: Collection[str] | None = None,
         *,
         actor: Actor,
-    ) -> int:
+    ) -> Answered:
         """Answer every pending approval in one unit and return how many requests are still open.
 
         With ``approval_ids``, answer only those of them that are pending: an answer sent twice then does not apply to
@@ -125,12 +133,14 @@ class Answers:
                 raise ApprovalNotFound("no pending approval in this session", session_id=session_id)
             await ending.wait()
 
-    async def answer_question(self, session_id: str, tool_call_id: str, output: Any, *, actor: Actor) -> int:
+    async def answer_question(self, session_id: str, tool_call_id: str, output: Any, *, actor: Actor) -> Answered:
         """Answer a question of the model."""
         answer = {"output": output, "answered_by": actor.name, "via": actor.via}
         return await self._answer(session_id, answer, tool_call_id=tool_call_id)
 
-    async def _answer(self, session_id: str, answer: dict[str, Any], pattern: str | None = None, **which: str) -> int:
+    async def _answer(
+        self, session_id: str, answer: dict[str, Any], pattern: str | None = None, **which: str
+    ) -> Answered:
         # A viewer sees a request before the run that made it has ended: the answer waits for that end. The run knows
         # what was shown; a store that writes only complete steps may not have it yet.
         run = self._sessions.find_run(session_id)
@@ -230,7 +240,7 @@ class Answers:
 
     async def _record_answers(
         self, session_id: str, turn: Turn, asked: Sequence[Wait], answer: dict[str, Any], pattern: str | None = None
-    ) -> int:
+    ) -> Answered:
         """Write these answers and the rules they store; resume the turn if they were the last ones."""
         session = await get_session(self._host.store, session_id)
         _, message = await self._load_request(session_id, turn)
@@ -270,19 +280,19 @@ class Answers:
                 "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
             )
 
-    async def _resume_if_complete(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> int:
+    async def _resume_if_complete(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> Answered:
         """Resume the turn if every request is answered; return how many are still open."""
-        left = open_waits(waits)
+        left, submission = open_waits(waits), None
         if left:
             self._sessions.show(session_id, Status("idle", waiting=left))
         else:
             try:
-                await self._resume_turn(session_id, turn, waits)
+                submission = await self._resume_turn(session_id, turn, waits)
             except Exception:
                 # The answers are stored anyway: no request is pending, and the turn can be resumed.
                 self._sessions.show(session_id, Status("idle"))
                 raise
-        return len(left)
+        return Answered(len(left), submission)
 
     async def _write_answers(
         self,
@@ -383,7 +393,7 @@ class Answers:
         self._publish_answered(session_id, covered)
         return waits
 
-    async def _resume_turn(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> None:
+    async def _resume_turn(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> Submission:
         """Start a new run on the same message, now that every request is answered."""
         store = self._host.store
         user, _ = await self._load_request(session_id, turn)
@@ -405,7 +415,7 @@ class Answers:
         last_n = (await store.load_tail(message.session_id, message.id)).last
         resumption = _make_resumption(self._host, message, waits, refused, config, last_n)
         asked_by, steps = user.id if user is not None else "", len(standing.steps)
-        self._runner.start(AcquiredSession(config, turn, standing.next_epoch, asked_by, resumption, steps))
+        return self._runner.start(AcquiredSession(config, turn, standing.next_epoch, asked_by, resumption, steps))
 
 
 def _attribution(answer: Mapping[str, Any]) -> dict[str, Any]:
