@@ -242,8 +242,8 @@ async def test_the_line_a_prompt_begins_with_is_the_one_that_is_stored(tmp_path:
     class Comparing(ScriptedModel):
         async def stream(self, request: ModelRequest) -> AsyncGenerator[Any, None]:
             run: Any = client.engine._runtime.sessions.find_run(session_id)
-            if run is not None and run._room._counted is not None and not run._loop.step:
-                store, counted = client.engine.store, run._room._counted
+            if run is not None and run._fitter._counted is not None and not run._loop.step:
+                store, counted = client.engine.store, run._fitter._counted
                 line = await store.find_view(session_id, keep_damaged=True)
                 truth = await load_counted(store, session_id, line)
                 assert truth is not None
