@@ -287,7 +287,7 @@ def _write_atomically(path: Path, text: str) -> None:
     """Replace a file atomically, never with wider permissions than before: it may contain keys."""
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     if not mode & 0o222:
-        raise PermissionError(f"the file is read-only; make it writable, or edit it yourself: {path}")
+        raise PermissionError("the file is read-only; make it writable, or edit it yourself")
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -81,7 +81,7 @@ def test_the_file_stays_what_and_where_it_is_when_a_setting_is_written(tmp_path:
     written = b'default_agent = "plan"\r\n# a\xe2\x80\xa8b\r\nmax_steps = 3 # few\r\n'
     assert (file.is_symlink(), real.read_bytes(), real.stat().st_mode & 0o777) == (True, written, 0o640)
     real.chmod(0o440)
-    with pytest.raises(InvalidInput, match="may not be written"):
+    with pytest.raises(InvalidInput, match="is read-only"):
         save_settings(file, {"max_steps": 4})
     assert (real.read_bytes(), len(list(tmp_path.iterdir()))) == (written, 2)
 

@@ -1,4 +1,4 @@
-"""What an evaluation may know of the file system: where targets lie, and functions that look things up there."""
+"""The file system as an evaluation sees it: the workspace, and functions that look things up."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ __all__ = ["FileSystem"]
 
 
 class FileSystem(msgspec.Struct, frozen=True):
-    """Where targets lie, and what is known of the file system; nothing of it needs to be known.
+    """The known facts about the file system; all are optional.
 
-    ``workspace`` is the resolved root. ``resolve`` turns a path into one without links. ``home`` is what a tilde
-    stands for in a shell. ``aliases`` are the names by which rules know the file that a path leads to, where it has
-    others: a second hard link, a folder that is mounted twice. ``finds`` gives the paths that a glob of a shell finds
-    behind links and under second names, with ``**`` for every depth and folders only behind a slash at the end; None
-    when there is too much to look at.
+    ``workspace`` is the resolved root. ``resolve`` turns a path into one without links. ``home`` is the value of a
+    tilde in a shell. ``aliases`` returns the other names of a file, by which rules may know it: a second hard link, a
+    folder that is mounted twice. ``finds`` returns the paths that a shell's glob finds behind links and under second
+    names, with ``**`` for every depth, and only folders for a slash at the end; None if there are too many.
     """
 
     workspace: str | None = None

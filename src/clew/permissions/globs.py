@@ -1,7 +1,7 @@
-"""Patterns over plain text: ``*`` stands for any characters, a backslash takes its meaning away. Linear in the text.
+"""Patterns over plain text: ``*`` matches any characters, a backslash escapes it. Linear in the text.
 
-No regular expressions are made from patterns: a rule comes from outside, and one with many stars must not be able to
-make an evaluation take for ever.
+Patterns are not compiled to regular expressions: rules are untrusted, and one with many stars must not make an
+evaluation run forever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["escape", "find_pieces", "is_everything", "literal_count", "matches",
 
 @lru_cache(maxsize=4_096)
 def pieces_of(pattern: str) -> tuple[str, ...]:
-    """The literal texts around the stars: ``a*b`` is ``("a", "b")``, a pattern without a star is one piece."""
+    """Return the literal texts around the stars: ``a*b`` is ``("a", "b")``, a pattern without a star is one piece."""
     pieces: list[list[str]] = [[]]
     escaped = False
     for character in pattern:
@@ -31,7 +31,7 @@ def pieces_of(pattern: str) -> tuple[str, ...]:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the whole of ``text`` is what ``pattern`` says."""
+    """Return whether ``pattern`` matches the whole of ``text``."""
     return find_pieces(pieces_of(pattern), text)
 
 
@@ -43,7 +43,7 @@ def find_pieces(pieces: Sequence[str], text: str) -> bool:
         return False
     at, end = len(first), len(text) - len(last)
     for piece in pieces[1:-1]:
-        # The leftmost place leaves the most room for what follows, so no other has to be tried.
+        # The leftmost match leaves the most text for the rest, so no other has to be tried.
         found = text.find(piece, at, end)
         if found < 0:
             return False
@@ -56,10 +56,11 @@ def is_everything(pattern: str) -> bool:
 
 
 def literal_count(pattern: str) -> int:
-    """How many characters a pattern spells out: the measure of how specific it is."""
+    """Return the number of literal characters in a pattern: the measure of how specific it is."""
     return sum(map(len, pieces_of(pattern)))
 
 
 def escape(text: str, special: str = "*") -> str:
-    """A pattern that matches ``text`` and nothing else."""
+    """Return a pattern that matches only ``text``."""
+
     return "".join(f"\\{character}" if character in special + "\\" else character for character in text)

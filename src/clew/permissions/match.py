@@ -1,8 +1,8 @@
-"""Does a rule match? One question for each kind of thing a call would touch.
+"""Matching of rules against each kind of target.
 
-The two kinds of mistake are not alike. A rule that allows must match for certain: whatever the running shell, a
-resolver or a file system may make of the target, the rule covers it. A rule that denies or asks matches as soon as
-the target may be meant; where that is possible and not certain the answer is :attr:`Certainty.MAYBE`, which asks.
+A rule that allows must match with certainty: it covers the target however the running shell, a resolver or a file
+system interprets it. A rule that denies or asks matches as soon as it may apply to the target; if that is possible but
+not certain the result is :attr:`Certainty.MAYBE`, which asks.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from clew.transcript.rule import Rule, Target
 
 __all__ = ["FileSystem", "Subject", "literals", "match", "permission_rank", "show_unknown", "subjects_of"]
 
-# The home folder is set to another one somewhere in the line, so that a tilde means nothing certain.
+# The line sets another home folder, so the value of a tilde is unknown.
 _HOME_SET: Final = re.compile(r"(?<![$\w{])HOME\b")
-# With these `cd` goes to folders that its word does not name.
-_ADRIFT: Final = re.compile(r"CDPATH|cdable_vars")
+# With these variables `cd` goes to folders that its argument does not name.
+_CHANGES_CD: Final = re.compile(r"CDPATH|cdable_vars")
 # Programs that write the file a word names.
 _WRITERS: Final = word_set("cp dd install ln mkdir mv rm rmdir rsync shred tar tee touch truncate unzip")
-# Those without a table, and whose words are all files.
+# Those without a table, whose arguments are all files.
 _COPYING: Final = _WRITERS - word_set("rsync tar unzip")
-# Those with a table whose operands may be written; their options are no files of git's.
+# Those with a table whose operands may be written; their options do not name files of git.
 _OPERANDS_ONLY: Final = word_set("rsync")
-# They may add links and run nothing of the workspace; a program that does could read any file by itself.
+# They may create links, and run nothing from the workspace (a program that does could read any file itself).
 _LINKING: Final = _WRITERS | word_set("bsdtar cpio gtar patch")
 # They unpack files, also through the folders that links of the workspace lead to: their letters and long options.
 _UNPACKING: Final[Mapping[str, tuple[str, str]]] = {
@@ -50,12 +50,12 @@ _GIT_LINKING: Final = word_set(
     """am apply bisect checkout checkout-index cherry-pick clone merge mv pull read-tree rebase reset restore revert
     sparse-checkout stash submodule switch worktree"""
 )
-# Their operands are no files, or they run what the workspace holds.
+# Their operands are not files, or they run programs of the workspace.
 _NOT_READING: Final = word_set(
     """: bun cargo cd cmake docker echo exit false gh go gradle kill make mvn node npm npx pip pnpm poetry pwd pytest
     python python3 ruff sleep tox true tsc uv yarn"""
 )
-# Options of git that read a file wherever it is.
+# Options of git that read a file at any path.
 _GIT_FILES: Final = (
     "-F",
     "-f",
@@ -72,17 +72,17 @@ _GIT_FILES: Final = (
 # Git's own folder, in a word or behind an option.
 _OF_GIT: Final = re.compile(r"(?i)(?:^|[/=])\.git(?:/|$)")
 _GLOB: Final = re.compile(r"[*?\[]")
-# The system knows no longer one.
+# The system's limit for a path.
 _MAX_PATH: Final = 4096
 _MAX_LOOKUPS: Final = 2_000
 _WORD_START: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?=\S)")
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """One thing that is judged by itself: a target, or one command or redirect of a shell line.
+    """One thing that rules are matched against: a target, or one command or redirect of a shell line.
 
-    ``problem`` says why nothing can allow it, ``command`` is there for a simple command that could be taken apart,
-    ``command_paths`` for every part of a shell line but its redirects.
+    ``problem`` is the reason why no rule can allow it; ``command`` is set for a simple command that could be parsed,
+    ``command_paths`` for every part of a shell line except its redirects.
     """
 
     target: Target
@@ -95,7 +95,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
-    """What has to be judged for ``target``; never empty."""
+    """Return the subjects of ``target``; never empty."""
     if target.kind == "path" and not paths.is_resolved(target.value):
         return (Subject(target, problem="it is not a resolved path"),)
     if target.kind == "host" and hosts.normal_host(target.value) is None:
@@ -108,26 +108,26 @@ def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
         problem = f"the command line is not certain to mean what it seems to: {error}"
         mentioned = CommandPaths((), (target.value,), (), file_system, LookupBudget())
         return (Subject(target, problem=problem, command_paths=mentioned),)
-    known = msgspec.structs.replace(file_system, home=None) if _HOME_SET.search(target.value) else file_system
-    folders = working_folders((command.words for command in parts.commands), known)
-    if _ADRIFT.search(target.value):
+    known_files = msgspec.structs.replace(file_system, home=None) if _HOME_SET.search(target.value) else file_system
+    folders = working_folders((command.words for command in parts.commands), known_files)
+    if _CHANGES_CD.search(target.value):
         folders = None
     budget = LookupBudget()
     changing = sum(not only_reads(command) for command in parts.commands)
     linking = sum(map(_makes_links, parts.commands))
-    # `find -execdir` starts its command in a folder that is not known.
+    # `find -execdir` starts its command in an unknown folder.
     moved = folders is None or any(word.value == "-execdir" for one in parts.commands for word in one.words)
 
     def links_elsewhere(command: Command) -> bool:
-        """Return whether another command of the line may put a link where this one opens a file."""
+        """Return whether another command of the line may create a link where this one opens a file."""
         return linking > _makes_links(command)
 
-    def may_be_led(command: Command) -> bool:
+    def may_be_redirected(command: Command) -> bool:
         changed = changing > (not only_reads(command))
         return (changed and _program(command) in _WRITERS) or (links_elsewhere(command) and _reads_files(command))
 
     commands = [
-        _held_inside(command, None if moved else folders, known, steady=not links_elsewhere(command))
+        _confine(command, None if moved else folders, known_files, steady=not links_elsewhere(command))
         for command in parts.commands
     ]
     subjects = [
@@ -135,7 +135,7 @@ def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
             msgspec.structs.replace(target, value=show_unknown(command.text)),
             command,
             command_paths=CommandPaths(
-                command.words, command.texts, None if may_be_led(command) else folders, known, budget
+                command.words, command.texts, None if may_be_redirected(command) else folders, known_files, budget
             ),
         )
         for command in commands
@@ -162,7 +162,7 @@ def _reads_files(command: Command) -> bool:
     return program not in _NOT_READING and any(not word.value.startswith("-") for word in command.words[1:])
 
 
-def _held_inside(command: Command, folders: Sequence[str] | None, file_system: FileSystem, *, steady: bool) -> Command:
+def _confine(command: Command, folders: Sequence[str] | None, file_system: FileSystem, *, steady: bool) -> Command:
     """Return the command, covered only by an exact rule where a path it writes may lead out of the workspace."""
     root, why = file_system.workspace, ""
     if command.cover not in ("any", "named") or root is None:
@@ -172,36 +172,36 @@ def _held_inside(command: Command, folders: Sequence[str] | None, file_system: F
         if _program(command) in _OPERANDS_ONLY:
             words = [word for word in words if not word.startswith("-")]
         named = [word[at:] for word in words for at in {0, word.find("=") + 1}]
-        begins = folders or (root,)
-        if len(named) * len(begins) > _MAX_LOOKUPS:
+        start_folders = folders or (root,)
+        if len(named) * len(start_folders) > _MAX_LOOKUPS:
             return msgspec.structs.replace(command, cover="exact", why="it names too many files to look at each")
-        reached = [_led(word, folder, file_system) or [] for folder in begins for word in named]
-        if any(map(_OF_GIT.search, (*words, *begins, *chain.from_iterable(reached)))):
+        reached = [_lead_to(word, folder, file_system) or [] for folder in start_folders for word in named]
+        if any(map(_OF_GIT.search, (*words, *start_folders, *chain.from_iterable(reached)))):
             why = "it may change git's own folder, whose settings and hooks are run"
-    # Each folder of `tar -C` begins at the one before it.
+    # Each folder of `tar -C` is relative to the one before it.
     if "tar" in _program(command) and len(command.places) > 2:
         why = "the folder it writes to depends on several options"
     if _unpacks(command) and file_system.finds is not None and file_system.resolve is not None:
         for folder in folders or (root,):
             found = file_system.finds(f"{folder.rstrip('/')}/**/")
-            led = None if found is None else list(map(file_system.resolve, found))
-            if led is None or not all(paths.path_matches("./**", one, root) for one in led):
+            real_paths = None if found is None else list(map(file_system.resolve, found))
+            if real_paths is None or not all(paths.path_matches("./**", one, root) for one in real_paths):
                 why = "it may unpack through a link that leads out of the workspace"
     for place in command.places:
         if folders is None or not (steady or _program(command) in _NOT_READING):
             why = f"where `{show_unknown(place)}` leads may change before the command opens it"
         elif file_system.resolve is not None:
-            led_from = [_led(place, folder, file_system) for folder in folders]
-            led = [one for each in led_from for one in each or ()]
-            if None in led_from or not all(paths.path_matches("./**", one, root) for one in led):
+            real_paths_by_folder = [_lead_to(place, folder, file_system) for folder in folders]
+            real_paths = [one for each in real_paths_by_folder for one in each or ()]
+            if None in real_paths_by_folder or not all(paths.path_matches("./**", one, root) for one in real_paths):
                 why = f"`{show_unknown(place)}` leads out of the workspace"
-            elif any(map(_OF_GIT.search, led)):
+            elif any(map(_OF_GIT.search, real_paths)):
                 why = f"`{show_unknown(place)}` leads into git's own folder, whose settings and hooks are run"
     return msgspec.structs.replace(command, cover="exact", why=why) if why else command
 
 
 def _may_write(command: Command) -> bool:
-    """Return whether the command may write the files that its words name; nothing is known of one without a table."""
+    """Return whether the command may write the files that its arguments name; a program without a table may."""
     program = command.words[0].value if command.words else ""
     name = _program(command)
     if is_builtin(program) or program in DYNAMIC or name in DYNAMIC or not command.words:
@@ -209,9 +209,9 @@ def _may_write(command: Command) -> bool:
     return name in _COPYING or name in _OPERANDS_ONLY or find_program(name) is None
 
 
-def _led(word: str, folder: str, file_system: FileSystem) -> list[str] | None:
-    """Return where a word leads from a folder; of a glob, where the links it may find lead. None if it finds too
-    many files to look at."""
+def _lead_to(word: str, folder: str, file_system: FileSystem) -> list[str] | None:
+    """Return the real path of a word in a folder; of a glob, the real paths of the links it may match. None if it
+    matches too many files."""
     path = posixpath.join(folder, word)
     if file_system.resolve is None or len(path) > _MAX_PATH or UNKNOWN in path:
         return []
@@ -258,7 +258,7 @@ def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> list
         path = file_system.resolve(path)
         if not paths.is_resolved(path):
             problem = "the file of a redirect cannot be resolved"
-    # By the path without links, where it is known: a link out of the workspace leads outside.
+    # Uses the path without links, if known: a link out of the workspace leads outside.
     inside = file_system.workspace is not None and paths.path_matches("./**", path, file_system.workspace)
     opened = [Subject(Target(redirect.permission, "path", show_unknown(path), inside), problem=problem)]
     linked = named != path and inside and paths.path_matches("./**", named, file_system.workspace)
@@ -268,7 +268,7 @@ def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> list
 
 
 def show_unknown(text: str) -> str:
-    """What only the shell knows, as something that can be shown and stored."""
+    """Replace parts that only the shell knows by an ellipsis, to show and store the text."""
     return text.replace(UNKNOWN, "…")
 
 
@@ -290,7 +290,7 @@ def permission_rank(rule: Rule, target: Target) -> int:
 
 
 def literals(rule: Rule, subject: Subject, file_system: FileSystem) -> int:
-    """How many characters the rule's pattern spells out."""
+    """Return the number of literal characters in the rule's pattern."""
     if subject.target.kind == "path":
         return paths.path_literals(rule.pattern, file_system.workspace)
     return globs.literal_count(rule.pattern)
@@ -300,14 +300,14 @@ def match(rule: Rule, subject: Subject, file_system: FileSystem) -> Certainty:
     if permission_rank(rule, subject.target) < 0:
         return Certainty.NO
     target = subject.target
-    # Most rules of a session are about other places; seeing that takes no walk.
-    apart = target.kind == "path" and not subject.problem and paths.is_apart(rule.pattern, target.value)
+    # Most rules of a session are about other paths; that is found without matching.
+    disjoint = target.kind == "path" and not subject.problem and paths.is_apart(rule.pattern, target.value)
     if rule.action == "allow":
-        return Certainty.YES if not apart and _allows(rule.pattern, subject, file_system) else Certainty.NO
-    found = Certainty.NO if apart else _catches(rule.pattern, subject, file_system)
+        return Certainty.YES if not disjoint and _allows(rule.pattern, subject, file_system) else Certainty.NO
+    found = Certainty.NO if disjoint else _catches(rule.pattern, subject, file_system)
     if found is Certainty.YES or not rule.pinned or not rule.pattern.startswith("/"):
         return found
-    # A pinned rule about a place holds by every name of it; one for all tools holds in a shell line, too.
+    # A pinned rule about a path applies to every name of it; one for all tools applies to shell lines, too.
     if subject.command_paths is not None and rule.permission == "*":
         return subject.command_paths.match(rule.pattern)
     if target.kind == "path" and file_system.aliases is not None:
@@ -320,7 +320,7 @@ def _allows(pattern: str, subject: Subject, file_system: FileSystem) -> bool:
     if subject.problem:
         return False
     if target.kind == "path":
-        # Both the text and whoever resolved it must say that a path lies in the workspace.
+        # Both the text and the resolved target must be in the workspace.
         if paths.is_relative(pattern) and not target.inside:
             return False
         return paths.path_matches(pattern, target.value, file_system.workspace)
@@ -338,11 +338,11 @@ def _covers(pattern: str, command: Command) -> bool:
     if command.cover == "exact":
         return pieces == (command.text,)
     if command.cover == "named":
-        # The program, the variables set for it and what is dangerous must stand in the rule before its first star.
+        # The rule must contain the program, its variables and its dangerous arguments before the first star.
         head = pieces[0] if len(pieces) == 1 else pieces[0].rstrip(" ")
         if head != command.head and not head.startswith(f"{command.head} "):
             return False
-    # What only the shell knows stands in the text as a character that no pattern can hold, so a star alone covers it.
+    # Parts that only the shell knows are a character that no pattern contains, so only a star covers them.
     return any(globs.find_pieces(reading, command.text) for reading in _readings(pieces))
 
 
@@ -359,7 +359,7 @@ def _readings(pieces: Sequence[str]) -> list[Sequence[str]]:
 
 def _catches(pattern: str, subject: Subject, file_system: FileSystem) -> Certainty:
     target = subject.target
-    # Before anything is taken apart: a rule against everything holds for what cannot be read as well.
+    # First of all: a rule against everything applies to unreadable lines, too.
     if globs.is_everything(pattern):
         return Certainty.YES
     if target.kind == "path":
@@ -380,7 +380,7 @@ def _yes(found: bool) -> Certainty:
 
 def _catches_path(pattern: str, path: str, file_system: FileSystem) -> bool:
     if pattern.startswith("~/"):
-        # Nobody here knows whose home is meant, so it is everybody's.
+        # The user is unknown here, so it matches every home folder.
         pattern = f"/**/{pattern[2:]}"
     pattern = paths.without_parents(pattern, file_system.workspace)
     return any(paths.path_matches(pattern, spelling, file_system.workspace) for spelling in {path, paths.normal(path)})
@@ -402,24 +402,24 @@ def _catches_command(pattern: str, command: Command) -> Certainty:
 
 
 def _compatible(pieces: Sequence[str], text: str) -> bool:
-    """Whether what is unknown in ``text`` could be such that the pattern matches: beginnings and ends must agree."""
+    """Return whether some value of the unknown parts of ``text`` matches: its known start and end must agree."""
     begin, end = text.partition(UNKNOWN)[0], text.rpartition(UNKNOWN)[2]
     if len(pieces) == 1:
         return pieces[0].startswith(begin) and pieces[0].endswith(end) and len(begin) + len(end) <= len(pieces[0])
     first, last = pieces[0], pieces[-1]
-    heads = begin.startswith(first) or first.startswith(begin)
-    return heads and (end.endswith(last) or last.endswith(end))
+    starts_agree = begin.startswith(first) or first.startswith(begin)
+    return starts_agree and (end.endswith(last) or last.endswith(end))
 
 
 def _mentions(pattern: str, line: str) -> bool:
-    """Whether a line that could not be read holds, anywhere a word begins, what the pattern names."""
+    """Return whether an unreadable line contains the pattern at the start of a word."""
     text = re.sub(r"\\\n|['\"\\]", "", line)
     text = re.sub(r"\s+", " ", text).lower()
     pieces = globs.pieces_of(pattern.lower())
     if not pieces[0]:
         return globs.find_pieces([*pieces, ""], text)
     stem = pieces[0].rstrip(" ") if len(pieces) == 2 and not pieces[1] else pieces[0]
-    # The first place leaves the most room for what follows the stem, so no other has to be tried.
+    # The first match leaves the most text for the rest, so no other has to be tried.
     starts = (found.start() for found in _WORD_START.finditer(text))
     at = next((start for start in starts if text.startswith(stem, start)), None)
     return at is not None and globs.find_pieces([stem, *pieces[1:], ""], text[at:])

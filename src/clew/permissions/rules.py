@@ -1,4 +1,4 @@
-"""Rules as values from outside, and the rules every agent starts with."""
+"""Parsing of rules from clients and hosts, and the rules every agent starts with."""
 
 from __future__ import annotations
 
@@ -35,57 +35,57 @@ _ACTIONS: Final = ("allow", "deny", "ask")
 READING: Final = ("read", "ls", "glob", "grep")
 SPEAKING: Final = ("todo", "skill", "question", "recall")
 
-# What the system shows of a process: its variables, its memory, its files, and ways around the names of others.
+# The system's files about processes: their environment, memory, open files, and other names for files.
 _PROCESSES: Final = ("/proc/[0-9]*/**", "/proc/self/**", "/proc/thread-self/**")
 
 
 def parse_rules(
     values: Sequence[Mapping[str, Any]], source: Literal["session", "project"], *, added_at: int | None = None
 ) -> list[Rule]:
-    """Rules as a client sends them, in its order, for the scope ``source``. Raises ``InvalidInput``.
+    """Return the rules a client sent, in its order, for the scope ``source``. Raises ``InvalidInput``.
 
-    ``source`` in a value is not believed, ``pinned`` is refused: only a manifest pins. A value's own ``added_at`` is
-    kept, because a client that changes one rule sends all of them back; ``added_at`` is for those without.
+    ``source`` in a value is ignored, ``pinned`` is refused: only a manifest can pin. A value's own ``added_at`` is
+    preserved, because a client that changes one rule sends all of them back; ``added_at`` is for those without.
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Sequence):
         raise InvalidInput("rules are a list of objects with permission, pattern and action")
     if len(values) > MAX_RULES:
-        raise InvalidInput(f"{len(values)} rules are more than the {MAX_RULES} that are kept")
+        raise InvalidInput(f"{len(values)} rules given; at most {MAX_RULES} are allowed")
     return [_parse(value, f"rules[{index}]", source, added_at) for index, value in enumerate(values)]
 
 
-def _parse(value: Any, where: str, source: Literal["session", "project"], added_at: int | None) -> Rule:
+def _parse(value: Any, position: str, source: Literal["session", "project"], added_at: int | None) -> Rule:
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"{where} is not an object with permission, pattern and action")
+        raise InvalidInput(f"{position} is not an object with permission, pattern and action")
     if value.get("pinned"):
-        raise InvalidInput(f"{where} is pinned, which only the rules of an agent's manifest can be")
+        raise InvalidInput(f"{position} is pinned, which only the rules of an agent's manifest can be")
     permission, pattern, action = (value.get(key) for key in ("permission", "pattern", "action"))
     if not isinstance(permission, str) or not _PERMISSION.fullmatch(permission):
-        raise InvalidInput(f"{where}.permission is the name of a tool or a capability, or `*`")
+        raise InvalidInput(f"{position}.permission is the name of a tool or a capability, or `*`")
     if not isinstance(pattern, str) or not pattern.strip():
-        raise InvalidInput(f'{where}.pattern is missing; "*" matches everything')
+        raise InvalidInput(f'{position}.pattern is missing; "*" matches everything')
     if len(pattern) > MAX_PATTERN_CHARS:
-        raise InvalidInput(f"{where}.pattern is longer than {MAX_PATTERN_CHARS} characters")
-    check_text(pattern, f"{where}.pattern")
+        raise InvalidInput(f"{position}.pattern is longer than {MAX_PATTERN_CHARS} characters")
+    check_text(pattern, f"{position}.pattern")
     if action not in _ACTIONS:
-        raise InvalidInput(f"{where}.action is allow, deny or ask")
-    # A boolean is an integer to Python, and beyond 2**53 a JavaScript client would show another time.
+        raise InvalidInput(f"{position}.action is allow, deny or ask")
+    # In Python a boolean is an integer; beyond 2**53 a JavaScript client would show another time.
     stamp = value.get("added_at", added_at)
     if stamp is not None and (isinstance(stamp, bool) or not isinstance(stamp, int) or not 0 <= stamp < 2**53):
-        raise InvalidInput(f"{where}.added_at is a time in epoch milliseconds")
+        raise InvalidInput(f"{position}.added_at is a time in epoch milliseconds")
     return fit(
         {"permission": permission, "pattern": pattern, "action": action, "source": source, "added_at": stamp}, Rule
     )
 
 
 def base_rules() -> tuple[Rule, ...]:
-    """What every agent may do before its manifest says more: talk. Even reading in the workspace is its own to allow
-    (the agent ``assistant`` does); all else is asked about."""
+    """Return the rules of every agent before its manifest's own: talking is allowed. Even reading in the workspace must
+    be allowed by the manifest (``assistant`` does so); everything else asks."""
     return tuple(Rule(permission, "*", "allow", "manifest") for permission in SPEAKING)
 
 
 def check_known(rules: Iterable[Rule], names: Collection[str], servers: Collection[str] | None = None) -> None:
-    """Raise ``InvalidInput`` with what can be named for a rule that names something else."""
+    """Raise ``InvalidInput`` for a rule with an unknown permission; the error lists the known ones."""
     for rule in rules:
         if not is_known(rule.permission, names, servers):
             raise InvalidInput(unknown_permission(rule.permission, names, servers))
@@ -105,18 +105,18 @@ def host_rules(given: Iterable[Rule], names: Collection[str]) -> tuple[Rule, ...
 def own_rules(
     folders: Iterable[str], files: Iterable[str], spills: Iterable[str] = (), session_id: str | None = None
 ) -> tuple[Rule, ...]:
-    """What keeps every tool out of clew's own places (PM-9), from absolute paths, each in every spelling it has.
+    """Return the rules that keep every tool out of clew's own files (PM-9), from absolute paths in every spelling.
 
-    A file is closed with all that lies beside it under its name and a suffix. ``spills`` are the folders where
-    outputs are put aside, one folder a session: in its own the session ``session_id`` may read, and no other; they
-    may lie in one of ``folders``.
+    A file is closed together with its siblings whose names are its name and a suffix. ``spills`` are the folders for
+    long outputs, with one folder per session: the session ``session_id`` may read in its own only. They may be inside
+    one of ``folders``.
     """
     spills = tuple(spills)
     closed = [pattern for folder in folders for pattern in _closed(folder, spills, session_id)]
     closed += [f"{exact_path(file)}{end}" for file in files for end in ("", "-*", ".*")]
     closed += _PROCESSES
     rules = [Rule("*", pattern, "deny", "manifest", pinned=True) for pattern in dict.fromkeys(closed)]
-    # To a command these are its own handles, and harmless unless something was opened under another name before.
+    # To a command these are its own handles: harmless unless it opened something under another name before.
     rules.append(Rule("*", "/dev/fd/**", "ask", "manifest", pinned=True))
     for spill in spills if session_id is not None else ():
         own = exact_path(f"{spill}/{session_id}")
@@ -126,13 +126,13 @@ def own_rules(
 
 
 def _closed(folder: str, spills: Sequence[str], session_id: str | None) -> list[str]:
-    """The patterns that close a folder, but for the session's own part of a spill folder in it."""
+    """Return the patterns that close a folder, except the session's own part of a spill folder in it."""
     spill = next((one for one in spills if f"{one}/".startswith(f"{folder}/")), None)
     if spill is None or session_id is None:
         return [f"{exact_path(folder)}/**"]
     patterns = []
-    at = folder
+    path = folder
     for name in filter(None, (*spill.removeprefix(folder).split("/"), session_id)):
-        patterns += [exact_path(at), f"{exact_path(at)}/!({name})/**"]
-        at = f"{at}/{name}"
+        patterns += [exact_path(path), f"{exact_path(path)}/!({name})/**"]
+        path = f"{path}/{name}"
     return patterns

@@ -15,13 +15,13 @@ from clew.permissions.shell.tokens import word_set
 
 __all__ = ["CHANGING", "DYNAMIC", "EVALUATING", "LITERAL", "STATEFUL", "evaluates", "is_builtin"]
 
-# With any arguments these only read files and print: none of their options writes, runs or evaluates.
+# These only read files and print, with any arguments: none of their options writes, runs or evaluates.
 DYNAMIC: Final = word_set(
     """: basename cat cksum cmp comm cut df dirname du echo egrep expand false fgrep fold grep head ls md5sum nl od
     paste pwd readlink realpath rev seq sha1sum sha256sum sha512sum sleep stat strings tac tail times tr true wc"""
 )
-# Their arguments say what later commands are or do (`export LD_PRELOAD=…`, `alias git=…`, `set -a`), or are
-# evaluated as code, as expressions or as names with a subscript: only an exact rule covers them.
+# Their arguments change later commands (`export LD_PRELOAD=…`, `alias git=…`, `set -a`), or are evaluated as code, as
+# expressions or as names with a subscript: only an exact rule covers them.
 CHANGING: Final = word_set(
     """alias bind caller compgen complete compopt declare enable export fc getopts hash history let local mapfile read
     readarray readonly set shopt typeset unalias unset"""

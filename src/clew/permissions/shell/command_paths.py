@@ -1,10 +1,10 @@
-"""Where the words of a shell line lead, for the pinned rules that keep everybody out of a place.
+"""The paths that the words of a shell line lead to, for pinned rules that close a folder to all tools.
 
-Such a rule must hold by whatever name a command uses, so each word is read as a path: from the workspace and from
-every folder the line changes to, with links followed and without, behind an option's ``=``, inside a program's text.
-What is certain to lead to the place is a hit. What may lead there, and nobody but the running shell knows, is a
-perhaps: a variable, a glob that fits a name on the way, a folder that holds the place. What a program does by itself
-once it runs is not seen here.
+Such a rule must apply to every name a command uses, so each word is read as a path: from the workspace and from every
+folder the line changes to, with links followed and not, after an option's ``=``, inside a program's text. A word that
+certainly leads to a closed path gives YES. One that may lead there, depending on the running shell, gives MAYBE: a
+variable, a glob that matches a name on the way, a folder that contains the path. What a program opens by itself is not
+covered.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = ["CommandPaths", "LookupBudget", "working_folders"]
 
 _MAX_FOLDERS: Final = 16
 _MAX_WORDS: Final = 500
-# The system knows no longer one.
+# The system's limit for a path.
 _MAX_PATH: Final = 4096
 _PIECE: Final = re.compile(r"[^\s'\"(){}<>;|&,=:@\0]+")
 _GLOB: Final = re.compile(r"[*?\[]")
-# Their arguments are text or numbers: one that is not known cannot make them open a file.
+# Their arguments are text or numbers: an unknown one cannot make them open a file.
 _TEXTUAL: Final = word_set(
     ": basename break continue dirname echo exit expr false kill pwd return seq shift sleep true type which"
 )
 _ELSEWHERE: Final = ("-C", "--dir", "--chdir", "--cwd", "--work-tree", "--git-dir", "--prefix", "-execdir")
-_MOVERS: Final = word_set("cd popd pushd")
-# Options with which a program reads through the links it finds in a folder: letters, then long ones.
+_CHANGE_FOLDER: Final = word_set("cd popd pushd")
+# Options with which a program follows the links it finds in a folder: letters, then long ones.
 _FOLLOWING: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep"), ("R", ("--dereference-recursive",))),
     **dict.fromkeys(("rg", "ripgrep"), ("L", ("--follow",))),
@@ -49,7 +49,7 @@ _FOLLOWING: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "scp": ("r", ()),
     "zip": ("rR", ("--recurse-paths", "--recurse-patterns")),
 }
-# Beginnings of a word that names a file with further arguments or file names in it.
+# Prefixes of an argument that names a file with further arguments or file names.
 _INDIRECT: Final[Mapping[str, str]] = {
     **dict.fromkeys(word_set("addr2line ar as c++filt ld nm objcopy objdump ranlib readelf size strings strip"), "@"),
     **dict.fromkeys(word_set("7z 7za 7zr 7zz java javac"), "@"),
@@ -57,25 +57,24 @@ _INDIRECT: Final[Mapping[str, str]] = {
     # These read the names from their input.
     **dict.fromkeys(word_set("cpio pax"), ""),
 }
-# Standing for the command's own input and output, whoever has them open on this side.
+# Names of the command's own input and output, whatever this process has open under them.
 _STREAMS: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|stdin|stdout|stderr|fd/[012])")
 _HANDLES: Final = re.compile(r"/dev/(?:stdin|stdout|stderr|fd(?:/[0-9]+)?)")
-# So many letters may be bundled before a path that is attached to the last of them.
+# Most letters in a bundle before a path that is attached to the last of them.
 _MAX_BUNDLE: Final = 16
 
 
 class LookupBudget(msgspec.Struct):
-    """How many paths of one line may still be looked up; what is beyond counts as unknown."""
+    """The number of paths of a line that may still be looked up; the rest counts as unknown."""
 
     left: int = 10_000
 
 
 class _Folder(msgspec.Struct, frozen=True):
-    """The folder of paths that words may stand for.
+    """The parent folder of candidate paths.
 
-    ``globs`` says that its names may hold what the shell expands; ``named`` that a word is the path and nothing
-    else, so that a folder means what lies in it; ``climbs`` that it begins at an unknown number of folders above
-    the one the command runs in.
+    ``globs``: its names may contain globs. ``named``: a word is exactly this path, so a folder stands for its content.
+    ``climbs``: it starts at an unknown number of folders above the command's working folder.
     """
 
     names: tuple[str, ...]
@@ -85,7 +84,7 @@ class _Folder(msgspec.Struct, frozen=True):
 
 
 class _Candidates:
-    """The paths, by folder: what lies beside one another is turned down together."""
+    """Candidate paths by folder, so that siblings are ruled out together."""
 
     def __init__(self) -> None:
         self.found: dict[_Folder, dict[str, None]] = {}
@@ -98,10 +97,10 @@ class _Candidates:
 
 
 class CommandPaths:
-    """One command of a line, or a line that could not be read. The paths are looked up when a rule first asks.
+    """The paths of one command of a line, or of an unreadable line; they are looked up for the first rule.
 
-    ``folders`` are those a relative path may begin at; None when they cannot be told. The commands of a line share
-    one ``budget``.
+    ``folders`` are those a relative path may start from; None if they are unknown. The commands of a line share one
+    ``budget``.
     """
 
     def __init__(
@@ -115,13 +114,13 @@ class CommandPaths:
         self._words = words
         self._texts = tuple(texts)
         self._folders = folders or ()
-        self._adrift = folders is None or len(folders) > _MAX_FOLDERS
+        self._unknown_folder = folders is None or len(folders) > _MAX_FOLDERS
         self._file_system = file_system
         self._budget = budget
         self._program = words[0].value.rpartition("/")[2] if words else ""
 
     def match(self, pattern: str) -> Certainty:
-        """Whether a word of the command leads to what the absolute path ``pattern`` names."""
+        """Return whether a word of the command leads to a path that the absolute ``pattern`` matches."""
         rule = paths.pattern_names(pattern, None)
         if rule is None:
             return Certainty.NO
@@ -135,8 +134,8 @@ class CommandPaths:
 
     def _meets(self, rule: tuple[str, ...], parent: _Folder, below: Iterable[str]) -> Certainty:
         if parent.climbs:
-            # Wherever on the way to the place the climb ends, the rest of the word goes on from there. It cannot end
-            # in a closed folder: to be in one is a hit by itself.
+            # The climb may end at any folder on the way to the closed path; the rest of the word continues from there.
+            # It cannot end in a closed folder: being in one is a match by itself.
             end = next((at for at, name in enumerate(rule) if name == "**" or name.startswith("!(")), len(rule))
             hit = any(paths.meets(rule, (*rule[:at], *parent.names), below) == "in" for at in range(end))
             return Certainty.MAYBE if hit else Certainty.NO
@@ -150,7 +149,7 @@ class CommandPaths:
     @cached_property
     def _candidates(self) -> _Candidates:
         candidates = _Candidates()
-        candidates.unknown = self._adrift or len(self._words) > _MAX_WORDS
+        candidates.unknown = self._unknown_folder or len(self._words) > _MAX_WORDS
         elsewhere = len(self._folders) > 1 or any(word.value.startswith(_ELSEWHERE) for word in self._words)
         for word in self._words[:_MAX_WORDS]:
             if word.rooted and not word.home and word.value == UNKNOWN:
@@ -163,10 +162,10 @@ class CommandPaths:
             if UNKNOWN in value:
                 candidates.unknown = candidates.unknown or self._program not in _TEXTUAL
             elif not _STREAMS.fullmatch(value):
-                self._add_whole(candidates, value, word.glob, elsewhere)
-            self._add_inside(candidates, value)
+                self._add_word(candidates, value, word.glob, elsewhere)
+            self._add_embedded(candidates, value)
         for text in self._texts:
-            self._add_inside(candidates, text)
+            self._add_embedded(candidates, text)
         indirect = _INDIRECT.get(self._program)
         if indirect is not None and any(word.value.startswith(indirect) for word in self._words[1:]):
             candidates.unknown = True
@@ -178,19 +177,19 @@ class CommandPaths:
             candidates.add(paths.names_of(self._file_system.home or "/"), named=True)
         return candidates
 
-    def _add_whole(self, candidates: _Candidates, value: str, glob: bool, elsewhere: bool) -> None:
-        """The word as a path, and what stands behind its option or its equals sign."""
+    def _add_word(self, candidates: _Candidates, value: str, glob: bool, elsewhere: bool) -> None:
+        """Add the word as a path, and the part after its option or its equals sign."""
         texts = [] if value.startswith("-") else [value]
         if "=" in value:
             texts.append(value.partition("=")[2])
         if value.startswith("--"):
             texts.append(value[2:])
         elif value.startswith("-"):
-            # Which letter of a bundle takes the path is the program's to know: it may begin behind each of them.
+            # Only the program knows which letter of a bundle takes the path: it may start after each of them.
             before = len(value.partition("/")[0])
             texts += [value[at:] for at in range(2, min(before, _MAX_BUNDLE) + 1)]
         for text in dict.fromkeys(filter(None, texts)):
-            text = _home(text, self._file_system.home)
+            text = _expand_home(text, self._file_system.home)
             if text.startswith("/"):
                 self._add_path(candidates, text, glob)
                 continue
@@ -235,14 +234,14 @@ class CommandPaths:
             return
         if not glob:
             for spelling in {paths.normal(path), *self._real(path)}:
-                # A command without a path works in the workspace, too, so that naming it changes nothing.
+                # A command without a path works in the workspace, too, so naming it makes no difference.
                 if spelling != self._file_system.workspace:
                     candidates.add(paths.names_of(spelling), named=True)
             return
         parts = path.split("/")
         first = next((at for at, part in enumerate(parts) if _GLOB.search(part)), len(parts))
         found = self._file_system.finds(path) if self._file_system.finds is not None else ()
-        # Where a step up leads from behind a link that the glob finds, only the running shell knows.
+        # Only the running shell knows where `..` leads behind a link that the glob finds.
         if self._program not in _TEXTUAL and (found is None or ".." in parts[first:]):
             candidates.unknown = True
         for one in found or ():
@@ -254,7 +253,7 @@ class CommandPaths:
             candidates.add(paths.names_of(paths.normal(f"{folder}/{rest}")), globs=True, named=True)
 
     def _real(self, path: str) -> Iterator[str]:
-        """Where the path leads. What is open in this process is not what the command has open."""
+        """Yield the real path and its other names. Handles are skipped: this process has others than the command."""
         if self._file_system.resolve is None or len(path) > _MAX_PATH or _HANDLES.fullmatch(path):
             return
         real = self._file_system.resolve(path)
@@ -262,10 +261,10 @@ class CommandPaths:
         if self._file_system.aliases is not None:
             yield from self._file_system.aliases(real)
 
-    def _add_inside(self, candidates: _Candidates, text: str) -> None:
-        """Add the paths written out in the text of a program, an address or a here-document."""
+    def _add_embedded(self, candidates: _Candidates, text: str) -> None:
+        """Add the paths in the text of a script, a URL or a here-document."""
         for piece in dict.fromkeys(_PIECE.findall(text)):
-            piece = _home(piece, self._file_system.home)
+            piece = _expand_home(piece, self._file_system.home)
             slash = piece.find("/")
             if slash < 0 and piece not in (".", ".."):
                 if self._workspace is not None and not _GLOB.search(piece):
@@ -293,26 +292,31 @@ class CommandPaths:
 
 
 def working_folders(commands: Iterable[Sequence[Token]], file_system: FileSystem) -> tuple[str, ...] | None:
-    """The folders a relative path of the line may begin at: the workspace, and each one that it changes to."""
+    """Return the folders a relative path of the line may start from: the workspace, and each one it changes to."""
     folders = [file_system.workspace or "/"]
     for words in commands:
-        if not words or words[0].value not in _MOVERS:
+        if not words or words[0].value not in _CHANGE_FOLDER:
             continue
         word = _destination(words)
-        to = (
+        destination = (
             _expanded(word, file_system.home)
             if word is not None
             else file_system.home
             if words[0].value == "cd"
             else None
         )
-        # A folder that is not known makes the `cd` itself a perhaps, and with it the line.
-        if to is None or UNKNOWN in to or to == "-" or (words[0].value != "cd" and to.startswith(("-", "+"))):
+        # An unknown folder makes the `cd` itself match as MAYBE, and with it the line.
+        if (
+            destination is None
+            or UNKNOWN in destination
+            or destination == "-"
+            or (words[0].value != "cd" and destination.startswith(("-", "+")))
+        ):
             continue
         for folder in tuple(folders):
-            reached = paths.normal(to if to.startswith("/") else f"{folder}/{to}")
-            # In a loop a step up may be taken any number of times.
-            above = PurePosixPath(reached).parents if ".." in to.split("/") else ()
+            reached = paths.normal(destination if destination.startswith("/") else f"{folder}/{destination}")
+            # In a loop `..` may be applied any number of times.
+            above = PurePosixPath(reached).parents if ".." in destination.split("/") else ()
             for one in (reached, *map(str, above)):
                 if one not in folders and len(folders) <= _MAX_FOLDERS:
                     folders.append(one)
@@ -320,7 +324,7 @@ def working_folders(commands: Iterable[Sequence[Token]], file_system: FileSystem
 
 
 def _destination(words: Sequence[Token]) -> Token | None:
-    """The folder that a `cd` names; None where it has nothing but options."""
+    """Return the argument of a `cd`; None if it has only options."""
     rest = iter(words[1:])
     for word in rest:
         if word.value == "--":
@@ -331,12 +335,12 @@ def _destination(words: Sequence[Token]) -> Token | None:
 
 
 def _expanded(word: Token, home: str | None) -> str:
-    """The word with the home folder it begins with written out, where that is known."""
+    """Return the word with its leading tilde replaced by the home folder, if known."""
     if word.home and home is not None and word.value[1:2] in ("", "/"):
         return home + word.value[1:]
     return word.value
 
 
-def _home(text: str, home: str | None) -> str:
-    """A tilde in quotes is none to the shell; many a program takes it for one."""
+def _expand_home(text: str, home: str | None) -> str:
+    """Expand a quoted tilde, which the shell leaves alone but many programs expand."""
     return home + text[1:] if home is not None and (text == "~" or text.startswith("~/")) else text

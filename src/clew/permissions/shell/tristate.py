@@ -1,4 +1,4 @@
-"""Certainty: how sure it is that a rule is meant."""
+"""The three possible results of matching a rule."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What programs do with their arguments: a TOML table for each kind of program; ``catalog`` reads them all."""
+"""Tables of programs and their arguments, a TOML file per kind of program; ``catalog`` reads them all."""

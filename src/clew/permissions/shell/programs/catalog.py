@@ -1,9 +1,9 @@
-"""Every program whose arguments are known, by the names it goes by; the one reader of the tables beside this module.
+"""All programs whose arguments are known, by name; the only reader of the tables next to this module.
 
-A table lists what is known. What it does not list is not harmless: it is asked about (PM-8). Options are written
-with what follows them: ``-n=`` takes a value, ``--color?`` may have one attached, ``-v`` has none. A key may hold
-several names. ``base`` names tables of ``bases`` that lend their options and settings; ``each`` is what every
-subcommand starts from; patterns are named, and stand in ``patterns``.
+A table lists known arguments; all others ask (PM-8). The spelling of an option shows its value: ``-n=`` needs one,
+``--color?`` may have one attached, ``-v`` has none. A key may be several names. ``base`` names tables of ``bases``
+whose options and settings are inherited; ``each`` is inherited by every subcommand; patterns are named, and defined in
+``patterns``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERSION: Final = re.compile(r"-?[0-9][0-9.]*$")
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One option. ``danger`` says what it makes its program do; ``plain`` is what a harmless value looks like."""
+    """One option. ``danger`` describes what it makes its program do; ``plain`` matches harmless values."""
 
     value: Literal["none", "attached", "needed"] = "none"
     danger: str = ""
@@ -41,16 +41,15 @@ class Option(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """The arguments of one program, or of one of its subcommands.
 
-    ``operand`` is what a harmless operand looks like, its beginning where ``open_end``; ``first`` the same for the
-    first one. ``stops`` says that options end at the first operand, ``shortens`` that long options may be
-    abbreviated, ``bundles`` that letters may be, ``numbers`` that ``-20`` is an option. ``single`` is the style in
-    which ``-name`` and ``--name`` are one. More than ``most`` operands do ``danger``, and a rule must write out the
-    first of them, or the subcommand alone if that is ``enough``; a subcommand that is dangerous by itself has no
-    ``most``; with ``whole`` all of it must be written out. ``passes`` says what becomes of
-    what stands behind ``--`` and goes to a program of its own: it is asked about, or free. ``delegates`` names
-    programs with tables that may be run through it, as an operand or behind ``module_option``; behind ``actions``
-    stand commands. ``script`` is the language of a small program among the arguments. With fewer than ``fed`` operands
-    it does what its input says, but for the options ``quiet``.
+    ``operand`` matches a harmless operand (its beginning with ``open_end``), ``first`` the first one. ``stops``:
+    options end at the first operand. ``shortens``: long options may be abbreviated. ``bundles``: letters may be
+    bundled. ``numbers``: ``-20`` is an option. ``single``: ``-name`` and ``--name`` are the same. More than ``most``
+    operands do ``danger``, and a rule must contain the first of them, or only the subcommand with ``enough``; a
+    subcommand that is dangerous by itself has no ``most``; with ``whole`` a rule must contain all of it. ``passes``:
+    arguments after ``--`` go to another program; they ask, or are free. ``delegates`` are programs with tables that may
+    be run through it, as an operand or after ``module_option``; ``actions`` are followed by commands. ``script`` is the
+    language of a script among the arguments. With fewer than ``fed`` operands it does what its input says, except with
+    the options ``quiet``.
     """
 
     options: Mapping[str, Option] = {}
@@ -79,10 +78,10 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Wrapper(msgspec.Struct, frozen=True):
-    """The options before an inner command: those alone, those with a value, and how many operands follow them.
+    """The options before an inner command: those without and with a value, and the number of operands after them.
 
-    ``assigns`` says that variables may follow, ``numbers`` that ``-20`` is an option. With one of ``quiet``, which
-    stand alone, nothing is run.
+    ``assigns``: variables may follow. ``numbers``: ``-20`` is an option. With one of ``quiet``, which have no value,
+    nothing is run.
     """
 
     alone: frozenset[str] = frozenset()
@@ -94,7 +93,7 @@ class Wrapper(msgspec.Struct, frozen=True):
 
 
 def find_program(name: str) -> tuple[str, Program] | None:
-    """The table for a program of this name, in any case and with or without a version behind it."""
+    """Return the table for a program of this name, in any letter case, with or without a version suffix."""
     name = name.lower()
     programs = load_programs()
     return programs.get(name) or programs.get(_VERSION.sub("", name))
@@ -112,7 +111,7 @@ def _place_patterns() -> frozenset[str]:
 
 @cache
 def _read_tables() -> dict[str, dict[str, Any]]:
-    """What stands in the files, put together. Read when a shell line is first judged, not when clew is imported."""
+    """Return the merged tables of all files. They are read for the first shell line, not when clew is imported."""
     sections: dict[str, dict[str, Any]] = {}
     for file in files(__package__).iterdir():
         if file.name.endswith(".toml"):
@@ -123,7 +122,7 @@ def _read_tables() -> dict[str, dict[str, Any]]:
 
 @cache
 def load_programs() -> Mapping[str, tuple[str, Program]]:
-    """Every name a program goes by, with the one it is known by and its table."""
+    """Return the tables by every name of a program, each with its main name."""
     programs: dict[str, tuple[str, Program]] = {}
     for name, row in _rows(_read_tables()["programs"]):
         row = dict(row)
@@ -134,7 +133,7 @@ def load_programs() -> Mapping[str, tuple[str, Program]]:
 
 @cache
 def load_wrappers() -> Mapping[str, Wrapper]:
-    """The programs that run another command, by name."""
+    """Return the programs that run another command, by name."""
     wrappers = {}
     for name, row in _rows(_read_tables()["wrappers"]):
         words = {key: frozenset(row.get(key, "").split()) for key in ("alone", "valued", "quiet")}
@@ -164,7 +163,7 @@ def _program(row: Mapping[str, Any], each: Mapping[str, Any]) -> Program:
 
 
 def _inherit(row: Mapping[str, Any]) -> tuple[dict[str, Option], dict[str, Any]]:
-    """The options of a table and its settings, what its bases lend first, so that its own have the last word."""
+    """Return the options and settings of a table; its own override those of its bases."""
     options: dict[str, Option] = {}
     settings: dict[str, Any] = {}
     for name in row.get("base", "").split():

@@ -1,6 +1,6 @@
-"""The small languages that stand on a command line: which programs of sed and awk certainly only print.
+"""Scripts on a command line: detects sed and awk scripts that certainly only print.
 
-What is not certain is not plain. Neither language is read in full here, and both can run programs and write files.
+Neither language is parsed in full, and both can run programs and write files, so all other scripts are not plain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ADDRESS: Final = re.compile(r"[0-9]+(?:~[0-9]+)?|\$")
 _RANGE: Final = re.compile(r",\+?")
 _FLAGS: Final = re.compile(r"[0-9gpiI]*")
 _END: Final = re.compile(r"[ \t]*(?:[;\n][;\s]*|$)")
-# They may run something, call it by a name that is put together, or read what the line does not show.
+# They may run a program, call a function by a computed name, or read input that the line does not show.
 _AWK_WORDS: Final = re.compile(r"system|getline|ARGV|@|\bclose\b")
 _AWK_OUTPUT: Final = re.compile(r"(?<![|])\|(?![|])|>(?!=)")
 
@@ -24,7 +24,7 @@ def is_plain_script(language: str, text: str) -> bool:
 
 
 def _is_plain_awk(text: str) -> bool:
-    """Output goes elsewhere only behind a ``print``; in front of one, a bar or an angle is a pattern's."""
+    """Return whether output goes nowhere else: only after a ``print`` can ``|`` or ``>`` redirect it."""
     if _AWK_WORDS.search(text):
         return False
     printing = text.find("print")
@@ -32,7 +32,7 @@ def _is_plain_awk(text: str) -> bool:
 
 
 def _is_plain_sed(text: str) -> bool:
-    """One command after another: addresses, then a letter that prints or deletes, or ``s`` with its usual flags."""
+    """Return whether every command has addresses and a letter that prints or deletes, or ``s`` with common flags."""
     at = len(text) - len(text.lstrip(" \t\n;"))
     while at < len(text):
         end = _sed_address(text, at)
@@ -65,7 +65,7 @@ def _is_plain_sed(text: str) -> bool:
 
 
 def _sed_address(text: str, at: int) -> int | None:
-    """Where an address ends; ``at`` itself where there is none, None where it cannot be told."""
+    """Return the end of an address; ``at`` itself if there is none, None if it is uncertain."""
     number = _ADDRESS.match(text, at)
     if number is not None:
         return number.end()
@@ -88,7 +88,7 @@ def _sed_substitution(text: str, at: int) -> int | None:
 
 
 def _delimited(text: str, at: int, mark: str, *, brackets: bool) -> int | None:
-    """Behind the next ``mark``. One inside brackets ends it for some implementations and not for others: None."""
+    """Return the position after the next ``mark``; None for one in brackets, where implementations differ."""
     inside = False
     opened = 0
     while at < len(text):
