@@ -21,11 +21,11 @@ test('an error is reported for its file, and the others are imported', async () 
   const asked: string[] = [];
   const client = new Client('token', '', async (input) => {
     asked.push(String(input));
-    if (asked.length > 1) return new Response(JSON.stringify({ detail: 'nobody says anything in it', code: 'invalid_input', status: 400, title: 'x' }), { status: 400, headers: { 'content-type': 'application/problem+json' } });
+    if (asked.length > 1) return new Response(JSON.stringify({ detail: 'no messages in it', code: 'invalid_input', status: 400, title: 'x' }), { status: 400, headers: { 'content-type': 'application/problem+json' } });
     return new Response(JSON.stringify({ session_id: 's', title: 't', outcome: 'new', turns: 1, subagents: 0, why: null, remarks: [] }));
   });
   const first = await importFile(client, 'pi', 'a.jsonl', new Blob(['{}']));
   const second = await importFile(client, 'pi', 'b.jsonl', new Blob(['{}']));
-  expect([first.report?.outcome, first.problem, second.report, /nobody says anything/i.test(second.problem ?? '')]).toEqual(['new', null, null, true]);
+  expect([first.report?.outcome, first.problem, second.report, /no messages in it/i.test(second.problem ?? '')]).toEqual(['new', null, null, true]);
   expect(asked.every((path) => path.includes('/api/import-from?program=pi'))).toBe(true);
 });

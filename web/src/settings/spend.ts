@@ -23,7 +23,7 @@ export function rowsOf(report: UsageReport, by: SpendGroup, titleOf: (session: s
   const groups = [...report.groups].sort((a, b) => (by === 'day' ? (b.key ?? '').localeCompare(a.key ?? '') : b.cost_usd - a.cost_usd || sizeOf(b) - sizeOf(a)));
   const priced = groups.some((group) => group.cost_usd > 0);
   const measure = (group: Group) => (priced ? group.cost_usd : sizeOf(group));
-  const most = Math.max(...groups.map(measure), 0);
+  const largest = Math.max(...groups.map(measure), 0);
   return groups.map((group) => ({
     key: group.key ?? '',
     name: group.key === null ? { session: 'Deleted sessions', workspace: 'No folder', day: 'No day', model: 'No model' }[by] : by === 'session' ? (titleOf(group.key) ?? group.key) : group.key,
@@ -31,7 +31,7 @@ export function rowsOf(report: UsageReport, by: SpendGroup, titleOf: (session: s
     calls: group.calls.toLocaleString('en'),
     tokens: tokens(sizeOf(group)),
     cost: costOf(group),
-    share: most > 0 ? (measure(group) / most) * 100 : 0,
+    share: largest > 0 ? (measure(group) / largest) * 100 : 0,
   }));
 }
 
