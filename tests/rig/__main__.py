@@ -1,8 +1,8 @@
-"""``python -m tests.rig NAME``: runs a campaign and prints its figure; the exit code is 1 when a promise was broken.
+"""``python -m tests.rig NAME``: runs a campaign and prints a summary; the exit code is 1 if a guarantee was broken.
 
-``--rounds`` and ``--minutes`` say how long, ``--seed`` where to begin: a round that broke a promise is told by its
-seed, and ``--seed N --rounds 1`` repeats it. With ``--tally FILE`` a campaign goes on where the last one with that
-file stopped, and the figure is of all of them. ``all`` divides the minutes.
+``--rounds`` and ``--minutes`` limit it, and ``--seed`` is the first seed: a round that broke a guarantee is reported
+with its seed, and ``--seed N --rounds 1`` repeats it. With ``--tally FILE`` a campaign continues where the last one
+with that file stopped, and the summary covers all of them. ``all`` divides the minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final
 from tests.rig.budget import Budget
 
 CAMPAIGNS: Final = ("kill", "power", "flip", "fuzz", "phases", "share", "shell", "chaos", "soak")
-_TOLD: Final = 20
+_MAX_REPORTED: Final = 20
 
 
 def run_campaign(name: str, rounds: int | None, minutes: float | None, seed: int, tally: Path | None) -> bool:
@@ -30,21 +30,21 @@ def run_campaign(name: str, rounds: int | None, minutes: float | None, seed: int
     before: dict[str, Any] = {"next": seed, "counts": {}}
     if tally is not None and tally.exists():
         before = json.loads(tally.read_text())
-    wanted = campaign.ROUNDS if rounds is None else rounds
+    remaining = campaign.ROUNDS if rounds is None else rounds
     first = int(before["next"])
     if tally is not None:
-        wanted = max(wanted - (first - seed), 0)
+        remaining = max(remaining - (first - seed), 0)
     began = time.monotonic()
-    outcome = campaign.run(Budget(wanted, minutes=minutes, seed=first))
+    outcome = campaign.run(Budget(remaining, minutes=minutes, seed=first))
     counts: Counter[str] = Counter(before["counts"])
     counts.update(outcome.counts)
     counts["seconds"] += round(time.monotonic() - began)
     if tally is not None:
         tally.write_text(json.dumps({"next": first + outcome.counts["rounds"], "counts": counts}, indent=1))
-    for one in outcome.broken[:_TOLD]:
+    for one in outcome.broken[:_MAX_REPORTED]:
         print(f"BROKEN: {one}")
-    if len(outcome.broken) > _TOLD:
-        print(f"BROKEN: and {len(outcome.broken) - _TOLD} more")
+    if len(outcome.broken) > _MAX_REPORTED:
+        print(f"BROKEN: and {len(outcome.broken) - _MAX_REPORTED} more")
     print(f"{campaign.figure(counts)}; seeds {first} to {first + outcome.counts['rounds'] - 1}, {counts['seconds']} s")
     sys.stdout.flush()
     return not outcome.broken
@@ -57,25 +57,25 @@ def main() -> int:
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tally", type=Path)
-    given = parser.parse_args()
-    # A campaign breaks things on purpose; what clew has to say about each would bury the figure.
+    options = parser.parse_args()
+    # A campaign breaks things on purpose; clew's log lines would bury the summary.
     logging.disable(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="clew-settings-", ignore_cleanup_errors=True) as own:
-        # Inputs nobody should send must not reach the settings of who runs this.
-        os.environ["XDG_CONFIG_HOME"] = own
-        return run_campaigns(given)
+    with tempfile.TemporaryDirectory(prefix="clew-settings-", ignore_cleanup_errors=True) as folder:
+        # Malformed inputs must not reach the settings of the user.
+        os.environ["XDG_CONFIG_HOME"] = folder
+        return run_campaigns(options)
 
 
-def run_campaigns(given: argparse.Namespace) -> int:
-    names = CAMPAIGNS if given.name == "all" else (given.name,)
-    minutes = None if given.minutes is None else given.minutes / len(names)
-    kept = []
+def run_campaigns(options: argparse.Namespace) -> int:
+    names = CAMPAIGNS if options.name == "all" else (options.name,)
+    minutes = None if options.minutes is None else options.minutes / len(names)
+    passed = []
     for name in names:
-        tally = given.tally
+        tally = options.tally
         if tally is not None and len(names) > 1:
             tally = tally.with_name(f"{name}-{tally.name}")
-        kept.append(run_campaign(name, given.rounds, minutes, given.seed, tally))
-    return 0 if all(kept) else 1
+        passed.append(run_campaign(name, options.rounds, minutes, options.seed, tally))
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every campaign shares: a budget of rounds and minutes, and an outcome that adds up over several runs."""
+"""The budget of a campaign, in rounds and minutes, and its outcome, which adds up over several runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Budget", "Outcome"]
 
 
 class Budget:
-    """So many rounds, from ``seed`` on, or as many as there is time for. A round is told by its number alone."""
+    """A number of rounds, from ``seed`` on, within a time limit. A round follows from its number alone."""
 
     def __init__(self, rounds: int, *, minutes: float | None = None, seed: int = 0) -> None:
         self.seed = seed
@@ -29,7 +29,7 @@ class Budget:
             yield number
 
     def batches(self, size: int) -> Iterator[tuple[int, int]]:
-        """Rounds that belong together, as the number of the first one and how many they are."""
+        """Yield rounds that belong together, as the number of the first one and their count."""
         for first in range(self.seed, self.seed + self._rounds, size):
             if self.spent:
                 return
@@ -38,7 +38,7 @@ class Budget:
 
 @dataclass
 class Outcome:
-    """What happened how often, and every promise that was broken, each with the round that broke it."""
+    """Counts of events, and the guarantees that were broken, each with its round."""
 
     counts: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)

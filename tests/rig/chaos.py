@@ -1,9 +1,9 @@
-"""Replicas on one PostgreSQL while replicas die, freeze and are cut off, and the servers behind them restart.
+"""Replicas on one PostgreSQL while replicas die, freeze and are cut off, and their servers restart.
 
-A round is one fault in a world that goes on: people act at random replicas, something breaks and is mended, everybody
-rests, and it is looked whether all sessions came to rest. In the end every session must take a prompt, and the judge
-goes through all that was acknowledged and shown. ``python -m tests.rig.chaos --control`` is a world whose replicas
-write without their fence: the judge must find it out.
+A round is one fault in a running cluster: clients use random replicas, a fault begins and ends, the clients pause, and
+all sessions must become idle. In the end every session must accept a prompt, and the judge checks everything that was
+acknowledged and shown. ``python -m tests.rig.chaos --control`` runs replicas that write without fencing, which the
+judge must detect.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SAMPLE_S: Final = 0.1
 
 
 def run(budget: Budget) -> Outcome:
-    given = {
+    settings = {
         name: float(os.environ[name.upper()])
         for name in ("lease_s", "think_s", "outlasts")
         if name.upper() in os.environ
     }
-    return asyncio.run(run_in(Shape(**given), budget))  # type: ignore[arg-type]
+    return asyncio.run(run_in(Shape(**settings), budget))  # type: ignore[arg-type]
 
 
 def figure(counts: Mapping[str, int]) -> str:
@@ -43,12 +43,12 @@ def figure(counts: Mapping[str, int]) -> str:
         f"chaos: {counts.get('rounds', 0)} faults ({faults}) while {counts.get('operations', 0)} operations, "
         f"{counts.get('failed', 0)} of them without an answer; {counts.get('prompts', 0)} prompts acknowledged, "
         f"{counts.get('chunks', 0)} chunks in {counts.get('views', 0)} views; "
-        f"{counts.get('broken', 0)} promises broken, recovered within {counts.get('longest recovery, ms', 0)} ms"
+        f"{counts.get('broken', 0)} guarantees broken, recovered within {counts.get('longest recovery, ms', 0)} ms"
     )
 
 
 async def run_in(shape: Shape, budget: Budget, faults: tuple[Fault, ...] | None = None) -> Outcome:
-    """So many faults in one world. All kinds come in turn, in an order by chance."""
+    """Cause the faults in one cluster. All kinds occur in turn, with random details."""
     outcome = Outcome()
     async with World.opened(shape) as world:
         people = People(world, budget.seed)
@@ -63,9 +63,9 @@ async def run_in(shape: Shape, budget: Budget, faults: tuple[Fault, ...] | None 
                     outcome.counts["rounds"] += 1
                     outcome.counts[f"fault {fault}"] += 1
                 await people.rest()
-                # Without a fence what was stored is broken by then, and the judge is asked about nothing else.
+                # Without fencing the store is broken by then, and only the judge matters.
                 unused = await people.use_each() if shape.fencing else ()
-                outcome.broken += [f"session {one} takes no prompt any more" for one in unused]
+                outcome.broken += [f"session {one} no longer accepts prompts" for one in unused]
             found, queued = await people.stored()
         finally:
             watching.cancel()
@@ -96,14 +96,14 @@ async def _round(world: World, people: People, fault: Fault, random: Random, out
     if struck.orphans:
         people.history.recoveries.append((fault, freed))
     await people.rest()
-    # A run takes seconds, and so may those that wait behind it.
+    # A run takes seconds, and so may queued ones.
     stuck = await people.until_quiet(20 * world.shape.lease_s)
-    outcome.broken += [f"{fault}: session {one} does not come to rest" for one in stuck]
+    outcome.broken += [f"{fault}: session {one} does not become idle" for one in stuck]
     await people.note_settled()
 
 
 async def _freed(world: World, orphans: frozenset[str]) -> float:
-    """After how many seconds the last turn that the victim was at work on was settled, by whomever."""
+    """Return the seconds until the last turn that ran on the victim was settled by any replica."""
     began = time.monotonic()
     while orphans and time.monotonic() < began + 6 * world.shape.lease_s:
         running = {turn for _, turn in await asyncio.to_thread(world.truth.running)}
@@ -114,7 +114,7 @@ async def _freed(world: World, orphans: frozenset[str]) -> float:
 
 
 async def _sample(world: World, people: People) -> None:
-    """Look past the replicas, again and again, whether a session is said to have two runs."""
+    """Check in the store, repeatedly, whether a session has two runs."""
     while True:
         await asyncio.sleep(_SAMPLE_S)
         try:

@@ -1,4 +1,4 @@
-"""What was said and shown while everything went wrong, and the judge of it."""
+"""The history of a chaos campaign: what was sent and shown, and the judge of it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["History", "Prompt", "View", "judge", "said_in"]
+__all__ = ["History", "Prompt", "View", "judge", "text_of"]
 
 
 @dataclass
 class Prompt:
-    """A prompt that was sent. ``answer`` is what its model says to it, where that is known beforehand."""
+    """A prompt that was sent. ``answer`` is the expected answer, where it is known."""
 
     session_id: str
     text: str
@@ -21,16 +21,16 @@ class Prompt:
 
 @dataclass
 class View:
-    """A stream as one viewer read it. ``done``: it was told that this is all."""
+    """A stream as one viewer received it. ``done``: it received the end."""
 
     session_id: str
     replica: int
     message_id: str | None = None
-    said: str = ""
+    text: str = ""
     chunks: int = 0
     done: bool = False
     last: str = ""
-    """The newest chunks, for whoever reads what went wrong."""
+    """The newest chunks, for debugging."""
 
 
 @dataclass
@@ -40,21 +40,21 @@ class History:
     operations: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     twice: set[tuple[str, frozenset[str]]] = field(default_factory=set)
-    """Sessions with more than one turn at work at one moment."""
+    """Sessions that had more than one running turn at a time."""
     recoveries: list[tuple[str, float]] = field(default_factory=list)
     settled: dict[str, str] = field(default_factory=dict)
-    """Each message that was read while nothing ran on its session, as it was then."""
+    """Messages that were read while their session was idle, as they were then."""
 
 
-def said_in(message: dict[str, Any]) -> str:
-    """Reasoning and text of a message, in order."""
+def text_of(message: dict[str, Any]) -> str:
+    """Return the reasoning and text of a message, in order."""
     return "".join(part["text"] for part in message["parts"] if part["type"] in ("reasoning", "text"))
 
 
 def judge(
     history: History, messages: dict[str, list[dict[str, Any]]], queued: dict[str, list[dict[str, Any]]], limit_s: float
 ) -> list[str]:
-    """Each promise that was broken, in a sentence; ``messages`` is all that is stored in the end, by session."""
+    """Return each broken guarantee as a sentence. ``messages`` is everything stored in the end, by session."""
     stored = {message["id"]: message for found in messages.values() for message in found}
     broken = [
         f"session {session} had {len(turns)} runs at once: {sorted(turns)}" for session, turns in sorted(history.twice)
@@ -64,26 +64,30 @@ def judge(
         if view.message_id is None:
             continue
         if view.message_id not in stored:
-            broken.append(f"message {view.message_id!r} was shown by replica {view.replica} and is gone ({view.last})")
-            continue
-        kept = said_in(stored[view.message_id])
-        if not kept.startswith(view.said):
-            at = next((n for n, (a, b) in enumerate(zip(kept, view.said, strict=False)) if a != b), len(kept))
             broken.append(
-                f"message {view.message_id}, replica {view.replica}: shown {view.said[max(at - 40, 0) : at + 40]!r} "
-                f"where {kept[max(at - 40, 0) : at + 40]!r} is stored (at {at})"
+                f"message {view.message_id!r} was shown by replica {view.replica} and is not stored ({view.last})"
             )
-        elif view.done and kept != view.said:
+            continue
+        stored_text = text_of(stored[view.message_id])
+        if not stored_text.startswith(view.text):
+            at = next(
+                (n for n, (a, b) in enumerate(zip(stored_text, view.text, strict=False)) if a != b), len(stored_text)
+            )
             broken.append(
-                f"message {view.message_id} ended for a viewer of replica {view.replica} after {len(view.said)} "
-                f"characters, and {len(kept)} are stored ({view.last})"
+                f"message {view.message_id}, replica {view.replica}: shown {view.text[max(at - 40, 0) : at + 40]!r} "
+                f"where {stored_text[max(at - 40, 0) : at + 40]!r} is stored (at {at})"
+            )
+        elif view.done and stored_text != view.text:
+            broken.append(
+                f"message {view.message_id} ended for a viewer of replica {view.replica} after {len(view.text)} "
+                f"characters, and {len(stored_text)} are stored ({view.last})"
             )
     for message_id, before in history.settled.items():
-        after = said_in(stored[message_id]) if message_id in stored else None
+        after = text_of(stored[message_id]) if message_id in stored else None
         if after != before:
             broken.append(f"message {message_id} was settled with {len(before)} characters and changed afterwards")
     broken += [
-        f"{fault}: the sessions of the replica were free after {took:.1f} s, twice the lease is {limit_s:.1f} s"
+        f"{fault}: the sessions of the replica were released after {took:.1f} s, twice the lease is {limit_s:.1f} s"
         for fault, took in history.recoveries
         if took > limit_s
     ]
@@ -96,25 +100,25 @@ def judge(
 def _judge_prompts(
     history: History, messages: dict[str, list[dict[str, Any]]], queued: dict[str, list[dict[str, Any]]]
 ) -> list[str]:
-    """An acknowledged prompt is there once, and its answer is a beginning of what its model says."""
+    """Check that an acknowledged prompt is stored once, and that its answer is a prefix of the expected one."""
     broken = []
-    told: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     answers: dict[tuple[str, str], list[str]] = defaultdict(list)
     for session_id, found in messages.items():
-        asked: str | None = None
+        question: str | None = None
         for message in {one["id"]: one for one in [*found, *queued.get(session_id, [])]}.values():
             if message["role"] == "user":
-                asked = said_in(message)
-                told[session_id][asked] += 1
-            elif message["role"] == "assistant" and asked is not None:
-                answers[session_id, asked].append(said_in(message))
+                question = text_of(message)
+                counts[session_id][question] += 1
+            elif message["role"] == "assistant" and question is not None:
+                answers[session_id, question].append(text_of(message))
     for prompt in history.prompts:
-        count = told[prompt.session_id][prompt.text]
+        count = counts[prompt.session_id][prompt.text]
         if count > 1 or (prompt.acknowledged and count == 0):
-            broken.append(f"session {prompt.session_id}: {prompt.text!r} was acknowledged and is there {count} times")
-        given = answers[prompt.session_id, prompt.text]
-        if len(given) > 1:
-            broken.append(f"session {prompt.session_id}: {prompt.text!r} was answered {len(given)} times")
-        if prompt.answer is not None and not all(prompt.answer.startswith(said) for said in given):
-            broken.append(f"session {prompt.session_id}: the answer to {prompt.text!r} is not what its model says")
+            broken.append(f"session {prompt.session_id}: {prompt.text!r} was acknowledged and is stored {count} times")
+        texts = answers[prompt.session_id, prompt.text]
+        if len(texts) > 1:
+            broken.append(f"session {prompt.session_id}: {prompt.text!r} was answered {len(texts)} times")
+        if prompt.answer is not None and not all(prompt.answer.startswith(text) for text in texts):
+            broken.append(f"session {prompt.session_id}: the answer to {prompt.text!r} is not the expected one")
     return broken

@@ -1,8 +1,7 @@
-"""Children to kill: starts :mod:`tests.rig.streamer` as a process, listens to it, kills it, remembers what it said.
+"""Processes to kill: starts :mod:`tests.rig.streamer`, reads its reports, kills it, and records the reports.
 
-A child runs in a process group of its own and is only ever killed by its pid. What it reported before it died is
-read to the end: bytes in a pipe survive the one who wrote them. A line that a kill cut short is left out, since
-nobody was shown it.
+A child runs in its own process group and is only killed by its pid. Its reports are read to the end: bytes in a pipe
+outlive the writer. A line that a kill cut short is dropped, since it was never complete.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from clew.transcript.chunk import Chunk, parse_chunk
-from tests.rig.nursery import Forked
+from tests.rig.fork_server import Forked
 from tests.rig.streamer import Orders, StreamOf
 
 __all__ = ["Child", "ChildFailed", "KillPlan", "Orders", "Refusal", "StreamOf", "random_plan"]
@@ -30,11 +29,11 @@ Env: TypeAlias = Mapping[str, str]
 
 
 class ChildFailed(AssertionError):
-    """A child ended in a way nobody asked for; carries what it wrote to standard error."""
+    """A child ended unexpectedly; the message has its standard error."""
 
 
 class KillPlan(msgspec.Struct, frozen=True):
-    """When to kill: ``delay_ms`` after the child was started, was ready, or had shown ``acks`` chunks."""
+    """The time of a kill: ``delay_ms`` after the child was started, was ready, or had shown ``acks`` chunks."""
 
     after: Literal["start", "ready", "acks"]
     delay_ms: float = 0.0
@@ -42,7 +41,7 @@ class KillPlan(msgspec.Struct, frozen=True):
 
 
 def random_plan(random: Random) -> KillPlan:
-    """A moment to kill at: now and then while the store is opened and recovered, mostly in the middle of streams."""
+    """Return a time to kill: sometimes while the store opens and recovers, mostly in the middle of streams."""
     kind = random.random()
     if kind < 0.1:
         return KillPlan("start", delay_ms=random.uniform(0.0, 60.0))
@@ -52,7 +51,7 @@ def random_plan(random: Random) -> KillPlan:
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The error a child ended with: its code, its sentence, and what it is about."""
+    """The error of a child: its code, message and ids."""
 
     code: str
     message: str
@@ -60,7 +59,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Child:
-    """One life of the streamer. Use it as a context manager: whatever happens, the process is gone afterwards."""
+    """A process of the streamer. As a context manager it is always killed at the end."""
 
     def __init__(self, orders: Orders, *, failpoints: str = "", env: Env | None = None) -> None:
         self.ready = False
@@ -83,8 +82,8 @@ class Child:
         environment.pop("CLEW_FAILPOINTS", None)
         if failpoints:
             environment["CLEW_FAILPOINTS"] = failpoints
-        words = msgspec.json.encode(orders).decode()
-        return Forked("tests.rig.streamer", words, env=environment, errors=self._errors)
+        argument = msgspec.json.encode(orders).decode()
+        return Forked("tests.rig.streamer", argument, env=environment, errors=self._errors)
 
     @property
     def pid(self) -> int:
@@ -99,15 +98,15 @@ class Child:
             if pipe is not None:
                 pipe.close()
 
-    # Listening
+    # Reading reports
 
     def wait_until(self, happened: Callable[[Child], bool]) -> None:
-        """Listen until it has happened; a child that ends before is an error."""
-        if not self._listen(happened, time.monotonic() + _PATIENCE_S):
-            raise ChildFailed(f"the child did not get there ({self.how_it_ended()})")
+        """Read reports until the condition holds; a child that ends before is an error."""
+        if not self._read_until(happened, time.monotonic() + _PATIENCE_S):
+            raise ChildFailed(f"the child ended before the condition held ({self.how_it_ended()})")
 
-    def _listen(self, happened: Callable[[Child], bool], deadline: float) -> bool:
-        """Take reports until ``happened``, the deadline, or the end of the child; whether it has happened."""
+    def _read_until(self, happened: Callable[[Child], bool], deadline: float) -> bool:
+        """Read reports until the condition holds, the deadline, or the end; return whether it holds."""
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         while not happened(self):
@@ -115,18 +114,18 @@ class Child:
             if self._ended or left <= 0:
                 return False
             if select.select([pipe], [], [], left)[0]:
-                self._take(os.read(pipe, 1 << 16))
+                self._receive(os.read(pipe, 1 << 16))
         return True
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         if not data:
             self._ended = True
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._note(msgspec.json.decode(line))
+            self._record(msgspec.json.decode(line))
 
-    def _note(self, line: list[Any]) -> None:
+    def _record(self, line: list[Any]) -> None:
         match line:
             case ["shown", message_id, chunks]:
                 self.shown[message_id] += [parse_chunk(chunk) for chunk in chunks]
@@ -148,41 +147,41 @@ class Child:
             case ["refused", code, message, ids]:
                 self.refusal = Refusal(code, message, ids)
             case _:
-                raise ChildFailed(f"the child said {line!r}")
+                raise ChildFailed(f"unexpected report: {line!r}")
 
     # Ending
 
     def go_on(self) -> None:
-        """Let a child that waits go on."""
+        """Let a waiting child continue."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
 
     def kill(self) -> None:
-        """SIGKILL, then hear what it had said and wait until it is gone. Does nothing to one that is gone."""
+        """Send SIGKILL, read its last reports and wait for its end. Does nothing if it has ended."""
         if self._process.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
-        self._hear_out()
+        self._read_to_end()
 
     def kill_by(self, plan: KillPlan) -> None:
-        """Kill at the moment of the plan, or hear it out when it ends before."""
+        """Kill it as planned, or fail if it ends before."""
         moment = self._started
         if plan.after == "ready":
-            self._listen(lambda child: child.ready, self._started + _PATIENCE_S)
+            self._read_until(lambda child: child.ready, self._started + _PATIENCE_S)
             moment = time.monotonic()
         elif plan.after == "acks":
-            self._listen(lambda child: child.acks >= plan.acks, self._started + _PATIENCE_S)
+            self._read_until(lambda child: child.acks >= plan.acks, self._started + _PATIENCE_S)
             moment = time.monotonic()
-        self._listen(lambda _: False, moment + plan.delay_ms / 1000.0)
+        self._read_until(lambda _: False, moment + plan.delay_ms / 1000.0)
         self.kill()
         if not self.was_killed:
-            raise ChildFailed(f"the child was to be killed, but {self.how_it_ended()}")
+            raise ChildFailed(f"the child ended before it was killed: {self.how_it_ended()}")
 
     def wait(self) -> int:
-        """Hear the child out and return its exit code; minus the number of the signal that killed it."""
-        if not self._listen(lambda child: child._ended, time.monotonic() + _PATIENCE_S):
+        """Read all reports and return the exit code; negative for a signal."""
+        if not self._read_until(lambda child: child._ended, time.monotonic() + _PATIENCE_S):
             self.kill()
-            raise ChildFailed(f"the child did not end by itself ({self.how_it_ended()})")
-        self._hear_out()
+            raise ChildFailed(f"the child did not end ({self.how_it_ended()})")
+        self._read_to_end()
         return self._process.wait()
 
     @property
@@ -191,15 +190,15 @@ class Child:
 
     @property
     def mid_stream(self) -> bool:
-        """Whether it died with a stream that somebody was shown the beginning of, and not the end."""
+        """Return whether it died in a stream of which a beginning was shown, but not the end."""
         return any(chunks and id_ not in self.settled for id_, chunks in self.shown.items())
 
-    def _hear_out(self) -> None:
-        self._listen(lambda _: False, time.monotonic() + _PATIENCE_S)
+    def _read_to_end(self) -> None:
+        self._read_until(lambda _: False, time.monotonic() + _PATIENCE_S)
         self._process.wait()
 
     def how_it_ended(self) -> str:
-        """Its exit code, the error it reported, and what it wrote to standard error: for whoever has to debug."""
+        """Return its exit code, reported error and standard error, for debugging."""
         code = self._process.poll()
         self._errors.seek(0)
         return f"exit code {code}, refusal {self.refusal}, {self._errors.read().decode(errors='replace')[-4000:]!r}"

@@ -1,10 +1,10 @@
-"""A disk that loses power: everything that was done to files, in order, and what may be left of it at any moment.
+"""A model of a disk that loses power: the file operations in order, and the possible contents after a power loss.
 
-What was synced is there. Of what was not, nothing is left, or a beginning of it, or a random half, and the last write
-that is left may be torn at a sector. Names (made, renamed, removed) are lost and kept in order, as a file system with
-a journal does it, and independently of what the files hold; syncing a folder keeps all names up to then.
+Synced data survives. Of the rest, nothing survives, or a prefix, or a random half, and the last surviving write may be
+torn at a sector. Directory entries (created, renamed, removed) are lost in order, as on a journaling file system, and
+independently of file contents; syncing a folder preserves all entries up to then.
 
-Not in the model: disks that say they have synced and have not, and file systems that keep a later name without an
+Not in the model: disks that report a sync without doing it, and file systems that preserve a later entry without an
 earlier one.
 """
 
@@ -56,15 +56,15 @@ class SyncFolder(NamedTuple):
     path: str
 
 
-class Said(NamedTuple):
+class Report(NamedTuple):
     line: Any
 
 
-Event: TypeAlias = Write | Truncate | Sync | Named | Removed | Renamed | SyncFolder | Said
+Event: TypeAlias = Write | Truncate | Sync | Named | Removed | Renamed | SyncFolder | Report
 
 
 class Disk:
-    """What happened under one folder. ``done`` carries out and notes in one go, so that the order is the true one."""
+    """The operations below one folder. Each is executed and recorded under ``lock``, so that the order is exact."""
 
     def __init__(self, root: Path, *, names_last: bool) -> None:
         self.root = root.resolve()
@@ -74,25 +74,25 @@ class Disk:
         self._made = 0
         self.lock = threading.RLock()
 
-    # Noting
+    # Recording
 
     def file(self, path: str) -> int:
-        """The file of that name, which is made when there is none."""
+        """Return the file of this name, created if missing."""
         if path not in self._files:
             self._made += 1
             self._files[path] = self._made
             self.events.append(Named(path, self._made))
         return self._files[path]
 
-    def note(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         with self.lock:
             self.events.append(event)
 
-    def say(self, *line: Any) -> None:
-        self.note(Said(line))
+    def report(self, *line: Any) -> None:
+        self.record(Report(line))
 
     def made_folder(self, path: str) -> None:
-        """A folder is a name that ends with a slash, and holds nothing."""
+        """Record a folder, as a name that ends with a slash."""
         with self.lock:
             self._files[f"{path}/"] = 0
             self.events.append(Named(f"{path}/", 0))
@@ -108,49 +108,49 @@ class Disk:
             self._files = _rename(self._files, before, after)
             self.events.append(Renamed(before, after))
 
-    # What is left
+    # After a power loss
 
-    def said(self, end: int) -> Iterator[Any]:
-        return (event.line for event in self.events[:end] if isinstance(event, Said))
+    def reports(self, end: int) -> Iterator[Any]:
+        return (event.line for event in self.events[:end] if isinstance(event, Report))
 
     def left(self, end: int, loss: Loss, random: Random, *, lies: bool = False) -> dict[str, bytes]:
-        """The files after a cut before event ``end``. A disk that ``lies`` has synced nothing."""
+        """Return the files after a power loss before event ``end``. A disk that ``lies`` ignores syncs."""
         images: dict[int, bytearray] = {}
         names: dict[str, int] = {}
-        waiting: list[Event] = []
+        pending: list[Event] = []
         for event in self.events[:end]:
-            if isinstance(event, Said):
+            if isinstance(event, Report):
                 continue
             if isinstance(event, Sync):
                 if not lies:
-                    waiting = _settle(waiting, images, names, functools.partial(_is_of, event.file))
+                    pending = _settle(pending, images, names, functools.partial(_is_of, event.file))
             elif isinstance(event, SyncFolder):
                 if not lies:
-                    waiting = _sync_names(waiting, images, names, event.path)
+                    pending = _sync_names(pending, images, names, event.path)
             elif self._names_last and isinstance(event, Named | Removed | Renamed):
                 _apply(event, images, names)
             else:
-                waiting.append(event)
-        for event in _kept(waiting, loss, random):
+                pending.append(event)
+        for event in _survivors(pending, loss, random):
             _apply(event, images, names)
         return {path: b"" if path.endswith("/") else bytes(images.get(file, b"")) for path, file in names.items()}
 
     def check_recording(self, ignored: Callable[[Path], bool]) -> None:
-        """With nothing lost the model must be the folder: else something was done that nobody noted."""
+        """Check that the model without losses equals the folder; else an operation was not recorded."""
         model = self.left(len(self.events), "all", Random(0))
         real = {str(path): path.read_bytes() for path in self.root.rglob("*") if path.is_file() and not ignored(path)}
         model = {path: data for path, data in model.items() if path[-1] != "/" and not ignored(Path(path))}
         if model != real:
             wrong = sorted(path for path in {*model, *real} if model.get(path) != real.get(path))
-            raise AssertionError(f"the recording is not what happened to {wrong}")
+            raise AssertionError(f"the recording is incomplete for {wrong}")
 
     def put(self, left: dict[str, bytes], target: Path) -> None:
-        """Write what is left below another folder."""
+        """Write the surviving files below another folder."""
         for path, data in left.items():
-            place = target / Path(path).relative_to(self.root)
-            (place if path.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
+            path_ = target / Path(path).relative_to(self.root)
+            (path_ if path.endswith("/") else path_.parent).mkdir(parents=True, exist_ok=True)
             if not path.endswith("/"):
-                place.write_bytes(data)
+                path_.write_bytes(data)
 
 
 def _is_of(file: int, event: Event) -> bool:
@@ -158,10 +158,10 @@ def _is_of(file: int, event: Event) -> bool:
 
 
 def _settle(
-    waiting: list[Event], images: dict[int, bytearray], names: dict[str, int], is_synced: Callable[[Event], bool]
+    pending: list[Event], images: dict[int, bytearray], names: dict[str, int], is_synced: Callable[[Event], bool]
 ) -> list[Event]:
     left = []
-    for event in waiting:
+    for event in pending:
         if is_synced(event):
             _apply(event, images, names)
         else:
@@ -169,10 +169,10 @@ def _settle(
     return left
 
 
-def _sync_names(waiting: list[Event], images: dict[int, bytearray], names: dict[str, int], folder: str) -> list[Event]:
-    last = max((place for place, event in enumerate(waiting) if folder in _folders(event)), default=-1)
-    head = _settle(waiting[: last + 1], images, names, lambda one: not isinstance(one, Write | Truncate))
-    return head + waiting[last + 1 :]
+def _sync_names(pending: list[Event], images: dict[int, bytearray], names: dict[str, int], folder: str) -> list[Event]:
+    last = max((index for index, event in enumerate(pending) if folder in _folders(event)), default=-1)
+    head = _settle(pending[: last + 1], images, names, lambda one: not isinstance(one, Write | Truncate))
+    return head + pending[last + 1 :]
 
 
 def _folders(event: Event) -> set[str]:
@@ -183,24 +183,24 @@ def _folders(event: Event) -> set[str]:
     return set()
 
 
-def _kept(waiting: list[Event], loss: Loss, random: Random) -> list[Event]:
+def _survivors(pending: list[Event], loss: Loss, random: Random) -> list[Event]:
     if loss in ("none", "all"):
-        return waiting if loss == "all" else []
+        return pending if loss == "all" else []
     if loss == "prefix":
-        kept = waiting[: random.randint(0, len(waiting))]
+        survivors = pending[: random.randint(0, len(pending))]
     else:
-        names = [place for place, event in enumerate(waiting) if not isinstance(event, Write | Truncate)]
-        gone = set(names[random.randint(0, len(names)) :])
-        kept = [
+        names = [index for index, event in enumerate(pending) if not isinstance(event, Write | Truncate)]
+        lost = set(names[random.randint(0, len(names)) :])
+        survivors = [
             event
-            for place, event in enumerate(waiting)
-            if place not in gone and (not isinstance(event, Write | Truncate) or random.random() < 0.5)
+            for index, event in enumerate(pending)
+            if index not in lost and (not isinstance(event, Write | Truncate) or random.random() < 0.5)
         ]
-    if kept and isinstance(last := kept[-1], Write) and random.random() < 0.5:
+    if survivors and isinstance(last := survivors[-1], Write) and random.random() < 0.5:
         start = -last.offset % _SECTOR
         edges = range(start, len(last.data), _SECTOR)
-        kept[-1] = last._replace(data=last.data[: random.choice(edges)] if edges else b"")
-    return kept
+        survivors[-1] = last._replace(data=last.data[: random.choice(edges)] if edges else b"")
+    return survivors
 
 
 def _apply(event: Event, images: dict[int, bytearray], names: dict[str, int]) -> None:
@@ -225,7 +225,7 @@ def _apply(event: Event, images: dict[int, bytearray], names: dict[str, int]) ->
 
 
 def _rename(names: dict[str, int], before: str, after: str) -> dict[str, int]:
-    """A file takes the other's place; of a folder, all that is in it moves."""
+    """Rename a file, replacing the other, or a folder with its contents."""
     moved: dict[str, int] = {}
     for path, file in names.items():
         if path == before or path.startswith(before + "/"):

@@ -1,4 +1,4 @@
-"""Which failpoints the source holds, read from the source itself, so that none can be added without a test."""
+"""Finds the failpoints in the source, so that none can be added without a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["failpoint_names"]
 
 
 def failpoint_names(package: Path | None = None) -> tuple[str, ...]:
-    """The names in all calls ``failpoint("…")`` under ``package``, sorted, each once."""
+    """Return the names in all calls ``failpoint("…")`` below ``package``, sorted, each once."""
     root = package or Path(clew.__file__).parent
     return tuple(sorted({name for path in root.rglob("*.py") for name in _names_in(path)}))
 
@@ -26,6 +26,6 @@ def _names_in(path: Path) -> Iterator[str]:
             case ast.Call(func=ast.Name(id="failpoint"), args=[ast.Constant(value=str() as name)]):
                 yield name
             case ast.Call(func=ast.Name(id="failpoint")):
-                raise ValueError(f"{path}:{node.lineno}: a failpoint is named by a literal string")
+                raise ValueError(f"{path}:{node.lineno}: the name of a failpoint must be a literal string")
             case _:
                 pass

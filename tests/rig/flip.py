@@ -1,7 +1,7 @@
-"""Flipped bits: one bit of one file of a store is another, and the store is looked at twice.
+"""Flipped bits: one bit of one file of a store is flipped, and the store is read twice.
 
-The second look is at what the first one left behind: whoever opens a damaged store must not make its damage true.
-Repeat a round with the seed it is told by; the specimens are the same each time.
+The second time reads what the first one left behind: opening a damaged store must not turn the damage into valid data.
+A reported seed repeats a round; the specimens are the same each time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from tests.rig.budget import Budget, Outcome
-from tests.rig.looking import Seen, compare, look_at
+from tests.rig.observation import Observation, compare, observe
 from tests.rig.specimen import KINDS, LATER, Kind, Specimen, make_specimen
 
 __all__ = ["ROUNDS", "Flipping", "figure", "index_pages", "overlooked", "run"]
@@ -29,33 +29,33 @@ _PATIENCE_S: Final = 60.0
 
 
 class Flipping:
-    """One specimen of each kind, and what an unharmed copy of it shows."""
+    """One specimen of each kind, and the observation of an undamaged copy."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: dict[Kind, tuple[Specimen, Seen]] = {}
+        self._known: dict[Kind, tuple[Specimen, Observation]] = {}
 
     @property
     def known(self) -> list[Kind]:
         return list(self._known)
 
-    def specimen(self, kind: Kind) -> tuple[Specimen, Seen]:
+    def specimen(self, kind: Kind) -> tuple[Specimen, Observation]:
         if kind not in self._known:
             specimen = make_specimen(kind, self._folder / kind)
             copy = specimen.copied(self._folder / f"{kind}-truth")
-            truth = asyncio.run(look_at(copy.url, LATER))
-            other = specimen.copied(self._folder / f"{kind}-unharmed")
+            truth = asyncio.run(observe(copy.url, LATER))
+            other = specimen.copied(self._folder / f"{kind}-undamaged")
             kinds, silent = asyncio.run(_judge(other.url, truth))
             full = truth.messages and truth.blobs and truth.evidence and truth.sent
-            if truth.spoke or not full or kinds != {"no difference"}:
+            if truth.reports_damage or not full or kinds != {"no difference"}:
                 raise AssertionError(
-                    f"the specimen {kind} is no good: {truth.problems} {truth.errors} {kinds} {silent}"
+                    f"the specimen {kind} is invalid: {truth.problems} {truth.errors} {kinds} {silent}"
                 )
             self._known[kind] = (specimen, truth)
         return self._known[kind]
 
     def flip(self, seed: int, kind: Kind | None = None) -> tuple[str, set[str], list[str]]:
-        """One flip: what was hit, the kinds of difference it made, and those without a word."""
+        """Flip one bit; return what was hit, the kinds of differences, and the unreported ones."""
         random = Random(seed)
         specimen, truth = self.specimen(kind or KINDS[seed % len(KINDS)])
         copy = specimen.copied(self._folder / "flipped")
@@ -71,9 +71,9 @@ class Flipping:
         return what, kinds, silent
 
 
-def overlooked(truth: Seen) -> list[str]:
-    """What the judge would let pass: each kind of thing, once with one letter changed, once taken away."""
-    changed: dict[str, Callable[[Seen], object]] = {
+def overlooked(truth: Observation) -> list[str]:
+    """Return the kinds of changes that the judge does not detect, out of one of each kind."""
+    changed: dict[str, Callable[[Observation], object]] = {
         "a text": lambda seen: _change_text(next(iter(seen.messages.values()))),
         "a message": lambda seen: next(iter(seen.messages.values())).popitem(),
         "a blob": lambda seen: seen.blobs.update({next(iter(seen.blobs)): b"other"}),
@@ -97,33 +97,33 @@ def _change_text(shown: dict[str, Any]) -> None:
 
 
 async def _judge(
-    url: str, truth: Seen, *, rolls_back: bool = False, by_check: bool = True
+    url: str, truth: Observation, *, rolls_back: bool = False, by_check: bool = True
 ) -> tuple[set[str], list[str]]:
-    """``by_check``: a loss that ``clew check`` alone names counts as named."""
+    """Compare two observations with the truth. ``by_check``: a loss that only ``clew check`` reports counts too."""
     kinds: set[str] = set()
     silent: list[str] = []
-    named: list[str] = []
-    for look in range(2):
+    reported: list[str] = []
+    for attempt in range(2):
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                seen = await look_at(url, LATER + look * 3_600_000, truth, ask=look == 0)
+                seen = await observe(url, LATER + attempt * 3_600_000, truth, ask=attempt == 0)
         except TimeoutError:
-            return {"hangs"}, ["it did not come to an end"]
-        if look:
+            return {"hangs"}, ["it did not finish"]
+        if attempt:
             seen = _as_before(seen, truth)
         if not by_check:
             seen.problems = []
-        # What is missing for good and was named once need not be named for ever.
-        seen.problems += named
-        named = [*seen.problems, *seen.errors]
-        more, without = compare(truth, seen, rolls_back=rolls_back)
+        # A permanent loss needs to be reported only once.
+        seen.problems += reported
+        reported = [*seen.problems, *seen.errors]
+        more, unreported = compare(truth, seen, rolls_back=rolls_back)
         kinds |= more
-        silent += [f"look {look + 1}: {one}" for one in without]
+        silent += [f"observation {attempt + 1}: {one}" for one in unreported]
     return kinds - {"no difference"} or kinds, silent
 
 
-def _as_before(seen: Seen, truth: Seen) -> Seen:
-    """Without what the prompts of the first look have added."""
+def _as_before(seen: Observation, truth: Observation) -> Observation:
+    """Remove what the prompts of the first observation added."""
     for name, shown in seen.messages.items():
         known = truth.messages[name]
         seen.messages[name] = {message_id: one for message_id, one in shown.items() if message_id in known}
@@ -134,9 +134,8 @@ def _as_before(seen: Seen, truth: Seen) -> Seen:
 def _choose(specimen: Specimen, random: Random) -> tuple[Path, int, str | None]:
     """Choose a bit of any file, or of the whole store, where large files are hit more often.
 
-    Half of the bits of a SQLite file that is closed are on its free pages and those of its indexes. There the name of
-    the index is returned too: it holds nothing that the tables do not, so ``clew check`` may not be the only one to say
-    that rows are missing.
+    For a closed SQLite file half of the bits are on free pages or index pages; then the name of the index is returned
+    too. An index has no data of its own, so ``clew check`` must not be the only one to report missing rows.
     """
     files = specimen.files()
     if specimen.kind == "sqlite" and random.random() < 0.5:
@@ -145,8 +144,8 @@ def _choose(specimen: Specimen, random: Random) -> tuple[Path, int, str | None]:
         name = random.choice(sorted(pages))
         start = (random.choice(pages[name]) - 1) * size
         data = database.read_bytes()[start : start + size]
-        # Most of a page is empty; what is worth hitting is what holds something.
-        byte = random.choice([place for place, one in enumerate(data) if one] or [0])
+        # Most of a page is empty; choose among the bytes in use.
+        byte = random.choice([offset for offset, one in enumerate(data) if one] or [0])
         return database, (start + byte) * 8 + random.randrange(8), name
     if random.random() < 0.5:
         path = random.choice(files)
@@ -156,7 +155,7 @@ def _choose(specimen: Specimen, random: Random) -> tuple[Path, int, str | None]:
 
 
 def index_pages(database: Path) -> tuple[dict[str, list[int]], int]:
-    """The pages of each index, and the free ones, by name; and the size of a page."""
+    """Return the pages of each index and the free pages, by name, and the page size."""
     pages: dict[str, list[int]] = {}
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         size: int = connection.execute("PRAGMA page_size").fetchone()[0]
@@ -190,10 +189,10 @@ def run(budget: Budget) -> Outcome:
                 outcome.broken.append(f"seed {seed}: {what}: {'; '.join(silent[:3])} [{', '.join(sorted(kinds))}]")
         for kind in flipping.known:
             passed = overlooked(flipping.specimen(kind)[1])
-            outcome.broken += [f"control: {kind}: {name} was changed, and the judge did not mind" for name in passed]
+            outcome.broken += [f"control: {kind}: {name} was changed, undetected" for name in passed]
     return outcome
 
 
 def figure(counts: Counter[str]) -> str:
     kinds = ", ".join(f"{name[6:]} {n}" for name, n in sorted(counts.items()) if name.startswith("kind: "))
-    return f"flip: {counts['rounds']} flipped bits, {counts['silent']} without a word ({kinds})"
+    return f"flip: {counts['rounds']} flipped bits, {counts['silent']} unreported ({kinds})"

@@ -1,7 +1,7 @@
-"""Inputs that nobody should send: to every operation over HTTP, to the rules for tools, to import, to streams, to JSON.
+"""Malformed inputs for every HTTP operation, the permission rules, import, streams, and JSON.
 
-An input breaks a promise when it is answered with a 5xx or with what the API's document does not know, when something
-is written though it was refused, when an error comes out that has no name, or when it takes more than a second of CPU.
+An input breaks a guarantee if the response is a 5xx or not in the API's document, if a refused input writes something,
+if an error without a code is raised, or if it takes more than a second of CPU.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from tests.integration.http_document import document
 from tests.integration.http_fuzzed import BAD_IDS, OPERATIONS, Fuzzed, bodies, fuzzing, id_of
 from tests.integration.http_values import HOSTILE
 from tests.rig.budget import Budget, Outcome
-from tests.rig.mutate import bent_bytes, bent_text, bent_value, fitting_value
+from tests.rig.mutate import fitting_value, mutated_bytes, mutated_text, mutated_value
 from tests.rig.streams import random_stream
 
 __all__ = ["BATCH", "ROUNDS", "SUBJECTS", "Fuzzing", "figure", "run"]
 
 ROUNDS: Final = 50_000
 BATCH: Final = 500
-"""How many inputs one server lives through."""
+"""Number of inputs per server."""
 SUBJECTS: Final = ("http", "permissions", "http", "import", "http", "chunks", "http", "permissions", "http", "json")
 _LIMIT_S: Final = 1.0
 _PATIENCE_S: Final = 60.0
 
-_ASKED: Final = [one for one in OPERATIONS if one != ("GET", "/api/events")]
+_OPERATIONS: Final = [one for one in OPERATIONS if one != ("GET", "/api/events")]
 _CORPORA: Final = Path(__file__).resolve().parents[1] / "corpora"
 _SHELL: Final = (
     *("$x", "${x:-y}", "$(", ")", "`", ";", "&&", "||", "|", "&", ">", "<", "<<E", "'", '"', "\\", "\n", "*", "?", "["),
@@ -80,11 +80,11 @@ _RULES: Final = [
 
 
 class _Hangs(Exception):
-    """It did not come to an end."""
+    """An input did not finish."""
 
 
 class Fuzzing:
-    """One server and everything else there is to feed, for the rounds of a batch."""
+    """A server and the other targets, for the rounds of a batch."""
 
     def __init__(self, server: Fuzzed, exported: list[bytes]) -> None:
         self._server = server
@@ -98,7 +98,7 @@ class Fuzzing:
         self._corpus = list(bodies().values())
 
     async def feed(self, seed: int) -> str:
-        """One input; what came of it. Whatever is raised is a broken promise."""
+        """Send one input and return the result. Any exception is a broken guarantee."""
         random = Random(seed)
         match SUBJECTS[seed % len(SUBJECTS)]:
             case "http":
@@ -113,10 +113,10 @@ class Fuzzing:
                 return self._json(random)
 
     async def _http(self, random: Random) -> str:
-        method, path = random.choice(_ASKED)
-        said = document()["paths"][path][method.lower()]
+        method, path = random.choice(_OPERATIONS)
+        operation = document()["paths"][path][method.lower()]
         query = []
-        for parameter in said.get("parameters", ()):
+        for parameter in operation.get("parameters", ()):
             if parameter["in"] == "query" and random.random() < 0.5:
                 fits = random.random() < 0.5
                 value = fitting_value(parameter["schema"], random) if fits else random.choice(HOSTILE)
@@ -127,23 +127,23 @@ class Fuzzing:
             name: random.choice(BAD_IDS) if random.random() < 0.15 else id_of(path, name, known)
             for name in re.findall(r"{(\w+)}", path)
         }
-        body = self._body(said, random)
+        body = self._body(operation, random)
         answer = await self._server.ask(method, path.format(**ids) + (f"?{'&'.join(query)}" if query else ""), body)
         return f"http {answer.status // 100}xx"
 
-    def _body(self, said: dict[str, Any], random: Random) -> Any:
-        """A value that fits or is bent, its bytes bent, or bytes that are nothing at all."""
-        if "requestBody" not in said:
+    def _body(self, operation: dict[str, Any], random: Random) -> Any:
+        """Return a valid or mutated value, its mutated bytes, or arbitrary bytes."""
+        if "requestBody" not in operation:
             return random.choice((None, None, None, b"{", b"\x00" * 1000))
-        value = fitting_value(said["requestBody"]["content"]["application/json"]["schema"], random)
+        value = fitting_value(operation["requestBody"]["content"]["application/json"]["schema"], random)
         value = self._with_ids(value, random)
         how = random.random()
         if how < 0.2:
             return value
         if how < 0.6:
-            return bent_value(value, random, random.randint(1, 3))
+            return mutated_value(value, random, random.randint(1, 3))
         if how < 0.9:
-            return bent_bytes(json.dumps(value).encode(), random)
+            return mutated_bytes(json.dumps(value).encode(), random)
         return random.choice(self._corpus)
 
     def _with_ids(self, value: Any, random: Random) -> Any:
@@ -156,12 +156,12 @@ class Fuzzing:
 
     def _permissions(self, random: Random) -> str:
         if random.random() < 0.4:
-            # A trick with options, spelled otherwise: under generous rules none of them may be allowed.
+            # A variant of a dangerous option: even permissive rules must not allow it.
             problem = options.judge(next(options.mutations(random)))
             if problem:
                 raise AssertionError(problem)
             return "permissions trick"
-        line = bent_text(random.choice(self._lines), self._lines, _SHELL, random)
+        line = mutated_text(random.choice(self._lines), self._lines, _SHELL, random)
         kind, permission = random.choice((("command", "bash"), ("command", "bash"), ("path", "read"), ("host", "web")))
         target = Target(permission, kind, line)  # type: ignore[arg-type]
         rules = [*_RULES, Rule(permission, random.choice(self._lines)[:200], random.choice(("allow", "deny")))]
@@ -173,13 +173,13 @@ class Fuzzing:
     async def _import(self, random: Random) -> str:
         data = random.choice(self._exported)
         if random.random() < 0.5:
-            data = bent_bytes(data, random)
+            data = mutated_bytes(data, random)
         else:
             lines = data.split(b"\n")
-            place = random.randrange(len(lines))
+            index = random.randrange(len(lines))
             with contextlib.suppress(ValueError):
-                bent = bent_value(json.loads(lines[place]), random, random.randint(1, 3))
-                lines[place] = json.dumps(bent).encode()
+                mutated = mutated_value(json.loads(lines[index]), random, random.randint(1, 3))
+                lines[index] = json.dumps(mutated).encode()
             data = b"\n".join(lines)
         engine = self._server.client.engine
         await self._server.settle()
@@ -189,48 +189,48 @@ class Fuzzing:
                 session = await engine.import_session(data)
                 break
             except ClewError:
-                # A checkpoint looks like a write, so what seems to be one is tried again.
+                # A checkpoint looks like a write, so try again before reporting one.
                 if self._server.written() == before:
                     return "import refused"
         else:
-            raise AssertionError("an import that was refused has written something")
+            raise AssertionError("a refused import has written something")
         await engine.messages(session.id, view="all")
         await engine.export(session.id)
         problems = [one for one in await check(engine.store) if one.session_id == session.id]
         await engine.delete_session(session.id)
         if problems:
-            raise AssertionError(f"an import was taken that is not sound: {problems[0]}")
+            raise AssertionError(f"an accepted import is invalid: {problems[0]}")
         return "import taken"
 
     def _json(self, random: Random) -> str:
         text = json.dumps(fitting_value({}, random), ensure_ascii=random.random() < 0.5)
         if random.random() < 0.7:
-            data = bent_bytes(random.choice((text.encode(errors="surrogatepass"), *self._corpus[:20])), random)
+            data = mutated_bytes(random.choice((text.encode(errors="surrogatepass"), *self._corpus[:20])), random)
             text = data.decode(errors=random.choice(("replace", "surrogateescape")))
         parse_partial_json(text[: random.randint(0, len(text))])
         return "json"
 
 
 def _chunks(random: Random, seed: int) -> str:
-    """A stream with some of its chunks bent, through the gate and the fold, and replayed."""
-    gate, fold, refused = ChunkGate(), Fold("m1"), 0
+    """Send a stream with mutated chunks through the sanitizer and the fold, and replay it."""
+    sanitizer, fold, refused = ChunkGate(), Fold("m1"), 0
     for chunk in random_stream(seed, size=30):
         wire: Any = chunk_dict(chunk)
         if random.random() < 0.3:
-            wire = bent_value(wire, random, random.randint(1, 2))
+            wire = mutated_value(wire, random, random.randint(1, 2))
         try:
-            for clean in gate.clean(parse_chunk(wire)):
+            for clean in sanitizer.clean(parse_chunk(wire)):
                 fold.apply(clean)
         except ClewError:
             refused += 1
-    for clean in gate.left_over():
+    for clean in sanitizer.left_over():
         with contextlib.suppress(ClewError):
             fold.apply(clean)
     again = Fold("m1")
     replayed = list(replay(fold.message(), open_ids=fold.open_ids))
     reasonings = [chunk.id for chunk in replayed if isinstance(chunk, ReasoningStart)]
     if len(set(reasonings)) == len(reasonings):
-        # An id that was left open and used again is the client's to replace; the fold is stricter than that.
+        # The client replaces an id that was left open and used again; the fold is stricter.
         for chunk in replayed:
             again.apply(chunk)
     json.dumps(fold.message())
@@ -242,7 +242,7 @@ def _chunks(random: Random, seed: int) -> str:
 
 @contextlib.contextmanager
 def _patience() -> Iterator[None]:
-    """Whatever takes too long by the clock is ended, also where it waits for nobody."""
+    """Abort what takes too long by the clock, including busy loops."""
 
     def ring(*_: object) -> None:
         raise _Hangs(f"it took more than {_PATIENCE_S:.0f} s")
@@ -257,7 +257,7 @@ def _patience() -> Iterator[None]:
 
 
 async def exports() -> list[bytes]:
-    """Sessions to be bent, in both forms."""
+    """Return exported sessions in both formats, to be mutated."""
     async with fuzzing() as made:
         engine, session_id = made.client.engine, made.known["id"]
         return [await engine.export(session_id, "json"), await engine.export(session_id, "jsonl")]
@@ -266,11 +266,11 @@ async def exports() -> list[bytes]:
 async def _batch(
     first: int, rounds: int, folder: Path, exported: list[bytes], budget: Budget, outcome: Outcome
 ) -> None:
-    # Every other server keeps a file.
-    place = folder / str(first) if first // BATCH % 2 else None
-    if place is not None:
-        place.mkdir()
-    async with fuzzing(place) as server:
+    # Every other server uses a file.
+    path = folder / str(first) if first // BATCH % 2 else None
+    if path is not None:
+        path.mkdir()
+    async with fuzzing(path) as server:
         fuzzed = Fuzzing(server, exported)
         for seed in range(first, first + rounds):
             if budget.spent:
@@ -303,8 +303,8 @@ def run(budget: Budget) -> Outcome:
 
 def figure(counts: Counter[str]) -> str:
     subjects = ", ".join(f"{name} {counts[name]}" for name in dict.fromkeys(SUBJECTS))
-    came = ", ".join(f"{name[6:]} {n}" for name, n in sorted(counts.items()) if name.startswith("came: "))
+    results = ", ".join(f"{name[6:]} {n}" for name, n in sorted(counts.items()) if name.startswith("came: "))
     return (
         f"fuzz: {counts['rounds']} inputs ({subjects}), {counts['broken']} broke something, "
-        f"{counts['slow']} took more than a second ({came})"
+        f"{counts['slow']} took more than a second ({results})"
     )

@@ -1,9 +1,9 @@
-"""A program that does one thing to the past of a session, to be killed at any point of it.
+"""A program that performs one history operation on a session, to be killed at any point.
 
-``python -m tests.rig.history_child ORDERS``. Its clock stands still and its ids follow from where the clock
-stands, so the same orders on the same file leave the same bytes: what a killed child left can be compared with what
-was there before, and with what an unharmed one makes of it. Failpoints are armed when the store is open, so that the
-first passage is the first of what was ordered.
+``python -m tests.rig.history_child ORDERS``. Its clock is fixed and its ids follow from the time, so the same orders on
+the same file produce the same bytes: what a killed child left can be compared with the state before, and with the
+result of an undisturbed run. Failpoints are armed once the store is open, so that the first hit belongs to the
+operation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NARROW: Final = Model("test", "narrow")
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do, on which store, at what time. Without a ``session_id`` a session is made first."""
+    """The operation, its store and its time. Without a ``session_id`` a session is created first."""
 
     store: str
     deed: Deed
@@ -69,25 +69,25 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     event_log: bool = False
 
 
-@tool(targets=lambda given, workspace: [Target("todo", "plain", "look")])
+@tool(targets=lambda arguments, workspace: [Target("todo", "plain", "look")])
 async def look(number: int, size: int) -> str:
     """Look at something large."""
     return f"{number} " + "seen " * (size // 5)
 
 
 def _model(now_ms: int) -> ScriptedModel:
-    """Three looks, then an answer, in every turn; a summary when it is asked for one."""
-    asked = 0
+    """Return a model that calls ``look`` three times per turn and then answers, and writes summaries on request."""
+    calls = 0
 
     def reply(request: ModelRequest) -> Any:
-        nonlocal asked
+        nonlocal calls
         if not request.tools:
             return say(SUMMARY.format(goal="to find the way out"))
-        asked += 1
+        calls += 1
         piece = say("That is what I saw.")
-        if asked % 4:
-            # Ids of calls are counted anew in each process, and must not come twice in a session.
-            piece = call("look", {"number": asked, "size": 3_500}, id=f"call-{now_ms}-{asked}")
+        if calls % 4:
+            # Call ids restart in each process and must be unique in a session.
+            piece = call("look", {"number": calls, "size": 3_500}, id=f"call-{now_ms}-{calls}")
         chars = len(request.system) + len(msgspec.json.encode([message.parts for message in request.messages]))
         return then(piece, usage=Usage(input=(chars + _TOOLS_CHARS) // 4, output=20))
 
@@ -96,7 +96,7 @@ def _model(now_ms: int) -> ScriptedModel:
 
 @asynccontextmanager
 async def open_at(url: str, now_ms: int, *, event_log: bool = False) -> AsyncIterator[Engine]:
-    """An engine at a moment in time. Everything it makes up follows from that moment."""
+    """Open an engine at a fixed time, from which all its ids follow."""
     infos = [
         ModelInfo(model=_WIDE, window=60_000, max_output=800, summariser=_WIDE),
         ModelInfo(model=_NARROW, window=4_400, max_output=800, summariser=_WIDE),
@@ -110,7 +110,7 @@ async def open_at(url: str, now_ms: int, *, event_log: bool = False) -> AsyncIte
 
 
 async def _talk(engine: Engine, session_id: str) -> None:
-    """Turns enough to summarise, and more behind the summary."""
+    """Run enough turns for a summary, and more after it."""
     for number in range(8):
         await _ask(engine, session_id, f"What of {number}?")
         if number == 3:
@@ -123,7 +123,7 @@ async def _ask(engine: Engine, session_id: str, prompt: str, **options: Any) -> 
 
 
 async def _users(engine: Engine, session_id: str) -> list[str]:
-    """The user messages of the line, those behind the summary included."""
+    """Return the user messages of the line, including summarised ones."""
     line = await engine.store.load_line(session_id)
     return [row.id for entry in line.turns for row in entry.messages if row.role == "user"]
 
@@ -157,7 +157,7 @@ async def _make_room(engine: Engine, session_id: str) -> None:
     await _ask(engine, session_id, "What of all this?", model=str(_NARROW))
 
 
-_DONE_BY: Final[dict[Deed, Callable[[Engine, str], Any]]] = {
+_OPERATIONS: Final[dict[Deed, Callable[[Engine, str], Any]]] = {
     "talk": _talk,
     "rewind": _rewind,
     "resend": _resend,
@@ -178,11 +178,11 @@ async def _run(orders: Orders) -> None:
         if session_id is None:
             session_id = (await engine.create_session(title="a past", metadata=local_place(None))).id
         if orders.deed == "compact" and orders.failpoints.startswith("writer."):
-            # What the summary cost is stored before, whatever comes of it: it is the compaction that is killed.
+            # The cost of the summary is committed first; arm the failpoint for the compaction itself.
             compact.__dict__["failpoint"] = lambda name: arm(orders.failpoints)
         else:
             arm(orders.failpoints)
-        await _DONE_BY[orders.deed](engine, session_id)
+        await _OPERATIONS[orders.deed](engine, session_id)
 
 
 def main() -> int:

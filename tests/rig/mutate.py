@@ -1,4 +1,4 @@
-"""Values and bytes bent out of shape, the same for the same random."""
+"""Mutates values, bytes and text, deterministically for the same random generator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tests.integration.http_values import HOSTILE, resolve
 
-__all__ = ["bent_bytes", "bent_text", "bent_value", "fitting_value"]
+__all__ = ["fitting_value", "mutated_bytes", "mutated_text", "mutated_value"]
 
 _PIECES: Final = (
     *(b"{", b"}", b"[", b"]", b'"', b"\\", b",", b":", b"\x00", b"\xff", b"\xed\xa0\x80", b"\\ud800", b"\\u0000"),
@@ -20,7 +20,7 @@ _WORDS: Final = ("", "a", "text", "née", "😀", "user", "once", "completed", "
 
 
 def fitting_value(schema: dict[str, Any], random: Random, depth: int = 0) -> Any:
-    """A value that the schema allows, or nearly: what a pattern says is not drawn from it."""
+    """Return a value that the schema allows; patterns are ignored."""
     schema = resolve(schema)
     if "anyOf" in schema:
         return fitting_value(random.choice(schema["anyOf"]), random, depth)
@@ -51,35 +51,35 @@ def fitting_value(schema: dict[str, Any], random: Random, depth: int = 0) -> Any
     return random.choice((None, True, 7, 0.5, *_WORDS))
 
 
-def bent_value(value: Any, random: Random, times: int = 1) -> Any:
-    """A copy with something in it replaced, left out, doubled or moved."""
+def mutated_value(value: Any, random: Random, times: int = 1) -> Any:
+    """Return a copy with elements replaced, removed, duplicated or moved."""
     value = copy.deepcopy(value)
     for _ in range(times):
-        places = list(_places(value))
-        place = random.choice(places)
+        paths = list(_paths(value))
+        path = random.choice(paths)
         odd = copy.deepcopy(random.choice(HOSTILE))
-        if not place:
+        if not path:
             if random.random() < 0.1:
                 return odd
             continue
         holder = value
-        for step in place[:-1]:
+        for step in path[:-1]:
             holder = holder[step]
         how = random.randrange(4)
         if how == 0:
-            del holder[place[-1]]
+            del holder[path[-1]]
         elif how == 1:
-            other = random.choice(places)
-            holder[place[-1]] = copy.deepcopy(_at(value, other)) if len(other) > len(place) else odd
+            other = random.choice(paths)
+            holder[path[-1]] = copy.deepcopy(_at(value, other)) if len(other) > len(path) else odd
         elif how == 2 and isinstance(holder, list):
-            holder.insert(random.randint(0, len(holder)), copy.deepcopy(holder[place[-1]]))
+            holder.insert(random.randint(0, len(holder)), copy.deepcopy(holder[path[-1]]))
         else:
-            holder[place[-1]] = odd
+            holder[path[-1]] = odd
     return value
 
 
-def bent_bytes(data: bytes, random: Random) -> bytes:
-    """Cut, doubled, spliced, flipped: a few of these, one after another."""
+def mutated_bytes(data: bytes, random: Random) -> bytes:
+    """Return bytes after a few cuts, duplications, insertions and bit flips."""
     made = bytearray(data)
     for _ in range(random.randint(1, 4)):
         start = random.randint(0, len(made))
@@ -100,8 +100,8 @@ def bent_bytes(data: bytes, random: Random) -> bytes:
     return bytes(made)
 
 
-def bent_text(text: str, others: list[str], pieces: tuple[str, ...], random: Random) -> str:
-    """A line with pieces put in, characters taken out, or another line joined to it."""
+def mutated_text(text: str, others: list[str], pieces: tuple[str, ...], random: Random) -> str:
+    """Return a line with inserted pieces, removed characters, or another line appended."""
     for _ in range(random.randint(1, 4)):
         start = random.randint(0, len(text))
         how = random.randrange(5)
@@ -118,14 +118,14 @@ def bent_text(text: str, others: list[str], pieces: tuple[str, ...], random: Ran
     return text
 
 
-def _places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield above
+def _paths(value: Any, parent: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield parent
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inner:
-        yield from _places(one, (*above, key))
+        yield from _paths(one, (*parent, key))
 
 
-def _at(value: Any, place: tuple[Any, ...]) -> Any:
-    for step in place:
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    for step in path:
         value = value[step]
     return value

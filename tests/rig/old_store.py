@@ -1,4 +1,4 @@
-"""Store files as earlier versions of clew left them, made from the migrations those versions ended with."""
+"""Creates store files of earlier versions of clew, from the migrations of those versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["make_old_store"]
 
 
 def make_old_store(path: Path, version: int) -> None:
-    """An empty store of schema ``version``, in WAL mode and closed."""
+    """Create an empty store of schema ``version``, in WAL mode, and close it."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         for name in MIGRATIONS[:version]:

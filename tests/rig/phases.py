@@ -1,7 +1,7 @@
-"""Three wires that break at any event in any way, and sessions that are hit in any phase and gone on with in any way.
+"""Provider connections that break at any event, and sessions that are interrupted in any phase and continued.
 
-A round breaks a promise when words are lost, an ending is not told as it was, the bill is not what the wire had said
-and a marked estimate of the rest, a tool runs twice for one call, or a request is sent that the provider would refuse.
+A round breaks a guarantee if text is lost, an ending is reported wrongly, the usage is not what the provider reported
+plus a marked estimate of the rest, a tool runs twice for one call, or a request is sent that the provider would reject.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ async def _run(budget: Budget) -> Outcome:
             for seed in range(first, first + count):
                 dice = Random(seed)
                 count, how = dice.randrange(len(ANSWERS[RICH][wire])), dice.choice(BREAKS)
-                told = [f"{how} after {count} events"]
+                steps = [f"{how} after {count} events"]
                 try:
                     async with asyncio.timeout(_PATIENCE_S):
-                        await judge(server, cut(wire, count, how, told[0]))
-                        await _hit(dice, told)
+                        await judge(server, cut(wire, count, how, steps[0]))
+                        await _hit(dice, steps)
                 except Exception as error:
                     at = traceback.extract_tb(error.__traceback__)[-1]
-                    why = f"{type(error).__name__} in {at.name}, {at.line}: {error}"
-                    outcome.broken.append(f"seed {seed}: {wire}, {'; '.join(told)}: {why}")
-                outcome.counts.update(rounds=1, acts=len(told))
+                    reason = f"{type(error).__name__} in {at.name}, {at.line}: {error}"
+                    outcome.broken.append(f"seed {seed}: {wire}, {'; '.join(steps)}: {reason}")
+                outcome.counts.update(rounds=1, acts=len(steps))
     return outcome
 
 
-async def _hit(dice: Random, told: list[str]) -> None:
+async def _hit(dice: Random, steps: list[str]) -> None:
     wire = dice.choice(WIRES)
     with tempfile.TemporaryDirectory() as folder:
         async with World(Path(folder), wire) as world:
             for _ in range(dice.randint(1, 3)):
                 phase, hit, how = dice.choice(PHASES), dice.choice(HITS), dice.choice(DEATHS)
                 nexts = [dice.choice(NEXTS) for _ in range(dice.randint(1, 2))]
-                told.append(f"{wire}: {hit} {phase} ({how}), then {', '.join(nexts)}")
+                steps.append(f"{wire}: {hit} {phase} ({how}), then {', '.join(nexts)}")
                 await world.live_through(phase, hit, how, nexts)
 
 

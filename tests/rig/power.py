@@ -1,9 +1,8 @@
-"""Power cuts: a run is recorded down to its writes and syncs, and cut off at many places.
+"""Power cuts: the writes and syncs of a run are recorded, and cut off at many points.
 
-At each cut the files are made that could be left (see :mod:`tests.rig.disk`), the store is opened and judged. What a
-person wrote, each step as its model call ended and the end of each turn must be there; with ``durability="power"``
-every chunk that was shown (``json:`` keeps steps only). Of the rest only an end may be missing, and the judge must
-find nothing wrong.
+For each cut the possible files are created (see :mod:`tests.rig.disk`), and the store is opened and judged. User
+messages, finished steps and ends of turns must be stored; with ``durability="power"`` also every chunk that was shown
+(``json:`` stores steps only). Of the rest only an end may be missing, and the judge must find no problem.
 """
 
 from __future__ import annotations
@@ -43,25 +42,25 @@ __all__ = ["BATCH", "ROUNDS", "Recorded", "figure", "judge_cut", "record", "run"
 
 ROUNDS: Final = 2_000
 BATCH: Final = 20
-"""How many cuts are made of one recorded run."""
+"""Number of cuts per recorded run."""
 
 _STORES: Final = ("sqlite", "jsonl", "json")
 _LOSSES: Final[tuple[Loss, ...]] = ("none", "prefix", "half")
-_OFTEN: Final = {"idle": 1, "quiet": 4, "busy": 16}
-"""Checkpoints after so many commits, so that there are some to cut into."""
-_THEN: Final = 1_790_000_000_000
+_CHECKPOINTS: Final = {"idle": 1, "quiet": 4, "busy": 16}
+"""Commits between checkpoints, few enough to hit checkpoints with cuts."""
+_START_MS: Final = 1_790_000_000_000
 
-_NAMED: Final = re.compile(
+_REPORTED_LOSS: Final = re.compile(
     r" loss-|something of (this message|what was stored of it) is lost|parts of message \S+ are lost|^a second recovery"
 )
-"""How a store of files names what it could not read. Such a message may be brought to its end by the second opening."""
+"""Reports of a file store about unreadable data. The second open may complete such a message."""
 
 Durability = Literal["process", "power"]
 Work = Literal["streams", "history"]
 
 
 class Recorded(NamedTuple):
-    """A run that went well, and all it did."""
+    """A successful run and its file operations."""
 
     store: str
     durability: Durability
@@ -76,10 +75,10 @@ class Recorded(NamedTuple):
 
 
 def record(seed: int, folder: Path) -> Recorded:
-    """A run by its seed: each store, streams with both durabilities, and deeds, in turn."""
+    """Record a run: the seed selects the store, and streams with either durability or history operations."""
     store = _STORES[seed % 3]
     work: Work = "history" if seed // 6 % 3 == 2 else "streams"
-    # Deeds are done as anybody does them, with the usual durability.
+    # History operations use the default durability.
     durability: Durability = "power" if work == "streams" and seed // 3 % 2 else "process"
     folder.mkdir(parents=True)
     disk = Disk(folder, names_last=store == "sqlite")
@@ -87,8 +86,8 @@ def record(seed: int, folder: Path) -> Recorded:
         opening = functools.partial(sqlite_opening.open_sqlite, connect=connect)
         with (
             mock.patch.object(sqlite_opening, "open_sqlite", opening),
-            mock.patch.object(streamer, "_report", disk.say),
-            mock.patch.dict(writer._CHECKPOINT_COMMITS, _OFTEN if seed // 2 % 2 else {}),
+            mock.patch.object(streamer, "_report", disk.report),
+            mock.patch.dict(writer._CHECKPOINT_COMMITS, _CHECKPOINTS if seed // 2 % 2 else {}),
         ):
             url = url_of(store, folder)
             if work == "streams":
@@ -110,33 +109,33 @@ def url_of(store: str, folder: Path) -> str:
 
 
 async def _make_history(url: str, disk: Disk) -> None:
-    """Deeds, and after each what must be there from then on."""
-    async with open_at(url, _THEN) as engine:
+    """Perform history operations, and report after each what must be stored from then on."""
+    async with open_at(url, _START_MS) as engine:
         session_id = (await engine.create_session(title="a past", metadata=local_place(None))).id
 
         async def ask(text: str) -> None:
             async for _ in engine.run(session_id, text):
                 pass
-            await _keep(engine, disk)
+            await _report_state(engine, disk)
 
         for number in range(3):
             await ask(f"What of {number}?")
         await engine.compact(session_id)
-        await _keep(engine, disk)
+        await _report_state(engine, disk)
         users = [one.id for one in await engine.messages(session_id, view="all") if one.role == "user"]
         await engine.rewind(session_id, users[-1], mode="edit")
-        await _keep(engine, disk)
+        await _report_state(engine, disk)
         await ask("Then what of the thread?")
         await engine.branch(session_id, users[1], metadata={"title": "another way"})
-        await _keep(engine, disk)
+        await _report_state(engine, disk)
 
 
-async def _keep(engine: Engine, disk: Disk) -> None:
-    disk.say("kept", await _kept(engine))
+async def _report_state(engine: Engine, disk: Disk) -> None:
+    disk.report("state", await _state(engine))
 
 
-async def _kept(engine: Engine) -> dict[str, Any]:
-    """Every settled message of every session, and where the head is."""
+async def _state(engine: Engine) -> dict[str, Any]:
+    """Return every settled message of every session, and its head moves."""
     found: dict[str, Any] = {}
     for session_id in await engine.store.session_ids():
         rows = await engine.store.load_messages(session_id)
@@ -152,21 +151,21 @@ async def _kept(engine: Engine) -> dict[str, Any]:
 
 
 class _CutWitness(Witness):
-    """Knows what was said up to the cut."""
+    """A witness of the reports before the cut."""
 
     def __init__(self, recorded: Recorded, folder: Path, end: int, loss: Loss) -> None:
         super().__init__(folder / "store.db")
         self.url = url_of(recorded.store, folder)
         self.folder = folder
-        self.keeps_chunks = recorded.durability == "power" and recorded.store != "json"
+        self.requires_chunks = recorded.durability == "power" and recorded.store != "json"
         self.in_order = recorded.store == "sqlite"
-        self.takes_marks = _may_name_losses(recorded, loss)
+        self.allows_loss_marks = _may_name_losses(recorded, loss)
         self._steps: dict[str, int] = {}
         self._acks: list[tuple[str, int]] = []
-        for line in recorded.disk.said(end):
-            self._note(line)
+        for line in recorded.disk.reports(end):
+            self._record(line)
 
-    def _note(self, line: Any) -> None:
+    def _record(self, line: Any) -> None:
         match line:
             case ("shown", message_id, chunks):
                 self.shown[message_id] += [_parsed(chunk) for chunk in chunks]
@@ -179,30 +178,32 @@ class _CutWitness(Witness):
             case ("settled", message_id):
                 self.settled.add(message_id)
 
-    def least(self, stream: StreamOf) -> int:
-        return max(super().least(stream), self._steps.get(stream.message_id, 0))
+    def min_chunks(self, stream: StreamOf) -> int:
+        return max(super().min_chunks(stream), self._steps.get(stream.message_id, 0))
 
     @property
     def lost(self) -> int:
-        """Chunks that were shown and are not there."""
+        """Return the number of shown chunks that are not stored."""
         return sum(max(len(shown) - self.lengths.get(id_, (0, 0))[1], 0) for id_, shown in self.shown.items())
 
     def out_of_order(self) -> list[str]:
-        """What was shown later is there only if all that was shown earlier is."""
-        gone: tuple[str, int] | None = None
+        """Check that a chunk is stored only if all chunks shown before it are."""
+        missing: tuple[str, int] | None = None
         for message_id, count in self._acks:
-            fewest, most = self.lengths.get(message_id, (0, 0))
-            if most < count:
-                gone = gone or (message_id, count)
-            elif gone is not None and fewest >= count:
-                return [f"chunk {count} of {message_id} is there, and {gone[1]} of {gone[0]}, shown before, is not"]
+            fewest, maximum = self.lengths.get(message_id, (0, 0))
+            if maximum < count:
+                missing = missing or (message_id, count)
+            elif missing is not None and fewest >= count:
+                return [
+                    f"chunk {count} of {message_id} is stored, and {missing[1]} of {missing[0]}, shown before, is not"
+                ]
         return []
 
     def dump(self) -> str:
         if self.in_order:
             return super().dump()
         files = [path for path in sorted(self.folder.rglob("*")) if path.is_file() and path.suffix != ".owner"]
-        files = [path for path in files if path.parent.name != "notes"]  # worked out from the others
+        files = [path for path in files if path.parent.name != "notes"]  # derived from the others
         return "\n".join(f"{path}\n{path.read_text(errors='replace')}" for path in files)
 
 
@@ -213,12 +214,12 @@ def _parsed(chunk: Any) -> Chunk:
 def judge_cut(
     recorded: Recorded, end: int, loss: Loss, random: Random, folder: Path, *, lies: bool = False
 ) -> tuple[list[str], int]:
-    """Make what a cut leaves, and judge it: what is wrong, and how many chunks that were shown are lost."""
+    """Create the files after a cut and judge them; return the problems and the number of lost chunks."""
     folder.mkdir()
     recorded.disk.put(recorded.disk.left(end, loss, random, lies=lies), folder)
     with contextlib.ExitStack() as after:
         after.callback(shutil.rmtree, folder)
-        # The machine was started again: only what was synced before is known to have been on the disk.
+        # After a reboot only synced data is known to be on disk.
         after.enter_context(mock.patch.object(boot_id, "boot_id", return_value=str(uuid.UUID(int=1))))
         if recorded.work == "history":
             problems, lost = asyncio.run(_judge_history(recorded, end, folder)), 0
@@ -229,37 +230,37 @@ def judge_cut(
                 problems = witness.out_of_order()
             lost = witness.lost
     if _may_name_losses(recorded, loss):
-        problems = [problem for problem in problems if not _NAMED.search(problem)]
+        problems = [problem for problem in problems if not _REPORTED_LOSS.search(problem)]
     return problems, lost
 
 
 def _may_name_losses(recorded: Recorded, loss: Loss) -> bool:
-    """Lines that were never synced may be lost in the middle of a file; then that is said, and stays said."""
+    """Return whether unsynced lines may be lost in the middle of a file, which the store then reports permanently."""
     return recorded.store == "jsonl" and recorded.durability == "process" and loss == "half"
 
 
 async def _judge_history(recorded: Recorded, end: int, folder: Path) -> list[str]:
-    wanted: dict[str, Any] = {}
-    for line in recorded.disk.said(end):
-        if line[0] == "kept":
-            wanted = line[1]
-    async with open_at(url_of(recorded.store, folder), _THEN + 3_600_000) as engine:
+    expected: dict[str, Any] = {}
+    for line in recorded.disk.reports(end):
+        if line[0] == "state":
+            expected = line[1]
+    async with open_at(url_of(recorded.store, folder), _START_MS + 3_600_000) as engine:
         problems = [str(problem) for problem in await check(engine.store)]
-        found = await _kept(engine)
-        problems += list(_compare(wanted, found))
+        found = await _state(engine)
+        problems += list(_compare(expected, found))
         for session_id in found:
             last = [chunk async for chunk in engine.run(session_id, "And now?")][-1]
             if last != {"type": "finish", "finishReason": "stop"}:
-                problems.append(f"{session_id} does not go on: {last}")
+                problems.append(f"{session_id} does not continue: {last}")
     return problems
 
 
-def _compare(wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
-    for session_id, was in wanted.items():
+def _compare(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
+    for session_id, was in expected.items():
         is_ = found.get(session_id, {"messages": {}, "heads": []})
         for message_id, parts in was["messages"].items():
             if is_["messages"].get(message_id) != parts:
-                yield f"{session_id}: {message_id} was settled, and is not as it was"
+                yield f"{session_id}: {message_id} was settled and has changed"
         if is_["heads"][: len(was["heads"])] != was["heads"]:
             yield f"{session_id}: a move of the head is lost"
 
@@ -279,8 +280,8 @@ def run(budget: Budget) -> Outcome:
                 _round(recorded, seed, folder, outcome)
             shutil.rmtree(folder / "recorded")
         for number, store in enumerate(_STORES):
-            if not _is_found_out(number, folder):
-                outcome.broken.append(f"control: {store} on a disk that lied about every sync was not found out")
+            if not _detects_lie(number, folder):
+                outcome.broken.append(f"control: {store} on a disk that ignores syncs was not detected")
     return outcome
 
 
@@ -302,8 +303,8 @@ def _round(recorded: Recorded, seed: int, folder: Path, outcome: Outcome) -> Non
         )
 
 
-def _is_found_out(seed: int, folder: Path) -> bool:
-    """A disk that says it has synced and has not must be found out, or the silence elsewhere would mean nothing."""
+def _detects_lie(seed: int, folder: Path) -> bool:
+    """Return whether the judge detects a disk that ignores syncs; otherwise passing rounds would mean nothing."""
     recorded = record(seed, folder / "control")
     random = Random(seed)
     try:
@@ -321,8 +322,8 @@ def _is_found_out(seed: int, folder: Path) -> bool:
 
 def figure(counts: Counter[str]) -> str:
     kinds = ", ".join(
-        f"{name} {counts[name]}, {counts[f'lost {name}']} of them without an end nobody had promised"
+        f"{name} {counts[name]}, {counts[f'lost {name}']} of them with an unsynced end lost"
         for name in sorted(counts)
         if "/" in name and " " not in name
     )
-    return f"power: {counts['rounds']} cuts, {counts['broken']} broke a promise ({kinds})"
+    return f"power: {counts['rounds']} cuts, {counts['broken']} broke a guarantee ({kinds})"

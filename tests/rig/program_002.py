@@ -1,7 +1,7 @@
-"""Another program that keeps its sessions in the three tables: a writer and a reader made from their description alone.
+"""Another program that stores sessions in the three tables: a writer and a reader based only on their description.
 
-It knows nothing of clew, neither its code nor its tables, and does what the description says and no more: a prompt is
-stored before it is answered, an answer grows chunk by chunk in place, a rewind hides, a queued prompt says so.
+It uses neither clew's code nor its other tables, and follows the description: a prompt is stored before its answer, an
+answer grows in place, a rewind hides messages, and a queued prompt is marked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SUMS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read",
 
 
 def make_plain(path: Path) -> None:
-    """A database with the three tables and nothing else."""
+    """Create a database with only the three tables."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.executescript(SCHEMA)
@@ -58,7 +58,7 @@ def make_plain(path: Path) -> None:
 
 
 class Program002:
-    """One process of that program, with its connection."""
+    """A process of that program, with its connection."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
@@ -82,14 +82,14 @@ class Program002:
         return id_
 
     def say(self, session_id: str, text: str, id_: str | None = None, **metadata: Any) -> str:
-        """Store a prompt; it is not answered yet."""
+        """Store a prompt without an answer."""
         return self.add(session_id, "user", [{"type": "text", "text": text}], id_, **metadata)
 
     def queue(self, session_id: str, text: str) -> str:
         return self.say(session_id, text, queued_at=self._now())
 
     def fire(self, message_id: str) -> None:
-        """Take a prompt out of the queue: it is in the conversation from now on."""
+        """Move a prompt from the queue to the conversation."""
         metadata = self._metadata(message_id)
         metadata.pop("queued_at")
         session_id = self._one("SELECT session_id FROM chat_messages WHERE id = ?", message_id)
@@ -98,7 +98,7 @@ class Program002:
         self._set_metadata(message_id, metadata)
 
     def answer(self, session_id: str, text: str, *, tool: bool = False, usage: int = 7) -> str:
-        """An answer that came in chunks: each is stored as it comes."""
+        """Store an answer chunk by chunk."""
         message_id = self.begin_answer(session_id)
         if tool:
             call = {
@@ -118,7 +118,7 @@ class Program002:
         return self.add(session_id, "assistant", [])
 
     def finish(self, message_id: str, usage: int) -> None:
-        """The end of a step: what it used is noted, and summed up on the session."""
+        """End a step: store its usage and update the sums of the session."""
         used = dict.fromkeys(_USED, 0) | {"input": usage, "output": 1}
         self._set_metadata(message_id, self._metadata(message_id) | {"usage": used})
         session_id = self._one("SELECT session_id FROM chat_messages WHERE id = ?", message_id)
@@ -134,7 +134,7 @@ class Program002:
         self._db.execute(f"UPDATE chat_sessions SET {sets} WHERE id = ?", values)
 
     def compact(self, session_id: str, summary: str, tail_start_id: str) -> str:
-        """A summary in the place of what came before a message, which is hidden."""
+        """Replace the messages before this one by a summary and hide them."""
         for message in self.conversation(session_id):
             if message["id"] == tail_start_id:
                 break
@@ -142,10 +142,10 @@ class Program002:
         data = {"summary": summary, "tail_start_id": tail_start_id, "auto": False, "summary_tokens": 3}
         return self.add(session_id, "assistant", [{"type": "data-compaction", "data": data}])
 
-    def rewind(self, session_id: str, message_id: str, *, keep: bool = False) -> None:
-        """Hide a message and all that follow it; with ``keep``, only those that follow."""
+    def rewind(self, session_id: str, message_id: str, *, keep_first: bool = False) -> None:
+        """Hide a message and all after it; with ``keep_first``, only those after it."""
         shown = [message["id"] for message in self.conversation(session_id)]
-        now, first = self._now(), shown.index(message_id) + keep
+        now, first = self._now(), shown.index(message_id) + keep_first
         for id_ in shown[first:]:
             self._hide(id_, now)
 
@@ -159,7 +159,7 @@ class Program002:
         self._db.execute("DELETE FROM chat_sessions WHERE id = ?", (session_id,))
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What a person would do in a shell."""
+        """Run a statement, as in a shell."""
         return self._db.execute(statement, values).fetchall()
 
     def add(
@@ -179,7 +179,7 @@ class Program002:
         return id_
 
     def put_part(self, message_id: str, part: dict[str, Any], id_: str | None = None) -> str:
-        """Insert a part behind the others, or write one again that has grown."""
+        """Append a part, or rewrite one that has grown."""
         now, data = self._now(), json.dumps(part)
         if id_ is None:
             id_ = self._mint("prt_")
@@ -201,15 +201,15 @@ class Program002:
     # Reading
 
     def sessions(self) -> list[str]:
-        """The sessions of a plain list."""
+        """Return the sessions that are not archived."""
         return [
             row[0] for row in self._db.execute("SELECT id FROM chat_sessions WHERE archived_at IS NULL ORDER BY id")
         ]
 
     def conversation(self, session_id: str) -> list[dict[str, Any]]:
-        """What is said, in order: without what is hidden or still queued."""
-        told = [message for message in self.messages(session_id) if "queued_at" not in message["metadata"]]
-        return [message for message in told if "hidden_at" not in message["metadata"]]
+        """Return the messages in order, without hidden and queued ones."""
+        shown = [message for message in self.messages(session_id) if "queued_at" not in message["metadata"]]
+        return [message for message in shown if "hidden_at" not in message["metadata"]]
 
     def queued(self, session_id: str) -> list[str]:
         waiting = [message for message in self.messages(session_id) if "queued_at" in message["metadata"]]
@@ -229,7 +229,7 @@ class Program002:
             )
         ]
 
-    # What it stands on
+    # Helpers
 
     def _hide(self, message_id: str, at: int) -> None:
         self._set_metadata(message_id, self._metadata(message_id) | {"hidden_at": at})
@@ -251,7 +251,7 @@ class Program002:
         return time.time_ns() // 1_000_000
 
     def _after(self, session_id: str) -> int:
-        """Now, and behind everything that the session holds."""
+        """Return a time after every message of the session."""
         newest = self._one("SELECT max(created_at) FROM chat_messages WHERE session_id = ?", session_id)
         return max(self._now(), (newest or 0) + 1)
 

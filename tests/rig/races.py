@@ -1,7 +1,7 @@
-"""Races: many replicas take one session at once, and a judge counts who has it. One winner each, or it fails.
+"""Races: many replicas acquire one session at once, and exactly one must succeed.
 
-``python -m tests.rig.races ROUNDS [WHERE]`` runs so many of them, in memory, on the PostgreSQL at an address, or with
-``postgresql`` on one out of the wheel, for as long as it takes. On PostgreSQL each replica has connections of its own.
+``python -m tests.rig.races ROUNDS [WHERE]`` runs this many races, in memory, on the PostgreSQL at a URL, or with
+``postgresql`` on one from the wheel. On PostgreSQL each replica has its own connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEASE_MS = 3_600_000
 
 
 async def race(stores: list[Store], rounds: int) -> list[int]:
-    """How many took the session, in each round. Every replica has read the session before any of them writes."""
+    """Return the number of replicas that acquired the session, per round. All read it before any writes."""
     scribe = await Scribe.create(stores[0])
     names = [f"r{n}" for n in range(REPLICAS)]
     joins = tuple(JoinReplica(name, None, "1", LEASE_MS) for name in names)
@@ -31,18 +31,22 @@ async def race(stores: list[Store], rounds: int) -> list[int]:
     winners = []
     for n in range(rounds):
         if n % 100 == 99:
-            # A session that has grown long takes longer to read, which no race is about.
+            # A long session takes longer to read, which is not tested here.
             scribe = await Scribe.create(stores[0])
-        own = [(stores[i % len(stores)], name, scribe.mint.turn()) for i, name in enumerate(names)]
-        standings = await asyncio.gather(*(load_session_state(store, scribe.session_id) for store, _, _ in own))
+        attempts = [(stores[i % len(stores)], name, scribe.mint.turn()) for i, name in enumerate(names)]
+        states = await asyncio.gather(*(load_session_state(store, scribe.session_id) for store, _, _ in attempts))
         units = [
-            plan_open(standing, turn, user_row(scribe.mint, scribe.session_id, f"{n}", n), runner=name)
-            for standing, (_, name, turn) in zip(standings, own, strict=True)
+            plan_open(state, turn, user_row(scribe.mint, scribe.session_id, f"{n}", n), runner=name)
+            for state, (_, name, turn) in zip(states, attempts, strict=True)
         ]
-        outcomes = await asyncio.gather(*(store.commit(unit) for unit, (store, _, _) in zip(units, own, strict=True)))
-        took = [turn for outcome, (_, _, turn) in zip(outcomes, own, strict=True) if isinstance(outcome, Committed)]
-        winners.append(len(took))
-        for turn in took:
+        outcomes = await asyncio.gather(
+            *(store.commit(unit) for unit, (store, _, _) in zip(units, attempts, strict=True))
+        )
+        acquired = [
+            turn for outcome, (_, _, turn) in zip(outcomes, attempts, strict=True) if isinstance(outcome, Committed)
+        ]
+        winners.append(len(acquired))
+        for turn in acquired:
             await scribe.commit(SetTurn(turn, "completed", settled_at=n), MoveHead(turn, n, "turn"))
     return winners
 
@@ -51,7 +55,7 @@ async def main(rounds: int, where: str) -> int:
     stores: list[Store] = [MemoryStore()]
     with contextlib.ExitStack() as running:
         if where != "memory":
-            # The drivers are imported by whoever asks for a server.
+            # The drivers are imported only for a server.
             from clew.store.sql.postgres.opening import open_postgres
             from tests.services.postgres import Postgres
 

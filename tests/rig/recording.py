@@ -1,7 +1,7 @@
-"""Recording what a store does to its files: below SQLite by a VFS of apsw, beside it by the functions of ``os``.
+"""Records what a store does to its files: SQLite with a VFS of apsw, other files with patched functions of ``os``.
 
-The connection of apsw stands in for one of :mod:`sqlite3`, as far as clew uses it. Its SQLite is another library than
-Python's, so a store that is recorded must make all its connections here.
+A connection of apsw replaces one of :mod:`sqlite3`, as far as clew uses it. Its SQLite is another library than
+Python's, so a recorded store must open all its connections here.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class _File(apsw.VFSFile):
         with self._disk.lock:
             super().xWrite(data, offset)
             if self._file is not None:
-                self._disk.note(Write(self._file, offset, bytes(data)))
+                self._disk.record(Write(self._file, offset, bytes(data)))
 
     def xTruncate(self, newsize: int) -> None:
         with self._disk.lock:
             super().xTruncate(newsize)
             if self._file is not None:
-                self._disk.note(Truncate(self._file, newsize))
+                self._disk.record(Truncate(self._file, newsize))
 
     def xSync(self, flags: int) -> None:
-        # Nothing is said to be synced for real: it would only cost time.
+        # The real sync is skipped: it would only cost time.
         if self._file is not None:
-            self._disk.note(Sync(self._file))
+            self._disk.record(Sync(self._file))
 
 
 class _Vfs(apsw.VFS):
@@ -67,7 +67,7 @@ class _Vfs(apsw.VFS):
 
 
 class _Rows:
-    """The outcome of a statement, all of it."""
+    """The complete result of a statement."""
 
     def __init__(self, rows: list[Any], rowcount: int) -> None:
         self._rows = rows
@@ -85,7 +85,7 @@ class _Rows:
 
 
 class _Connection:
-    """As much of :class:`sqlite3.Connection` as clew uses."""
+    """The subset of :class:`sqlite3.Connection` that clew uses."""
 
     text_factory: Any = str
 
@@ -119,14 +119,14 @@ def _translated() -> Iterator[None]:
         yield
     except apsw.Error as error:
         kind = sqlite3.IntegrityError if isinstance(error, apsw.ConstraintError) else sqlite3.OperationalError
-        same = kind(str(error))
-        same.sqlite_errorcode = getattr(error, "extendedresult", 0)
-        raise same from error
+        translated = kind(str(error))
+        translated.sqlite_errorcode = getattr(error, "extendedresult", 0)
+        raise translated from error
 
 
 @contextlib.contextmanager
 def recording_connections(disk: Disk) -> Iterator[Any]:
-    """Whatever makes connections that record; see :class:`clew.store.sql.sqlite.connection.Connect`."""
+    """Yield a function that opens recorded connections; see :class:`clew.store.sql.sqlite.connection.Connect`."""
     vfs = _Vfs(f"recording-{id(disk)}", disk)
 
     def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
@@ -144,7 +144,7 @@ def recording_connections(disk: Disk) -> Iterator[Any]:
 
 
 class _Os:
-    """The functions of ``os`` that change files, each of which also notes what it did below the disk's root."""
+    """The functions of ``os`` that change files, which also record each change below the disk's root."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -153,7 +153,7 @@ class _Os:
         self._real = {name: getattr(os, name) for name in _PATCHED}
 
     def _path(self, path: Any, dir_fd: int | None = None) -> str | None:
-        """The real name of something below the root; None for what is elsewhere."""
+        """Return the real path below the root, or None for other paths."""
         name = os.fsdecode(path)
         if dir_fd is not None:
             name = f"{os.readlink(f'/proc/self/fd/{dir_fd}')}/{name}"
@@ -172,7 +172,7 @@ class _Os:
                 elif name is not None and flags & (os.O_WRONLY | os.O_RDWR):
                     self._open[fd] = (self._disk.file(name), bool(flags & os.O_APPEND))
                     if flags & os.O_TRUNC:
-                        self._disk.note(Truncate(self._open[fd][0], 0))
+                        self._disk.record(Truncate(self._open[fd][0], 0))
             return fd
 
     def close(self, fd: int) -> None:
@@ -188,28 +188,28 @@ class _Os:
             file, appends = self._open[fd]
             offset = os.fstat(fd).st_size if appends else os.lseek(fd, 0, os.SEEK_CUR)
             n: int = self._real["write"](fd, data)
-            self._disk.note(Write(file, offset, bytes(data[:n])))
+            self._disk.record(Write(file, offset, bytes(data[:n])))
             return n
 
     def pwrite(self, fd: int, data: Any, offset: int) -> int:
         with self._disk.lock:
             n: int = self._real["pwrite"](fd, data, offset)
             if fd in self._open:
-                self._disk.note(Write(self._open[fd][0], offset, bytes(data[:n])))
+                self._disk.record(Write(self._open[fd][0], offset, bytes(data[:n])))
             return n
 
     def ftruncate(self, fd: int, length: int) -> None:
         with self._disk.lock:
             self._real["ftruncate"](fd, length)
             if fd in self._open:
-                self._disk.note(Truncate(self._open[fd][0], length))
+                self._disk.record(Truncate(self._open[fd][0], length))
 
     def fsync(self, fd: int) -> None:
         with self._disk.lock:
             if fd in self._open:
-                self._disk.note(Sync(self._open[fd][0]))
+                self._disk.record(Sync(self._open[fd][0]))
             elif fd in self._folders:
-                self._disk.note(SyncFolder(self._folders[fd]))
+                self._disk.record(SyncFolder(self._folders[fd]))
 
     fdatasync = fsync
 
@@ -254,10 +254,10 @@ _PATCHED = (
 
 @contextlib.contextmanager
 def record_os(disk: Disk) -> Iterator[None]:
-    """Note what is done through ``os`` as well, until the end of the block."""
-    noted = _Os(disk)
+    """Record changes through ``os`` within the block."""
+    recorded = _Os(disk)
     with contextlib.ExitStack() as undo:
         for name in _PATCHED:
-            undo.enter_context(mock.patch.object(os, name, getattr(noted, name)))
-        undo.enter_context(mock.patch.object(folder, "_sync", noted.fsync))
+            undo.enter_context(mock.patch.object(os, name, getattr(recorded, name)))
+        undo.enter_context(mock.patch.object(folder, "_sync", recorded.fsync))
         yield

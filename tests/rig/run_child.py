@@ -1,4 +1,4 @@
-"""A program that runs one prompt on a store and prints each chunk it is shown, to be killed at any moment.
+"""A program that runs one prompt on a store and prints each chunk it receives, to be killed at any time.
 
 ``python -m tests.rig.run_child STORE_URL WORKSPACE MODEL PROMPT [SESSION]``
 """
@@ -26,13 +26,13 @@ async def _run(url: str, workspace: str, model: str, prompt: str, session_id: st
                     model=model, workspace_root=workspace, title="child", metadata=local_place(None)
                 )
             ).id
-        _say({"session": session_id})
+        _print({"session": session_id})
         async for chunk in engine.run(session_id, prompt):
-            _say(chunk)
+            _print(chunk)
 
 
-def _say(value: object) -> None:
-    # One write per line, unbuffered: what was printed was shown, whatever happens next.
+def _print(value: object) -> None:
+    # One unbuffered write per line: what was printed survives a kill.
     os.write(1, orjson.dumps(value) + b"\n")
 
 

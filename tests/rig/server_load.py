@@ -1,8 +1,8 @@
-"""Many sessions streaming at once from one real server, with viewers on real sockets, some of whom leave.
+"""Many sessions streaming at once from one real server, with viewers on real sockets, some of which disconnect.
 
-``python -m tests.rig.server_load`` starts ``clew serve`` as a child on a store of its own, lets every session say its
-words at the pace of the demo's slow variant, and then looks at everything: what each viewer was sent, what is on disk,
-what ``clew check`` says. It prints figures and what is wrong; the exit code is 1 if anything is.
+``python -m tests.rig.server_load`` starts ``clew serve`` on its own store, streams every session at the pace of the
+demo's slow variant, and then checks what each viewer received, what is on disk, and the output of ``clew check``. It
+prints measurements and problems; the exit code is 1 if there are problems.
 
 ``CLEW_SOAK_SESSIONS`` (1000), ``CLEW_SOAK_WORDS`` (60) and ``CLEW_SOAK_ROUNDS`` (1, messages a session) set the size.
 """
@@ -39,21 +39,21 @@ from clew.transcript.session import Model
 __all__ = ["Load", "Outcome", "main", "soak"]
 
 Role: TypeAlias = Literal["stays", "leaves", "returns"]
-Said: TypeAlias = list[tuple[str, str]]
+ChunkTexts: TypeAlias = list[tuple[str, str]]
 
 _ROLES: Final[tuple[Role, ...]] = ("stays", "leaves", "stays", "returns")
 _LINE: Final = re.compile(rb"clew http://127\.0\.0\.1:(\d+)/#token=(\S+)\n")
 _MODEL: Final = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
 _DONE: Final = b"data: [DONE]"
-_KNOCKING: Final = 50
-"""How many sessions are made or asked about at a time; only the streams are all at once."""
+_MAX_REQUESTS: Final = 50
+"""Maximum number of concurrent requests other than streams."""
 _PROBE_S: Final = 0.05
-_PROBLEMS: Final = 20
+_MAX_PROBLEMS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much is asked of the server."""
+    """The load on the server."""
 
     sessions: int = 1000
     words: int = 60
@@ -62,17 +62,17 @@ class Load:
 
 @dataclass(slots=True)
 class Outcome:
-    """What was measured, by name, and what is wrong. Nothing may be wrong."""
+    """The measurements by name, and the problems, of which there must be none."""
 
-    figures: dict[str, object] = field(default_factory=dict)
+    measurements: dict[str, object] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _Seen:
-    """One answer as a viewer read it: each frame with the time it came."""
+class _Received:
+    """A response as received by a viewer: each frame with its time."""
 
-    asked_at: float
+    sent_at: float
     status: int = 0
     frames: list[tuple[float, bytes]] = field(default_factory=list)
     left: bool = False
@@ -88,16 +88,16 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Visit:
-    """A viewer of one session during one round: what it saw, and what it saw after it came back."""
+    """A viewer of one session in one round: what it received, and what it received after reconnecting."""
 
     session_id: str
     role: Role
-    first: _Seen
-    second: _Seen | None = None
+    first: _Received
+    second: _Received | None = None
 
 
 class _Server:
-    """A ``clew serve`` that is up."""
+    """A running ``clew serve``."""
 
     def __init__(self, process: Process, port: int, token: str) -> None:
         self.process = process
@@ -105,7 +105,7 @@ class _Server:
         self._token = token
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
-        """A call and its whole answer, which must be a good one."""
+        """Send a request and return its response, which must be successful."""
         async with self._exchange(method, path, body) as (status, headers, reader):
             if headers.get("transfer-encoding") == "chunked":
                 data = b"".join([piece async for piece in _pieces(reader)])
@@ -115,9 +115,9 @@ class _Server:
             raise RuntimeError(f"{method} {path}: {status} {data[:300]!r}")
         return orjson.loads(data) if data else None
 
-    async def view(self, method: str, path: str, body: object = None, leave_after: int | None = None) -> _Seen:
-        """Read a stream to its end, or until so many words came."""
-        seen = _Seen(time.perf_counter())
+    async def view(self, method: str, path: str, body: object = None, leave_after: int | None = None) -> _Received:
+        """Read a stream to its end, or until this many words arrived."""
+        seen = _Received(time.perf_counter())
         words = 0
         rest = b""
         try:
@@ -137,7 +137,7 @@ class _Server:
         return seen
 
     async def until_idle(self, session_id: str) -> None:
-        """Wait until nothing runs on a session."""
+        """Wait until a session is idle."""
         async with self._exchange("GET", f"/api/sessions/{session_id}/status", accept="text/event-stream") as reply:
             rest = b""
             async for piece in _pieces(reply[2]):
@@ -163,7 +163,7 @@ class _Server:
             headers = dict(line.lower().split(": ", 1) for line in lines if line)
             yield int(first.split(" ")[1]), headers, reader
         finally:
-            # Not closed in good order: whoever leaves a page does not say goodbye either.
+            # Reset, not closed gracefully, as when a user leaves a page.
             writer.transport.abort()
 
 
@@ -173,7 +173,7 @@ async def _pieces(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def soak(load: Load, folder: Path) -> Outcome:
-    """Put the load on a server of its own, whose store and home are in ``folder``."""
+    """Run the load on a new server, whose store and home are in ``folder``."""
     outcome = Outcome()
     visits: list[_Visit] = []
     expected = await _expected(load.words)
@@ -183,13 +183,13 @@ async def soak(load: Load, folder: Path) -> Outcome:
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    # Read all the time: a log that nobody reads would in the end stop the server.
+    # Read continuously: a full pipe would block the server.
     logged = asyncio.get_running_loop().create_task(process.stderr.read())
     try:
         line = await process.stdout.readline()
         match = _LINE.fullmatch(line)
         if match is None:
-            raise RuntimeError(f"the server did not come up: {line!r} {await logged!r}")
+            raise RuntimeError(f"the server did not start: {line!r} {await logged!r}")
         server = _Server(process, int(match[1]), match[2].decode())
         await _load(server, load, visits, outcome)
         process.send_signal(signal.SIGTERM)
@@ -202,10 +202,10 @@ async def soak(load: Load, folder: Path) -> Outcome:
     if code != 0:
         outcome.problems.append(f"the server ended with {code}")
     bad = [line for line in log.splitlines() if re.search(r"\b(ERROR|CRITICAL|Traceback)\b", line)]
-    outcome.problems += [f"the server says: {line[:300]}" for line in bad[:3]]
+    outcome.problems += [f"the server logged: {line[:300]}" for line in bad[:3]]
     warnings = [line for line in log.splitlines() if " WARNING " in line]
     if warnings:
-        outcome.figures["warnings of the server"] = f"{len(warnings)}, the first: {warnings[0]}"
+        outcome.measurements["warnings of the server"] = f"{len(warnings)}, the first: {warnings[0]}"
     _judge(visits, expected, outcome)
     await _judge_disk(folder, visits, expected, load, outcome)
     check = await asyncio.create_subprocess_exec(_command(), "check", env=env, cwd=folder, stdout=PIPE, stderr=PIPE)
@@ -217,19 +217,19 @@ async def soak(load: Load, folder: Path) -> Outcome:
 
 async def _load(server: _Server, load: Load, visits: list[_Visit], outcome: Outcome) -> None:
     memory = [_memory(server.process.pid, "VmRSS")]
-    gate = asyncio.Semaphore(_KNOCKING)
+    limit = asyncio.Semaphore(_MAX_REQUESTS)
     begin = time.perf_counter()
 
     async def make() -> str:
-        async with gate:
+        async with limit:
             return str((await server.ask("POST", "/api/sessions", {"model": "demo/long"}))["id"])
 
-    async def rest(session_id: str) -> None:
-        async with gate:
+    async def until_idle(session_id: str) -> None:
+        async with limit:
             await server.until_idle(session_id)
 
     sessions = await asyncio.gather(*(make() for _ in range(load.sessions)))
-    made = time.perf_counter() - begin
+    created = time.perf_counter() - begin
     probes: list[float] = []
     probing = asyncio.get_running_loop().create_task(_probe(server, probes))
     begin, own, cpu = time.perf_counter(), time.process_time(), _cpu(server.process.pid)
@@ -237,8 +237,8 @@ async def _load(server: _Server, load: Load, visits: list[_Visit], outcome: Outc
         visits += await asyncio.gather(
             *(_visit(server, session_id, n + number, number, load.words) for n, session_id in enumerate(sessions))
         )
-        # Nobody looks at some of them any more; they go on all the same.
-        await asyncio.gather(*(rest(session_id) for session_id in sessions))
+        # Some have no viewer any more; they still continue.
+        await asyncio.gather(*(until_idle(session_id) for session_id in sessions))
         memory.append(_memory(server.process.pid, "VmRSS"))
     took = time.perf_counter() - begin
     probing.cancel()
@@ -246,16 +246,16 @@ async def _load(server: _Server, load: Load, visits: list[_Visit], outcome: Outc
     cores, own_cores = (_cpu(server.process.pid) - cpu) / took, (time.process_time() - own) / took
     seen = [seen for visit in visits for seen in (visit.first, visit.second) if seen is not None]
     frames = sum(len(one.frames) for one in seen)
-    outcome.figures |= {
-        "sessions": f"{load.sessions}, {load.words} words each, {load.rounds} round(s); made in {made:.1f} s",
+    outcome.measurements |= {
+        "sessions": f"{load.sessions}, {load.words} words each, {load.rounds} round(s); created in {created:.1f} s",
         "streaming": f"{took:.1f} s, {frames:,} frames to viewers, {frames / took:,.0f} a second",
         "CPU, cores": f"server {cores:.2f}, viewers {own_cores:.2f}",
         "server memory, MB": f"{' → '.join(f'{one:.0f}' for one in memory)}, "
-        f"at most {_memory(server.process.pid, 'VmHWM'):.0f}",
+        f"peak {_memory(server.process.pid, 'VmHWM'):.0f}",
         "sent → first frame, ms": _spread(
-            one.frames[0][0] - one.asked_at for visit in visits if (one := visit.first).frames
+            one.frames[0][0] - one.sent_at for visit in visits if (one := visit.first).frames
         ),
-        "word → next word (20 asked for), ms": _spread(gap for visit in visits for gap in _gaps(visit.first)),
+        "word → next word (20 expected), ms": _spread(gap for visit in visits for gap in _gaps(visit.first)),
         "another request meanwhile, ms": _spread(probes),
     }
 
@@ -264,7 +264,7 @@ async def _visit(server: _Server, session_id: str, n: int, number: int, words: i
     role = _ROLES[n % len(_ROLES)]
     message = {"id": f"u{number}", "role": "user", "parts": [{"type": "text", "text": f"{words} words"}]}
     body = {"id": session_id, "messages": [message], "trigger": "submit-message", "model": _MODEL}
-    # All over the message, from its first word on, and the same in every run.
+    # Spread over the message from its first word on, the same in every run.
     leave_after = None if role == "stays" else 1 + n * 7 % max(words * 3 // 4, 1)
     visit = _Visit(session_id, role, await server.view("POST", "/api/chat", body, leave_after))
     if role == "returns" and visit.first.left:
@@ -273,7 +273,7 @@ async def _visit(server: _Server, session_id: str, n: int, number: int, words: i
 
 
 async def _probe(server: _Server, took: list[float]) -> None:
-    """What somebody else waits who asks for something small."""
+    """Measure the latency of a small request."""
     while True:
         begin = time.perf_counter()
         await server.ask("GET", "/api/health")
@@ -281,34 +281,35 @@ async def _probe(server: _Server, took: list[float]) -> None:
         await asyncio.sleep(_PROBE_S)
 
 
-async def _expected(words: int) -> Said:
-    """What the model says, as the provider itself says it when it is asked without a server around it."""
+async def _expected(words: int) -> ChunkTexts:
+    """Return the chunks of the model's answer, from the provider without a server."""
     question = Message("m1", "user", [{"type": "text", "text": f"{words} words"}], {})
     request = ModelRequest(model=Model("demo", "long"), system="", messages=[question])
     stream = DemoProvider().stream(request)
-    said = [(chunk.type, _delta(chunk)) async for chunk in stream if not hasattr(chunk, "usage")]  # all but its end
-    return [("start", ""), ("start-step", ""), *said, ("finish-step", ""), ("finish", "")]
+    chunks = [(chunk.type, _delta(chunk)) async for chunk in stream if not hasattr(chunk, "usage")]  # without the end
+    return [("start", ""), ("start-step", ""), *chunks, ("finish-step", ""), ("finish", "")]
 
 
 def _delta(chunk: Any) -> str:
     return chunk.delta if isinstance(chunk, c.TextDelta | c.ReasoningDelta) else ""
 
 
-def _said(seen: _Seen) -> Said:
+def _chunks(seen: _Received) -> ChunkTexts:
     return [(chunk["type"], chunk.get("delta", "")) for chunk in seen.chunks() if chunk["type"] != "message-metadata"]
 
 
-def _texts(said: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """Reasoning and text, each put together."""
-    said = list(said)
+def _texts(chunks: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """Return the joined reasoning and the joined text."""
+    chunks = list(chunks)
     return (
-        "".join(delta for kind, delta in said if kind == "reasoning-delta"),
-        "".join(delta for kind, delta in said if kind == "text-delta"),
+        "".join(delta for kind, delta in chunks if kind == "reasoning-delta"),
+        "".join(delta for kind, delta in chunks if kind == "text-delta"),
     )
 
 
-def _judge(visits: Sequence[_Visit], expected: Said, outcome: Outcome) -> None:
-    """Who stayed saw every chunk once and in order, who left the beginning, who came back the whole message."""
+def _judge(visits: Sequence[_Visit], expected: ChunkTexts, outcome: Outcome) -> None:
+    """Check that viewers that stayed received every chunk once and in order, those that left a prefix, and those that
+    reconnected the whole message."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     for visit in visits:
@@ -317,28 +318,28 @@ def _judge(visits: Sequence[_Visit], expected: Said, outcome: Outcome) -> None:
             wrong.append(f"{name}: status {seen.status}, {seen.error}")
         elif not seen.left:
             counts["stayed"] += 1
-            if not seen.finished or _said(seen) != expected:
-                wrong.append(f"{name}: saw {_said(seen)}")
-        elif _said(seen) != expected[: len(_said(seen))]:
-            wrong.append(f"{name}: saw {_said(seen)} before it left")
+            if not seen.finished or _chunks(seen) != expected:
+                wrong.append(f"{name}: received {_chunks(seen)}")
+        elif _chunks(seen) != expected[: len(_chunks(seen))]:
+            wrong.append(f"{name}: received {_chunks(seen)} before it disconnected")
         elif second is None:
-            counts["left for good"] += 1
+            counts["left"] += 1
         elif second.status == 204:
-            counts["came back after the end"] += 1
+            counts["reconnected after the end"] += 1
         else:
-            counts["came back"] += 1
+            counts["reconnected"] += 1
             if second.status != 200 or second.error is not None or not second.finished:
-                wrong.append(f"{name}: status {second.status}, {second.error}, after it came back")
-            elif _texts(_said(second)) != _texts(expected) or _folded(second) != _texts(expected):
-                wrong.append(f"{name}: saw {_said(second)} after it came back")
-    outcome.figures["viewers"] = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-    outcome.problems += wrong[:_PROBLEMS]
-    if len(wrong) > _PROBLEMS:
-        outcome.problems.append(f"and {len(wrong) - _PROBLEMS} more viewers")
+                wrong.append(f"{name}: status {second.status}, {second.error}, after it reconnected")
+            elif _texts(_chunks(second)) != _texts(expected) or _folded(second) != _texts(expected):
+                wrong.append(f"{name}: received {_chunks(second)} after it reconnected")
+    outcome.measurements["viewers"] = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+    outcome.problems += wrong[:_MAX_PROBLEMS]
+    if len(wrong) > _MAX_PROBLEMS:
+        outcome.problems.append(f"and {len(wrong) - _MAX_PROBLEMS} more viewers")
 
 
-def _folded(seen: _Seen) -> tuple[str, str]:
-    """What a client makes of the stream: reasoning and text."""
+def _folded(seen: _Received) -> tuple[str, str]:
+    """Return the reasoning and text that a client builds from the stream."""
     chunks = seen.chunks()
     fold = Fold(chunks[0]["messageId"])
     for chunk in chunks:
@@ -354,8 +355,10 @@ def _parts(parts: Iterable[Any]) -> tuple[str, str]:
     )
 
 
-async def _judge_disk(folder: Path, visits: Sequence[_Visit], expected: Said, load: Load, outcome: Outcome) -> None:
-    """Every message is whole on disk, whoever looked at it, and every turn is complete."""
+async def _judge_disk(
+    folder: Path, visits: Sequence[_Visit], expected: ChunkTexts, load: Load, outcome: Outcome
+) -> None:
+    """Check that every message on disk is complete and every turn completed."""
     wrong: list[str] = []
     times: list[tuple[int, int]] = []
     async with open_engine(f"sqlite:///{folder}/store.db", config=Config()) as engine:
@@ -373,17 +376,17 @@ async def _judge_disk(folder: Path, visits: Sequence[_Visit], expected: Said, lo
             wrong += [f"{session_id}: a turn is {turn.status}" for turn in turns if turn.status != "completed"]
             times += [(turn.created_at, 1) for turn in turns]
             times += [(turn.settled_at, -1) for turn in turns if turn.settled_at is not None]
-    most = now = 0
+    maximum = now = 0
     for _, step in sorted(times):
         now += step
-        most = max(most, now)
-    outcome.figures["runs at once, at most"] = most
-    outcome.problems += wrong[:_PROBLEMS]
-    if len(wrong) > _PROBLEMS:
-        outcome.problems.append(f"and {len(wrong) - _PROBLEMS} more on disk")
+        maximum = max(maximum, now)
+    outcome.measurements["maximum concurrent runs"] = maximum
+    outcome.problems += wrong[:_MAX_PROBLEMS]
+    if len(wrong) > _MAX_PROBLEMS:
+        outcome.problems.append(f"and {len(wrong) - _MAX_PROBLEMS} more on disk")
 
 
-def _gaps(seen: _Seen) -> list[float]:
+def _gaps(seen: _Received) -> list[float]:
     times = [at for at, data in seen.frames if b'"text-delta"' in data]
     return [later - earlier for earlier, later in pairwise(times)]
 
@@ -393,11 +396,11 @@ def _spread(values: Iterable[float]) -> str:
     if not ordered:
         return "–"
     p50, p99 = (ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1000 for share in (0.5, 0.99))
-    return f"p50 {p50:.0f}, p99 {p99:.0f}, at most {ordered[-1] * 1000:.0f}"
+    return f"p50 {p50:.0f}, p99 {p99:.0f}, max {ordered[-1] * 1000:.0f}"
 
 
 def _memory(pid: int, name: str) -> float:
-    """Megabytes, where the system tells; else 0."""
+    """Return a memory value of the process in megabytes, 0 if unavailable."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -407,7 +410,7 @@ def _memory(pid: int, name: str) -> float:
 
 
 def _cpu(pid: int) -> float:
-    """Seconds of CPU, where the system tells; else 0."""
+    """Return the CPU seconds of the process, 0 if unavailable."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -420,7 +423,7 @@ def _command() -> str:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """A home of its own, and no key of whoever runs it."""
+    """Return an environment with its own home and without API keys."""
     own = {"XDG_CONFIG_HOME": f"{folder}/config", "XDG_DATA_HOME": f"{folder}/data", "HOME": str(folder)}
     env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     env.pop("CLEW_TOKEN", None)
@@ -432,11 +435,11 @@ def main() -> int:
     _raise_limit(load.sessions)
     with tempfile.TemporaryDirectory(prefix="clew-soak-") as folder:
         outcome = asyncio.run(soak(load, Path(folder)))
-    for name, figure in outcome.figures.items():
-        print(f"{name:<38}{figure}")
+    for name, value in outcome.measurements.items():
+        print(f"{name:<38}{value}")
     for problem in outcome.problems:
         print(f"WRONG: {problem[:500]}")
-    print("nothing is wrong" if not outcome.problems else f"{len(outcome.problems)} things are wrong")
+    print("no problems" if not outcome.problems else f"{len(outcome.problems)} problems")
     return 1 if outcome.problems else 0
 
 
@@ -444,15 +447,15 @@ _SIZES: Final = (("SESSIONS", 1000), ("WORDS", 60), ("ROUNDS", 1))
 
 
 def _raise_limit(sessions: int) -> None:
-    """Each viewer is a file descriptor here and one in the server, which inherits the limit."""
+    """Raise the limit of open files: each viewer needs a descriptor here and one in the server, which inherits it."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = sessions * 2 + 200
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        needed = sessions * 2 + 200
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 if __name__ == "__main__":

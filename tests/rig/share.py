@@ -1,8 +1,8 @@
-"""Two programs, one file of the three tables: clew, and one that knows only their description. A walk of random steps.
+"""Two programs on one file of the three tables, clew and one that follows only their description, in random steps.
 
-A tenure is a time for which clew has the file open, in a process of its own; the other program works in the same
-time, and between tenures. After every step each is asked what it sees: the same sessions, in each the same conversation
-and the same queue; nothing is listed that cannot be read, and the judge finds nothing. Some tenures end by a kill.
+In a tenure clew has the file open in its own process, while the other program also works on it; the other also works
+between tenures. After every step both must see the same sessions, conversations and queues, everything listed must be
+readable, and the judge must find no problem. Some tenures end with a kill.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def run(budget: Budget) -> Outcome:
     outcome = Outcome()
     folder = Path(tempfile.mkdtemp(prefix="clew-share-"))
     try:
-        for place, (first, count) in enumerate(budget.batches(_TENURE)):
-            path = folder / f"{place // _TENURES}.db"
+        for number, (first, count) in enumerate(budget.batches(_TENURE)):
+            path = folder / f"{number // _TENURES}.db"
             dice = Random(first)
             if not path.exists() and dice.random() < 0.5:
                 make_plain(path)
@@ -54,31 +54,31 @@ def run(budget: Budget) -> Outcome:
 
 def figure(counts: Counter[str]) -> str:
     return (
-        f"share: {counts['rounds']} steps of two programs in one file, {counts['theirs']} of them another program's, "
-        f"{counts['kills']} kills"
+        f"share: {counts['rounds']} steps of two programs on one file, {counts['theirs']} of them by the other "
+        f"program, {counts['kills']} kills"
     )
 
 
 def _tenure(path: Path, first: int, count: int, kill: str, outcome: Outcome) -> None:
-    """One tenure in a child; what it did comes back through a pipe, one line a step."""
-    told, child_told = os.pipe()
+    """Run a tenure in a child, which reports its steps through a pipe, one per line."""
+    reports, child_reports = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(told)
+        os.close(reports)
         code = 1
         try:
             arm(kill)
-            asyncio.run(asyncio.wait_for(_Walk(path, first, child_told).go(count), _PATIENCE_S))
+            asyncio.run(asyncio.wait_for(_Walk(path, first, child_reports).go(count), _PATIENCE_S))
             code = 0
         except BaseException as error:
             at = " < ".join(
                 f"{one.name}:{one.lineno}" for one in reversed(traceback.extract_tb(error.__traceback__)[-4:])
             )
-            os.write(child_told, f"BROKEN {type(error).__name__}: {error} ({at})".replace("\n", " ").encode())
+            os.write(child_reports, f"BROKEN {type(error).__name__}: {error} ({at})".replace("\n", " ").encode())
         finally:
             os._exit(code)
-    os.close(child_told)
-    with os.fdopen(told) as lines:
+    os.close(child_reports)
+    with os.fdopen(reports) as lines:
         steps = lines.read().splitlines()
     _, status = os.waitpid(pid, 0)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and bool(kill)
@@ -88,12 +88,12 @@ def _tenure(path: Path, first: int, count: int, kill: str, outcome: Outcome) -> 
 
 
 class _Walk:
-    """The steps of one tenure, and what must be so after each."""
+    """The steps of one tenure, and the checks after each."""
 
-    def __init__(self, path: Path, seed: int, told: int) -> None:
+    def __init__(self, path: Path, seed: int, reports: int) -> None:
         self.path = path
         self.dice = Random(seed)
-        self.told = told
+        self.reports = reports
         self.gate = Gate()
         self.is_open = True
         self.engine: clew.Engine
@@ -111,7 +111,7 @@ class _Walk:
             problems = await check(self.engine.store)
             assert not problems, f"the judge finds {[str(problem) for problem in problems]}"
             self.others.close()
-        # What is written while nobody has it open is there at the next opening.
+        # Written while clew has the file closed, and read at the next open.
         self.others = Program002(self.path)
         self.is_open = False
         await self._theirs()
@@ -120,8 +120,8 @@ class _Walk:
         text = request.messages[-1].parts[0].get("text", "")
         return [wait(self.gate), say("held")] if text.startswith("hold") else say(f"re {text}")
 
-    def _note(self, what: str) -> None:
-        os.write(self.told, f"{what}\n".encode())
+    def _report(self, what: str) -> None:
+        os.write(self.reports, f"{what}\n".encode())
 
     async def _step(self) -> None:
         await (self._theirs() if self.dice.random() < 0.5 else self._ours())
@@ -133,16 +133,16 @@ class _Walk:
     async def _theirs(self) -> None:
         others, dice, session_id = self.others, self.dice, self._pick()
         if session_id is None or (len(others.sessions()) < _SESSIONS and dice.random() < 0.15):
-            own_name = dice.choice([None, f"other-{dice.randrange(10**9)}"])
-            self._note("they open a session")
-            others.open_session(own_name, kept=dice.random())
+            id_ = dice.choice([None, f"other-{dice.randrange(10**9)}"])
+            self._report("they open a session")
+            others.open_session(id_, other=dice.random())
             return
         shown = others.conversation(session_id)
         prompts = [message["id"] for message in shown if message["role"] == "user"]
         queued = others.queued(session_id)
-        deeds = "talk talk talk ask answer stream call compact rewind queue queued archive delete"
-        what = dice.choice(deeds.split())
-        self._note(f"they {what} in {session_id}")
+        operations = "talk talk talk ask answer stream call compact rewind queue queued archive delete"
+        what = dice.choice(operations.split())
+        self._report(f"they {what} in {session_id}")
         if what in ("talk", "ask"):
             others.say(session_id, f"they ask {dice.randrange(99)}")
             if what == "talk":
@@ -163,7 +163,7 @@ class _Walk:
         elif what == "compact" and prompts:
             others.compact(session_id, f"so far {dice.randrange(99)}", dice.choice(prompts))
         elif what == "rewind" and prompts:
-            others.rewind(session_id, dice.choice(prompts), keep=dice.random() < 0.5)
+            others.rewind(session_id, dice.choice(prompts), keep_first=dice.random() < 0.5)
         elif what == "queue":
             others.queue(session_id, f"they queue {dice.randrange(99)}")
         elif what == "queued" and queued:
@@ -178,7 +178,7 @@ class _Walk:
             others.delete(session_id)
 
     async def _call(self, session_id: str) -> None:
-        """A call of theirs that is under way, and maybe never ends."""
+        """Store a running call of the other program, which may never end."""
         self.others.say(session_id, "they call")
         message_id = self.others.begin_answer(session_id)
         call = {"type": "tool-look", "toolCallId": f"c{self.dice.randrange(10**9)}", "input": {}}
@@ -190,7 +190,7 @@ class _Walk:
     async def _ours(self) -> None:
         engine, dice, session_id = self.engine, self.dice, self._pick()
         if session_id is None or (len(self.others.sessions()) < _SESSIONS and dice.random() < 0.15):
-            self._note("we open a session")
+            self._report("we open a session")
             await engine.create_session(title="ours")
             return
         shown = await engine.messages(session_id)
@@ -199,7 +199,7 @@ class _Walk:
         what = dice.choice(
             ["talk", "talk", "rewind", "edit", "unrewind", "branch", "queue", "cancel", "fire", "delete"]
         )
-        self._note(f"we {what} in {session_id}")
+        self._report(f"we {what} in {session_id}")
         if what == "talk":
             await self._settled(session_id, await engine.submit(session_id, f"we ask {dice.randrange(99)}"))
         elif what == "rewind" and prompts:
@@ -221,7 +221,7 @@ class _Walk:
             await engine.delete_session(session_id)
 
     async def _queue(self, session_id: str) -> None:
-        """A prompt of ours that waits behind one that is stopped; meanwhile the others go on."""
+        """Queue a prompt of ours behind one that is stopped; meanwhile the other program continues."""
         self.gate = Gate()
         running = await self.engine.submit(session_id, "hold on")
         if running.queued:
@@ -229,8 +229,8 @@ class _Walk:
         await self.gate.reached.wait()
         await self.engine.submit(session_id, f"we queue {self.dice.randrange(99)}")
         if self.dice.random() < 0.5:
-            self._note("they write beside a run")
-            self.others.say(session_id, "beside a run")
+            self._report("they write during a run")
+            self.others.say(session_id, "during a run")
             self.others.answer(session_id, "and its answer")
             await self.engine.messages(session_id)
         await self.engine.abort(session_id)
@@ -239,15 +239,15 @@ class _Walk:
     async def _settled(self, session_id: str, submission: Any) -> None:
         with contextlib.suppress(clew.ClewError):
             await submission.wait()
-        # What waits behind it is fired by itself, unless it is paused.
+        # Queued prompts are sent automatically, unless the queue is paused.
         async for status in self.engine.watch_status(session_id):
-            waits = await self.engine.queue(session_id) and not status.paused
+            queued = await self.engine.queue(session_id) and not status.paused
             state = await self.engine.store.load_state(session_id)
-            if not waits and state.open_turn_id is None and self.engine.is_idle(session_id):
+            if not queued and state.open_turn_id is None and self.engine.is_idle(session_id):
                 break
 
     async def _compare(self) -> None:
-        """Both see the same."""
+        """Check that both see the same."""
         if not self.is_open:
             return
         theirs = self.others.sessions()
@@ -255,12 +255,12 @@ class _Walk:
         assert sorted(session.id for session in page.sessions) == theirs, "they list other sessions than we do"
         for session_id in theirs:
             ours = [(one.id, one.role, one.parts) for one in await self.engine.messages(session_id)]
-            # A summary stands first here, and there where it was written.
+            # clew lists a summary first, the other program where it was written.
             shown = sorted(self.others.conversation(session_id), key=lambda one: not _is_summary(one))
-            told = [(one["id"], one["role"], one["parts"]) for one in shown]
-            assert ours == told, f"in {session_id} we see {ours}, they see {told}"
+            seen_by_others = [(one["id"], one["role"], one["parts"]) for one in shown]
+            assert ours == seen_by_others, f"in {session_id} we see {ours}, they see {seen_by_others}"
             waiting = sorted(message.id for message in await self.engine.queue(session_id))
-            assert waiting == sorted(self.others.queued(session_id)), f"in {session_id} other prompts wait"
+            assert waiting == sorted(self.others.queued(session_id)), f"in {session_id} the queues differ"
 
 
 def _is_summary(message: dict[str, Any]) -> bool:

@@ -1,8 +1,8 @@
-"""Shell lines that try to run, write or read something under rules as people have them; bash carries out every line.
+"""Shell lines that try to run, write or read something under typical rules; bash executes every line.
 
-A line breaks the promise when the rules allow it and it has an effect nobody meant: the canary program ran,
-something outside the workspace changed, or the text of clew's token came out. Lines that are asked about are run as
-well, to count how many of them would have had such an effect: a campaign of lines that do nothing would prove nothing.
+A line breaks the guarantee if the rules allow it and it has a forbidden effect: the canary program ran, something
+outside the workspace changed, or clew's token was printed. Lines that need approval are executed too, to count how many
+would have had such an effect: a campaign of harmless lines would prove nothing.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ RULES: Final = (
     Rule("write", "./**", "allow"),
 )
 
-# Texts that run the canary where bash evaluates them as a name, a subscript or an expression.
+# Texts that run the canary if bash evaluates them as a name, a subscript or an expression.
 _HIDDEN: Final = ("a[$(cmd)]", "a[`cmd`]", "a[$(cmd)0]", "a[0$(cmd)]", "a[${x:-$(cmd)}]", "a[$(cmd)]=1", "x[$(cmd)]")
-# `{h}` is one of those, `{p}` one of the programs that rules allow.
+# `{h}` is one of those.
 _EVALUATED: Final = (
     "printf -v '{h}' x", "printf '-v' '{h}' x", 'x=-v; printf $x "{h}" y', "printf \"-$x\" '{h}' x",
     "for x in '-v {h} x'; do printf $x; done", "for x in -v; do printf $x '{h}' y; done", "printf -*", "printf *",
@@ -167,7 +167,7 @@ _SPELLED: Final = (
 
 
 def make_line(random: Random) -> str:
-    """One line that means harm, or looks like one that does."""
+    """Return a line that is harmful, or looks like one."""
     kind = random.choice((_EVALUATED, _EVALUATED, _STARTED, _LINKED, _READ))
     line = random.choice(kind).format(
         h=random.choice(_HIDDEN),
@@ -182,11 +182,11 @@ def make_line(random: Random) -> str:
 
 
 class _Scratch:
-    """A home, a workspace with hostile names in it, and the canary. ``template`` is copied for every line."""
+    """A home, a workspace with hostile names, and the canary. ``template`` is copied for every line."""
 
     def __init__(self, folder: Path) -> None:
         self.template, self.world = folder / "template", folder / "world"
-        # The canary leaves its mark here, from wherever it is started.
+        # The canary writes this file, wherever it is started.
         self.mark = folder / "ran"
         self.output = folder / "output"
         self.environment = environment(
@@ -228,15 +228,17 @@ class _Scratch:
         # A folder that `printf %n` can name.
         for name in ("0", "1"):
             shutil.copytree(work / "evil", work / name)
-        # Names that a glob finds first, and that mean something to a builtin or to `make`.
+        # Names that a glob matches first, and that have a meaning for a builtin or `make`.
         for name in ("-v", "-va[$(cmd)]", "a[$(cmd)]", "-v a[$(cmd)] x", "SHELL=cmd"):
             (work / name).touch()
         (work / "g").symlink_to(".git")
 
-    def _git(self, *words: str) -> None:
-        who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    def _git(self, *arguments: str) -> None:
+        settings = ("-c", "user.name=a", "-c", "user.email=a@example.com")
         quiet = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
-        subprocess.run(["git", *who, *words], cwd=self.template / "work", check=True, env=quiet, capture_output=True)
+        subprocess.run(
+            ["git", *settings, *arguments], cwd=self.template / "work", check=True, env=quiet, capture_output=True
+        )
 
     def decide(self, line: str) -> str:
         """Judge the line in a fresh copy of the template."""
@@ -254,8 +256,8 @@ class _Scratch:
             finds=glob_finder(),
         ).action
 
-    def carry_out(self, line: str) -> bool:
-        """Run the line; whether the canary ran, something outside the workspace changed or the token was shown."""
+    def execute(self, line: str) -> bool:
+        """Run the line; return whether the canary ran, a file outside changed, or the token was printed."""
         self.mark.unlink(missing_ok=True)
         outside = self._outside()
         with self.output.open("wb") as output:
@@ -270,7 +272,7 @@ class _Scratch:
             )
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_TIMEOUT_S)
-        # Also what the line left running.
+        # Including processes that the line left running.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, 9)
         process.wait()
@@ -293,7 +295,7 @@ def run(budget: Budget) -> Outcome:
         for seed in budget.rounds():
             line = make_line(Random(seed))
             action = scratch.decide(line)
-            effect = scratch.carry_out(line)
+            effect = scratch.execute(line)
             outcome.counts.update({"rounds": 1, action: 1, "effects": effect, "silent": effect and action == "allow"})
             if effect and action == "allow":
                 outcome.broken.append(f"seed {seed}: allowed, and had an effect: {line!r}")

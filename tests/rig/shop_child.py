@@ -1,5 +1,5 @@
-"""A program whose model charges a card and ships, and that dies at the moment it is told: when a viewer is shown a
-chunk of some type in its second step, or in the middle of a tool. Each effect is a line of a file, written at once.
+"""A program whose model charges a card and ships, and that dies at a given point: when a chunk of a type is shown in
+the second step, or in the middle of a tool. Each effect is a line of a file, written immediately.
 
 ``python -m tests.rig.shop_child STORE_URL LEDGER MOMENT``
 """
@@ -26,7 +26,7 @@ MOMENTS: dict[str, list[Any]] = {
     "tool-output-available": [call("charge", {"card": 2}), call("ship", {})],
     "ship": [call("ship", {})],
 }
-"""What the second step is at each moment."""
+"""The second step for each point of death."""
 
 
 def shop_tools(ledger: Path, *, dies: bool = False) -> list[Any]:

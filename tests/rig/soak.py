@@ -1,4 +1,4 @@
-"""The soak as a campaign: so many sessions stream at once, and again, until there were enough or the time is up."""
+"""The load test as a campaign: batches of sessions stream at once until the budget is spent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BATCH", "ROUNDS", "figure", "run"]
 
 ROUNDS: Final = 1_000
 BATCH: Final = 200
-"""How many sessions stream at once; ``make soak`` takes a thousand."""
+"""Number of sessions that stream at once; ``make soak`` runs a thousand."""
 
 
 def run(budget: Budget) -> Outcome:
@@ -30,4 +30,4 @@ def run(budget: Budget) -> Outcome:
 
 
 def figure(counts: Counter[str]) -> str:
-    return f"soak: {counts['rounds']} sessions, {BATCH} at once, {counts['broken']} things wrong"
+    return f"soak: {counts['rounds']} sessions, {BATCH} at once, {counts['broken']} problems"

@@ -1,7 +1,7 @@
-"""Stores to be damaged: filled as people fill them, by a process that ends well or is killed.
+"""Stores to be damaged: filled with typical sessions, by a process that ends normally or is killed.
 
-Everything follows from where the clock stands, so two specimens of a kind hold the same conversation. What one holds
-is found out by looking at a copy that was left alone.
+Everything follows from the fixed clock, so two specimens of a kind have the same content, which is read from an
+undamaged copy.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["KINDS", "LATER", "Kind", "Specimen", "make_specimen"]
 Kind = Literal["sqlite", "sqlite-killed", "jsonl", "jsonl-killed", "json"]
 KINDS: Final[tuple[Kind, ...]] = ("sqlite", "sqlite-killed", "jsonl", "jsonl-killed", "json")
 
-_THEN: Final = 1_790_000_000_000
-LATER: Final = _THEN + 7_200_000
+_START_MS: Final = 1_790_000_000_000
+LATER: Final = _START_MS + 7_200_000
 _NOTE: Final = base64.b64encode(b"the thread is red, the wall is grey, the way is long\n" * 40).decode()
 _DOT: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 class Specimen(msgspec.Struct, frozen=True):
-    """A store nobody has open. ``folder`` holds all of its files."""
+    """A store that no process has open. ``folder`` contains all of its files."""
 
     kind: Kind
     folder: Path
@@ -47,7 +47,7 @@ class Specimen(msgspec.Struct, frozen=True):
         return Specimen(self.kind, target)
 
     def files(self) -> list[Path]:
-        """What is worth damaging: every file with something in it but the owner's mark and shared memory."""
+        """Return the files to damage: all non-empty ones except the owner file and shared memory."""
         found = (path for path in sorted(self.folder.rglob("*")) if path.is_file() and path.stat().st_size)
         return [path for path in found if not path.name.endswith((".owner", "-shm"))]
 
@@ -58,7 +58,7 @@ def url_of(kind: Kind, folder: Path) -> str:
 
 
 def make_specimen(kind: Kind, folder: Path) -> Specimen:
-    """Fill a store in a process of its own. One that is to be killed dies with a turn half said."""
+    """Fill a store in its own process, which may be killed in the middle of a turn."""
     folder.mkdir(parents=True)
     pid = os.fork()
     if pid == 0:
@@ -70,12 +70,12 @@ def make_specimen(kind: Kind, folder: Path) -> Specimen:
             os._exit(code)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status != (-signal.SIGKILL if kind.endswith("-killed") else 0):
-        raise AssertionError(f"the specimen {kind} was not made: {status}")
+        raise AssertionError(f"the specimen {kind} was not created: {status}")
     return Specimen(kind, folder)
 
 
 async def _fill(url: str, *, killed: bool) -> None:
-    async with open_at(url, _THEN) as engine:
+    async with open_at(url, _START_MS) as engine:
         walk = (await engine.create_session(title="a walk", metadata=local_place(None))).id
         for number in range(6):
             await _ask(engine, walk, f"What of gate {number}?")
@@ -93,7 +93,7 @@ async def _fill(url: str, *, killed: bool) -> None:
         users = [message.id for message in await engine.messages(notes) if message.role == "user"]
         await engine.rewind(notes, users[-1], mode="edit")
         await _ask(engine, notes, "Then tell me of the thread.")
-        # What is deleted leaves free pages.
+        # Deleting leaves free pages.
         gone = (await engine.create_session(title="gone", metadata=local_place(None))).id
         await _ask(engine, gone, "A long word: " + "thread " * 4_000)
         await engine.delete_session(gone)
@@ -119,6 +119,6 @@ async def _ask(engine: Engine, session_id: str, prompt: Any) -> None:
 
 
 def files_of(specimen: Specimen) -> Iterator[str]:
-    """The names of the files, for whoever wants to tell one kind of damage from another."""
+    """Yield the names of the files, to distinguish kinds of damage."""
     for path in specimen.files():
         yield str(path.relative_to(specimen.folder))

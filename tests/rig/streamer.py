@@ -1,12 +1,11 @@
-"""The program that is killed: it records streams into a real store and says what it has shown, until it dies.
+"""The program to kill: it records streams to a real store and reports what it has shown, until it dies.
 
-Started by :mod:`tests.rig.child` as ``python -m tests.rig.streamer ORDERS``. What happened is written to
-standard output, one JSON line each, in the moment it happened; a chunk is reported from inside the recorder's
-``on_shown`` and nowhere else. Only ``ack_early`` reports a chunk when it is written, before it is durable: that is
-the control, which a judge worth its name must catch.
+Started by :mod:`tests.rig.child` as ``python -m tests.rig.streamer ORDERS``. Each event is written to standard output
+immediately, as a JSON line; a chunk is reported only from the recorder's ``on_shown``. With ``ack_early`` a chunk is
+reported when it is written, before it is durable: that is the control, which the judge must detect.
 
-Every stream follows a script that its seed and its message id determine, so that whoever reads the reports can
-tell what was recorded from what should have been. Only what is needed is imported: hundreds of these are started.
+The script of a stream follows from its seed and message id, so that the stored data can be compared with it. Imports
+are minimal: hundreds of these processes are started.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ _MODEL_ECHO: Final = Usage(3, 2, 1)
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child is to do.
+    """The orders of a child.
 
-    ``stream``: record ``streams`` streams at once, ``turns`` turns each (0: until killed). ``hold``: record half
-    of each and wait, the other half unsent and nothing more folded. ``shared-row``: bring two streams into one
-    journal row, fold one of them, and wait; ``shared-row-delete``: also delete that one's session. ``wait``: before
-    the store is opened, wait to be told to go on.
+    ``stream``: record ``streams`` streams at once, ``turns`` turns each (0: until killed). ``hold``: record half of
+    each, with nothing more folded, and wait. ``shared-row``: write two streams to one journal row, fold one of them,
+    and wait; ``shared-row-delete``: also delete that one's session. ``wait``: wait for a signal before opening the
+    store.
     """
 
     store: str
@@ -71,7 +70,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamOf(msgspec.Struct, frozen=True):
-    """A stream that was begun: where it goes, and which script it follows."""
+    """A stream: its message and its script."""
 
     session_id: str
     message_id: str
@@ -89,7 +88,7 @@ class StreamOf(msgspec.Struct, frozen=True):
 
 
 def script(kind: str, seed: int, size: int, message_id: str) -> list[Chunk]:
-    """The chunks of a stream, about ``size`` of them, always the same for the same arguments."""
+    """Return about ``size`` chunks of a stream, the same for the same arguments."""
     random = Random(f"{kind}/{seed}")
     if kind == "random":
         return random_stream(seed, message_id=message_id, size=size)
@@ -153,13 +152,13 @@ _SCRIPTS: Final = {
 
 
 def _report(*line: Any) -> None:
-    """One line, written at once. A kill may cut it short; whoever reads it leaves a cut line out."""
+    """Write a line immediately. A kill may cut it short; the reader drops incomplete lines."""
     data = msgspec.json.encode(line) + b"\n"
     try:
         while data:
             data = data[os.write(1, data) :]
     except BrokenPipeError:
-        # Nobody listens any more: whoever started this process died, and it must not outlive that.
+        # The process that started this one has died, and it must not outlive it.
         os._exit(4)
 
 
@@ -171,13 +170,13 @@ def _report_shown(message_id: str, chunks: Iterable[Chunk]) -> None:
 
 
 async def settle_left_open(scribe: Scribe) -> None:
-    """End a turn that a killed process left open, as the start of a run does."""
-    standing = await load_session_state(scribe.store, scribe.session_id)
-    await settle_session(scribe.store, standing, scribe.clock.now_ms())
+    """Settle a turn that a killed process left open, as the start of a run does."""
+    state = await load_session_state(scribe.store, scribe.session_id)
+    await settle_session(scribe.store, state, scribe.clock.now_ms())
 
 
 class _Stream:
-    """One turn under way: its recorder reports what it shows."""
+    """A turn in progress, whose recorder reports what it shows."""
 
     def __init__(self, opened: OpenedTurn, kind: str, seed: int, size: int, ack_early: bool) -> None:
         scribe = opened.scribe
@@ -216,7 +215,7 @@ class _Stream:
 
 
 async def _record(scribe: Scribe, orders: Orders, index: int) -> None:
-    """Turn after turn in one session, a few chunks at a time, as a model sends them."""
+    """Record turns in one session, a few chunks at a time, as a model sends them."""
     await settle_left_open(scribe)
     turn = 0
     while not orders.turns or turn < orders.turns:
@@ -236,7 +235,7 @@ async def _record(scribe: Scribe, orders: Orders, index: int) -> None:
 
 
 async def _sessions(engine: Engine, orders: Orders, clock: Clock) -> list[Scribe]:
-    """The sessions that are there already, and as many new ones as are missing."""
+    """Return the existing sessions, and new ones up to the required number."""
     store, mint = engine.store, Mint(clock)
     scribes = [Scribe(store, id_, mint, clock) for id_ in (await store.session_ids())[: orders.streams]]
     while len(scribes) < orders.streams:
@@ -258,11 +257,11 @@ async def _opened(orders: Orders, clock: Clock | None, window_ms: float = 0.0) -
         yield engine
 
 
-# Stages: states that are brought about on purpose. Their clock stands still, so that nothing folds by itself.
+# Stages: states that are created on purpose. Their clock is fixed, so that nothing folds automatically.
 
 
 def _wait() -> None:
-    """Until whoever started this process says so, or is gone."""
+    """Wait for a signal from the process that started this one, or its end."""
     os.read(0, 1)
 
 
@@ -293,12 +292,12 @@ async def _share_row(orders: Orders) -> None:
             for index, scribe in enumerate(scribes)
         ]
         scripts = [stream.of.script() for stream in streams]
-        text = [next(place for place, chunk in enumerate(chunks) if isinstance(chunk, c.TextEnd)) for chunks in scripts]
-        # Up to the text first, which is folded at once, one after the other: folds wait for one another.
+        text = [next(index for index, chunk in enumerate(chunks) if isinstance(chunk, c.TextEnd)) for chunks in scripts]
+        # Everything before the text first, one stream after the other: it is folded immediately, one fold at a time.
         for stream, chunks in zip(streams, scripts, strict=True):
             await stream.send(chunks[:2])
             await stream.recorder.flush()
-        # Then the same words of both, which only grow a part.
+        # Then the text of both, which only extends a part.
         for stream, chunks in zip(streams, scripts, strict=True):
             await stream.send(chunks[2:12])
         await asyncio.gather(*(stream.recorder.flush() for stream in streams))

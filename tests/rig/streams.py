@@ -1,7 +1,7 @@
-"""Random legal streams: the whole chunk vocabulary in every order the fold allows, the same for the same seed.
+"""Random valid streams: all chunk types in every order that the fold allows, the same for the same seed.
 
-Owns what a stream may look like; it keeps just enough state to stay legal and shares no code with the fold,
-which is judged by it. Streams may be cut anywhere, so a text or a call can be left open for good.
+It defines valid streams with minimal state and shares no code with the fold, which it tests. Streams may be cut
+anywhere, so a text or a call can stay open.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["Answer", "Run", "random_runs", "random_stream"]
 _SCRAPS: Final = ("a", "word ", "two words ", "é", "😀", "\n", '"', "\\", "{", "]", ",", "\u2028", "0", "née ", "")
 _KEYS: Final = ("a", "b", "c d", "é", 'quote"', "back\\", "nested")
 _TOOLS: Final = ("search", "read-file", "run")
-# Ids that a careless reader would trip over: numbers, JavaScript's own names, and what a replay makes up.
+# Ids that need care: numbers, JavaScript's own names, and ids that a replay generates.
 _TEXT_IDS: Final = ("1", "2", "txt-0", "replayed-1", "__proto__", "")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a human says to a call that waits."""
+    """The answer to an approval request."""
 
     tool_call_id: str
     approved: bool
@@ -35,19 +35,19 @@ class Answer:
 
 @dataclass(frozen=True)
 class Run:
-    """One stream on a message, and the answers that were given before it began."""
+    """A stream on a message, and the answers before it."""
 
     answers: tuple[Answer, ...]
     chunks: list[Chunk]
 
 
 def random_stream(seed: int, *, message_id: str = "m1", size: int = 40) -> list[Chunk]:
-    """A stream of up to about ``size`` chunks that a new message takes."""
+    """Return a stream of up to about ``size`` chunks for a new message."""
     return random_runs(seed, message_id=message_id, size=size, runs=1)[0].chunks
 
 
 def random_runs(seed: int, *, message_id: str = "m1", size: int = 40, runs: int = 3) -> list[Run]:
-    """Streams on one message. Each but the first follows answers to what the one before asked."""
+    """Return streams on one message. Each but the first follows the answers to requests of the one before."""
     writer = _Writer(Random(seed), message_id)
     written = [Run((), writer.run(size))]
     while len(written) < runs and (answers := writer.answer()):
@@ -57,7 +57,7 @@ def random_runs(seed: int, *, message_id: str = "m1", size: int = 40, runs: int 
 
 @dataclass
 class _Call:
-    """``state`` is that of the table, but for a preliminary output, which is ``going``."""
+    """A tool call. ``state`` is the part's state, or ``running`` for a preliminary output."""
 
     id: str
     name: str
@@ -69,7 +69,7 @@ class _Call:
 
 
 class _Values:
-    """Random values of the kinds that chunks hold."""
+    """Random values for the fields of chunks."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -102,22 +102,22 @@ class _Values:
     def flag(self) -> Any:
         return self.maybe(lambda: self.chance(0.5))
 
-    def told(self) -> dict[str, Any]:
-        """What any chunk about a part may carry besides."""
+    def part_fields(self) -> dict[str, Any]:
+        """Return the optional fields of any chunk about a part."""
         return {
             "provider_metadata": self.maybe(lambda: {"one": self.object(), "other": {}}, 0.2),
             "extra": self.unknown(),
         }
 
-    def tool_told(self) -> dict[str, Any]:
-        return {**self.told(), "provider_executed": self.flag(), "tool_metadata": self.maybe(self.object)}
+    def tool_fields(self) -> dict[str, Any]:
+        return {**self.part_fields(), "provider_executed": self.flag(), "tool_metadata": self.maybe(self.object)}
 
     def unknown(self) -> Any:
         return self.maybe(lambda: {"x-unknown": self.value(), "extra": self.value(1)}, 0.08)
 
 
 class _Writer(_Values):
-    """Writes streams on one message. A move that finds nothing to do does nothing."""
+    """Writes streams on one message. A move that is not possible does nothing."""
 
     def __init__(self, random: Random, message_id: str) -> None:
         super().__init__(random)
@@ -169,12 +169,12 @@ class _Writer(_Values):
         self.chunks.append(chunk)
 
     def end(self) -> None:
-        """The ways a stream ends when nobody cuts it."""
+        """End a stream in one of the possible ways."""
         for call in self.calls:
             if call.state == "input-available" and self.chance(0.5):
                 call.state = "approval-requested"
-                asked = (self.maybe(self.value), self.maybe(self.value), self.maybe(self.words))
-                self.put(c.ToolApprovalRequest(f"approve-{call.id}", call.id, *asked, extra=self.unknown()))
+                fields = (self.maybe(self.value), self.maybe(self.value), self.maybe(self.words))
+                self.put(c.ToolApprovalRequest(f"approve-{call.id}", call.id, *fields, extra=self.unknown()))
         how = self.random.randrange(10)
         if how == 0:
             self.put(c.Error(self.words() or "it broke"))
@@ -215,31 +215,31 @@ class _Writer(_Values):
         id_ = self.random.choice(_TEXT_IDS)
         if id_ not in self.texts:
             self.texts.append(id_)
-            self.put(c.TextStart(id_, **self.told()))
+            self.put(c.TextStart(id_, **self.part_fields()))
 
     def add_text(self) -> None:
         if self.texts:
-            self.put(c.TextDelta(self.random.choice(self.texts), self.words(), **self.told()))
+            self.put(c.TextDelta(self.random.choice(self.texts), self.words(), **self.part_fields()))
 
     def end_text(self) -> None:
         if self.texts:
             id_ = self.texts.pop(self.random.randrange(len(self.texts)))
-            self.put(c.TextEnd(id_, **self.told()))
+            self.put(c.TextEnd(id_, **self.part_fields()))
 
     def start_reasoning(self) -> None:
         id_ = self.random.choice(_TEXT_IDS)
         if id_ not in self.reasonings:
             self.reasonings.append(id_)
-            self.put(c.ReasoningStart(id_, **self.told()))
+            self.put(c.ReasoningStart(id_, **self.part_fields()))
 
     def add_reasoning(self) -> None:
         if self.reasonings:
-            self.put(c.ReasoningDelta(self.random.choice(self.reasonings), self.words(), **self.told()))
+            self.put(c.ReasoningDelta(self.random.choice(self.reasonings), self.words(), **self.part_fields()))
 
     def end_reasoning(self) -> None:
         if self.reasonings:
             id_ = self.reasonings.pop(self.random.randrange(len(self.reasonings)))
-            self.put(c.ReasoningEnd(id_, **self.told()))
+            self.put(c.ReasoningEnd(id_, **self.part_fields()))
 
     # Tool calls, several at a time.
 
@@ -262,7 +262,7 @@ class _Writer(_Values):
         call.unwritten = json.dumps(self.value(4), ensure_ascii=self.chance(0.5)) + self.words()
         title = self.maybe(self.words)
         dynamic = self.dynamic(call)
-        self.put(c.ToolInputStart(call.id, call.name, encoding, title, dynamic=dynamic, **self.tool_told()))
+        self.put(c.ToolInputStart(call.id, call.name, encoding, title, dynamic=dynamic, **self.tool_fields()))
 
     def add_input(self) -> None:
         call = self.pick("input-streaming", in_step=True)
@@ -283,20 +283,20 @@ class _Writer(_Values):
         call.state = "input-available"
         title = self.maybe(self.words)
         dynamic = self.dynamic(call)
-        self.put(c.ToolInputAvailable(call.id, call.name, self.value(), title, dynamic=dynamic, **self.tool_told()))
+        self.put(c.ToolInputAvailable(call.id, call.name, self.value(), title, dynamic=dynamic, **self.tool_fields()))
 
     def refuse_input(self) -> None:
-        begun = self.pick("input-streaming", in_step=True) if self.chance(0.6) else None
-        call = begun or self.new_call("")
+        started = self.pick("input-streaming", in_step=True) if self.chance(0.6) else None
+        call = started or self.new_call("")
         call.state = "output-error"
-        # For a call that began, the client goes by how it began, whatever this chunk says.
-        dynamic = self.flag() if begun else self.dynamic(call)
+        # For a call that has started, the client uses the fields of its beginning.
+        dynamic = self.flag() if started else self.dynamic(call)
         title = self.maybe(self.words)
-        told = self.tool_told()
-        self.put(c.ToolInputError(call.id, call.name, self.value(), self.words(), title, dynamic=dynamic, **told))
+        fields = self.tool_fields()
+        self.put(c.ToolInputError(call.id, call.name, self.value(), self.words(), title, dynamic=dynamic, **fields))
 
     def put_output(self) -> None:
-        call = self.pick("input-available", "approval-responded", "going")
+        call = self.pick("input-available", "approval-responded", "running")
         if call is None:
             return
         denied = call.approved is False or (call.state == "input-available" and self.chance(0.03))
@@ -305,27 +305,27 @@ class _Writer(_Values):
             self.put(c.ToolOutputDenied(call.id, extra=self.unknown()))
             return
         preliminary = self.flag()
-        call.state = "going" if preliminary is True else "output-available"
-        told = self.tool_told()
-        self.put(c.ToolOutputAvailable(call.id, self.value(), preliminary, dynamic=self.flag(), **told))
+        call.state = "running" if preliminary is True else "output-available"
+        fields = self.tool_fields()
+        self.put(c.ToolOutputAvailable(call.id, self.value(), preliminary, dynamic=self.flag(), **fields))
 
     def put_error(self) -> None:
-        call = self.pick("input-streaming", "input-available", "approval-responded", "going")
+        call = self.pick("input-streaming", "input-available", "approval-responded", "running")
         if call is not None and call.approved is not False:
             call.state = "output-error"
-            self.put(c.ToolOutputError(call.id, self.words(), dynamic=self.flag(), **self.tool_told()))
+            self.put(c.ToolOutputError(call.id, self.words(), dynamic=self.flag(), **self.tool_fields()))
 
     # Parts that are one chunk, and the message itself.
 
     def add_source(self) -> None:
         if self.chance(0.5):
-            self.put(c.SourceUrl(self.words(), self.words(), self.maybe(self.words), **self.told()))
+            self.put(c.SourceUrl(self.words(), self.words(), self.maybe(self.words), **self.part_fields()))
         else:
             name = self.maybe(self.words)
-            self.put(c.SourceDocument(self.words(), "text/plain", self.words(), name, **self.told()))
+            self.put(c.SourceDocument(self.words(), "text/plain", self.words(), name, **self.part_fields()))
 
     def add_file(self) -> None:
-        self.put(c.File(self.words(), "image/png", **self.told()))
+        self.put(c.File(self.words(), "image/png", **self.part_fields()))
 
     def add_data(self) -> None:
         id_ = self.maybe(lambda: self.random.choice(("1", "2")), 0.7)

@@ -1,5 +1,5 @@
-"""``clew`` without its fence, for the control only: it does not find out that its lease has lapsed, and nothing that it
-writes is held against its lease and its epoch."""
+"""``clew`` without fencing, only for the control: it does not notice a lost lease, and its writes are not checked
+against the lease and the epoch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from clew.store.sql import apply
 
 
 def unfenced(unit: u.Unit, *rest: Any) -> u.Refused | None:
-    kept = tuple(guard for guard in unit.guards if not isinstance(guard, u.EpochIs | u.LeaseHolds))
-    return refusal(msgspec.structs.replace(unit, guards=kept), *rest)
+    guards = tuple(guard for guard in unit.guards if not isinstance(guard, u.EpochIs | u.LeaseHolds))
+    return refusal(msgspec.structs.replace(unit, guards=guards), *rest)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The judgement over killed children: what they said over all their lives, and what the store must therefore hold.
+"""The judge of killed children: their reports, and what the store must therefore contain.
 
-It is the same everywhere, the controls included: a child that acknowledges too early must be found out by it, or its
-silence elsewhere would mean nothing.
+It is the same everywhere, including the controls: it must detect a child that acknowledges too early, or passing rounds
+would mean nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ UNRUN: Final = "aborted by host restart; it was not run"
 
 
 class Witness:
-    """What the children of one store said over all their lives, and what the store must therefore hold."""
+    """The reports of all children of one store, and the checks of the store against them."""
 
-    keeps_chunks = True
-    """Whether what was shown must be there; else only what had settled."""
-    takes_marks = False
-    """Whether a message may say that something of it is lost, beyond what must be there."""
+    requires_chunks = True
+    """Whether shown chunks must be stored; else only settled messages."""
+    allows_loss_marks = False
+    """Whether a message may be marked as incomplete, beyond what must be stored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,10 +49,10 @@ class Witness:
         self.mid_stream = 0
         self.ahead = 0
         self.lengths: dict[str, tuple[int, int]] = {}
-        """How many chunks of its script each message was found to hold, at least and at most."""
+        """The minimum and maximum number of chunks of its script that each message contains."""
         self._found: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {}
 
-    def hear(self, child: Child) -> None:
+    def add(self, child: Child) -> None:
         self.streams |= child.streams
         self.shown |= child.shown
         self.settled |= child.settled
@@ -72,7 +72,7 @@ class Witness:
         )
 
     async def judge(self) -> list[str]:
-        """Open the store, which recovers it, and say everything that is not as it must be."""
+        """Open the store, which recovers it, and return all problems."""
         async with clew.open(self.url, config=Config()) as engine:
             problems = [str(problem) for problem in await check(engine.store, self._expected())]
             problems += await self._compare(engine.store)
@@ -84,18 +84,18 @@ class Witness:
         return problems
 
     def dump(self) -> str:
-        """Everything the store holds."""
+        """Return everything in the store."""
         return dump(self.path)
 
-    def least(self, stream: StreamOf) -> int:
-        """How many chunks of a stream must be stored."""
+    def min_chunks(self, stream: StreamOf) -> int:
+        """Return the number of chunks of a stream that must be stored."""
         if stream.message_id in self.settled:
             return len(stream.script())
-        return len(self.shown[stream.message_id]) if self.keeps_chunks else 0
+        return len(self.shown[stream.message_id]) if self.requires_chunks else 0
 
     def _expected(self) -> dict[str, list[Chunk]]:
-        kept = [stream for stream in self.streams.values() if stream.session_id not in self.deleted]
-        return {stream.message_id: self.shown[stream.message_id][: self.least(stream)] for stream in kept}
+        remaining = [stream for stream in self.streams.values() if stream.session_id not in self.deleted]
+        return {stream.message_id: self.shown[stream.message_id][: self.min_chunks(stream)] for stream in remaining}
 
     async def _compare(self, store: Store) -> list[str]:
         problems: list[str] = []
@@ -109,41 +109,41 @@ class Witness:
         if await store.pending_streams():
             problems.append("recovery left a stream in the journal")
         unknown = [id_ for id_, row in rows.items() if row.role == "assistant" and id_ not in self.streams]
-        problems += [f"{id_} is stored, and nobody wrote it" for id_ in unknown]
+        problems += [f"{id_} is stored but was never written" for id_ in unknown]
         for stream in self.streams.values():
             row = rows.get(stream.message_id)
             if stream.session_id in self.deleted:
-                problems += [f"{row.id} is stored, and its session was deleted"] if row else []
+                problems += [f"{row.id} is stored, but its session was deleted"] if row else []
                 continue
             if stream.user_id not in rows:
-                problems.append(f"{stream.user_id} was taken, and is not stored")
+                problems.append(f"{stream.user_id} was accepted but is not stored")
             problems += [f"{stream.message_id} ({stream.kind}): {what}" for what in self._compare_stream(stream, row)]
             if stream.message_id in self.settled:
                 if status.get(stream.turn_id) != "completed":
-                    problems.append(f"{stream.turn_id} was settled, and is {status.get(stream.turn_id)}")
+                    problems.append(f"{stream.turn_id} was settled but is {status.get(stream.turn_id)}")
                 if row is None or seals.get(row.id) != row.seal:
-                    problems.append(f"{stream.message_id} was settled, and its seal does not say so")
+                    problems.append(f"{stream.message_id} was settled, but its seal does not match")
         return problems
 
     def _compare_stream(self, stream: StreamOf, row: MessageRow | None) -> list[str]:
-        """A message is the fold of a prefix of its script, no shorter than what was shown, with the calls that had no
-        result then ended by the restart; later it never changes."""
+        """Check that a message is the fold of a prefix of its script, at least as long as what was shown, with
+        unfinished calls ended by the restart, and that it never changes later."""
         script, shown = stream.script(), self.shown[stream.message_id]
         if shown != script[: len(shown)]:
-            return ["what was shown is not how its script begins"]
-        shortest = self.least(stream)
+            return ["the shown chunks are not a prefix of its script"]
+        shortest = self.min_chunks(stream)
         if row is None:
-            kept = [one for one in shown[:shortest] if not (isinstance(one, c.Data) and one.transient is True)]
-            return [f"{len(kept)} chunks were shown, and none is stored"] if kept else []
+            missing = [one for one in shown[:shortest] if not (isinstance(one, c.Data) and one.transient is True)]
+            return [f"{len(missing)} chunks were shown, and none is stored"] if missing else []
         metadata = {key: value for key, value in row.metadata.items() if key not in ("usage", "model")}
         found = ([_restarted(part.data) for part in row.parts], metadata)
         if row.id in self._found:
-            return [] if self._found[row.id] == found else ["it changed after its writer had died"]
+            return [] if self._found[row.id] == found else ["it changed after its writer died"]
         lengths = _prefix(script, row.id, found, shortest)
-        if lengths is None and self.takes_marks and row.damage is not None:
+        if lengths is None and self.allows_loss_marks and row.damage is not None:
             return []
         if lengths is None:
-            return [f"it is not what any {shortest} to {len(script)} chunks of its script fold to"]
+            return [f"it is not the fold of {shortest} to {len(script)} chunks of its script"]
         self._found[row.id] = found
         self.lengths[row.id] = lengths
         self.ahead += lengths[0] - len(shown)
@@ -151,22 +151,22 @@ class Witness:
 
 
 class FileWitness(Witness):
-    """A witness of a folder of files."""
+    """A witness of a file store."""
 
     def __init__(self, path: Path, kind: str) -> None:
         super().__init__(path)
         self.url = f"{kind}:{path}"
-        self.keeps_chunks = kind == "jsonl"
+        self.requires_chunks = kind == "jsonl"
 
     def dump(self) -> str:
         files = [path for path in sorted(self.path.rglob("*")) if path.is_file() and path.suffix != ".owner"]
-        files = [path for path in files if path.parent.name != "notes"]  # worked out from the others
-        # A kill may end a file inside of a character.
+        files = [path for path in files if path.parent.name != "notes"]  # derived from the others
+        # A kill may cut a file within a character.
         return "\n".join(f"{path}\n{path.read_text(errors='surrogateescape')}" for path in files)
 
 
 class DatabaseWitness(Witness):
-    """A witness of a PostgreSQL database, whose server lives on when a child is killed."""
+    """A witness of a PostgreSQL database, whose server survives the kills."""
 
     def __init__(self, path: Path, url: str) -> None:
         super().__init__(path)
@@ -175,21 +175,21 @@ class DatabaseWitness(Witness):
     def dump(self) -> str:
         import psycopg
 
-        told: list[str] = []
+        lines: list[str] = []
         with psycopg.connect(self.url) as connection:
             tables = connection.execute("select tablename from pg_tables where schemaname = 'public' order by 1")
             for (table,) in tables.fetchall():
-                # Who writes and who serves is true while they do.
+                # Writers and replicas are only valid while they run.
                 if table not in ("replicas", "writer_marks"):
                     found = connection.execute(f"select t::text from {table} t order by 1".encode()).fetchall()
-                    told += [table, *(row[0] for row in found)]
-        return "\n".join(told)
+                    lines += [table, *(row[0] for row in found)]
+        return "\n".join(lines)
 
 
 def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) -> tuple[int, int] | None:
-    """The fewest and the most chunks of the script that fold to what was found; some change nothing.
+    """Return the minimum and maximum number of chunks that fold to the message; some chunks change nothing.
 
-    Never fewer than ``shortest``; None when no number does.
+    At least ``shortest``; None if no number matches.
     """
     fold = Fold(message_id, metadata={})
     fewest: int | None = None
@@ -204,42 +204,41 @@ def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) 
 
 
 def _restarted(part: dict[str, Any]) -> dict[str, Any]:
-    """A call of a turn that ended well says only that it was aborted, one of a replica that this is gone; here they are
-    told like those of all others."""
-    reason, *given = str(part.get("errorText")).partition("\n\n")
-    unrun = [f"{why.partition(';')[0]}; it was not run" for why in (LOST, GONE)]
-    words = {LOST: RESTART, GONE: RESTART, **dict.fromkeys(unrun, UNRUN)}.get(reason)
-    return part if words is None else {**part, "errorText": "".join((words, *given))}
+    """Return the part with one error text for all interrupted calls: the texts differ by how the turn ended."""
+    reason, *rest = str(part.get("errorText")).partition("\n\n")
+    unrun = [f"{text.partition(';')[0]}; it was not run" for text in (LOST, GONE)]
+    message = {LOST: RESTART, GONE: RESTART, **dict.fromkeys(unrun, UNRUN)}.get(reason)
+    return part if message is None else {**part, "errorText": "".join((message, *rest))}
 
 
 def _ended(part: dict[str, Any]) -> dict[str, Any]:
-    """The part after a restart: a call without a result has failed, what it was told and had given so far stays.
+    """Return the part after a restart: a call without a result has failed; its input and partial output stay.
 
-    What it did is unknown, but that one whose arguments were still being written did nothing.
+    Its effects are unknown, except that a call with incomplete arguments did not run.
     """
     so_far = part.get("preliminary") is True
     if part.get("state") not in ("input-streaming", "input-available", "approval-requested") and not so_far:
         return part
-    gone = ("approval", "inputEncoding", "rawInput", "output", "preliminary")
-    kept = {key: value for key, value in part.items() if key not in gone}
-    words = UNRUN if part["state"] == "input-streaming" else RESTART
-    given = output_text(part) if so_far else None
-    words = f"{words}\n\nbefore that it gave:\n{given}" if given else words
+    removed = ("approval", "inputEncoding", "rawInput", "output", "preliminary")
+    remaining = {key: value for key, value in part.items() if key not in removed}
+    message = UNRUN if part["state"] == "input-streaming" else RESTART
+    partial = output_text(part) if so_far else None
+    message = f"{message}\n\nbefore that it gave:\n{partial}" if partial else message
     child = child_data(part.get("output")) if so_far else {}
     about = {"resultProviderMetadata": {"clew": child}} if child else {}
-    return {"input": {}, **kept, **about, "state": "output-error", "errorText": words}
+    return {"input": {}, **remaining, **about, "state": "output-error", "errorText": message}
 
 
 def dump(path: Path) -> str:
-    """Every table of the file with every row, as SQL text."""
+    """Return every row of every table as SQL text."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return "\n".join(connection.iterdump())
 
 
 def life(witness: Witness, seed: int, failpoints: str = "", **orders: Any) -> Child:
-    """Start a child that records until a failpoint kills it; without one, until it is done."""
+    """Run a child until a failpoint kills it, or to its end without one."""
     with Child(Orders(store=witness.url, seed=seed, **orders), failpoints=failpoints) as child:
         code = child.wait()
         assert code == (-SIGKILL if failpoints else 0), child.how_it_ended()
-    witness.hear(child)
+    witness.add(child)
     return child

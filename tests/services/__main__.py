@@ -1,7 +1,7 @@
-"""``python -m tests.services [--replicas N] [--without-valkey]``: a cluster to try things on, for as long as it runs.
+"""``python -m tests.services [--replicas N] [--without-valkey]``: a cluster for manual tests, for as long as it runs.
 
-A PostgreSQL and a Valkey out of their wheels, and ``clew serve`` as often as asked for, all on this machine's loopback
-and with one token. Everything is in temporary folders, ends with this program and is gone then.
+A PostgreSQL and a Valkey from their wheels, and the requested number of ``clew serve``, all on the loopback interface
+and with one token. Everything is in temporary folders, which this program removes when it ends.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from tests.services.postgres import Postgres
 from tests.services.replica import Replica
 from tests.services.valkey import Valkey
 
-_GIVEN = ("CLEW_STORE", "CLEW_LIVE", "CLEW_TOKEN")
+_SHARED = ("CLEW_STORE", "CLEW_LIVE", "CLEW_TOKEN")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make serve-cluster", description=__doc__)
     parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--port", type=int, default=7717, help="of the first one; the others have the next ones")
+    parser.add_argument("--port", type=int, default=7717, help="of the first replica; the others use the next ones")
     parser.add_argument("--without-valkey", action="store_true", help="PostgreSQL carries the live layer too")
-    given = parser.parse_args()
+    options = parser.parse_args()
     token = os.environ.get("CLEW_TOKEN") or secrets.token_urlsafe(24)
     with contextlib.ExitStack() as running:
         postgres = Postgres()
         running.callback(postgres.close)
         store = postgres.url(postgres.create())
         env = {**os.environ, "CLEW_STORE": store, "CLEW_TOKEN": token}
-        if not given.without_valkey:
+        if not options.without_valkey:
             valkey = Valkey()
             running.callback(valkey.close)
             env["CLEW_LIVE"] = valkey.url()
         replicas = []
-        for number in range(given.replicas):
-            replica = Replica(env, given.port + number if given.port else 0)
+        for number in range(options.replicas):
+            replica = Replica(env, options.port + number if options.port else 0)
             running.callback(replica.close)
             replicas.append(replica)
             replica.begin()
@@ -50,17 +50,17 @@ def main() -> int:
         print(f"live layer  {env.get('CLEW_LIVE', 'PostgreSQL')}")
         for replica in replicas:
             print(f"clew        {replica.url}/#token={token}")
-        given_to_all = " ".join(f"{name}={shlex.quote(env[name])}" for name in env if name in _GIVEN)
+        environment = " ".join(f"{name}={shlex.quote(env[name])}" for name in env if name in _SHARED)
         last = replicas[-1]
-        print(f"One dies    kill -9 {last.pid}")
-        print(f"and is back {given_to_all} clew serve --port {last.url.rpartition(':')[2]}")
-        print("Ctrl-C ends all of them, and what they stored is gone.", flush=True)
+        print(f"Kill one    kill -9 {last.pid}")
+        print(f"Restart it  {environment} clew serve --port {last.url.rpartition(':')[2]}")
+        print("Ctrl-C stops all of them and deletes their data.", flush=True)
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
-        print("ending", flush=True)
+        print("stopping", flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    # Waited for, not handled: nothing may be interrupted half way through its end.
+    # Waited for, not handled: no cleanup may be interrupted.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     sys.exit(main())

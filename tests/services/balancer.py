@@ -1,4 +1,4 @@
-"""One address in front of several replicas, as a plain proxy gives it: a connection goes to the next that takes it."""
+"""A TCP balancer in front of several replicas: each connection goes to the next one that accepts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["balanced"]
 
 @contextlib.asynccontextmanager
 async def balanced(ports: list[int]) -> AsyncIterator[int]:
-    """Its port. It knows nothing of sessions, and nothing of HTTP."""
+    """Start the balancer and yield its port. It is unaware of sessions and HTTP."""
     turns = itertools.count()
 
     async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -20,7 +20,7 @@ async def balanced(ports: list[int]) -> AsyncIterator[int]:
         for port in (ports[(first + n) % len(ports)] for n in range(len(ports))):
             with contextlib.suppress(OSError):
                 return await asyncio.open_connection("127.0.0.1", port)
-        raise ConnectionRefusedError("no replica takes connections")
+        raise ConnectionRefusedError("no replica accepts connections")
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
@@ -28,7 +28,7 @@ async def balanced(ports: list[int]) -> AsyncIterator[int]:
             await writer.drain()
         writer.write_eof()
 
-    async def take(reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+    async def forward(reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         try:
             from_replica, replica = await connect()
         except OSError:
@@ -42,7 +42,7 @@ async def balanced(ports: list[int]) -> AsyncIterator[int]:
             client.transport.abort()
             replica.transport.abort()
 
-    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    server = await asyncio.start_server(forward, "127.0.0.1", 0)
     try:
         yield int(server.sockets[0].getsockname()[1])
     finally:

@@ -1,4 +1,4 @@
-"""The servers as fixtures, one of each a worker: ``postgres``, ``valkey``, and a database a test."""
+"""Server fixtures, one of each per worker: ``postgres``, ``valkey``, and one database per test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.services.program import NoService
 from tests.services.proxy import Proxy
 
-# The drivers are imported by whoever asks for a server, not by every run.
+# The drivers are imported only when a test uses a server.
 if TYPE_CHECKING:
     from tests.services.postgres import Postgres
     from tests.services.valkey import Valkey
@@ -30,7 +30,7 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """PostgreSQL 18, shared by a worker's tests: whoever stops or kills it makes one of its own."""
+    """PostgreSQL 18, shared by the tests of a worker; a test that stops or kills it creates its own."""
     from tests.services.postgres import Postgres, postgres_of_the_wheel
 
     try:
@@ -56,7 +56,7 @@ def system_postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def database(postgres: Postgres) -> Iterator[str]:
-    """The address of an empty database, gone with the test."""
+    """The URL of an empty database, dropped after the test."""
     name = postgres.create()
     yield postgres.url(name)
     postgres.drop(name)
@@ -64,7 +64,7 @@ def database(postgres: Postgres) -> Iterator[str]:
 
 @pytest.fixture
 def postgres_proxy(postgres: Postgres) -> Iterator[Proxy]:
-    """``postgres.url(name, postgres_proxy.address)`` goes through it."""
+    """A proxy; ``postgres.url(name, postgres_proxy.address)`` connects through it."""
     with Proxy(postgres.socket) as proxy:
         yield proxy
 
@@ -83,21 +83,21 @@ def worker_valkey() -> Iterator[Valkey]:
 
 @pytest.fixture
 def valkey(worker_valkey: Valkey) -> Valkey:
-    """Valkey 9, empty, shared by a worker's tests: whoever stops or kills it makes one of its own."""
+    """Valkey 9, empty, shared by the tests of a worker; a test that stops or kills it creates its own."""
     worker_valkey.wipe()
     return worker_valkey
 
 
 @pytest.fixture
 def valkey_proxy(valkey: Valkey) -> Iterator[Proxy]:
-    """``valkey.url(valkey_proxy.address)`` goes through it."""
+    """A proxy; ``valkey.url(valkey_proxy.address)`` connects through it."""
     with Proxy(valkey.socket) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def postgres_store_url(postgres: Postgres) -> Iterator[str]:
-    """The address of a database that holds a store with nothing in it, gone with the test."""
+    """The URL of a database with an empty store, dropped after the test."""
 
     def build(url: str) -> None:
         import asyncio
@@ -107,7 +107,7 @@ def postgres_store_url(postgres: Postgres) -> Iterator[str]:
         async def make() -> None:
             await (await open_postgres(url)).close()
 
-        # In a loop of its own, whether or not the test has one.
+        # In its own event loop, whether or not the test has one.
         thread = threading.Thread(target=lambda: asyncio.run(make()))
         thread.start()
         thread.join()

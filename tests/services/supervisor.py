@@ -1,8 +1,9 @@
-"""Stands between a test run and one server: ``python warden.py FOLDER UID GID QUIT``, told by lines of JSON on stdin.
+"""Supervises one server for a test run: ``python supervisor.py FOLDER UID GID QUIT``, with orders as lines of JSON on
+stdin.
 
-When the run is gone, however it ended, its pipe closes: the server is ended and its folder removed. When the warden
-itself is killed, the kernel sends QUIT to the server. It is a process and a session of its own, so that neither a key
-pressed in the terminal nor a kill of the run's process group reaches it.
+When the run ends, in any way, its pipe closes: the server is stopped and its folder removed. When the supervisor itself
+is killed, the kernel sends QUIT to the server. It has its own session, so that neither a key pressed in the terminal
+nor a kill of the run's process group reaches it.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 PATIENCE = 5.0
 
-signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a run may hold signals back; a server must not
+signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a run may block signals; a server must not
 folder = Path(sys.argv[1])
-uid, gid, quit_signal = (int(word) for word in sys.argv[2:])
+uid, gid, quit_signal = (int(argument) for argument in sys.argv[2:])
 parent = os.getppid()
 libc = ctypes.CDLL(None)
 child: subprocess.Popen[bytes] | None = None
 
 
 def begin(order: dict[str, Any]) -> subprocess.Popen[bytes]:
-    def become_the_servers_user() -> None:
+    def drop_privileges() -> None:
         if os.getuid() == 0:
             os.setgroups([])
             os.setgid(gid)
             os.setuid(uid)
-        # After the change of user, which would undo it.
+        # After changing the user, which resets it.
         if hasattr(libc, "prctl"):
             libc.prctl(PR_SET_PDEATHSIG, quit_signal)
 
@@ -48,7 +49,7 @@ def begin(order: dict[str, Any]) -> subprocess.Popen[bytes]:
             stderr=log,
             cwd=folder,
             env=env,
-            preexec_fn=become_the_servers_user,
+            preexec_fn=drop_privileges,
         )
 
 
@@ -68,7 +69,7 @@ def stop(number: int, patience: float = PATIENCE) -> int | None:
     return code
 
 
-def obey(order: dict[str, Any]) -> dict[str, object]:
+def execute(order: dict[str, Any]) -> dict[str, object]:
     global child
     match order["do"]:
         case "run":
@@ -88,16 +89,16 @@ def obey(order: dict[str, Any]) -> dict[str, object]:
 
 
 def serve() -> None:
-    told = b""
+    rest = b""
     while os.getppid() == parent:
         if not select.select([0], [], [], 1.0)[0]:
             continue
         read = os.read(0, 65536)
         if not read:
             return
-        *lines, told = (told + read).split(b"\n")
+        *lines, rest = (rest + read).split(b"\n")
         for line in lines:
-            os.write(1, json.dumps(obey(json.loads(line))).encode() + b"\n")
+            os.write(1, json.dumps(execute(json.loads(line))).encode() + b"\n")
 
 
 try:
