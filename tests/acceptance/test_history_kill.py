@@ -20,8 +20,8 @@ import pytest
 from clew.session.api import Engine
 from clew.session.history.check import check
 from clew.transcript.turn import Tree
+from tests.rig.fork_server import run_forked
 from tests.rig.history_child import DEEDS, Deed, Orders, open_at
-from tests.rig.nursery import run_forked
 
 pytestmark = pytest.mark.kill
 

@@ -63,7 +63,7 @@ async def test_nothing_shown_is_lost_at_random_kills(witness: Witness, seed: int
     for number in range(min(BATCH, KILLS - seed * BATCH)):
         with Child(Orders(store=witness.url, seed=seed * BATCH + number, **how)) as child:
             child.kill_by(random_plan(random))
-        witness.hear(child)
+        witness.add(child)
         assert await witness.judge() == [], f"after kill {number}"
     record_property("figure", f"random kills, seed {seed}: {witness.figure}")
     # A campaign that killed only children which had not begun would pass too, and say nothing.
@@ -130,7 +130,7 @@ async def test_a_kill_in_recovery_leaves_the_rest_for_the_next_one(witness: Witn
     with Child(Orders(store=witness.url, seed=31, stage="hold", streams=4)) as child:
         child.wait_until(lambda child: child.staged)
         child.kill()
-    witness.hear(child)
+    witness.add(child)
     streams = list(child.streams)
     assert await left_behind(witness.path) == (streams, 4)
     again = life(witness, 32, f"{name}=kill@{nth}")
@@ -197,7 +197,7 @@ async def test_a_chunk_acknowledged_before_its_commit_is_found_to_be_lost(witnes
     assert witness.shown == {stream.message_id: script[:18]}
     assert await witness.judge() == [
         f"{stream.session_id} {stream.message_id}: the stored message lacks some of what was shown",
-        f"{stream.message_id} (text): it is not what any 18 to {len(script)} chunks of its script fold to",
+        f"{stream.message_id} (text): it is not the fold of 18 to {len(script)} chunks of its script",
     ]
 
 
@@ -250,8 +250,8 @@ async def test_the_judgement_finds_what_was_changed_by_hand(witness: Witness, ch
     assert await fresh.judge() == [
         f"{session_id} {message_id}: it was changed after it had settled: its seal does not match",
         f"{session_id} {message_id}: the stored message lacks some of what was shown",
-        f"{message_id} (text): it is not what any {script} to {script} chunks of its script fold to",
-        f"{message_id} was settled, and its seal does not say so",
+        f"{message_id} (text): it is not the fold of {script} to {script} chunks of its script",
+        f"{message_id} was settled, but its seal does not match",
     ]
 
 
@@ -261,7 +261,7 @@ async def test_the_judgement_finds_chunks_shown_twice_or_out_of_order(witness: W
     [(message_id, chunks)] = witness.shown.items()
     for wrong in ([*chunks[:5], *chunks[4:]], [*chunks[:4], chunks[5], chunks[4], *chunks[6:]], chunks[1:]):
         witness.shown = {message_id: wrong}
-        assert f"{message_id} (text): what was shown is not how its script begins" in await witness.judge()
+        assert f"{message_id} (text): the shown chunks are not a prefix of its script" in await witness.judge()
 
 
 # Two streams in one journal row
@@ -285,7 +285,7 @@ def stage(witness: Witness, name: Any) -> tuple[StreamOf, StreamOf]:
     with Child(Orders(store=witness.url, seed=8, stage=name, size=40)) as child:
         child.wait_until(lambda child: child.staged)
         child.kill()
-    witness.hear(child)
+    witness.add(child)
     folded, waiting = child.streams.values()
     return folded, waiting
 

@@ -37,7 +37,7 @@ async def test_nothing_that_is_kept_is_lost_at_random_kills(files: FileWitness, 
     for number in range(KILLS):
         with Child(Orders(store=files.url, seed=number, size=60, streams=3)) as child:
             child.kill_by(random_plan(random))
-        files.hear(child)
+        files.add(child)
         assert await files.judge() == [], f"after kill {number}"
     record_property("figure", f"random kills, {files.url.partition(':')[0]}: {files.figure}")
 

@@ -29,7 +29,7 @@ async def test_nothing_shown_is_lost_at_random_kills(witness: DatabaseWitness, r
     for number in range(KILLS):
         with Child(Orders(store=witness.url, seed=number, size=120)) as child:
             child.kill_by(random_plan(random))
-        witness.hear(child)
+        witness.add(child)
         assert await witness.judge() == [], f"after kill {number}"
     record_property("figure", f"random kills on PostgreSQL: {witness.figure}")
     if witness.kills >= 24:

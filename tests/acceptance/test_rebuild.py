@@ -34,9 +34,9 @@ from tests.acceptance.conversations import talk
 from tests.acceptance.history_machine import ACTIONS, SETTINGS, Machine
 from tests.rig.child import Child
 from tests.rig.failpoint_names import failpoint_names
+from tests.rig.fork_server import run_forked
 from tests.rig.history_child import Deed
 from tests.rig.history_child import Orders as HistoryOrders
-from tests.rig.nursery import run_forked
 from tests.rig.program_002 import Program002
 from tests.rig.streamer import Orders
 from tests.rounds import rounds

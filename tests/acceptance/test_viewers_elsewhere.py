@@ -152,7 +152,7 @@ async def test_viewers_see_what_is_stored_whatever_happens_to_valkey(
             if chance.random() < 0.2:
                 chance.choice(mishaps)()
             elif chance.random() < 0.4:
-                valkey_proxy.mend()
+                valkey_proxy.restore()
             if viewers and chance.random() < 0.1:
                 viewers.pop(chance.randrange(len(viewers))).shown.cancel()
         seen = await shown_whole(pace, submission, viewers)
@@ -189,7 +189,7 @@ async def test_a_slow_viewer_elsewhere_of_a_long_run_sees_all_of_it_though_valke
         valkey_proxy.stall()
         begun.set()
         await last.reached.wait()
-        valkey_proxy.mend()
+        valkey_proxy.restore()
         last.set()
         await submission.wait()
         try:

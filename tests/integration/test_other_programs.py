@@ -152,7 +152,7 @@ async def test_what_another_program_hides_at_the_end_of_a_line_is_a_rewind(path:
         with closing(Program002(path)) as program:
             whole = said(program, session_id)
             two = next(one["id"] for one in program.conversation(session_id) if one["parts"][0].get("text") == "two")
-            program.rewind(session_id, two, keep=keep)
+            program.rewind(session_id, two, keep_first=keep)
             left = whole[: 3 if keep else 2]
             assert await told(engine, session_id) == left == said(program, session_id)
             assert (await engine.reflog(session_id))[0].why == "rewind"

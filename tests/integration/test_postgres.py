@@ -135,7 +135,7 @@ async def test_units_wait_for_a_server_that_is_away_and_reads_too(
         await asyncio.sleep(0)
         assert not read.done()
         assert not any(future.done() for future in waiting)
-        postgres_proxy.mend()
+        postgres_proxy.restore()
         assert await asyncio.gather(*waiting) == [Committed()] * 3
         assert await read is not None
         session = await store.find_session(scribe.session_id)
@@ -169,7 +169,7 @@ async def test_a_server_that_stays_away_is_told_and_not_waited_for_without_end(
             await store.commit(spent(scribe, message_id))
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
             await store.find_session(scribe.session_id)
-        postgres_proxy.mend()
+        postgres_proxy.restore()
         assert await store.commit(spent(scribe, message_id)) == Committed()
         session = await store.find_session(scribe.session_id)
         assert session is not None
@@ -397,7 +397,7 @@ async def test_a_commit_that_stays_unknown_is_said_to_be_and_answers_no_later_un
             patched.setattr(w.Writer, "_disconnect", cut)
             with pytest.raises(StoreUnavailable, match="is unknown whether the last change was stored"):
                 await store.commit(spent(scribe, message_id))
-        postgres_proxy.mend()
+        postgres_proxy.restore()
         assert await store.commit(Unit(scribe.session_id, (PatchSession({"title": "later"}),))) == Committed()
         session = await store.find_session(scribe.session_id)
         assert session is not None

@@ -46,7 +46,7 @@ async def test_whatever_commit_loses_its_answer_nothing_is_done_twice_and_nothin
             units = [store.submit(spent(scribes[place], messages[place])) for place in places]
             if chance.random() < 0.2:
                 postgres_proxy.cut()
-                postgres_proxy.mend()
+                postgres_proxy.restore()
             if chance.random() < 0.3:
                 # What looks whether the commit was done loses its answer, too.
                 await asyncio.to_thread(postgres_proxy.dropped.wait, 10)

@@ -27,7 +27,7 @@ STARTS = """
 from tests.services.postgres import Postgres
 from tests.services.valkey import Valkey
 servers = Postgres(), Valkey()
-print(*(word for server in servers for word in (server.pid, server.warden, server.folder)), flush=True)
+print(*(word for server in servers for word in (server.pid, server.supervisor, server.folder)), flush=True)
 input()
 """
 
@@ -73,7 +73,7 @@ def test_a_cut_breaks_connections_and_refuses_new_ones(postgres: Postgres, postg
             connection.execute("select 1")
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(url)
-    postgres_proxy.mend()
+    postgres_proxy.restore()
     assert rows(url, "select 1") == [(1,)]
 
 
@@ -85,7 +85,7 @@ def test_a_stall_holds_back_and_loses_nothing(postgres: Postgres, postgres_proxy
         with ThreadPoolExecutor(1) as other:
             answer = other.submit(lambda: connection.execute("select 7").fetchall())
             assert select.select([connection.fileno()], [], [], 0.05)[0] == []
-            postgres_proxy.mend()
+            postgres_proxy.restore()
             assert answer.result(10) == [(7,)]
 
 
@@ -140,7 +140,7 @@ def wait_for(ends: list[int]) -> None:
 
 @pytest.mark.slow
 def test_servers_end_with_a_run_that_is_killed() -> None:
-    """By SIGKILL, so that nothing of the run can see to it; and when their wardens are killed, whatever comes after."""
+    """By SIGKILL, so that the run can do nothing; and when their supervisors are killed, whatever comes after."""
     root = Path(__file__).parents[2]
     with contextlib.ExitStack() as leaving:
         # Side by side: most of it is the making of two databases.
@@ -150,19 +150,19 @@ def test_servers_end_with_a_run_that_is_killed() -> None:
                     [sys.executable, "-c", STARTS], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
                 )
             )
-            for killed in ("run", "wardens")
+            for killed in ("run", "supervisors")
         }
         for killed, run in runs.items():
             leaving.callback(run.kill)
             assert run.stdout is not None
             words = run.stdout.readline().split()
-            servers, wardens = [int(words[0]), int(words[3])], [int(words[1]), int(words[4])]
-            ends = [os.pidfd_open(pid) for pid in (*servers, *wardens)]
-            for pid in [run.pid] if killed == "run" else wardens:
+            servers, supervisors = [int(words[0]), int(words[3])], [int(words[1]), int(words[4])]
+            ends = [os.pidfd_open(pid) for pid in (*servers, *supervisors)]
+            for pid in [run.pid] if killed == "run" else supervisors:
                 os.kill(pid, signal.SIGKILL)
             wait_for(ends)
             folders = [Path(words[2]), Path(words[5])]
-            assert [folder.exists() for folder in folders] == [killed == "wardens"] * 2
+            assert [folder.exists() for folder in folders] == [killed == "supervisors"] * 2
             for folder in folders:
                 shutil.rmtree(folder, ignore_errors=True)
 

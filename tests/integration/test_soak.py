@@ -18,7 +18,7 @@ async def test_a_hundred_sessions_stream_at_once_and_all_of_it_is_whole(
 ) -> None:
     """Half of the viewers leave and some come back: nobody misses a chunk, and every message is whole on disk."""
     outcome = await soak(Load(sessions=100, words=60), tmp_path)
-    for name in ("streaming", "viewers", "word → next word (20 asked for), ms", "server memory, MB"):
-        record_property("figure", f"soak, 100 sessions: {name}: {outcome.figures[name]}")
+    for name in ("streaming", "viewers", "word → next word (20 expected), ms", "server memory, MB"):
+        record_property("figure", f"soak, 100 sessions: {name}: {outcome.measurements[name]}")
     assert outcome.problems == []
-    assert "50 stayed" in str(outcome.figures["viewers"])
+    assert "50 stayed" in str(outcome.measurements["viewers"])

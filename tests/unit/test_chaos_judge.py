@@ -66,11 +66,11 @@ def lose_a_chunk(history: History, stored: list[dict[str, Any]]) -> None:
 
 
 def show_a_gap(history: History, stored: list[dict[str, Any]]) -> None:
-    history.views[1].said = "two "
+    history.views[1].text = "two "
 
 
 def show_a_repeat(history: History, stored: list[dict[str, Any]]) -> None:
-    history.views[1].said = "one one "
+    history.views[1].text = "one one "
 
 
 def end_too_early(history: History, stored: list[dict[str, Any]]) -> None:
@@ -107,18 +107,18 @@ def fail_at_everything(history: History, stored: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lose_a_prompt, "is there 0 times"),
-        (send_a_prompt_twice, "is there 2 times"),
+        (lose_a_prompt, "is stored 0 times"),
+        (send_a_prompt_twice, "is stored 2 times"),
         (answer_twice, "was answered 2 times"),
         (lose_a_chunk, "'one two three' where 'one two ' is stored"),
         (show_a_gap, "shown"),
         (show_a_repeat, "shown"),
         (end_too_early, "ended for a viewer"),
-        (lose_a_message, "is gone"),
+        (lose_a_message, "is not stored"),
         (write_into_what_was_settled, "changed afterwards"),
-        (mix_two_answers, "is not what its model says"),
+        (mix_two_answers, "is not the expected one"),
         (run_twice, "had 2 runs at once"),
-        (recover_late, "free after 2.1 s"),
+        (recover_late, "released after 2.1 s"),
         (fail_at_everything, "2 of 10 operations failed"),
     ],
 )
