@@ -26,7 +26,7 @@ _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Module:
-    """One file: its lines, its classes, its private functions, and which modules of the package it imports."""
+    """A file: its lines, classes and private functions, and the modules of the package that it imports."""
 
     name: str
     lines: int
@@ -35,7 +35,7 @@ class Module:
     public_methods: Mapping[str, int]
     """The number of public methods of each class."""
     private_uses: Mapping[str, int]
-    """How often the module mentions each private function or method."""
+    """The number of mentions of each private function or method in the module."""
     imports: frozenset[str]
     """Including those for type checkers alone and those inside functions."""
 
@@ -121,16 +121,18 @@ def _imports(name: str, path: Path, tree: ast.Module, known: Mapping[str, Path])
 def find_cycles(modules: list[Module]) -> list[list[str]]:
     """Return the groups of modules that import one another in a cycle, each sorted; the largest first."""
     direct = {module.name: module.imports for module in modules}
-    reach: dict[str, set[str]] = {}
+    reachable: dict[str, set[str]] = {}
     for name in direct:
-        reach[name] = set()
+        reachable[name] = set()
         ahead = [*direct[name]]
         while ahead:
-            if (next_ := ahead.pop()) not in reach[name]:
-                reach[name].add(next_)
+            if (next_ := ahead.pop()) not in reachable[name]:
+                reachable[name].add(next_)
                 ahead += direct[next_]
     groups = {
-        frozenset(other for other in reach[name] if name in reach[other]) for name in direct if name in reach[name]
+        frozenset(other for other in reachable[name] if name in reachable[other])
+        for name in direct
+        if name in reachable[name]
     }
     return sorted((sorted(group) for group in groups), key=lambda group: (-len(group), group))
 

@@ -1,8 +1,8 @@
-"""Which tests prove which rules.
+"""Lists the tests of each rule.
 
-Reads the rules from docs/rules.md and the marks `@pytest.mark.rule("ST-1", ...)` from the source of the
-tests. Nothing is imported, so it also works while the tests do not. Prints every rule with its tests, then
-the rules without any. Exits with 1 when a mark names a rule that does not exist or cannot be read.
+Reads the rules from docs/rules.md and the marks `@pytest.mark.rule("ST-1", ...)` from the source of the tests, without
+importing it. Prints every rule with its tests, then the rules without tests. Exits with 1 if a mark names an unknown
+rule or cannot be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROW = re.compile(r"^\|\s*([A-Z]{2}-[0-9]+)\s*\|\s*(.*?)\s*\|\s*$")
 
 @dataclass(frozen=True)
 class Mark:
-    """One rule named by one test; `rule` is None when the mark is not made of literal strings."""
+    """A rule named by a test; `rule` is None if the mark is not a literal string."""
 
     rule: str | None
     test: str
@@ -48,20 +48,20 @@ class Report:
 
 
 def read_rules(text: str) -> dict[str, str]:
-    """The rows `| ST-1 | one line |` of a Markdown text. A repeated id is an error."""
+    """Read the rows `| ST-1 | one line |` of a Markdown text. A repeated id is an error."""
     rules: dict[str, str] = {}
     for line in text.splitlines():
         if row := ROW.match(line):
             rule, sentence = row.groups()
             if rule in rules:
-                raise ValueError(f"{rule} is there twice")
+                raise ValueError(f"duplicate rule {rule}")
             rules[rule] = sentence
     return rules
 
 
 def find_marks(path: str, source: str) -> Iterator[Mark]:
-    """The marks of one file. A mark on a module or a class counts for each test in it, or, where the tests
-    are inherited or made at run time, for the module or class itself."""
+    """Yield the marks of a file. A mark on a module or class counts for each test in it, or for the module or class
+    itself if its tests are inherited or generated."""
     module = ast.parse(source, filename=path)
     yield from _marks_in(module.body, path, [])
 
@@ -97,7 +97,7 @@ def _pytestmark(statement: ast.stmt) -> ast.expr | None:
 
 
 def _ids(expressions: Iterable[ast.expr]) -> list[str | None]:
-    """The ids in all marks anywhere inside the expressions, so those of `pytest.param(marks=...)` too."""
+    """Return the ids of all marks within the expressions, including those of `pytest.param(marks=...)`."""
     ids: list[str | None] = []
     for expression in expressions:
         for node in ast.walk(expression):
@@ -142,7 +142,7 @@ def build_report(rules: dict[str, str], marks: Iterable[Mark]) -> Report:
 
 
 def scan(root: Path, folders: Sequence[str]) -> Iterator[Mark]:
-    """The marks of all Python files in the folders, which are relative to the root."""
+    """Yield the marks of all Python files in the folders, which are relative to the root."""
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
             relative = path.relative_to(root)
@@ -157,7 +157,7 @@ def as_text(report: Report) -> str:
         lines += [f"    {test}" for test in report.tests[rule]]
     lines.append("")
     lines += [f"unknown rule {mark.rule} in {mark.test}" for mark in report.unknown]
-    lines += [f"a rule mark without literal ids in {test}" for test in report.unreadable]
+    lines += [f"rule mark without literal ids in {test}" for test in report.unreadable]
     proven = len(report.rules) - len(report.untested)
     lines.append(f"{proven} of {len(report.rules)} rules have a test")
     if report.untested:
@@ -178,10 +178,10 @@ def as_json(report: Report) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="rules", description="Each rule with the tests that prove it.")
+    parser = argparse.ArgumentParser(prog="rules", description="List the tests of each rule.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--root", type=Path, default=ROOT, help="the project's folder")
-    parser.add_argument("folders", nargs="*", default=FOLDERS, help=f"where the tests are ({' '.join(FOLDERS)})")
+    parser.add_argument("folders", nargs="*", default=FOLDERS, help=f"folders of tests ({' '.join(FOLDERS)})")
     options = parser.parse_args(arguments)
 
     rules = read_rules((options.root / "docs" / "rules.md").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Run schemathesis, from an environment of its own, over the whole API of a server started for it."""
+"""Runs schemathesis, from its own environment, on the whole API of a new server."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-# Streams that have no end of their own cannot be waited for.
+# Streams without an end cannot be tested.
 ENDLESS = ("/api/events",)
 
 
 def main() -> int:
-    """Its exit code."""
+    """Run the server and schemathesis, and return its exit code."""
     with tempfile.TemporaryDirectory(prefix="clew-schemathesis-") as folder:
         home = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), folder)
         environ = {**os.environ, **home, "CLEW_STORE": f"sqlite:///{folder}/store.db"}
@@ -29,13 +29,13 @@ def main() -> int:
 
 
 def _run(address: str, token: str) -> int:
-    words = [str(ROOT / ".venv-schemathesis/bin/schemathesis"), "run", f"{address}/openapi.json"]
-    words += ["--header", f"Authorization: Bearer {token}", "--max-examples", os.environ.get("CLEW_EXAMPLES", "20")]
-    words += ["--request-timeout", "10", "--phases", "examples,coverage,fuzzing", "--checks", "not_a_server_error"]
-    words += ["--checks", "status_code_conformance,content_type_conformance,response_schema_conformance"]
+    arguments = [str(ROOT / ".venv-schemathesis/bin/schemathesis"), "run", f"{address}/openapi.json"]
+    arguments += ["--header", f"Authorization: Bearer {token}", "--max-examples", os.environ.get("CLEW_EXAMPLES", "20")]
+    arguments += ["--request-timeout", "10", "--phases", "examples,coverage,fuzzing", "--checks", "not_a_server_error"]
+    arguments += ["--checks", "status_code_conformance,content_type_conformance,response_schema_conformance"]
     for path in ENDLESS:
-        words += ["--exclude-path", path]
-    return subprocess.run(words, check=False).returncode
+        arguments += ["--exclude-path", path]
+    return subprocess.run(arguments, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The hash of what the page is built from: of every file in `web/` that can change the build, by path and content.
+"""Hashes the sources of the page: the path and content of every file in `web/` that can change the build.
 
-`make web` writes it beside the build, and a test compares the two: a page that is older than its source is found out.
+`make web` writes the hash next to the build, and a test compares it, so that an outdated build is detected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WEB: Final = ROOT / "web"
 DIST: Final = ROOT / "src" / "clew" / "fronts" / "web" / "dist"
 STAMP: Final = DIST / "source.sha256"
 
-# What tools leave behind, and what is only for tests: none of it is in the build.
+# Files of tools and tests, which are not part of the build.
 _FOLDERS: Final = frozenset(
     {"node_modules", "dist", "coverage", "test-results", "playwright-report", "__snapshots__", "test", "tests"}
 )
@@ -24,7 +24,7 @@ _ENDINGS: Final = (".test.ts", ".test.tsx", ".spec.ts", ".spec.tsx", ".tsbuildin
 
 
 def main(arguments: list[str]) -> int:
-    """Print the hash; with `--write`, leave it beside the build."""
+    """Print the hash; with `--write`, also write it next to the build."""
     found = web_hash()
     if "--write" in arguments:
         STAMP.write_text(found + "\n", encoding="ascii")
@@ -33,11 +33,11 @@ def main(arguments: list[str]) -> int:
 
 
 def web_hash(web: Path = WEB) -> str:
-    """One hash of all the files, in the order of their paths."""
+    """Return one hash of all files, in the order of their paths."""
     digest = sha256()
     for name, path in sorted((path.relative_to(web).as_posix(), path) for path in _files(web)):
         data = path.read_bytes()
-        # Lengths keep the end of one from being taken for the beginning of the next.
+        # Lengths separate each name and content from the next.
         digest.update(f"{len(name.encode())}:{name}{len(data)}:".encode())
         digest.update(data)
     return digest.hexdigest()

@@ -1,7 +1,7 @@
-"""The wheel as somebody installs it: in a fresh environment for each extra, with the lowest versions and the newest.
+"""Tests the wheel in a fresh environment for each extra, with the lowest and the newest versions of its dependencies.
 
-``python tools/wheel.py UV`` builds the wheel and tries it with every Python that is there, on the path or pyenv's. An
-environment holds nothing but the wheel and what it asks for; in it the quickstart is followed, and an extra is used.
+``python tools/wheel.py UV`` builds the wheel and tests it with every Python on the path or of pyenv. An environment has
+only the wheel and its dependencies; the tool follows the quickstart in it and uses the extra.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 VERSIONS: Final = ("lowest-direct", "highest")
-# As `python -m asyncio` runs what has await outside of a function.
+# Runs top-level await, as `python -m asyncio` does.
 RUNNER: Final = """
 import ast, asyncio, inspect
 code = compile(open("example.py").read(), "example.py", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -55,14 +55,14 @@ EXTRAS: Final[dict[str, str]] = {
     "server,models": WIRE.format("anthropic"),
     "all": "import clew.server, clew.fronts.mcp, clew.live.postgres, clew.live.redis, clew.telemetry.export",
 }
-"""What an extra is there for, as code that runs with it alone."""
+"""Code that needs only this extra."""
 WITH_COMMAND: Final = ("cli", "server", "acp", "mcp", "server,models", "all")
 EVERYWHERE: Final = ("", "server,models", "all")
-"""Tried with every Python; the others with the first one."""
+"""Extras tested with every Python; the others with the first one only."""
 
 
-class Fresh:
-    """An environment with the wheel and one extra in it."""
+class Environment:
+    """A fresh environment with the wheel and one extra."""
 
     def __init__(self, uv: str, folder: Path, python: str) -> None:
         self._uv, self.folder = uv, folder
@@ -74,8 +74,18 @@ class Fresh:
         self.run(uv, "venv", "-q", "--python", python, str(folder / "env"))
 
     def install(self, wheel: Path, extra: str, versions: str) -> None:
-        what = f"clew[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-        self.run(self._uv, "pip", "install", "-q", "--python", str(self.bin / "python"), "--resolution", versions, what)
+        requirement = f"clew[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
+        self.run(
+            self._uv,
+            "pip",
+            "install",
+            "-q",
+            "--python",
+            str(self.bin / "python"),
+            "--resolution",
+            versions,
+            requirement,
+        )
 
     def run(self, *command: str) -> str:
         done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300)
@@ -87,20 +97,20 @@ class Fresh:
         return self.run(str(self.bin / "python"), "-c", code)
 
 
-def blocks(page: str, language: str) -> list[str]:
+def code_blocks(page: str, language: str) -> list[str]:
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def run_examples(fresh: Fresh, page: str) -> None:
-    (fresh.folder / "example.py").write_text("\n".join(blocks(page, "python")), encoding="utf-8")
+def run_examples(fresh: Environment, page: str) -> None:
+    (fresh.folder / "example.py").write_text("\n".join(code_blocks(page, "python")), encoding="utf-8")
     fresh.python(RUNNER)
 
 
-def follow_quickstart(fresh: Fresh) -> None:
-    """Every example of the page, then a server that is asked over HTTP."""
+def follow_quickstart(fresh: Environment) -> None:
+    """Run every example of the page, then send requests to a server."""
     run_examples(fresh, "docs/quickstart.md")
-    [line] = [block for block in blocks("docs/quickstart.md", "bash") if "clew run" in block]
+    [line] = [block for block in code_blocks("docs/quickstart.md", "bash") if "clew run" in block]
     fresh.run("bash", "-euc", line)
     serve = [str(fresh.bin / "clew"), "serve", "--port", "0", "--store", "memory:"]
     with subprocess.Popen(
@@ -112,23 +122,25 @@ def follow_quickstart(fresh: Fresh) -> None:
             assert "<title>" in urllib.request.urlopen(f"{base}/", timeout=30).read().decode()
 
             def post(path: str, body: str) -> str:
-                asked = urllib.request.Request(
+                request = urllib.request.Request(
                     f"{base}/api/{path}", body.encode(), {"Authorization": f"Bearer {token}"}
                 )
-                return str(urllib.request.urlopen(asked, timeout=30).read().decode())
+                return str(urllib.request.urlopen(request, timeout=30).read().decode())
 
             [session] = re.findall(r'"id":"(ses_\w+)"', post("sessions", '{"model": "demo/echo"}'))
-            said = '{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "softly"}]}'
-            assert '"delta":"softly"' in post("chat", f'{{"id": "{session}", "messages": [{said}]}}').replace(" ", "")
+            message = '{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "softly"}]}'
+            assert '"delta":"softly"' in post("chat", f'{{"id": "{session}", "messages": [{message}]}}').replace(
+                " ", ""
+            )
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(30)
 
 
-def try_out(uv: str, wheel: Path, python: str, versions: str, extra: str) -> None:
+def test_wheel(uv: str, wheel: Path, python: str, versions: str, extra: str) -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="clew-wheel-") as folder:
-        fresh = Fresh(uv, Path(folder), python)
+        fresh = Environment(uv, Path(folder), python)
         fresh.install(wheel, extra, versions)
         version = fresh.python("import sys; print(*sys.version_info[:2], sep='.')").strip()
         fresh.python(EXTRAS[extra])
@@ -137,19 +149,21 @@ def try_out(uv: str, wheel: Path, python: str, versions: str, extra: str) -> Non
         if extra in WITH_COMMAND:
             fresh.run(str(fresh.bin / "python"), "-m", "clew", "--version")
         else:
-            told = subprocess.run([str(fresh.bin / "clew")], cwd=folder, env=fresh.env, capture_output=True, text=True)
-            assert (told.returncode, "clew[cli]" in told.stderr) == (2, True), told
+            result = subprocess.run(
+                [str(fresh.bin / "clew")], cwd=folder, env=fresh.env, capture_output=True, text=True
+            )
+            assert (result.returncode, "clew[cli]" in result.stderr) == (2, True), result
         if extra == "server,models":
             follow_quickstart(fresh)
     print(f"Python {version}, {versions}, clew[{extra}]: {time.monotonic() - began:.1f} s", flush=True)
 
 
 def find_pythons() -> list[str]:
-    """One of each version; what is on the path and does not run, as pyenv has them there, does not count."""
+    """Return one Python of each version that runs; pyenv puts others on the path that do not."""
     found = []
     for version in PYTHONS:
-        kept = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
-        for python in (shutil.which(f"python{version}"), *map(str, kept)):
+        installed = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+        for python in (shutil.which(f"python{version}"), *map(str, installed)):
             if python and not subprocess.run([python, "--version"], capture_output=True).returncode:
                 found.append(python)
                 break
@@ -157,7 +171,7 @@ def find_pythons() -> list[str]:
 
 
 def main() -> None:
-    uv = shutil.which(sys.argv[1]) or sys.exit("uv is not there")
+    uv = shutil.which(sys.argv[1]) or sys.exit("uv not found")
     uv = str(Path(uv).resolve())
     with tempfile.TemporaryDirectory(prefix="clew-wheel-") as folder:
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
@@ -165,7 +179,7 @@ def main() -> None:
         [wheel] = Path(folder).glob("*.whl")
         for at, python in enumerate(find_pythons()):
             for versions, extra in itertools.product(VERSIONS, EVERYWHERE if at else EXTRAS):
-                try_out(uv, wheel, python, versions, extra)
+                test_wheel(uv, wheel, python, versions, extra)
 
 
 if __name__ == "__main__":
