@@ -696,7 +696,7 @@ export interface ServerShape {
   triggers?: boolean;
 }
 
-/** A server as people are told of it. `digest` names the definitions it gave last, `told` says them out; `notices` say which tools of it are left out, and why. `runs` counts the connections there are to it now. */
+/** A server as shown to people. `digest` identifies the definitions it listed last, `told` is their text; `notices` say which of its tools are left out, and why. `runs` counts its open connections. */
 export interface ServerState {
   name: string;
   kind: "command" | "url";
