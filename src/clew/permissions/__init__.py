@@ -1,26 +1,26 @@
-"""Permissions: rules and targets in, a decision with its reasons out. No I/O: what must be looked up is handed in.
+"""Permissions: decisions from rules and targets, with their reasons. No I/O; lookups are passed in as functions.
 
-Which module answers which question, in the order a call goes through them:
+The modules, in the order a call goes through them:
 
-``rules``           what may a rule from outside look like; what every agent may do, and who stays out of clew's places
-``evaluate``        what is decided about a call, and which rule of which scope decides about each thing it would touch
-``modes``           what does a session's mode add to its rules
-``match``           what are those things, and does a rule match one of them: yes, no, or perhaps (``shell.tristate``)
-``globs``           does a pattern match a text; ``paths`` a path, ``hosts`` a host
-``file_system``     what may be known of the disk meanwhile: the workspace, where links lead, second names of files
+``rules``           parsing of rules from outside; the rules of every agent, and those that close clew's own files
+``evaluate``        the decision about a call, from the rule that decides about each of its subjects
+``modes``           the rules that a session's mode adds
+``match``           the subjects of a call, and whether a rule matches one: yes, no, or maybe (``shell.tristate``)
+``globs``           patterns for text; ``paths`` for paths, ``hosts`` for hosts
+``file_system``     lookups on the disk: the workspace, real paths, second names of files
 
-of a shell line (``shell/``)
+for a shell line (``shell/``)
 
-``tokens``          what are its words and operators, by bash's own rules
-``parse``           which simple commands and redirects is it made of; a grammar is asked too, and both must agree
-``commands``        what does a rule see of each command, and how far may one cover it
-``builtins``        which builtins of bash are there, and which arguments do they evaluate
-``wrappers``        which other commands does it run (``sudo``, ``xargs``, ``bash -c``)
-``options``         what do its arguments make it do, by the tables of ``programs``
-``command_paths``   to which paths may its words lead, for the pinned rules that close a place
+``tokens``          its words and operators, by bash's own rules
+``parse``           its simple commands and redirects; a grammar parses it, too, and both must agree
+``commands``        the text of each command for rules, and which rules may cover it
+``builtins``        the builtins of bash, and the arguments they evaluate
+``wrappers``        the other commands it runs (``sudo``, ``xargs``, ``bash -c``)
+``options``         the effects of its arguments, by the tables of ``programs``
+``command_paths``   the paths its words may lead to, for the pinned rules that close folders
 
-and of the decision
+and for the decision
 
-``explain``         how is it told to people
-``approval_rules``  which rules does a person's answer to it store
+``explain``         its explanation for people
+``approval_rules``  the rules that a person's approval may store
 """

@@ -1,8 +1,7 @@
-"""Blanket denials: whether everything of a kind is denied, whatever it would be; decided by the rules, without a call.
+"""Denied tools: decides by the rules alone whether every call of a tool would be denied.
 
-It says what :func:`~clew.permissions.evaluate.evaluate` would say of every plain target of that kind, so it weighs the
-same way. Where that depends on what a call says the answer is no: nothing is taken for denied that a rule could let
-through.
+The result is the one :func:`~clew.permissions.evaluate.evaluate` gives for every plain target of that permission. If it
+depends on the call, the result is False: nothing counts as denied that a rule could allow.
 """
 
 from __future__ import annotations
@@ -18,62 +17,65 @@ __all__ = ["denies_all"]
 
 def denies_all(
     permission: str,
-    begins: str,
+    prefix: str,
     *,
     manifest: Sequence[Rule] = (),
     session: Sequence[Rule] = (),
     project: Sequence[Rule] = (),
     mode: Mode = "ask",
 ) -> bool:
-    """Whether the rules deny every plain target of this permission whose value begins so; with a star at its end, of
-    every permission that begins so. That a session only reads is not weighed here."""
-    pinned = [rule for rule in manifest if rule.pinned and _may_meet(rule, permission, begins)]
-    if any(_meets_all(rule, permission, begins) and rule.action == "deny" for rule in pinned):
+    """Return whether the rules deny every plain target of this permission whose value starts with ``prefix``. A star at
+    the end of ``permission`` stands for every permission with that start. Read-only sessions are not considered."""
+    pinned = [rule for rule in manifest if rule.pinned and _may_meet(rule, permission, prefix)]
+    if any(_meets_all(rule, permission, prefix) and rule.action == "deny" for rule in pinned):
         return True
     if any(rule.action != "deny" for rule in pinned):
         return False
     for rules in (session, project, mode_rules(mode), manifest):
-        met = [
-            (_order(rule, at), rule.action, _meets_all(rule, permission, begins))
-            for at, rule in enumerate(rules)
-            if _may_meet(rule, permission, begins)
+        matches = [
+            (_order(rule, position), rule.action, _meets_all(rule, permission, prefix))
+            for position, rule in enumerate(rules)
+            if _may_meet(rule, permission, prefix)
         ]
-        denied = max((order for order, action, meets_all in met if action == "deny" and meets_all), default=None)
-        others = [order for order, action, _ in met if action != "deny"]
+        denied = max((order for order, action, meets_all in matches if action == "deny" and meets_all), default=None)
+        others = [order for order, action, _ in matches if action != "deny"]
         if denied is not None:
             return all(order < denied for order in others)
         if others:
             return False
-        # What the rules of this scope do not meet, the next one decides.
+        # No rule of this scope applies; the next scope decides.
     return False
 
 
-def _order(rule: Rule, at: int) -> tuple[int, int, int]:
+def _order(rule: Rule, position: int) -> tuple[int, int, int]:
     rank = 2 if rule.is_general or not rule.permission.endswith("*") else 1 if rule.permission != "*" else 0
-    return rank, literal_count(rule.pattern), at
+    return rank, literal_count(rule.pattern), position
 
 
-def _meets_all(rule: Rule, permission: str, begins: str) -> bool:
-    """Whether no target of the kind escapes the rule."""
-    # A star at a permission's end is none of its letters: a rule with more letters leaves some of the kind out.
-    wide, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
+def _meets_all(rule: Rule, permission: str, prefix: str) -> bool:
+    """Return whether the rule applies to every such target."""
+    # A star at the end is not part of the name: a rule with a longer name leaves some permissions out.
+    rule_stem, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
     if rule.is_general:
-        named = True
-    elif wide != rule.permission:
-        named = stem.startswith(wide)
+        applies = True
+    elif rule_stem != rule.permission:
+        applies = stem.startswith(rule_stem)
     else:
-        named = rule.permission == permission
+        applies = rule.permission == permission
     first, *more = pieces_of(rule.pattern)
-    leaves_the_rest_open = bool(more) and not any(more) and begins.startswith(first)
-    return named and (leaves_the_rest_open or is_everything(rule.pattern))
+    leaves_the_rest_open = bool(more) and not any(more) and prefix.startswith(first)
+    return applies and (leaves_the_rest_open or is_everything(rule.pattern))
 
 
-def _may_meet(rule: Rule, permission: str, begins: str) -> bool:
-    named, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
-    is_wide, is_kind = named != rule.permission, stem != permission
+def _may_meet(rule: Rule, permission: str, prefix: str) -> bool:
+    applies, stem = rule.permission.removesuffix("*"), permission.removesuffix("*")
+    is_wide, is_kind = applies != rule.permission, stem != permission
     if not (
-        rule.is_general or named == stem or (is_wide and stem.startswith(named)) or (is_kind and named.startswith(stem))
+        rule.is_general
+        or applies == stem
+        or (is_wide and stem.startswith(applies))
+        or (is_kind and applies.startswith(stem))
     ):
         return False
     first, *more = pieces_of(rule.pattern)
-    return is_everything(rule.pattern) or first.startswith(begins) or (bool(more) and begins.startswith(first))
+    return is_everything(rule.pattern) or first.startswith(prefix) or (bool(more) and prefix.startswith(first))

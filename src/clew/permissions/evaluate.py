@@ -1,10 +1,9 @@
-"""Rules and targets in, one decision with its reasons out (PM-2, PM-4).
+"""Evaluation of rules for the targets of a call: one decision with its reasons (PM-2, PM-4).
 
-For each subject: a matching pinned manifest rule first, deny before ask before allow; else the nearest scope that
-has a match, session before project before mode before manifest; in it the most specific rule, and of equals the later.
-A session that only reads is denied all else before any rule is asked. Of
-several subjects the strictest decides. Where nothing matches the answer is ask. Whatever goes wrong in here denies:
-an evaluation that fails must not be one that lets through.
+For each subject a matching pinned manifest rule decides first, deny before ask before allow; else the nearest scope
+with a match, session before project before mode before manifest; in it the most specific rule, and of equals the later.
+A read-only session is denied everything else before any rule is evaluated. Of several subjects the strictest decides.
+Without a match the decision is to ask. An error during the evaluation denies.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _COVERS: Final = {
 
 
 class Considered(msgspec.Struct, frozen=True):
-    """A rule that matched and did not decide, and why it did not."""
+    """A rule that matched and did not decide, with the reason."""
 
     rule: Rule
     scope: Scope
@@ -44,7 +43,7 @@ class Considered(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What the rules say about one subject. ``rule`` is None where none matched."""
+    """The result for one subject. ``rule`` is None if none matched."""
 
     target: Target
     action: Action
@@ -55,10 +54,10 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What is decided for a call: that of its strictest judgement, with all of them as the explanation.
+    """The decision for a call: that of its strictest judgement, with all of them as the explanation.
 
-    ``target`` is what decided: one of the call's targets, or one command or redirect of a shell line. ``reason`` is
-    a sentence for people and for the model.
+    ``target`` is the one that decided: a target of the call, or a command or redirect of a shell line. ``reason`` is a
+    sentence for people and for the model.
     """
 
     action: Action
@@ -87,12 +86,11 @@ def evaluate(
 ) -> Decision:
     """Decide about all ``targets`` of one call. Never raises.
 
-    ``tool`` is the one that is called, where a whole call is decided: what it says it touches does not make it one that
-    reads.
-    ``workspace`` is the resolved root; relative patterns and redirects begin there. ``resolve`` turns the path of a
-    redirect into one without links; without it no rule can allow a redirect. ``home``, ``aliases`` and ``finds`` are
-    what :class:`~clew.permissions.file_system.FileSystem` says. ``attended`` is False where nobody can be asked:
-    what would be asked is denied.
+    ``tool`` is the called tool, if a whole call is decided: a call does not count as reading only by its targets.
+    ``workspace`` is the resolved root; relative patterns and redirects start there. ``resolve`` turns the path of a
+    redirect into one without links; without it no rule can allow a redirect. For ``home``, ``aliases`` and ``finds``
+    see :class:`~clew.permissions.file_system.FileSystem`. ``attended`` is False if no person can answer: a decision to
+    ask becomes a denial.
     """
     try:
         file_system = FileSystem(None if workspace is None else os.fspath(workspace), resolve, home, aliases, finds)
@@ -103,33 +101,39 @@ def evaluate(
             ("manifest", manifest),
         )
         subjects = [subject for target in targets for subject in subjects_of(target, file_system)]
-        reads = mode != "read_only" or (bool(subjects) and (tool is None or is_reading(tool)))
+        only_reads = mode != "read_only" or (bool(subjects) and (tool is None or is_reading(tool)))
         judgements = tuple(
             _judge(subject, scopes, file_system)
-            if mode != "read_only" or (reads and is_reading(subject.target.permission))
+            if mode != "read_only" or (only_reads and is_reading(subject.target.permission))
             else Judgement(subject.target, "deny", None, "mode", _ONLY_READS)
             for subject in subjects
         )
         decision = Decision("ask", None, None, None, (), "the call does not say what it would touch")
-        if not reads:
+        if not only_reads:
             decision = Decision("deny", None, "mode", None, (), _ONLY_READS)
         if judgements:
-            worst = max(judgements, key=lambda judgement: _STRICTNESS[judgement.action])
+            strictest_judgement = max(judgements, key=lambda judgement: _STRICTNESS[judgement.action])
             decision = Decision(
-                worst.action, worst.rule, worst.scope, worst.target, worst.considered, worst.reason, judgements
+                strictest_judgement.action,
+                strictest_judgement.rule,
+                strictest_judgement.scope,
+                strictest_judgement.target,
+                strictest_judgement.considered,
+                strictest_judgement.reason,
+                judgements,
             )
         return strictest(decision, attended=attended)
     except Exception as error:
-        # Fail closed: what cannot be weighed is denied, because a bug in here must not let anything through.
+        # Fail closed: a bug in the evaluation must not allow anything.
         reason = f"the rules could not be evaluated ({type(error).__name__}: {error}), so nothing is allowed"
         return Decision("deny", None, None, None, (), reason)
 
 
 def strictest(first: Decision, *others: Decision, attended: bool = True) -> Decision:
-    """The strictest of several decisions about the same call; of equals the first.
+    """Return the strictest of several decisions about the same call; of equals the first.
 
-    So a subagent is kept within its parent: the call is evaluated by the rules of both. With ``attended`` False
-    what any of them asks is denied.
+    It limits a subagent to its parent's rules: the call is evaluated by the rules of both. With ``attended`` False a
+    decision to ask becomes a denial.
     """
     decision = max((first, *others), key=lambda decision: _STRICTNESS[decision.action])
     if attended or decision.action != "ask":
@@ -142,7 +146,7 @@ def strictest(first: Decision, *others: Decision, attended: bool = True) -> Deci
 
 
 class _MatchedRule(msgspec.Struct, frozen=True):
-    """A rule that matched, or may have, and what it is weighed by: rank, spelled-out characters, position."""
+    """A rule that matched or may have matched, with its order: rank, literal characters, position."""
 
     rule: Rule
     scope: Scope
@@ -151,12 +155,12 @@ class _MatchedRule(msgspec.Struct, frozen=True):
 
     @property
     def action(self) -> Action:
-        """A rule that may be meant and is not certain to be asks."""
+        """Return the rule's action; an uncertain match asks."""
         return "ask" if self.certainty is Certainty.MAYBE else self.rule.action
 
     @property
     def pinned(self) -> bool:
-        """Only a manifest can pin; the flag means nothing on other rules."""
+        """Return whether the rule is pinned; only a manifest's rules can be."""
         return self.scope == "manifest" and self.rule.pinned
 
 
@@ -169,14 +173,16 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
                 order = (permission_rank(rule, subject.target), literals(rule, subject, file_system), position)
                 matched.append(_MatchedRule(rule, scope, result, order))
     if not matched:
-        return Judgement(subject.target, "ask", None, None, _why_unmatched(subject))
-    # Pinned before near before specific: a session's rule, which a model's user may be talked into, must not be able
-    # to lift what the manifest pins. The scopes come nearest first.
+        return Judgement(subject.target, "ask", None, None, _explain_unmatched(subject))
+    # Pinned before near before specific: a session's rule, which a model may talk the user into, must not override
+    # what the manifest pins. The scopes are ordered from near to far.
     if pinned := [one for one in matched if one.pinned]:
         winner = max(pinned, key=lambda one: (_STRICTNESS[one.action], one.order))
     else:
         winner = max((one for one in matched if one.scope == matched[0].scope), key=lambda one: one.order)
-    considered = tuple(Considered(one.rule, one.scope, _why_not(one, winner)) for one in matched if one is not winner)
+    considered = tuple(
+        Considered(one.rule, one.scope, _explain_loss(one, winner)) for one in matched if one is not winner
+    )
     named = f"the {'pinned ' * winner.pinned}{winner.scope} rule `{winner.rule.permission} {winner.rule.pattern}`"
     if winner.rule.is_general:
         named += f" names no tool that is known here, so it applies to every tool, and {_SAYS[winner.action]}"
@@ -189,7 +195,7 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
     return Judgement(subject.target, winner.action, winner.rule, winner.scope, reason, considered)
 
 
-def _why_not(other: _MatchedRule, winner: _MatchedRule) -> str:
+def _explain_loss(other: _MatchedRule, winner: _MatchedRule) -> str:
     if winner.pinned:
         return "a stricter or closer pinned rule decides" if other.pinned else "a pinned rule of the manifest decides"
     if other.scope != winner.scope:
@@ -201,7 +207,7 @@ def _why_not(other: _MatchedRule, winner: _MatchedRule) -> str:
     return "the other rule is later"
 
 
-def _why_unmatched(subject: Subject) -> str:
+def _explain_unmatched(subject: Subject) -> str:
     why, command = subject.problem, subject.command
     if not why and command is not None and command.cover != "any":
         rule = f"a rule that begins with `{show_unknown(command.head)}`"

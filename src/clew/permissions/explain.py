@@ -1,7 +1,7 @@
-"""Why a decision came out as it did, in a form that can be shown (PM-4).
+"""Explanations of decisions, for people (PM-4).
 
-Text that a model chose is shown by its characters: what would steer a terminal, or turn the direction of writing,
-is written as an escape, so that a person reads what will run.
+Control characters and marks for the writing direction in text from the model are escaped, so that a person reads what
+will run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Explanation", "Subject", "explain"]
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """One thing a call would touch: what it is, which rule decided, and which others matched."""
+    """One thing a call would touch, with the rule that decided and the others that matched."""
 
     permission: str
     kind: str
@@ -29,7 +29,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The whole: what was decided, by which rule of which scope, and every subject, the deciding one first."""
+    """The decision, its rule and scope, and every subject, the deciding one first."""
 
     action: Action
     rule: Rule | None

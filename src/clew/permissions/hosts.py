@@ -1,11 +1,11 @@
-"""Patterns over host names: whole labels, any spelling of the same name, addresses only as they are.
+"""Patterns over host names: whole labels, any spelling of the same name, addresses only exactly.
 
-``*.example.com`` is every name below ``example.com`` and not that name itself; elsewhere a ``*`` stands for exactly
-one label, and never for a part of one. An address is allowed by itself only, in whatever form it is written, so no
-star but ``*`` alone, which is every host, reaches it.
+``*.example.com`` matches every name below ``example.com``, not that name itself; elsewhere a ``*`` matches exactly one
+label, never a part of one. An address is only matched by itself, in any form, or by ``*`` alone, which matches every
+host.
 
-A value that is not a host name and nothing else (with a port, a user, a path) cannot be allowed; rules that deny or
-ask look at every name that can be made out in it.
+A value that is not exactly a host name (with a port, a user, a path) cannot be allowed; rules that deny or ask match
+every name found in it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["host_matches", "host_may_match", "normal_host"]
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
 _DOTS: Final = re.compile("[.\u3002\uff0e\uff61]")
-# Characters that the two standards for international names spell differently: the same text, two hosts.
+# Characters that the two standards for international names encode differently: the same text, two hosts.
 _AMBIGUOUS: Final = frozenset("\u00df\u1e9e\u03c2\u200c\u200d")
-_NAMELIKE: Final = re.compile(r"\[[0-9a-fA-F:.]+\]|[^\s\x00-\x1f\x7f/@:?#\\\[\]<>|^%\"'`{}]+")
+_CANDIDATES: Final = re.compile(r"\[[0-9a-fA-F:.]+\]|[^\s\x00-\x1f\x7f/@:?#\\\[\]<>|^%\"'`{}]+")
 _ADDRESS: Final = re.compile(
     r"^(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?(?:[^/@]*@)?([^/?#:\[]+|\[[^\]]*\])(?::[0-9]*)?(?:[/?#].*)?$"
 )
@@ -34,7 +34,7 @@ Host = tuple[str, ...]
 
 
 def normal_host(text: str) -> Host | None:
-    """The one form of a host; None when ``text`` is not exactly a host."""
+    """Return the normal form of a host; None if ``text`` is not exactly a host."""
     if text.startswith("[") and text.endswith("]"):
         return _address(text[1:-1]) if ":" in text else None
     if ":" in text:
@@ -42,58 +42,59 @@ def normal_host(text: str) -> Host | None:
     labels = _labels(text)
     if labels is None:
         return None
-    # To a resolver a name that ends in a number is an address, however oddly it is written.
+    # A resolver treats a name that ends in a number as an address.
     return _address(text.removesuffix(".")) if _NUMBER.fullmatch(labels[-1]) else labels
 
 
 def host_matches(pattern: str, host: str) -> bool:
-    """Whether ``host`` is certainly one that ``pattern`` names."""
+    """Return whether ``pattern`` certainly matches ``host``."""
     labels = normal_host(host)
     if labels is None:
         return False
-    return is_everything(pattern) or _fits(pattern, labels)
+    return is_everything(pattern) or _matches_labels(pattern, labels)
 
 
 def host_may_match(pattern: str, text: str) -> bool:
-    """Whether any name in ``text`` is one that ``pattern`` names, for rules that deny or ask."""
+    """Return whether ``pattern`` matches any name in ``text``, for rules that deny or ask."""
     if is_everything(pattern):
         return True
-    # People paste addresses of pages; a refusal that is written like one must not be without effect.
+    # People paste URLs; a rule that denies one must not be without effect.
     pattern = _ADDRESS.sub(r"\1", pattern)
-    whole = normal_host(text)
-    found = [] if whole is None else [whole]
-    for name in _NAMELIKE.findall(text):
-        # What is nearly a name counts by its labels: nothing that may be meant is to slip by.
+    exact = normal_host(text)
+    found = [] if exact is None else [exact]
+    for name in _CANDIDATES.findall(text):
+        # An almost valid name counts by its labels, so that it is not missed.
         labels = normal_host(name) or _odd_address(name)
         found.append(labels or tuple(label.lower() for label in _DOTS.split(name) if label))
-    return any(_fits(pattern, labels, loose=True) for labels in found)
+    return any(_matches_labels(pattern, labels, loose=True) for labels in found)
 
 
-def _fits(pattern: str, labels: Host, *, loose: bool = False) -> bool:
+def _matches_labels(pattern: str, labels: Host, *, loose: bool = False) -> bool:
     address = normal_host(pattern)
     if address is not None:
         return address == labels
     if len(labels) == 1 and (":" in labels[0] or labels[0].count(".") == 3):
-        # No star reaches an address but in a refusal: `10.*` is too little to allow by.
-        return loose and _star_fits(pattern, labels[0])
-    wanted = [label.lower() if "*" in label else _ascii(label) for label in pattern.removesuffix(".").split(".")]
-    if not all(wanted):
+        # A star matches an address only in rules that deny or ask: `10.*` is too vague to allow.
+        return loose and _matches_star(pattern, labels[0])
+    expected = [label.lower() if "*" in label else _ascii(label) for label in pattern.removesuffix(".").split(".")]
+    if not all(expected):
         return False
-    if wanted[0] == "*" and len(wanted) > 1:
-        tail = wanted[1:]
+    if expected[0] == "*" and len(expected) > 1:
+        tail = expected[1:]
         if len(labels) <= len(tail):
             return False
         labels = labels[-len(tail) :]
-        wanted = tail
-    if len(wanted) != len(labels):
+        expected = tail
+    if len(expected) != len(labels):
         return False
     return all(
-        w in (label, "*") or (loose and _star_fits(w or "", label)) for w, label in zip(wanted, labels, strict=True)
+        w in (label, "*") or (loose and _matches_star(w or "", label))
+        for w, label in zip(expected, labels, strict=True)
     )
 
 
-def _star_fits(pattern: str, text: str) -> bool:
-    """A star inside a label or an address says too little to allow by, and enough to deny by."""
+def _matches_star(pattern: str, text: str) -> bool:
+    """Match a star inside a label or an address, which is too vague to allow, but enough to deny."""
     return "*" in pattern and find_pieces(pattern.lower().split("*"), text)
 
 
@@ -108,7 +109,7 @@ def _labels(text: str) -> Host | None:
 
 
 def _ascii(label: str) -> str | None:
-    """A label as it goes over the wire."""
+    """Return a label in its ASCII form."""
     if label.isascii():
         return label.lower()
     if set(label) & _AMBIGUOUS or not label.isprintable():
@@ -133,7 +134,8 @@ def _address(text: str) -> Host | None:
 
 
 def _odd_address(text: str) -> Host | None:
-    """An IPv4 address in the forms that the C library reads: one to four numbers, in base 8, 10 or 16."""
+    """Parse an IPv4 address in the forms of the C library: one to four numbers, in base 8, 10 or 16."""
+
     parts = text.removesuffix(".").lower().split(".")
     if not 1 <= len(parts) <= 4 or not all(_NUMBER.fullmatch(part) and len(part) < 16 for part in parts):
         return None

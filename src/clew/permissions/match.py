@@ -301,7 +301,7 @@ def match(rule: Rule, subject: Subject, file_system: FileSystem) -> Certainty:
         return Certainty.NO
     target = subject.target
     # Most rules of a session are about other paths; that is found without matching.
-    disjoint = target.kind == "path" and not subject.problem and paths.is_apart(rule.pattern, target.value)
+    disjoint = target.kind == "path" and not subject.problem and paths.is_disjoint(rule.pattern, target.value)
     if rule.action == "allow":
         return Certainty.YES if not disjoint and _allows(rule.pattern, subject, file_system) else Certainty.NO
     found = Certainty.NO if disjoint else _catches(rule.pattern, subject, file_system)

@@ -1,4 +1,4 @@
-"""Modes (PM-7): what a session may do where no rule of a person's says otherwise."""
+"""Modes (PM-7): default rules of a session, which a person's rules override."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from clew.transcript.rule import Mode, Rule
 __all__ = ["is_reading", "mode_rules"]
 
 _EDITING: Final = ("write", "edit")
-# Programs run these files, or read from them what to run, without a person asking for it: an edit has further effects.
-# A build file that runs only when a person builds is not among them.
+# Programs run these files, or commands named in them, without a request by a person, so an edit has further effects.
+# Build files, which run only when a person builds, are not included.
 _RUN_LATER: Final = (
     # git: its own folder, and what makes any folder a bare repository, whose config and hooks git would use.
     *(".git/**", "*.git/**", "HEAD", "config", "objects/**", "refs/**", "packed-refs", ".gitmodules"),
@@ -28,7 +28,7 @@ _RUN_LATER: Final = (
     *(".envrc", ".mise*.toml", "mise*.toml", ".bashrc", ".bash_*", ".profile", ".zsh*", ".zprofile", ".zlog*"),
     *(".inputrc", ".config/**", ".local/**", ".ssh/**", ".direnv/**", ".autoenv*", ".*shrc", ".login", ".logout"),
     *(".env", ".mise/**", ".tool-versions", ".asdfrc", ".pam_environment"),
-    # What other programs of a home folder read when they start, where the workspace is one.
+    # Files that other programs read from a home folder when they start, if the workspace is one.
     *(".rvmrc", ".gitconfig", ".hgrc", ".xprofile", ".xinitrc", ".xsession*", ".tmux.conf", ".screenrc", ".gnupg/**"),
     *(".emacs", ".emacs.d/**", ".vim/**", ".nvim/**", ".curlrc", ".wgetrc", ".psqlrc", ".sqliterc", ".ghci"),
     *(".gdbearlyinit", ".ocamlinit", ".iex.exs", "Library/LaunchAgents/**", ".lessfilter", ".lesskey", ".ackrc"),
@@ -78,15 +78,15 @@ _ACCEPT_EDITS: Final = tuple(
         *(Rule(permission, pattern, "ask", "mode") for pattern in _NOT_TEXT),
     )
 )
-# A subagent is held to what its parent may do, so to ask one changes nothing by itself.
+# A subagent is limited to its parent's rules, so starting one changes nothing by itself.
 _READING: Final = frozenset({*READING, *SPEAKING, "task"})
 
 
 def mode_rules(mode: Mode) -> tuple[Rule, ...]:
-    """The rules of a mode, which rank below a person's and above an agent's."""
+    """Return the rules of a mode, which rank below a person's and above an agent's."""
     return _ACCEPT_EDITS if mode == "accept_edits" else ()
 
 
 def is_reading(permission: str) -> bool:
-    """Whether a session that only reads may be asked for it at all."""
+    """Return whether a read-only session may use the permission at all."""
     return permission in _READING

@@ -1,12 +1,12 @@
 """Patterns over resolved absolute paths.
 
-``*``, ``?`` and ``[..]`` stay inside one name, ``**`` as a whole name stands for any number of folders, none
-included. A relative pattern begins at the workspace. ``x/**`` is the folder ``x`` and all below it. A name written
-with a bracket in the pattern is also compared as it stands, so ``a[1].txt`` finds the file of that name. Names are
-compared in composed form (NFC), so it does not matter how a file system spells an accent, and case counts. ``!(x)``
-as a whole name is every name but ``x``.
+``*``, ``?`` and ``[..]`` match within one name; ``**`` as a whole name matches any number of folders, or none. A
+relative pattern starts at the workspace. ``x/**`` matches the folder ``x`` and everything below it. A name with a
+bracket in the pattern is also compared literally, so ``a[1].txt`` matches the file of that name. Names are compared in
+composed form (NFC), so the spelling of an accent does not matter, and case counts. ``!(x)`` as a whole name matches
+every name but ``x``.
 
-Whether a path is free of links is the caller's to see to: here paths are text.
+Paths are text here; the caller resolves links.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clew.permissions.globs import escape, is_everything
 
 __all__ = [
     "exact_path",
-    "is_apart",
+    "is_disjoint",
     "is_relative",
     "is_resolved",
     "meets",
@@ -39,7 +39,7 @@ _NEGATED = re.compile(r"(?:(?<=/)|^)!\(")
 
 
 def is_resolved(path: str) -> bool:
-    """Whether ``path`` can be a resolved absolute path at all."""
+    """Return whether ``path`` can be a resolved absolute path."""
     if not path.startswith("/") or path.startswith("//") or "\0" in path:
         return False
     return path == "/" or not any(name in ("", ".", "..") for name in path[1:].removesuffix("/").split("/"))
@@ -50,40 +50,40 @@ def is_relative(pattern: str) -> bool:
 
 
 def exact_path(path: str) -> str:
-    """The pattern that matches this path and no other."""
-    # A file may be called `!(x)`; unescaped that would be every other one.
+    """Return the pattern that matches only this path."""
+    # A file may be named `!(x)`; unescaped that would match every other one.
     return _NEGATED.sub(r"\\!(", escape(path, _SPECIAL))
 
 
 def path_matches(pattern: str, path: str, workspace: str | None) -> bool:
-    """Whether ``path`` is one that ``pattern`` names; a relative pattern names nothing without a workspace."""
+    """Return whether ``pattern`` matches ``path``; without a workspace a relative pattern matches nothing."""
     names = pattern_names(pattern, workspace)
-    # Without a workspace there is nothing a relative pattern could begin at: it must not match by its text alone.
+    # Without a workspace a relative pattern has no start: it must not match by its text alone.
     if names is None:
         return False
     return any(len(names) == at for at in _walk(names, names_of(path)))
 
 
-def is_apart(pattern: str, path: str) -> bool:
-    """Whether an absolute pattern and a resolved path part within the names that the pattern writes out.
+def is_disjoint(pattern: str, path: str) -> bool:
+    """Return whether an absolute pattern and a resolved path differ in the literal names the pattern starts with.
 
-    Most do, and to see it takes no walk; False says nothing.
+    Most do, and this check is cheap; False means nothing.
     """
     if not pattern.startswith("/") or ".." in pattern:
         return False
-    plain = _plain(pattern_names(pattern, None) or ())
-    return names_of(path)[: len(plain)] != plain
+    literal_names = _literal_names(pattern_names(pattern, None) or ())
+    return names_of(path)[: len(literal_names)] != literal_names
 
 
 def without_parents(pattern: str, workspace: str | None) -> str:
-    """A pattern with its ``..`` taken as text, for rules that deny or ask: theirs must not be without effect."""
+    """Return a pattern with ``..`` resolved as text, for rules that deny or ask, which must not be without effect."""
     if ".." not in pattern.split("/"):
         return pattern
     return posixpath.normpath(posixpath.join(exact_path(workspace or "/"), pattern))
 
 
 def path_literals(pattern: str, workspace: str | None) -> int:
-    """How many characters the pattern spells out, the workspace included for a relative one."""
+    """Return the number of literal characters in a pattern, including the workspace of a relative one."""
     if is_everything(pattern):
         return 0
     names = pattern_names(pattern, workspace)
@@ -92,26 +92,26 @@ def path_literals(pattern: str, workspace: str | None) -> int:
 
 @lru_cache(maxsize=4096)
 def names_of(path: str) -> tuple[str, ...]:
-    """The names a path is made of, in the form in which they are compared."""
+    """Return the names of a path, in the form used for comparison."""
     composed = path if path.isascii() else unicodedata.normalize("NFC", path)
     return tuple(name for name in composed.split("/") if name)
 
 
 @lru_cache(maxsize=4096)
 def pattern_names(pattern: str, workspace: str | None) -> tuple[str, ...] | None:
-    """The names a pattern is made of; None for a relative one without a workspace."""
+    """Return the names of a pattern; None for a relative one without a workspace."""
     if is_relative(pattern):
         if workspace is None or not workspace.startswith("/"):
             return None
-        # The workspace's own name may hold what would be special in a pattern.
+        # The workspace's own name may contain special characters.
         pattern = f"{exact_path(workspace.rstrip('/'))}/{pattern}"
-    # A pattern is not a path to walk: `..` in it is a name that no resolved path has.
+    # `..` in a pattern is a name that no resolved path has.
     return tuple(name for name in names_of(pattern) if name != ".")
 
 
 @lru_cache(maxsize=4096)
-def _plain(pattern: tuple[str, ...]) -> tuple[str, ...]:
-    """The names a pattern begins with that stand for themselves alone."""
+def _literal_names(pattern: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the literal names a pattern starts with."""
     special = (at for at, name in enumerate(pattern) if any(one in name for one in "*?[\\") or name.startswith("!("))
     return pattern[: next(special, len(pattern))]
 
@@ -119,54 +119,54 @@ def _plain(pattern: tuple[str, ...]) -> tuple[str, ...]:
 def meets(
     pattern: tuple[str, ...], folder: tuple[str, ...], names: Iterable[str], *, globs: bool = False
 ) -> Literal["in", "above", "out"]:
-    """Where the paths ``names`` of a folder lie, seen from what ``pattern`` names; an empty name is the folder itself.
+    """Return where the paths ``names`` of a folder are relative to ``pattern``; an empty name is the folder itself.
 
-    In it when one of them is; else above it, when one is on the way there; else apart. With ``globs`` the names may
-    hold what a shell puts file names in place of; the answer is then what may be.
+    ``in`` if one of them matches, else ``is_above`` if one is on the way to a match, else ``out``. With ``globs`` the
+    names may contain globs of a shell; the result is then the closest possible one.
     """
-    plain = _plain(pattern)
-    if not globs and folder[: len(plain)] != plain[: len(folder)]:
+    literal_names = _literal_names(pattern)
+    if not globs and folder[: len(literal_names)] != literal_names[: len(folder)]:
         return "out"
-    here = _walk(pattern, folder, globs=globs)
-    if not here:
+    start = _walk(pattern, folder, globs=globs)
+    if not start:
         return "out"
     if globs and any("**" in name for name in folder):
         return "in"
-    # Behind a `**` every folder there is would be on the way.
+    # After a `**` every folder would be on the way.
     first = next((at for at, name in enumerate(pattern) if name == "**"), len(pattern))
-    above = False
+    is_above = False
     for name in names:
-        reached = _walk(pattern, (name,), here, globs=globs) if name else here
-        if len(pattern) in reached:
+        positions = _walk(pattern, (name,), start, globs=globs) if name else start
+        if len(pattern) in positions:
             return "in"
-        above = above or any(at < first for at in reached)
-    return "above" if above else "out"
+        is_above = is_above or any(at < first for at in positions)
+    return "above" if is_above else "out"
 
 
 def _walk(pattern: Sequence[str], path: Sequence[str], start: Iterable[int] = (0,), *, globs: bool = False) -> set[int]:
-    """Match name by name. The result is how many names of the pattern may have been used up at the end."""
-    reached = _skip_folders(pattern, set(start))
+    """Match name by name. Return the numbers of names of the pattern that may be matched at the end."""
+    positions = _skip_folders(pattern, set(start))
     for name in path:
         if globs and "**" in name:
-            return {len(pattern)} if reached else set()
+            return {len(pattern)} if positions else set()
         following: set[int] = set()
-        for at in reached:
+        for at in positions:
             if at == len(pattern):
                 continue
             if pattern[at] == "**":
                 following.add(at)
             elif _name_matches(pattern[at], name) or (globs and _names_meet(pattern[at], name)):
                 following.add(at + 1)
-        reached = _skip_folders(pattern, following)
-        if not reached:
+        positions = _skip_folders(pattern, following)
+        if not positions:
             break
-    return reached
+    return positions
 
 
-def _skip_folders(pattern: Sequence[str], reached: set[int]) -> set[int]:
-    """``**`` may stand for no folder at all."""
-    result = set(reached)
-    for at in reached:
+def _skip_folders(pattern: Sequence[str], positions: set[int]) -> set[int]:
+    """Add the positions after ``**``, which may match no folder at all."""
+    result = set(positions)
+    for at in positions:
         while at < len(pattern) and pattern[at] == "**":
             at += 1
             result.add(at)
@@ -174,7 +174,7 @@ def _skip_folders(pattern: Sequence[str], reached: set[int]) -> set[int]:
 
 
 def _names_meet(pattern: str, glob: str) -> bool:
-    """Whether the glob of a shell may stand for a name that the pattern has. Of two patterns it is not worked out."""
+    """Return whether a shell's glob may match a name of the pattern. For two patterns the result is True."""
     if not any(character in _SPECIAL for character in glob):
         return False
     if pattern.startswith("!(") or any(character in _SPECIAL for character in pattern):
@@ -187,36 +187,36 @@ def _name_matches(pattern: str, name: str) -> bool:
         return True
     if pattern.startswith("!(") and pattern.endswith(")"):
         return name != pattern[2:-1]
-    # The places in the pattern that the characters seen so far may have led to.
-    reached = _after_stars(pattern, {0})
+    # The possible positions in the pattern after the characters so far.
+    positions = _after_stars(pattern, {0})
     for character in name:
         following = set()
-        for at in reached:
+        for at in positions:
             if at >= len(pattern):
                 continue
             if pattern[at] == "*":
                 following.add(at)
             else:
-                found, end = _one(pattern, at, character)
+                found, end = _match_character(pattern, at, character)
                 if found:
                     following.add(end)
-        reached = _after_stars(pattern, following)
-        if not reached:
+        positions = _after_stars(pattern, following)
+        if not positions:
             return False
-    return len(pattern) in reached
+    return len(pattern) in positions
 
 
-def _after_stars(pattern: str, reached: set[int]) -> set[int]:
-    result = set(reached)
-    for at in reached:
+def _after_stars(pattern: str, positions: set[int]) -> set[int]:
+    result = set(positions)
+    for at in positions:
         while at < len(pattern) and pattern[at] == "*":
             at += 1
             result.add(at)
     return result
 
 
-def _one(pattern: str, at: int, character: str) -> tuple[bool, int]:
-    """Whether one character fits at ``at``, and where the pattern goes on."""
+def _match_character(pattern: str, at: int, character: str) -> tuple[bool, int]:
+    """Return whether one character matches at ``at``, and the next position in the pattern."""
     special = pattern[at]
     if special == "?":
         return True, at + 1
@@ -230,7 +230,7 @@ def _one(pattern: str, at: int, character: str) -> tuple[bool, int]:
 
 
 def _class_end(pattern: str, at: int) -> int | None:
-    """The closing bracket; a bracket that is never closed is an ordinary character."""
+    """Return the position of the closing bracket; an unclosed bracket is an ordinary character."""
     begin = at + 1
     if begin < len(pattern) and pattern[begin] in "!^":
         begin += 1
@@ -270,5 +270,5 @@ def _literals(name: str) -> int:
 
 
 def normal(path: str) -> str:
-    """A path without ``.``, ``..`` and double slashes, as text; only for rules that deny or ask."""
+    """Return a path without ``.``, ``..`` and double slashes, as text; only for rules that deny or ask."""
     return posixpath.normpath("/" + path.lstrip("/"))

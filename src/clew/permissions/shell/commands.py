@@ -1,8 +1,8 @@
-"""What a rule sees of a shell line: the text of each command that would run, and how far a rule may cover it.
+"""The commands of a shell line as rules match them: the text of each, and which rules may cover it.
 
 The text is canonical: one blank between words, and quotes only around a word that needs them, so that a rule for
-``git status`` covers ``git  "status"`` and not the program called ``git status``. Rules that deny or ask see looser
-spellings too (no quotes, no folder, lower case), because for them the mistake to avoid is the other one.
+``git status`` covers ``git  "status"`` and not a program named ``git status``. Rules that deny or ask also match looser
+spellings (no quotes, no folder, lower case), because for them a missed match is the worse mistake.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["Command", "Cover", "Parts", "is_interpreter", "only_reads", "take_ap
 _MAX_NESTING: Final = 5
 
 Cover = Literal["any", "named", "exact", "none"]
-"""Which rules can allow a command: any that matches, only one that writes out its program and what is dangerous behind
-it, only one without a star, or none."""
+"""The rules that can allow a command: any that matches, only one that contains its program and its dangerous
+arguments, only one without a star, or none."""
 
 _GIT_READS: Final = word_set("blame diff grep log ls-files ls-tree rev-list rev-parse shortlog show status")
-# Interpreters, with the letters of the options that hand them their program on the command line.
+# Interpreters, with the letters of the options whose value is their program.
 _INTERPRETERS: Final = (
     (re.compile(r"(?:python|pypy)[0-9.]*"), "cm"),
     (re.compile(r"perl[0-9.]*"), "eE"),
@@ -45,9 +45,9 @@ _INTERPRETERS: Final = (
         "ce",
     ),
 )
-# Options of interpreters without a table that load nothing and run nothing.
+# Harmless options of interpreters without a table: they load nothing and run nothing.
 _PLAIN_OPTIONS: Final = word_set("--help --project --project=. --vanilla --version -h -V -v")
-# Their options whose value could be taken for the name of a program's file.
+# Their options whose value could be mistaken for the file of a program.
 _VALUED: Final = word_set("-C -d -I -r -W -X")
 _FED: Final = word_set("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_@%+:,./-]+|\[\[?", re.ASCII)
@@ -56,11 +56,11 @@ _GLOB: Final = re.compile(r"[*?\[]")
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One command. ``head`` is what a rule must write out when the cover is ``named``; ``why`` explains the cover.
+    """One command. ``head`` is the text a rule must contain if the cover is ``named``; ``why`` explains the cover.
 
-    ``head_words`` says how many words the head has, the variables before the program not counted. ``words`` are those
-    of the command itself, ``texts`` the variables set for it and what it is fed. ``places`` are the paths that must
-    lead into the workspace for a rule with a star to cover it.
+    ``head_words`` is the number of words of the head, without the variables before the program. ``words`` are those of
+    the command itself, ``texts`` its variables and its input. ``places`` are the paths that must be in the workspace
+    for a rule with a star to cover it.
     """
 
     text: str
@@ -75,7 +75,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """A line taken apart. ``moves`` says that a relative redirect may be opened in another folder."""
+    """A parsed line. With ``moves``, a relative redirect may be opened in another folder."""
 
     commands: tuple[Command, ...]
     redirects: tuple[Redirect, ...]
@@ -83,9 +83,9 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 def take_apart(line: str, depth: int = 0, *, bash: bool = True) -> Parts:
-    """Every command and redirect of ``line``, those inside wrappers included. Raises :class:`Unreadable`.
+    """Return every command and redirect of ``line``, including those inside wrappers. Raises :class:`Unreadable`.
 
-    ``depth`` is how many shells the line is inside of; ``bash`` says that the innermost of them is bash.
+    ``depth`` is the number of shells around the line; with ``bash`` the innermost of them is bash.
     """
     if depth > _MAX_NESTING:
         raise Unreadable("shells are nested too deeply")
@@ -103,7 +103,7 @@ def take_apart(line: str, depth: int = 0, *, bash: bool = True) -> Parts:
                 commands += part.commands
                 redirects += part.redirects
                 moves = moves or part.moves
-    # A command that changes files may put a link where a redirect of the same line is opened afterwards.
+    # A command that changes files may create a link where a redirect of the same line is opened afterwards.
     if redirects and not (read.single and redirects == list(read.redirects)) and not all(map(only_reads, commands)):
         redirects = [msgspec.structs.replace(one, steady=False) for one in redirects]
     return Parts(tuple(commands), tuple(redirects), moves)
@@ -111,7 +111,7 @@ def take_apart(line: str, depth: int = 0, *, bash: bool = True) -> Parts:
 
 def only_reads(command: Command) -> bool:
     """Return whether the command is known to change no file, by itself or through what it starts."""
-    # Where `cd` leads is checked elsewhere (``moves``).
+    # The destination of `cd` is checked elsewhere (``moves``).
     if command.cover != "any":
         return False
     program, second = (*(word.value for word in command.words[:2]), "")[:2]
@@ -119,37 +119,37 @@ def only_reads(command: Command) -> bool:
 
 
 def is_interpreter(program: str) -> bool:
-    """Whether what the program does is written in what it is given."""
+    """Return whether the program executes code it is given."""
     name = program.rpartition("/")[2]
     return name in SHELLS or any(pattern.fullmatch(name) for pattern, _ in _INTERPRETERS)
 
 
 def _judge(simple: SimpleCommand, depth: int, *, bash: bool) -> Iterator[Command | Parts]:
-    """The command itself, then what it runs."""
+    """Yield the command itself, then the commands it runs."""
     if depth > _MAX_NESTING:
         raise Unreadable("commands are nested too deeply")
     cover, why, head_words, places = _cover(simple)
     try:
-        inside = look_inside(simple)
+        inner = look_inside(simple)
     except ClosedWrapper as closed:
         # Fail closed: an inner command that was not found would run without any rule having seen it.
         yield _command(simple, "none", str(closed))
         return
-    # A rule such as `*` for anything must not let `sudo` in by itself; one that writes it out may, and what it runs is
-    # judged by itself as well.
-    if inside is not None and cover == "any":
+    # A rule such as `*` must not allow `sudo` by itself; one that contains its name may, and the commands it runs are
+    # judged as well.
+    if inner is not None and cover == "any":
         cover, why = "named", "it runs another command"
     yield _command(simple, cover, why, head_words, places)
-    if inside is None:
+    if inner is None:
         return
-    for inner in inside.commands:
-        yield from _judge(inner, depth + 1, bash=bash)
-    bash = inside.read_by == "bash" or (bash and inside.read_by == "same")
-    for line in inside.lines:
+    for below in inner.commands:
+        yield from _judge(below, depth + 1, bash=bash)
+    bash = inner.read_by == "bash" or (bash and inner.read_by == "same")
+    for line in inner.lines:
         part = take_apart(line, depth + 1, bash=bash)
-        if inside.elsewhere and part.redirects:
+        if inner.elsewhere and part.redirects:
             raise Unreadable("a redirect on another machine")
-        # The wrapper may have changed the folder (`env -C`, `sudo -i`): where a relative path leads is not known.
+        # The wrapper may have changed the folder (`env -C`, `sudo -i`), so a relative path is unknown.
         redirects = [
             one if one.path.startswith("/") else msgspec.structs.replace(one, known=False) for one in part.redirects
         ]
@@ -157,25 +157,24 @@ def _judge(simple: SimpleCommand, depth: int, *, bash: bool) -> Iterator[Command
 
 
 def _cover(simple: SimpleCommand) -> tuple[Cover, str, int, tuple[str, ...]]:
-    """Return which rules can cover a command, why, how many of its words they must write out, and its places."""
+    """Return which rules can cover a command, why, how many of its words they must contain, and its places."""
     cover, why = _cover_by_form(simple)
     if cover in ("none", "exact") or not simple.words:
         return cover, why, 1, ()
-    examined = examine(simple.words)
-    if examined is None:
+    findings = examine(simple.words)
+    if findings is None:
         if count := _count_option_words(simple.words):
             return "named", "an option of its interpreter may run code", count, ()
         return cover, why, 1, ()
-    if examined.head_words is None:
-        return "none", examined.why, 1, ()
-    if examined.head_words:
-        cover, why = "named", examined.why
-    return cover, why, examined.head_words or 1, examined.places
+    if findings.head_words is None:
+        return "none", findings.why, 1, ()
+    if findings.head_words:
+        cover, why = "named", findings.why
+    return cover, why, findings.head_words or 1, findings.places
 
 
 def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
-    """The same by what can be seen without knowing the program. The strictest answers come first: one that lets more
-    through must not be given before what would let less through was looked for."""
+    """Return the same from the form alone, without knowing the program. The strictest results are checked first."""
     if not simple.words:
         return "named", "it sets a variable"
     program = simple.words[0]
@@ -185,20 +184,20 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
     arguments = [word.value for word in simple.words[1:]]
     if evaluates(program.value, arguments):
         return "none", "an argument may run code or set a variable"
-    if _is_fed(name, simple.words[1:]):
+    if _runs_its_input(name, simple.words[1:]):
         written = simple.inputs and not any(UNKNOWN in text for text in simple.inputs)
         return ("exact", "it runs the text it is fed") if written else ("none", "it runs what it is fed")
-    # A star of a rule would cover look-alikes of the program's name, so the rule must spell it.
+    # A star of a rule would cover look-alikes of the program's name, so the rule must contain it.
     if not _PROGRAM.fullmatch(program.value):
         return "named", "its program has unusual characters"
     odd = next((word.odd for word in simple.words if word.odd), "")
     if odd:
         return "exact", f"it uses {odd}"
-    if _hides(simple):
+    if _has_unknown_argument(simple):
         return "none", "an argument is known only to the running shell, and its program may evaluate it"
     if program.value in CHANGING and len(simple.words) > 1:
         return "exact", "it changes what later commands are or do"
-    # `LD_PRELOAD=x.so git status` is another command than `git status`, which a rule for the latter must not cover.
+    # `LD_PRELOAD=x.so git status` is not `git status`, so a rule for the latter must not cover it.
     if simple.assignments:
         return "named", "it sets a variable"
     if program.value in STATEFUL:
@@ -208,16 +207,16 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
     return "any", ""
 
 
-def _hides(simple: SimpleCommand) -> bool:
+def _has_unknown_argument(simple: SimpleCommand) -> bool:
     """Return whether an argument is known only to the running shell and the program may do more than print it.
 
-    A program with a table says itself where such an argument is harmless.
+    The table of a program decides by itself whether such an argument is harmless.
     """
     program = simple.words[0].value
     name = program.rpartition("/")[2]
     if program in DYNAMIC or (not is_builtin(program) and (name in DYNAMIC or find_program(name) is not None)):
         return False
-    # A path whose beginning is certain cannot become an option or an operator, however the files are called.
+    # A path with a known start cannot become an option or an operator, whatever the names of files.
     return any(
         word.several
         or (UNKNOWN in word.value and not word.rooted)
@@ -226,8 +225,8 @@ def _hides(simple: SimpleCommand) -> bool:
     )
 
 
-def _is_fed(name: str, words: Sequence[Token]) -> bool:
-    """Return whether an interpreter takes its program from its input, or from a command of the line."""
+def _runs_its_input(name: str, words: Sequence[Token]) -> bool:
+    """Return whether an interpreter reads its program from its input, or from a command of the line."""
     if name in (".", "source"):
         return any(word.value in _FED or _is_handle(word) for word in words)
     letters = _letters_with_code(name)
@@ -263,13 +262,13 @@ def _letters_with_code(name: str) -> str | None:
 
 
 def _count_option_words(words: Sequence[Token]) -> int:
-    """Return how many words of an interpreter without a table a rule must write out: up to its last option that may
-    run code, 0 where it has none."""
+    """Return how many words of an interpreter without a table a rule must contain: up to its last option that may run
+    code, 0 if it has none."""
     count = 0
     if _letters_with_code(words[0].value.rpartition("/")[2]) is None:
         return count
     for at, word in enumerate(words[1:], 2):
-        # What is not known was refused before. Behind the file of its program the options are the program's.
+        # Unknown words were refused before. After the file of its program the options are the program's.
         if not word.value.startswith("-") and words[at - 2].value not in _VALUED:
             break
         count = count if word.value in _PLAIN_OPTIONS else at
@@ -288,7 +287,7 @@ def _command(
 
 
 def _loose(simple: SimpleCommand, text: str) -> tuple[str, ...]:
-    """The spellings under which a rule that denies or asks finds the command."""
+    """Return the spellings that a rule that denies or asks may match."""
     values = [_GLOB.sub(UNKNOWN, word.value) if word.glob else word.value for word in simple.words]
     if not values:
         return (text,)
@@ -307,7 +306,7 @@ def _shown(word: Token) -> str:
         return word.value
     if not word.glob:
         return _quoted(word.value)
-    # What is quoted beside a glob cannot be told from it any more, so it is not pretended to be known.
+    # Quoted text next to a glob can no longer be told from it, so it becomes unknown.
     if word.bare and not _NEEDS_QUOTES.search(_GLOB.sub("", word.value).replace("]", "")):
         return word.value
     return _quoted(_GLOB.sub(UNKNOWN, word.value))

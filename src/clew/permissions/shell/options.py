@@ -1,8 +1,8 @@
-"""What the arguments of a program make it do: every option read as the program itself would read it (PM-8).
+"""The effects of a program's arguments: every option is read as the program itself reads it (PM-8).
 
-A program with a table has options that run programs, write files or load settings. For such a program each argument
-must be known in full: what only the running shell knows could be one of those options. An option that the table does
-not know is not taken for a harmless one. What is dangerous is not forbidden; a rule must write it out.
+A program with a table has options that run programs, write files or load settings. Each of its arguments must be fully
+known: text that only the running shell knows could be one of those options. Options that are not in the table do not
+count as harmless. Dangerous arguments are not forbidden, but a rule must contain them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clew.permissions.shell.programs.catalog import Option, Program, find_progra
 from clew.permissions.shell.programs.scripts import is_plain_script
 from clew.permissions.shell.tokens import UNKNOWN, Token
 
-__all__ = ["Examined", "examine"]
+__all__ = ["Findings", "examine"]
 
 _GLOB: Final = re.compile(r"[*?\[\0]")
 _NUMBER: Final = re.compile(r"-[0-9]+")
@@ -26,34 +26,34 @@ _DOTTED: Final = re.compile(r"(?:^|/)(?:\.(?!/)|\[)|^[*?]")
 _OPTION_LIKE: Final = re.compile(r"-[^0-9.]")
 
 
-class Examined(msgspec.Struct, frozen=True):
-    """``head_words`` is how many words a rule must write out to cover the command: none where nothing in it is
-    dangerous; None where no rule can. ``places`` are harmless only where they lead into the workspace."""
+class Findings(msgspec.Struct, frozen=True):
+    """The result for one command. ``head_words`` is the number of words a rule must contain to cover it: 0 if nothing
+    in it is dangerous, None if no rule can. ``places`` are paths that are harmless only in the workspace."""
 
     head_words: int | None
     why: str
     places: tuple[str, ...] = ()
 
 
-class _NotKnown(Exception):
+class _UnknownArgument(Exception):
     """An argument that only the running shell knows; the text says which."""
 
 
-def examine(words: Sequence[Token]) -> Examined | None:
-    """Return what a rule for the program of ``words`` must write out; None for a program without a table."""
+def examine(words: Sequence[Token]) -> Findings | None:
+    """Return the words a rule for the command must contain; None for a program without a table."""
     found = find_program(words[0].value.rpartition("/")[2])
     if found is None:
         return None
     reading = _Reading(words, *found)
     try:
         reading.read()
-    except _NotKnown as error:
-        return Examined(None, str(error))
-    return Examined(reading.head_words, reading.why, tuple(reading.places))
+    except _UnknownArgument as error:
+        return Findings(None, str(error))
+    return Findings(reading.head_words, reading.why, tuple(reading.places))
 
 
 def _beginning(word: Token) -> str:
-    """What is certain of a word: all of it, or what stands before the first part that only the shell knows."""
+    """Return the known start of a word: all of it, or the text before the first part that only the shell knows."""
     if UNKNOWN not in word.value and not word.glob:
         return word.value
     found = _GLOB.search(word.value)
@@ -67,7 +67,7 @@ def _is_known(word: Token) -> bool:
 
 
 class _Reading:
-    """One pass over the arguments. ``at`` is the next word; ``head_words`` how many words danger was found in."""
+    """One pass over the arguments. ``at`` is the next word; ``head_words`` counts the words up to the last danger."""
 
     def __init__(self, words: Sequence[Token], name: str, table: Program) -> None:
         self.words, self.name, self.table = words, name, table
@@ -93,15 +93,15 @@ class _Reading:
                 ended = True
                 self.at += 1
                 if self.table.passes:
-                    self._passed()
+                    self._read_passed_arguments()
                     return
             elif not ended and (begin := self._may_be_option(word)):
                 self._option(word, begin)
             elif self._operand(word):
                 return
-        # Only now: whether there are operands enough is known at the end.
+        # Checked at the end, when all operands are counted.
         if self.operands < self.table.fed and not self.quiet:
-            raise _NotKnown(f"`{self.name}` does what its input says, and can run programs")
+            raise _UnknownArgument(f"`{self.name}` does what its input says, and can run programs")
 
     def danger(self, head_words: int, why: str) -> None:
         self.why = self.why or why
@@ -110,20 +110,20 @@ class _Reading:
     # ------------------------------------------------------------ options
 
     def _may_be_option(self, word: Token) -> str:
-        """The certain beginning of an option, or nothing for an operand. Raises when it could be either."""
+        """Return the known start of an option, or nothing for an operand. Raises if it could be either."""
         begin = _beginning(word)
         if word.several or (not begin and not _is_known(word)):
-            raise self._hidden(word)
+            raise self._unknown_argument(word)
         return begin if begin.startswith("-") and word.value != "-" else ""
 
     def _require_known(self, word: Token) -> None:
-        """Fail closed: what only the shell knows may be the one argument that does harm."""
+        """Raise for a word that only the shell knows: it may be a harmful argument."""
         if not _is_known(word):
-            raise self._hidden(word)
+            raise self._unknown_argument(word)
 
-    def _hidden(self, word: Token) -> _NotKnown:
+    def _unknown_argument(self, word: Token) -> _UnknownArgument:
         shown = word.value.replace(UNKNOWN, "…")
-        return _NotKnown(
+        return _UnknownArgument(
             f"what `{shown}` will be is known only to the running shell, "
             f"and it could be an option that makes `{self.name}` run a program or write a file"
         )
@@ -148,9 +148,9 @@ class _Reading:
     def _long(self, word: Token, begin: str, spelled: str) -> None:
         name, equals, value = spelled.partition("=")
         if not equals and not _is_known(word):
-            raise self._hidden(word)
+            raise self._unknown_argument(word)
         option = self.table.options.get(name)
-        # Taking something back does none of what it does, but the option must be one that is known.
+        # A negated option is harmless, but the option must be known.
         if option is None and self.table.negates and name.startswith("--no-") and not equals:
             option = Option() if f"--{name[5:]}" in self.table.options else None
         if option is None and self.table.shortens and name.startswith("--"):
@@ -163,12 +163,12 @@ class _Reading:
             self._separate(name, option)
 
     def _shortened(self, name: str) -> tuple[str, Option | None]:
-        """The option that an abbreviation stands for: the dangerous one, if there is one among those it could be."""
-        meant = {one: option for one, option in self.table.options.items() if one.startswith(name)}
-        sharp = next(((one, option) for one, option in meant.items() if option.danger), None)
-        if sharp is not None:
-            return sharp
-        return next(iter(meant.items())) if len(meant) == 1 else (name, None)
+        """Return the option of an abbreviation: a dangerous one, if it could be one."""
+        matching = {one: option for one, option in self.table.options.items() if one.startswith(name)}
+        dangerous = next(((one, option) for one, option in matching.items() if option.danger), None)
+        if dangerous is not None:
+            return dangerous
+        return next(iter(matching.items())) if len(matching) == 1 else (name, None)
 
     def _letters(self, word: Token, begin: str) -> None:
         for index in range(1, len(begin)):
@@ -191,13 +191,13 @@ class _Reading:
         self._require_known(word)
 
     def _separate(self, name: str, option: Option) -> None:
-        """The value of an option, in the word behind it."""
+        """Read the value of an option from the next word."""
         if self.at >= len(self.words):
             return
         word = self.words[self.at]
         self.at += 1
         self._require_known(word)
-        # Programs differ in whether this is the value or the next option; if it is an option, it has not been judged.
+        # For some programs this is the value, for others the next option, which would not be judged.
         if _OPTION_LIKE.match(word.value):
             self.danger(self.at, f"`{word.value}` stands where the value of `{name}` should")
         self._judge(name, option, word.value, self.at, known=True)
@@ -207,7 +207,7 @@ class _Reading:
         if self.table.script and name in ("-e", "-f", "--expression", "--file", "--source"):
             self.has_script = True
             if name in ("-e", "--expression", "--source") and known:
-                # What one piece begins another may end: `-e 'print 1,' -e '2 | "cmd"'`.
+                # A script may continue in the next piece: `-e 'print 1,' -e '2 | "cmd"'`.
                 self.scripts.append(value)
                 if is_plain_script(self.table.script, "\n".join(self.scripts)):
                     return
@@ -217,16 +217,16 @@ class _Reading:
         if not option.danger:
             return
         if not known:
-            raise _NotKnown(f"`{name}` can make `{self.name}` {option.danger}, and its value is not written out")
+            raise _UnknownArgument(f"`{name}` can make `{self.name}` {option.danger}, and its value is not written out")
         self.danger(head_words, f"`{name}` makes `{self.name}` {option.danger}")
 
     def _unknown_option(self, word: Token, name: str) -> None:
         self._require_known(word)
-        # Whether a value follows it is not known either.
+        # It is unknown whether a value follows.
         self.danger(len(self.words), f"`{name}` is not an option of `{self.name}` that is known to be harmless")
 
     def _skip_action(self) -> None:
-        """The command of an action, up to its end; it is taken apart and judged as a command of its own."""
+        """Skip the command of an action, up to its end; it is judged as a command of its own."""
         previous = ""
         while self.at < len(self.words):
             text = self.words[self.at].value
@@ -236,7 +236,7 @@ class _Reading:
             previous = text
 
     def _old_bundle(self) -> None:
-        """Letters without a dash, whose values are the words behind them in order: ``tar xzf a.tgz``."""
+        """Read letters without a dash, whose values are the next words in order: ``tar xzf a.tgz``."""
         word = self.words[1]
         self._require_known(word)
         if word.value.startswith("-"):
@@ -254,7 +254,7 @@ class _Reading:
     # ------------------------------------------------------------ operands
 
     def _operand(self, word: Token) -> bool:
-        """Judge an operand; whether what follows is no longer this program's."""
+        """Judge an operand. Return whether the rest belongs to another program."""
         table = self.table
         self.at += 1
         if table.commands is not None:
@@ -262,14 +262,14 @@ class _Reading:
         if table.script in ("awk", "sed") and not self.has_script:
             self.has_script = True
             if not _is_known(word):
-                raise _NotKnown(f"the script that `{self.name}` runs is not written out")
+                raise _UnknownArgument(f"the script that `{self.name}` runs is not written out")
             if not is_plain_script(table.script, word.value):
                 self.danger(self.at, f"its script could make `{self.name}` run a program or write a file")
             return False
         self.operands += 1
         self.first_operand = self.first_operand or self.at
         if table.stops and table.most:
-            # What looks like an option behind it is another operand.
+            # After it, even words that look like options are operands.
             self.operands += len(self.words) - self.at
         if table.most is not None and self.operands > table.most:
             head_words = self.command_end if table.enough else self.first_operand
@@ -282,11 +282,11 @@ class _Reading:
         return table.stops
 
     def _command(self, word: Token) -> bool:
-        """Go on with the table of a subcommand. One that is not known may be anything: an alias, a program."""
+        """Continue with the table of a subcommand. An unknown one may be anything: an alias, a program."""
         self._require_known(word)
         found = (self.table.commands or {}).get(word.value)
         if found is None:
-            # Its name is what a rule must write out; what follows may be anything, but must be known.
+            # A rule must contain its name; the rest may be anything, but must be known.
             self.danger(self.at, f"`{word.value}` is not a subcommand of `{self.name}` that is known to be harmless")
             for later in self.words[self.at :]:
                 self._require_known(later)
@@ -298,7 +298,7 @@ class _Reading:
         return found.whole
 
     def _module(self, word: Token, rest: str) -> None:
-        """Go on with the table of a module that is run as a program."""
+        """Continue with the table of a module that is run as a program."""
         if not rest and self.at < len(self.words):
             word = self.words[self.at]
             rest = word.value
@@ -316,13 +316,13 @@ class _Reading:
         return found is not None
 
     def _check(self, word: Token, pattern: re.Pattern[str]) -> None:
-        """Hold an operand against what a harmless one looks like, by its beginning where that decides."""
+        """Match an operand with the pattern of harmless ones, by its start if that decides."""
         globbed = word.glob and UNKNOWN not in word.value and not word.several and not _DOTTED.search(word.value)
-        # A file may be called `SHELL=cmd`; below a folder that is written out it is a path for certain.
+        # A file may be named `SHELL=cmd`; with a literal folder before it, it is certainly a path.
         globbed = globbed and (is_place(pattern) or "/" in _beginning(word))
         text = word.value if _is_known(word) or globbed else _beginning(word)
         if not _is_known(word) and not (text and (self.table.open_end or globbed)):
-            raise self._hidden(word)
+            raise self._unknown_argument(word)
         if not (pattern.match(text) if self.table.open_end else pattern.fullmatch(text)):
             self.danger(self.at, f"`{text}` can make `{self.name}` {self.table.operand_danger}")
         self._place(pattern, text)
@@ -331,8 +331,8 @@ class _Reading:
         if is_place(pattern) and text != "-":
             self.places.append(text)
 
-    def _passed(self) -> None:
-        """What is handed on to a script. Its options are not known here."""
+    def _read_passed_arguments(self) -> None:
+        """Read the arguments that are passed to a script, whose options are unknown."""
         if self.table.passes == "free":
             return
         while self.at < len(self.words):

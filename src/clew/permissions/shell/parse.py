@@ -1,12 +1,12 @@
-"""A shell line taken apart: every simple command and every redirect that bash would carry out.
+"""Parsing of a shell line into every simple command and every redirect that bash would execute.
 
-Two readings must agree. :mod:`clew.permissions.shell.tokens` reads words and operators as bash does and removes quotes;
-the tree-sitter grammar says what each of them is: a keyword, a program's name, the list of a loop. Each has been
-wrong where the other was right (the grammar takes ``b`` in ``a > out b`` for a second file, and ``r\\⏎m`` for two
-words), so a token that only one of them sees, or sees elsewhere, makes the whole line unread. An unread line is
-never allowed.
+Two parsers must agree. :mod:`clew.permissions.shell.tokens` reads words and operators as bash does and removes quotes;
+the tree-sitter grammar gives each of them its role: a keyword, a program's name, the list of a loop. Each has been
+wrong where the other was right (the grammar reads ``b`` in ``a > out b`` as a second file, and ``r\\⏎m`` as two words),
+so a token that only one of them sees, or sees at another position, makes the whole line unreadable. An unreadable line
+is never allowed.
 
-Nothing is guessed about what a running shell would know: such text is unknown, and only a ``*`` of a rule covers it.
+Text that only a running shell knows is unknown, and only a ``*`` of a rule covers it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["Redirect", "ShellLine", "SimpleCommand", "read_line"]
 
 _MAX_DEPTH: Final = 200
 
-# What a token is, by the grammar. Between double brackets an operator separates no commands: it is an operand.
+# The role of a token in the grammar. Between double brackets an operator is an operand, and separates no commands.
 _Role = Literal["structure", "command", "test"]
 
-# Nodes that stand for one word. What is inside them is read by the other reading, but for substitutions.
+# Nodes that are one word. Their content is read by the other parser, except for substitutions.
 _WORDS: Final = word_set("""
     ansi_c_string arithmetic_expansion brace_expression command_substitution concatenation expansion extglob_pattern
     file_descriptor heredoc_start number process_substitution raw_string regex simple_expansion special_variable_name
     string test_operator translated_string variable_assignment variable_name word
 """)
 _SUBSTITUTIONS: Final = word_set("command_substitution process_substitution")
-# Nodes that hold the words of a simple command, and nodes around commands. A node of any other kind makes the line
-# unread.
+# Nodes that contain the words of a simple command, and nodes around commands. A node of any other kind makes the line
+# unreadable.
 _COMMANDS: Final = word_set("""
     command command_name declaration_command file_redirect heredoc_redirect herestring_redirect redirected_statement
     test_command unset_command variable_assignments
@@ -66,8 +66,8 @@ _HARMLESS: Final = word_set("/dev/null /dev/stdin /dev/stdout /dev/stderr")
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """A file that a line opens. ``path`` is as written; it holds :data:`UNKNOWN` where only the shell knows. It is not
-    ``steady`` where another command of the line may put a link in its place first."""
+    """A file that a line opens. ``path`` is as written, with :data:`UNKNOWN` for text that only the shell knows. It is
+    not ``steady`` if another command of the line may replace it by a link first."""
 
     permission: Literal["read", "write"]
     path: str
@@ -76,7 +76,7 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class SimpleCommand(msgspec.Struct, frozen=True):
-    """One command as the shell would start it. ``inputs`` are the here-documents and here-strings it is fed."""
+    """One command as the shell would start it. ``inputs`` are its here-documents and here-strings."""
 
     assignments: tuple[Token, ...]
     words: tuple[Token, ...]
@@ -84,9 +84,9 @@ class SimpleCommand(msgspec.Struct, frozen=True):
 
 
 class ShellLine(msgspec.Struct, frozen=True):
-    """All commands and redirects of a line. ``moves`` says that the folder may change before a redirect is opened,
-    ``single`` that there is one command, run once: its redirects are opened before it starts. ``only_bash`` is a
-    construct that another shell reads as other commands; empty where there is none."""
+    """All commands and redirects of a line. ``moves``: the folder may change before a redirect is opened. ``single``:
+    there is one command, run once, so its redirects are opened before it starts. ``only_bash`` is a construct that
+    another shell reads as other commands; empty if there is none."""
 
     commands: tuple[SimpleCommand, ...]
     redirects: tuple[Redirect, ...]
@@ -96,10 +96,10 @@ class ShellLine(msgspec.Struct, frozen=True):
 
 
 def read_line(line: str) -> ShellLine:
-    """Take ``line`` apart. Raises :class:`Unreadable` when the two readings differ or one of them fails."""
+    """Parse ``line``. Raises :class:`Unreadable` if the two parsers disagree or one of them fails."""
     levels = read_tokens(line)
     roles = _roles(line)
-    seen: dict[tuple[int, int], Token] = {
+    tokens_by_extent: dict[tuple[int, int], Token] = {
         (token.start, token.end): token for level in levels for token in level if token.kind != "newline"
     }
     for level in levels:
@@ -108,14 +108,14 @@ def read_line(line: str) -> ShellLine:
             if dash.value == "-" and dash.bare and operator.value in ("<<", "<<-"):
                 roles.setdefault((dash.start, dash.end), "command")
     # Fail closed: where the two disagree about a single token, one of them is wrong about where a command begins.
-    if seen.keys() != roles.keys():
+    if tokens_by_extent.keys() != roles.keys():
         raise Unreadable("the line can be read in more than one way")
     commands: list[SimpleCommand] = []
     redirects: list[Redirect] = []
     for level in levels:
-        for run in _runs(level, roles):
-            command, opened = _command(run, roles)
-            redirects += opened
+        for run in _split_commands(level, roles):
+            command, input_count = _command(run, roles)
+            redirects += input_count
             if command is not None:
                 commands.append(command)
     if not commands and not redirects:
@@ -127,7 +127,7 @@ def read_line(line: str) -> ShellLine:
 
 
 def _only_bash(token: Token, line: str) -> str:
-    """Return the token where it has another meaning outside of bash: to dash, `[[ a || cmd ]]` runs `cmd`."""
+    """Return the token if it has another meaning outside of bash: in dash, `[[ a || cmd ]]` runs `cmd`."""
     if token.kind == "operator":
         return token.value if token.value in _BASH_OPERATORS else ""
     if token.bare and token.value in _BASH_WORDS:
@@ -137,16 +137,16 @@ def _only_bash(token: Token, line: str) -> str:
     return raw.decode() if special else ""
 
 
-# ---------------------------------------------------------------- the grammar's reading
+# ---------------------------------------------------------------- the grammar
 
 
 _language: Language | None = None
 
 
 def _roles(line: str) -> dict[tuple[int, int], _Role]:
-    """What each token is by the grammar, by its extent."""
+    """Return the role of each token in the grammar, by its extent."""
     global _language
-    # Loaded with the first line that is read: importing clew stays quick.
+    # Imported for the first line: importing clew stays fast.
     from tree_sitter import Language, Parser
 
     if _language is None:
@@ -154,7 +154,7 @@ def _roles(line: str) -> dict[tuple[int, int], _Role]:
 
         _language = Language(tree_sitter_bash.language())
     tree = Parser(_language).parse(line.encode())
-    # The grammar mends what it cannot read and goes on; what it mended is not what bash would run.
+    # The grammar recovers from errors; bash would run something else.
     if tree.root_node.has_error:
         raise Unreadable("the line is not one that the grammar knows")
     roles: dict[tuple[int, int], _Role] = {}
@@ -192,7 +192,7 @@ def _collect(node: Node, role: _Role, roles: dict[tuple[int, int], _Role], depth
 
 
 def _substitutions(node: Node, roles: dict[tuple[int, int], _Role], depth: int) -> None:
-    """The tokens inside the substitutions of a word. Their brackets belong to the word."""
+    """Collect the tokens inside the substitutions of a word. Their brackets belong to the word."""
     if depth > _MAX_DEPTH:
         raise Unreadable("the line is nested too deeply")
     if node.type in _SUBSTITUTIONS:
@@ -206,8 +206,8 @@ def _substitutions(node: Node, roles: dict[tuple[int, int], _Role], depth: int) 
 # ---------------------------------------------------------------- commands
 
 
-def _runs(level: Level, roles: dict[tuple[int, int], _Role]) -> Iterator[list[Token]]:
-    """The stretches between separators. In each there is at most one simple command."""
+def _split_commands(level: Level, roles: dict[tuple[int, int], _Role]) -> Iterator[list[Token]]:
+    """Yield the tokens between separators. Each group has at most one simple command."""
     run: list[Token] = []
     for token in level:
         if roles.get((token.start, token.end)) == "test":
@@ -223,14 +223,14 @@ def _runs(level: Level, roles: dict[tuple[int, int], _Role]) -> Iterator[list[To
 
 
 def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple[SimpleCommand | None, list[Redirect]]:
-    """The simple command of a run, behind the keywords it begins with; None where it has only those."""
+    """Return the simple command of a group, after its leading keywords; None if it has only those."""
     begin = 0
     while begin < len(run) and roles[run[begin].start, run[begin].end] == "structure":
         keyword = run[begin]
         begin += 1
         if keyword.bare and keyword.value in _REFUSED:
             raise Unreadable(f"`{keyword.value}` is not judged")
-        # What is skipped here is not judged, and this would change what the commands behind it are.
+        # Skipped tokens are not judged, and an assignment would change the commands after it.
         if keyword.assigns:
             raise Unreadable("an assignment where none is expected")
         # The variable of a loop is an assignment: `for PATH in ...` would change which programs are found.
@@ -241,13 +241,13 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
         ):
             raise Unreadable("a loop over a variable that may mean something to a program")
     tokens = run[begin:]
-    # A keyword is one only at the start of a command; here the two readings mean different commands.
+    # A keyword counts only at the start of a command; here the two parsers mean different commands.
     if any(roles[token.start, token.end] == "structure" for token in tokens):
         raise Unreadable("a keyword stands inside a command")
     words: list[Token] = []
     redirects: list[Redirect] = []
     inputs: list[str] = []
-    opened = 0
+    input_count = 0
     descriptor = ""
     at = 0
     while at < len(tokens):
@@ -257,7 +257,7 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
             if following is None or following.kind != "word":
                 raise Unreadable("a redirect without a file")
             is_input = int(descriptor) == 0 if descriptor else token.value.startswith("<")
-            opened += is_input
+            input_count += is_input
             if token.value.startswith("<<") and not is_input:
                 raise Unreadable("a here-document that is not the input")
             descriptor = ""
@@ -274,8 +274,8 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
         else:
             words.append(token)
             at += 1
-    if inputs and opened > 1:
-        # The last one counts, also where it is a file.
+    if inputs and input_count > 1:
+        # The last one counts, even if it is a file.
         raise Unreadable("a command with several inputs")
     first = next((index for index, word in enumerate(words) if not word.assigns), len(words))
     assignments, words = words[:first], words[first:]
@@ -286,7 +286,7 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
 
 
 def _refuse_keywords(words: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> None:
-    """Refuse keywords where a program should stand; `time`, a keyword to bash and a program here, may precede one."""
+    """Refuse keywords in the position of a program; `time`, a keyword of bash and a program here, may precede one."""
     for word in words:
         if not word.bare or roles[word.start, word.end] == "test":
             return
@@ -310,16 +310,16 @@ def _is_descriptor(token: Token, following: Token | None) -> bool:
 
 def _redirects(operator: str, word: Token) -> Iterator[Redirect]:
     path = word.value
-    # Behind `>&` bash removes quotes by rules of its own.
+    # After `>&` bash has its own rules for quotes.
     known = UNKNOWN not in path and not word.glob and not word.odd and (word.bare or operator not in _COPIES)
     if known and operator in _COPIES and _DESCRIPTOR.fullmatch(path):
         return
     if known and path in _HARMLESS:
         return
     if operator in _COPIES and path.startswith("-") and path != "-":
-        # To bash the dash is a word of its own here, and the rest of it an argument.
+        # Bash reads the dash as a word here, and the rest of it as an argument.
         raise Unreadable("a redirect that also holds an argument")
-    # To bash these are no files: it opens a connection, which no rule over paths is meant for.
+    # For these names bash opens a connection, to which rules for paths do not apply.
     if path.startswith(("/dev/tcp/", "/dev/udp/")):
         raise Unreadable("a redirect to the network")
     if operator in _WRITES:

@@ -1,12 +1,12 @@
-"""The words and operators of a shell line, read by bash's own rules and by nothing looser.
+"""The words and operators of a shell line, read by bash's own rules.
 
-This is the first of two readings: :mod:`clew.permissions.shell.parse` asks a grammar as well and believes neither
-alone. Here quotes are removed, so a word has the value the program would get, and what only a running shell could
-know is marked as unknown. A construct whose value or extent is not certain is refused as a whole
-(:class:`Unreadable`): guessing is how an allow rule comes to cover something else.
+This is the first of two parsers: :mod:`clew.permissions.shell.parse` also uses a grammar, and both must agree. Quotes
+are removed, so a word has the value the program would get, and text that only a running shell knows is marked as
+unknown. A construct whose value or extent is uncertain is refused as a whole (:class:`Unreadable`): with a guess an
+allow rule could cover something else.
 
-Offsets count bytes of the line in UTF-8, because the grammar counts so. Inside this module a line is therefore held
-with one character for each byte, and turned back into text when a word is finished.
+Offsets count bytes of the line in UTF-8, as the grammar does. Inside this module a line therefore has one character
+per byte, and a finished word is decoded to text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_LINE_CHARS: Final = 64 * 1024
 MAX_TOKENS: Final = 4_000
 MAX_NESTING: Final = 20
 UNKNOWN: Final = "\0"
-"""Stands in a word for text that only the running shell knows; it cannot occur in a line that is read."""
+"""Replaces text in a word that only the running shell knows; it cannot occur in a readable line."""
 
 _OPERATORS: Final = (
     ";;&", "&>>", "<<<", "<<-",
@@ -41,8 +41,8 @@ _BRACED: Final = re.compile(
 _SUM: Final = re.compile(r"\$\(\([0-9 +*/%-]*\)\)")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# The grammar looks for the end of an element's name, and of a pattern behind `=~`, again and again: the time it takes
-# grows with the square of these.
+# The grammar searches repeatedly for the end of an element's name, and of a pattern after `=~`: its time grows with
+# the square of their number.
 _MAX_ELEMENT: Final = 512
 _MAX_PATTERNS: Final = 16
 _ANSI: Final = re.compile(
@@ -52,23 +52,22 @@ _ANSI_LETTERS: Final = dict(zip("abefnrtvE", "\a\b\x1b\f\n\r\t\v\x1b", strict=Tr
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The set of the words in ``text``: how tables of names are written."""
+    """Return the set of the words in ``text``, for tables of names."""
     return frozenset(text.split())
 
 
 class Unreadable(Exception):
-    """The line, or a part of it, is not certain to mean what it seems to; the text says why."""
+    """The meaning of the line, or of a part of it, is uncertain; the text says why."""
 
 
 class Token(msgspec.Struct, frozen=True):
     """A word or an operator.
 
-    ``value`` is a word without its quotes, unknown parts as :data:`UNKNOWN`. ``bare`` says that nothing in it was
-    quoted or expanded, so that it may be a keyword; ``glob`` that the shell may put file names in its place; ``odd``
-    why it is not plainly written, though its value is known; ``home`` that what is unknown at its start is the user's
-    home folder; ``body`` is a here-document's text, on its operator. ``several`` says that the shell may make several
-    words of it, or none, each of them anything; ``rooted`` that it begins with a path that only the shell knows:
-    somebody's home, or a descriptor.
+    ``value`` is a word without its quotes, with unknown parts as :data:`UNKNOWN`. ``bare``: nothing in it was quoted or
+    expanded, so it may be a keyword. ``glob``: the shell may replace it by file names. ``odd`` is the reason why it is
+    unusually written, though its value is known. ``home``: the unknown text at its start is the user's home folder.
+    ``body`` is a here-document's text, on its operator. ``several``: the shell may turn it into several words or none.
+    ``rooted``: it starts with a path that only the shell knows, such as a user's home or a descriptor.
     """
 
     kind: Literal["word", "operator", "newline"]
@@ -90,11 +89,11 @@ Level = list[Token]
 
 
 def read_tokens(line: str) -> list[Level]:
-    """Every level of ``line``, the line itself first. Raises :class:`Unreadable`."""
+    """Return every level of ``line``, the line itself first. Raises :class:`Unreadable`."""
     if len(line) > MAX_LINE_CHARS:
         raise Unreadable(f"the line is longer than {MAX_LINE_CHARS} characters")
     for character in line:
-        # Blanks of other scripts and everything that steers a terminal or the direction of text are among these.
+        # These include blanks of other scripts, control characters, and marks for the writing direction.
         if character not in "\n\t" and not character.isprintable():
             raise Unreadable(f"the line holds a character that cannot be seen, U+{ord(character):04X}")
     reader = _Reader(line.encode().decode("latin-1"))
@@ -124,7 +123,7 @@ class _Reader:
     # ------------------------------------------------------------ tokens
 
     def read_level(self, at: int, closer: str, depth: int, end: int | None = None) -> int:
-        """Read tokens from ``at`` until ``closer`` (``)``, or the end); the offset behind it."""
+        """Read tokens from ``at`` to ``closer`` (``)``, or the end). Return the offset after it."""
         if depth > MAX_NESTING:
             raise Unreadable("substitutions are nested too deeply")
         text, end = self.text, len(self.text) if end is None else end
@@ -137,7 +136,7 @@ class _Reader:
             if character in " \t":
                 at += 1
             elif character == "\\" and text.startswith("\\\n", at):
-                # Bash takes the pair out before it looks for tokens, so it could join what stands around it.
+                # Bash removes the pair before it splits tokens, so the text around it could be joined.
                 if at > 0 and text[at - 1] not in " \t\n":
                     raise Unreadable("a line goes on in the middle of a word")
                 at += 2
@@ -169,11 +168,11 @@ class _Reader:
         return at
 
     def _glue(self, level: Level, at: int, operator: str) -> None:
-        """What stands directly before an operator can change its meaning."""
+        """Refuse text directly before an operator that changes its meaning."""
         if not level or level[-1].end != at or level[-1].kind != "word":
             return
         word = level[-1]
-        # `a=(…)` and `+(…)` hold commands or patterns where a word seemed to end; `name()` begins a function.
+        # `a=(…)` and `+(…)` contain commands or patterns where a word seemed to end; `name()` starts a function.
         if operator == "(" and not (word.bare and self.text.startswith("()", at)):
             raise Unreadable("a parenthesis inside a word (an array or a pattern)")
         if operator[0] in "<>" and word.value.startswith("{") and word.value.endswith("}"):
@@ -204,7 +203,7 @@ class _Reader:
         word = level[-1]
         raw = self.text[word.start : word.end]
         plain = raw.strip("'\"")
-        # Bash removes quotes of a delimiter by rules of its own; only the usual spellings are read.
+        # Bash has its own rules for the quotes of a delimiter; only the common spellings are accepted.
         if not re.fullmatch(r"[A-Za-z0-9_.!-]+", plain) or raw not in (plain, f"'{plain}'", f'"{plain}"'):
             raise Unreadable("an unusual end mark of a here-document")
         pending.append(_Pending(level, len(level) - 2, plain, raw != plain, level[-2].value == "<<-"))
@@ -231,12 +230,12 @@ class _Reader:
         return at
 
     def _expanded(self, at: int, end: int, depth: int) -> str:
-        """The body of a here-document that the shell expands."""
+        """Return the body of a here-document that the shell expands."""
         inside = _Word(self, at, depth, end)
         while at < end:
             character = self.text[at]
             if character == "\\":
-                # As the program gets it: the shell takes the backslash away before these, and before no quote.
+                # As the program receives it: the shell removes the backslash before these, but not before a quote.
                 escaped = self.text[at + 1 : at + 2]
                 inside.parts.append(escaped if escaped and escaped in "$`\\" else f"\\{escaped}")
                 at += 2
@@ -318,7 +317,7 @@ class _Word:
         return at
 
     def _is_home(self, at: int) -> bool:
-        """A tilde at the start of a word, or of a value or one of its parts in what looks like an assignment."""
+        """Read a tilde at the start of a word, or of a value or its part in a possible assignment."""
         if at == self.start:
             return True
         if self.text[at - 1] not in "=:":
@@ -351,7 +350,7 @@ class _Word:
                 return at + 1
             if character == "\\" and at + 1 < self.end and self.text[at + 1] in '$`"\\\n':
                 if self.text[at + 1] == "\n":
-                    # The pair goes before anything is expanded: a dollar before it meets what stands behind it.
+                    # The pair is removed before expansion: a dollar before it applies to the text after it.
                     raise Unreadable("a line goes on inside quotes")
                 self.parts.append(self.text[at + 1])
                 at += 2
@@ -365,11 +364,11 @@ class _Word:
         raise Unreadable("a quote is not closed")
 
     def dollar(self, at: int, *, quoted: bool) -> int:
-        """The expansion that begins at a dollar sign."""
+        """Read the expansion that starts at a dollar sign."""
         text = self.text
         if text.startswith("$((", at):
             return self._match(_SUM, at, "arithmetic with more than numbers")
-        # Without quotes the shell splits what it fills in, and `$@` is several words even between them.
+        # Without quotes the shell splits the value, and `$@` is several words even in quotes.
         splits = not quoted or text.startswith(("$@", "${@"), at)
         if text.startswith("$(", at):
             self.unknown()
@@ -416,7 +415,7 @@ class _Word:
         close = self.text.find("`", at + 1, self.end)
         if close < 0:
             raise Unreadable("a substitution is not closed")
-        # Inside, a backslash is taken away once before the text is read as a line: it is another line than it seems.
+        # Inside, one level of backslashes is removed before the text is read as a line, so it is another line.
         if "\\" in self.text[at:close]:
             raise Unreadable("a backslash inside backticks, which the shell reads twice")
         self.unknown()
@@ -425,7 +424,8 @@ class _Word:
 
 
 def _text(held: str) -> str:
-    """Text again from one character for each byte."""
+    """Decode text that has one character per byte."""
+
     try:
         return held.encode("latin-1").decode()
     except UnicodeDecodeError as error:

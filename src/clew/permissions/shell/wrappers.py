@@ -1,8 +1,8 @@
-"""Commands that run other commands, and what they run.
+"""Wrappers: commands that run other commands.
 
-A wrapper is judged as itself and for each command inside it. Its options are known here one by one: an option that
-is not in the table, or an argument that only the running shell knows, could move the place where the inner command
-begins, so the wrapper then counts as closed (:class:`ClosedWrapper`) and no rule can allow it.
+A wrapper is judged by itself and for each command inside it. All its options must be known: an option that is not in
+the table, or an argument that only the running shell knows, could move the start of the inner command. Such a wrapper
+is closed (:class:`ClosedWrapper`), and no rule can allow it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SHELLS: Final = word_set(
     """ash bash csh dash elvish es fish ion ksh ksh93 loksh lksh mksh nu oksh osh posh rbash rc rzsh sash scsh sh tcsh
     xonsh yash ysh zsh"""
 )
-# Their language is another one, in which a line means something else. Korn shells evaluate the operands of `test`.
+# Their language differs, so a line has another meaning. Korn shells evaluate the operands of `test`.
 _FOREIGN: Final = word_set(
     "csh elvish es fish ion ksh ksh93 lksh loksh mksh nu oksh osh rc rzsh sash scsh tcsh xonsh yash ysh zsh"
 )
 # Options that do not change how a line is read.
 _SHELL_LETTERS: Final = frozenset("ceuxvnfhml")
 _SHELL_SETTINGS: Final = word_set("errexit nounset pipefail xtrace")
-# The same programs beside those of another system.
-_BY_ANOTHER_NAME: Final = {f"g{name}": name for name in word_set("env find nice nohup stdbuf time timeout xargs")}
-# They run commands too, in ways that are not taken apart here.
+# The same programs under the names they have next to those of another system.
+_OTHER_NAMES: Final = {f"g{name}": name for name in word_set("env find nice nohup stdbuf time timeout xargs")}
+# They run commands, too, in ways that are not analysed.
 _CLOSED: Final = word_set(
     """abduco apt-key at autossh batch bpftrace bsd-csh busctl bwrap c_rehash capsh cgexec choom chpst chroot clush
     concurrently corepack coresched cpan cpulimit crontab cross-env daemonize dbus-launch dbus-run-session
@@ -61,7 +61,7 @@ _COMPILER: Final = re.compile(
     r"(?:[\w-]+-)?(?:gcc(?:-ar|-nm|-ranlib)?|g\+\+|cc|c\+\+|cpp|clang(?:\+\+)?|c89|c99|gfortran|gold|lto-dump"
     r"|ld(?:\.bfd|\.gold|\.lld)?)(?:-[0-9.]+)?"
 )
-# One machine's build of a program, and the version behind its name.
+# Affixes of a program's name: the architecture of a build, and a version.
 _BUILD: Final = re.compile(r"^(?:x86_64|i686|aarch64|arm)-linux-gnu\w*-(?=\w)|(?<=[a-z]3)\.[0-9]+$|(?<=[a-z])-[0-9]+$")
 _GPG_STARTS: Final = (
     *("--agent-program", "--dirmngr-program", "--keyboxd-program", "--photo-viewer", "--options", "--homedir"),
@@ -72,7 +72,7 @@ _COMPILER_STARTS: Final = (
     *("--plugin", "-load", "-cc1", "--config", "--ld-path", "-ccc-", "--gcc-toolchain", "--prefix"),
 )
 # Options of programs without a table that start another program or load code.
-_STARTS: Final[Mapping[str, tuple[str, ...]]] = {
+_STARTING_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(word_set("dirmngr gpg gpg-wks-server gpg-zip gpg2 gpgcompose gpgconf gpgsm gpgtar"), _GPG_STARTS),
     **dict.fromkeys(word_set("gpic groff neqn nroff pic troff"), ("-U", "-F", "-X")),
     "ar": ("--plugin", "-M"),
@@ -89,7 +89,7 @@ _STARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "grog": ("--run",),
     "hg": ("--config", "--cwd", "--remotecmd", "--repository", "--ssh", "--tool", "-R", "-t"),
     "install": ("--strip-program", "-s", "--strip"),
-    # Its words may be shortened: `ip net exec`.
+    # Its words may be abbreviated: `ip net exec`.
     "ip": ("-b", "net", "vr"),
     "man": ("-P", "--pager", "-H", "--html", "-C", "--config-file", "-X", "--gxditview", "-T", "--troff-device",
         "-t", "--troff", "-l", "--local-file", "-K"),
@@ -101,12 +101,12 @@ _STARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "nm": ("--plugin",),
     "pandoc": ("-F", "--filter", "-L", "--lua-filter", "--pdf-engine", "-d", "--defaults", "--syntax-definition"),
     "ranlib": ("--plugin",),
-    # It takes each of its options with one dash or two.
+    # It accepts each option with one dash or two.
     "openssl": ("-engine", "-provider", "engine", "-config", "--engine", "--provider", "--config"),
     "patch": ("-e", "--ed", "-o", "--output", "-d", "--directory", "-g", "--get"),
     "ssh-add": ("-s", "-e", "-S"),
     "rpm": ("-D", "-E", "--define", "--eval", "--load", "--macros", "--pipe", "--rcfile"),
-    # The linker is a program, and so is what runs the examples of a document.
+    # The linker is a program, and so is the runner of doc examples.
     **dict.fromkeys(("rustc", "rustdoc"), ("-C", "-Z", "--codegen", "--runtool", "--test-builder", "--test-run", "@")),
     "savelog": ("-x",),
     "scp": ("-S", "-o", "-F", "-J"),
@@ -122,11 +122,11 @@ _STARTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class ClosedWrapper(Exception):
-    """A wrapper whose inner command cannot be told for certain; the text says why."""
+    """A wrapper whose inner command is uncertain; the text says why."""
 
 
 class InnerCommands(msgspec.Struct, frozen=True):
-    """What a wrapper runs: commands, and lines for a shell. ``elsewhere`` says that those run on another machine.
+    """The commands a wrapper runs, and its lines for a shell; with ``elsewhere`` they run on another machine.
 
     ``read_by`` is the shell that reads the lines: the one that runs the wrapper, bash, or another one.
     """
@@ -138,17 +138,17 @@ class InnerCommands(msgspec.Struct, frozen=True):
 
 
 def look_inside(command: SimpleCommand) -> InnerCommands | None:
-    """What ``command`` runs, or None when it is no wrapper. Raises :class:`ClosedWrapper`."""
+    """Return the commands that ``command`` runs, or None if it is not a wrapper. Raises :class:`ClosedWrapper`."""
     if not command.words:
         return None
     name = command.words[0].value.rpartition("/")[2]
-    name = _BY_ANOTHER_NAME.get(name, name)
+    name = _OTHER_NAMES.get(name, name)
     if name in _READERS:
         return _READERS[name](command)
     if name in SHELLS:
         return _shell(command)
     if name in load_wrappers():
-        words, options = _behind_options(command, name)
+        words, options = _after_options(command, name)
         wrapper = load_wrappers()[name]
         return (
             InnerCommands()
@@ -156,20 +156,20 @@ def look_inside(command: SimpleCommand) -> InnerCommands | None:
             else _inner(words, command.inputs, assigns=wrapper.assigns)
         )
     if name in _CLOSED or _BUILD.sub("", name) in _CLOSED or _LOADER.fullmatch(name):
-        raise ClosedWrapper(f"`{name}` runs other commands in ways that are not taken apart")
+        raise ClosedWrapper(f"`{name}` runs other commands in ways that are not analysed")
     starts = starting_options(name)
     for word in command.words[1:]:
-        if any(_may_be(word.value, option) for option in starts):
+        if any(_may_be_option(word.value, option) for option in starts):
             raise ClosedWrapper(f"`{word.value}` makes `{name}` start another program")
     return None
 
 
 def starting_options(name: str) -> tuple[str, ...]:
     """Return the options that make a program without a table start another one or load code."""
-    return _COMPILER_STARTS if _COMPILER.fullmatch(name) else _STARTS.get(_BUILD.sub("", name), ())
+    return _COMPILER_STARTS if _COMPILER.fullmatch(name) else _STARTING_OPTIONS.get(_BUILD.sub("", name), ())
 
 
-def _may_be(text: str, option: str) -> bool:
+def _may_be_option(text: str, option: str) -> bool:
     """Return whether ``text`` is the option, with a value or other letters after it, or one of its abbreviations."""
     if text.startswith("--"):
         name = text.partition("=")[0]
@@ -179,8 +179,8 @@ def _may_be(text: str, option: str) -> bool:
     return text.startswith(option)
 
 
-def _behind_options(command: SimpleCommand, name: str) -> tuple[Sequence[Token], dict[str, str]]:
-    """The words behind the options and operands of the wrapper ``name``, and those options with their values."""
+def _after_options(command: SimpleCommand, name: str) -> tuple[Sequence[Token], dict[str, str]]:
+    """Return the words after the options and operands of the wrapper ``name``, and those options with their values."""
     wrapper, words = load_wrappers()[name], command.words
     at = 1
     options: dict[str, str] = {}
@@ -188,8 +188,8 @@ def _behind_options(command: SimpleCommand, name: str) -> tuple[Sequence[Token],
         text = words[at].value
         if not text.startswith("-") and UNKNOWN not in text:
             break
-        # Text that is not known may be an option, or nothing, and then another word is the command.
-        _certain(words[at])
+        # Unknown text may be an option or empty, and then another word is the command.
+        _require_certain(words[at])
         at += 1
         if text == "--":
             break
@@ -201,7 +201,7 @@ def _behind_options(command: SimpleCommand, name: str) -> tuple[Sequence[Token],
         elif text in wrapper.valued:
             if at >= len(words):
                 raise ClosedWrapper(f"`{text}` has no value")
-            _certain(words[at])
+            _require_certain(words[at])
             options[text] = words[at].value
             at += 1
         elif text[:2] in wrapper.valued:
@@ -211,11 +211,11 @@ def _behind_options(command: SimpleCommand, name: str) -> tuple[Sequence[Token],
         elif not (wrapper.numbers and text[1:].isdecimal()):
             raise ClosedWrapper(f"the option `{text}` is not known")
     for word in words[at : at + wrapper.operands]:
-        _certain(word)
+        _require_certain(word)
     return words[at + wrapper.operands :], options
 
 
-def _certain(word: Token) -> None:
+def _require_certain(word: Token) -> None:
     if UNKNOWN in word.value or word.glob or word.odd:
         raise ClosedWrapper("an argument that only the running shell knows stands before the inner command")
 
@@ -226,43 +226,47 @@ def _inner(words: Sequence[Token], inputs: tuple[str, ...], *, assigns: bool) ->
         at += 1
     if not words:
         return InnerCommands()
-    # Also without a program: behind the keyword `time` bash sets the variable for what follows.
+    # Also without a program: after the keyword `time` bash sets the variable for later commands.
     return InnerCommands((SimpleCommand(tuple(words[:at]), tuple(words[at:]), inputs),))
 
 
 def _xargs(command: SimpleCommand) -> InnerCommands:
-    words, options = _behind_options(command, "xargs")
+    words, options = _after_options(command, "xargs")
     if not words:
         return InnerCommands()
-    mark = options.get("-I")
-    inner = [_filled(word, mark) for word in words] if mark else [*words, Token("word", 0, 0, UNKNOWN, several=True)]
+    placeholder = options.get("-I")
+    inner = (
+        [_fill_placeholder(word, placeholder) for word in words]
+        if placeholder
+        else [*words, Token("word", 0, 0, UNKNOWN, several=True)]
+    )
     return InnerCommands((SimpleCommand((), tuple(inner)),))
 
 
-def _filled(word: Token, mark: str) -> Token:
-    """The word with what will be put in place of ``mark``, which nobody knows yet."""
-    return msgspec.structs.replace(word, value=word.value.replace(mark, UNKNOWN), bare=False)
+def _fill_placeholder(word: Token, placeholder: str) -> Token:
+    """Return the word with ``placeholder`` replaced by unknown text."""
+    return msgspec.structs.replace(word, value=word.value.replace(placeholder, UNKNOWN), bare=False)
 
 
 def _find(command: SimpleCommand) -> InnerCommands:
     inner: list[SimpleCommand] = []
     words = iter(command.words[1:])
     for word in words:
-        _certain(word)
+        _require_certain(word)
         if word.value not in ("-exec", "-execdir", "-ok", "-okdir"):
             continue
-        taken: list[Token] = []
+        action: list[Token] = []
         for part in words:
-            if part.value == ";" or (part.value == "+" and taken and taken[-1].value == UNKNOWN):
+            if part.value == ";" or (part.value == "+" and action and action[-1].value == UNKNOWN):
                 break
-            # Several words from one could bring the end of the action with them, and another action.
-            _certain(part)
-            taken.append(_filled(part, "{}"))
+            # A word that becomes several could contain the end of the action, and another action.
+            _require_certain(part)
+            action.append(_fill_placeholder(part, "{}"))
         else:
-            taken.clear()
-        if not taken:
+            action.clear()
+        if not action:
             raise ClosedWrapper("an action of `find` has no end")
-        inner.append(SimpleCommand((), tuple(taken)))
+        inner.append(SimpleCommand((), tuple(action)))
     return InnerCommands(tuple(inner))
 
 
@@ -290,7 +294,7 @@ def _trap(command: SimpleCommand) -> InnerCommands:
 
 
 def _watch(command: SimpleCommand) -> InnerCommands:
-    words, options = _behind_options(command, "watch")
+    words, options = _after_options(command, "watch")
     if not words:
         return InnerCommands()
     if options.keys() & {"-x", "--exec"}:
@@ -299,11 +303,11 @@ def _watch(command: SimpleCommand) -> InnerCommands:
 
 
 def _ssh(command: SimpleCommand) -> InnerCommands:
-    words, options = _behind_options(command, "ssh")
+    words, options = _after_options(command, "ssh")
     host = len(command.words) - len(words) - 1
     if host > 0 and command.words[host].value.startswith("-"):
         raise ClosedWrapper("a host whose name could be an option")
-    # Options may also stand behind the host.
+    # Options may also follow the host.
     if words and words[0].value.startswith("-"):
         raise ClosedWrapper("an option of `ssh` behind the host")
     if not words and not options.keys() & {"-N", "-V"}:
@@ -314,7 +318,7 @@ def _ssh(command: SimpleCommand) -> InnerCommands:
 
 
 def _shell(command: SimpleCommand) -> InnerCommands:
-    """A shell with ``-c`` runs a line, with a file runs that file, with neither runs whatever it is fed."""
+    """Return the commands of a shell: with ``-c`` it runs a line, with a file that file, otherwise its input."""
     name = command.words[0].value.rpartition("/")[2]
     if name in _FOREIGN:
         raise ClosedWrapper("a shell with a language of its own")
@@ -323,7 +327,7 @@ def _shell(command: SimpleCommand) -> InnerCommands:
     takes_line = False
     while words:
         word = words[0]
-        _certain(word)
+        _require_certain(word)
         text = word.value
         if text in ("--help", "--version"):
             return InnerCommands()
@@ -340,7 +344,7 @@ def _shell(command: SimpleCommand) -> InnerCommands:
         takes_line = takes_line or "c" in letters
         words = words[1:]
     if takes_line:
-        # What follows the line are its parameters, which the line may run: `bash -c '"$@"' _ rm`; it is unknown then.
+        # The arguments after the line are its parameters, which it may run (`bash -c '"$@"' _ rm`) as unknown text.
         if not words:
             raise ClosedWrapper("`-c` has no line")
         return InnerCommands(lines=(_line_of(words[:1]),), read_by=read_by)
