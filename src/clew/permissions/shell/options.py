@@ -268,10 +268,10 @@ class _Reading:
             return False
         self.operands += 1
         self.first_operand = self.first_operand or self.at
-        if table.stops and table.most:
+        if table.stops and table.max_operands:
             # After it, even words that look like options are operands.
             self.operands += len(self.words) - self.at
-        if table.most is not None and self.operands > table.most:
+        if table.max_operands is not None and self.operands > table.max_operands:
             head_words = self.command_end if table.enough else self.first_operand
             self.danger(head_words, f"`{self.name}` is made to {table.danger}")
         pattern = table.first if table.first is not None and self.operands == 1 else table.operand
@@ -293,7 +293,7 @@ class _Reading:
             return True
         self.table, self.name = found, f"{self.name} {word.value}"
         self.command_end = self.at
-        if found.danger and found.most is None:
+        if found.danger and found.max_operands is None:
             self.danger(len(self.words) if found.whole else self.at, f"`{self.name}` can {found.danger}")
         return found.whole
 

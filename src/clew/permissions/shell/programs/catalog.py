@@ -43,13 +43,13 @@ class Program(msgspec.Struct, frozen=True):
 
     ``operand`` matches a harmless operand (its beginning with ``open_end``), ``first`` the first one. ``stops``:
     options end at the first operand. ``shortens``: long options may be abbreviated. ``bundles``: letters may be
-    bundled. ``numbers``: ``-20`` is an option. ``single``: ``-name`` and ``--name`` are the same. More than ``most``
-    operands do ``danger``, and a rule must contain the first of them, or only the subcommand with ``enough``; a
-    subcommand that is dangerous by itself has no ``most``; with ``whole`` a rule must contain all of it. ``passes``:
-    arguments after ``--`` go to another program; they ask, or are free. ``delegates`` are programs with tables that may
-    be run through it, as an operand or after ``module_option``; ``actions`` are followed by commands. ``script`` is the
-    language of a script among the arguments. With fewer than ``fed`` operands it does what its input says, except with
-    the options ``quiet``.
+    bundled. ``numbers``: ``-20`` is an option. ``single``: ``-name`` and ``--name`` are the same. More than
+    ``max_operands`` operands do ``danger``, and a rule must contain the first of them, or only the subcommand with
+    ``enough``; a subcommand that is dangerous by itself has no ``max_operands``; with ``whole`` a rule must contain all
+    of it. ``passes``: arguments after ``--`` go to another program; they ask, or are free. ``delegates`` are programs
+    with tables that may be run through it, as an operand or after ``module_option``; ``actions`` are followed by
+    commands. ``script`` is the language of a script among the arguments. With fewer than ``fed`` operands it does what
+    its input says, except with the options ``quiet``.
     """
 
     options: Mapping[str, Option] = {}
@@ -60,7 +60,7 @@ class Program(msgspec.Struct, frozen=True):
     operand_danger: str = _DANGERS["runs"]
     danger: str = ""
     whole: bool = False
-    most: int | None = None
+    max_operands: int | None = None
     enough: bool = False
     stops: bool = False
     shortens: bool = True
