@@ -51,7 +51,7 @@ def test_rules_are_the_rows_of_the_tables_in_their_order() -> None:
 
 def test_a_rule_that_is_there_twice_is_an_error() -> None:
     """Two meanings of one id would hide a rule."""
-    with pytest.raises(ValueError, match="ST-1 is there twice"):
+    with pytest.raises(ValueError, match="duplicate rule ST-1"):
         rules.read_rules(DOCUMENT + "| ST-1 | Four tables. |\n")
 
 
