@@ -209,9 +209,9 @@ async def soak(load: Load, folder: Path) -> Outcome:
     _judge(visits, expected, outcome)
     await _judge_disk(folder, visits, expected, load, outcome)
     check = await asyncio.create_subprocess_exec(_command(), "check", env=env, cwd=folder, stdout=PIPE, stderr=PIPE)
-    said = b"".join(await check.communicate()).decode()
+    output = b"".join(await check.communicate()).decode()
     if check.returncode != 0:
-        outcome.problems.append(f"clew check: {said[:1000]}")
+        outcome.problems.append(f"clew check: {output[:1000]}")
     return outcome
 
 
