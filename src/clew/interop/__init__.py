@@ -1,1 +1,1 @@
-"""Sessions as files: to be imported elsewhere, or to be read by people. Pure; knows no store."""
+"""Sessions as files: export for people and other programs, and import. Pure, without a store."""

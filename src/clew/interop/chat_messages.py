@@ -1,4 +1,4 @@
-"""Chat messages: the conversation as other programs take it, as messages of the AI SDK and of OpenAI's chat API."""
+"""Export as chat messages, in the formats of the AI SDK and of OpenAI's chat API."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ __all__ = ["format_ai_sdk", "format_openai"]
 
 
 def format_ai_sdk(portable: PortableSession, *, hidden: bool = False) -> bytes:
-    """A list of ``UIMessage``. Files are in it, as ``data:`` URLs: elsewhere nobody has this store's blobs."""
+    """Return a list of ``UIMessage``, with files as ``data:`` URLs, since a reader of the export has no access to
+    blobs."""
     blobs = {blob.sha256: blob for blob in portable.blobs}
     messages = [shown_message(passage.row, None) for passage in passages_of(portable, hidden=hidden)]
-    told = [
+    exported = [
         {
             "id": message.id,
             "role": message.role,
@@ -30,13 +31,13 @@ def format_ai_sdk(portable: PortableSession, *, hidden: bool = False) -> bytes:
         }
         for message in messages
     ]
-    return orjson.dumps(told, option=orjson.OPT_INDENT_2)
+    return orjson.dumps(exported, option=orjson.OPT_INDENT_2)
 
 
 def format_openai(portable: PortableSession, *, hidden: bool = False) -> bytes:
-    """``{"messages": […]}`` of the chat API: an answer step by step, each call followed by what came of it.
+    """Return ``{"messages": […]}`` of the chat API: an answer step by step, each call followed by its result.
 
-    Reasoning has no place there. A call that nobody carried out is told as an error, since each call needs a result.
+    Reasoning is left out. A call that was not executed gets an error as its result, since each call needs one.
     """
     blobs = {blob.sha256: blob for blob in portable.blobs}
     messages = [one for passage in passages_of(portable, hidden=hidden) for one in _of_openai(passage, blobs)]
@@ -51,7 +52,7 @@ def _of_openai(passage: Passage, blobs: Mapping[str, Blob]) -> list[dict[str, An
         plain = all(one["type"] == "text" for one in content)
         said = "\n\n".join(one["text"] for one in content) if plain else content
         return [{"role": row.role, "content": said}] if content else []
-    told: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for step in p.steps_of(parts):
         summaries = [(p.data_of(part, p.COMPACTION_PART) or {}).get("summary") for part in step]
         texts = [*p.texts_of(step), *(one for one in summaries if isinstance(one, str))]
@@ -67,13 +68,15 @@ def _of_openai(passage: Passage, blobs: Mapping[str, Blob]) -> list[dict[str, An
                 for part in calls
             ]
         if texts or calls:
-            told.append(answer)
-        told += [{"role": "tool", "tool_call_id": p.call_id_of(part), "content": p.result_text(part)} for part in calls]
-        # A result holds text there; files come after the results, as the chat API is sent them.
+            messages.append(answer)
+        messages += [
+            {"role": "tool", "tool_call_id": p.call_id_of(part), "content": p.result_text(part)} for part in calls
+        ]
+        # Results are text only; files follow them in a user message, as in requests to the chat API.
         given = [_content(part, blobs) for part in step if p.giver_of(part) is not None]
         if given:
-            told.append({"role": "user", "content": given})
-    return told
+            messages.append({"role": "user", "content": given})
+    return messages
 
 
 def _content(part: Part, blobs: Mapping[str, Blob]) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""A limit on how many values a file holds for its size: parsed, a value of two bytes takes fifty times as many."""
+"""A limit on the number of JSON values in a file: parsed, a value of two bytes takes fifty times as much memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from clew.errors import InvalidInput
 __all__ = ["check_density"]
 
 MAX_LINE_VALUES: Final = 200_000
-"""Values in one record of a file of lines, which is parsed by itself."""
+"""Values in one record of a JSON Lines file. Records are parsed one by one."""
 _FREE_VALUES: Final = 300_000
 _BYTES_PER_VALUE: Final = 12
-"""Fewer than any session has, also one of messages of one word."""
+"""Fewer than in any real session, even one with messages of one word."""
 _MARKS: Final = (b"{", b"[", b",")
 _TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 def check_density(data: bytes, *, lines: bool) -> None:
-    """Refuse a file that holds far more values than a session of its size does. Nothing is parsed."""
+    """Refuse a file with far more values than a session of its size has, without parsing it."""
     if not lines:
         _check(data, 0, len(data), _FREE_VALUES + len(data) // _BYTES_PER_VALUE)
         return
@@ -33,9 +33,9 @@ def check_density(data: bytes, *, lines: bool) -> None:
 
 
 def _check(data: bytes, start: int, end: int, limit: int) -> None:
-    # Marks in texts count at first, since that takes no time: most files pass.
+    # The quick count includes marks in texts: most files pass it.
     if sum(data.count(mark, start, end) for mark in _MARKS) <= limit:
         return
     bare = _TEXT.sub(b"", data[start:end])
     if sum(map(bare.count, _MARKS)) > limit:
-        raise InvalidInput(f"it holds more than {limit:,} values in {end - start:,} bytes, which no session does")
+        raise InvalidInput(f"it has more than {limit:,} values in {end - start:,} bytes, which no session has")

@@ -1,4 +1,4 @@
-"""Passages: what a person reads of a session, in order. Both formats for people are made from them."""
+"""Passages: the readable contents of a session in order, from which Markdown and HTML are written."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MARKS: Final[dict[Mark, str]] = {
     "queued": "waits in the queue",
     "cancelled": "cancelled before it was sent",
 }
-"""Each mark in words."""
+"""The label of each mark."""
 _LINE_ENDS: Final = re.compile(r"[\r\n\t]+")
 
 
 class Passage(msgspec.Struct, frozen=True):
-    """A message on its way to a reader. ``turn`` counts the turns shown; ``mark`` says why it is not on the line."""
+    """A message of an export. ``turn`` counts the turns shown; ``mark`` says why it is not on the current path."""
 
     row: MessageRow
     turn: int
@@ -43,14 +43,14 @@ class Passage(msgspec.Struct, frozen=True):
 
     @property
     def damage(self) -> str | None:
-        """What is the matter with a message that may not be what was stored."""
+        """The damage of a message that may differ from the stored one."""
         if self.row.damage is not None or DAMAGED not in self.row.metadata:
             return self.row.damage
         return NOT_ALL_READABLE
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A text to be shown word for word."""
+    """A text to be shown unchanged."""
 
     title: str
     text: str
@@ -58,7 +58,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part as people look at it. ``text`` is Markdown; ``blocks`` are folded away under ``title``."""
+    """A part as it is shown. ``text`` is Markdown; ``blocks`` are collapsed under ``title``."""
 
     kind: Literal["text", "reasoning", "summary", "call", "other"]
     text: str = ""
@@ -67,14 +67,14 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def about(portable: PortableSession) -> list[str]:
-    """What is said of a session above its conversation."""
+    """Return the facts to show above the conversation."""
     session = portable.session
-    told = [str(session.model), session.agent, shown_time(session.created_at)]
-    return [*told, f"{portable.redacted} redacted"] if portable.redacted else told
+    facts = [str(session.model), session.agent, shown_time(session.created_at)]
+    return [*facts, f"{portable.redacted} redacted"] if portable.redacted else facts
 
 
 def passages_of(portable: PortableSession, *, hidden: bool = False) -> tuple[Passage, ...]:
-    """The conversation as it stands and what is queued; with ``hidden`` every message there is, by its time."""
+    """Return the current conversation and the queue; with ``hidden`` all messages, by time."""
     rows, tree = {row.id: row for row in portable.messages}, tree_of(portable)
     queued = {entry.message_id for entry in portable.queue}
     marks: dict[str, Mark] = {id_: why.by for id_, why in hidden_messages(tree, kept_tails_of(tree, rows)).items()}
@@ -97,7 +97,7 @@ def passages_of(portable: PortableSession, *, hidden: bool = False) -> tuple[Pas
 
 
 def left_out(portable: PortableSession, shown: tuple[Passage, ...]) -> str:
-    """Of what is not shown, how much and how to see it; nothing when all is."""
+    """Return a sentence about messages that are not shown; an empty text if there are none."""
     count = len(portable.messages) - len(shown)
     if count <= 0:
         return ""
@@ -106,7 +106,7 @@ def left_out(portable: PortableSession, shown: tuple[Passage, ...]) -> str:
 
 
 def piece_of(data: dict[str, Any]) -> Piece | None:
-    """The part as it is shown; None where there is nothing to see. A file is each format's own matter."""
+    """Return the part as it is shown; None if it is not shown. Each format renders files itself."""
     if p.is_call(data):
         blocks = [Block("Input", shown_json(p.input_of(data)), "json")]
         blocks += [Block("Output", shown_json(p.read_output(data)))] if "output" in data else []
@@ -125,14 +125,14 @@ def piece_of(data: dict[str, Any]) -> Piece | None:
 
 
 def shown_json(value: Any) -> str:
-    """A text as it is, anything else as JSON on lines."""
+    """Return a text unchanged, any other value as indented JSON."""
     if isinstance(value, str):
         return value
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def shown_time(ms: int) -> str:
-    """A time for people, in UTC; one that no calendar holds stays a number."""
+    """Return a time in UTC for people; one outside the calendar stays a number."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):

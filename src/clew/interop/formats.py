@@ -1,4 +1,4 @@
-"""The formats a session can be exported in, by name. Secrets are taken out unless somebody asks to keep them."""
+"""Export formats by name. Secrets are redacted unless the caller turns that off."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FormatName = Literal["json", "jsonl", "md", "html", "ai-sdk", "openai", "claude-
 
 
 class Format(msgspec.Struct, frozen=True):
-    """What a format is called elsewhere, and how it is written. The flag is whether hidden messages are shown."""
+    """A format: its media type, file suffix and writer. The writer's flag says whether hidden messages are shown."""
 
     media_type: str
     suffix: str
@@ -51,8 +51,8 @@ FORMATS: Final[Mapping[FormatName, Format]] = {
     ),
     "pi": Format("application/x-ndjson", ".pi.jsonl", lambda portable, _: format_pi(portable)),
 }
-"""JSON and lines carry the whole session and can be imported; Markdown and HTML are for people, the rest for other
-programs."""
+"""JSON and JSON Lines contain the complete session and can be imported; Markdown and HTML are for people, the rest for
+other programs."""
 
 
 def format_session(

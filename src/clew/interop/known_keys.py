@@ -1,7 +1,7 @@
-"""Known keys: what clew itself keeps in the open bags of a session, and later reads without asking again.
+"""Known keys: the keys that clew writes into parts, metadata and data of a session and later reads without a check.
 
-Parts, metadata and data may hold any key. Those that clew writes and relies on must be what clew would have written;
-the rest is not looked at. A part of a type that is not known here may be anything.
+Parts, metadata and data may have any keys. The values of known ones must have the types that clew writes; other keys
+are not checked, nor are parts of unknown types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 class MessageKeys(msgspec.Struct):
-    """Of a message's metadata."""
+    """Known keys of a message's metadata."""
 
     agent: str | None = None
     model: Model | str | None = None
@@ -32,7 +32,7 @@ class MessageKeys(msgspec.Struct):
 
 
 class _Section(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """Of a step's prompt: its name and length, and whether it went another way than as text."""
+    """A section of a step's prompt: its name and length, and how it was sent if not as text."""
 
     name: str
     length: _Count
@@ -40,7 +40,7 @@ class _Section(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class StepKeys(msgspec.Struct):
-    """Of a step's data."""
+    """Known keys of a step's data."""
 
     prompt: list[_Section] | None = None
     tools: str | None = None
@@ -51,7 +51,7 @@ class StepKeys(msgspec.Struct):
 
 
 class TurnKeys(msgspec.Struct):
-    """Of a turn's data."""
+    """Known keys of a turn's data."""
 
     stopped: str | None = None
     budget_from: _Count = 0
@@ -125,7 +125,7 @@ _ENDS: Final[dict[object, type[Any]]] = {"output-available": _Done, "output-erro
 
 
 def check_keys(value: dict[str, Any], keys: type[Any], where: str) -> None:
-    """Whether those of these keys that are there are of their types."""
+    """Raise ``InvalidInput`` unless the values of known keys have their types."""
     try:
         fit(value, keys)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
@@ -133,15 +133,15 @@ def check_keys(value: dict[str, Any], keys: type[Any], where: str) -> None:
 
 
 def check_tools(body: str, where: str) -> None:
-    """The tools of a request, as they are kept under their digest."""
+    """Raise ``InvalidInput`` unless a text is the tools of a request as they are stored."""
     try:
         fit_json(body, list[_Tool])
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise InvalidInput(f"{where}: these are no tools: {error}", where=where) from error
+        raise InvalidInput(f"{where}: invalid tool definitions: {error}", where=where) from error
 
 
 def check_part(data: dict[str, Any], where: str) -> None:
-    """A part of a type that clew knows."""
+    """Raise ``InvalidInput`` unless a part of a known type has valid keys."""
     kind = data.get("type")
     called = "toolCallId" in data or (isinstance(kind, str) and kind.startswith("tool-"))
     shape = _PARTS.get(kind) if isinstance(kind, str) else None

@@ -1,7 +1,7 @@
-"""A session as Markdown, for people. What a session holds cannot break out of the place it is shown in.
+"""Export as Markdown, for people. Contents of a session cannot break out of their section.
 
-Texts are Markdown themselves and stay so, with raw HTML escaped and open fences closed; a text whose fences cannot be
-told for certain is shown word for word. Everything else stands in a fence longer than any in it.
+Texts are Markdown themselves and stay so, with raw HTML escaped and open fences closed; a text with ambiguous fences is
+shown unchanged inside a fence. Everything else is inside a fence longer than any in it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from clew.interop.export_sections import MARKS, Passage, about, left_out, passages_of, piece_of
-from clew.interop.markup import UNSEEN
+from clew.interop.html import INVISIBLE
 from clew.transcript.part import file_name_of, kind_of, media_type_of, url_of
 from clew.transcript.portable import PortableSession
 
@@ -25,7 +25,7 @@ _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>#~|!&])")
 
 
 def format_markdown(portable: PortableSession, *, hidden: bool = False) -> str:
-    """The conversation; with ``hidden`` also what was rewound, summarised, refused or cancelled."""
+    """Return the conversation; with ``hidden`` also messages that were rewound, summarised, refused or cancelled."""
     title = portable.session.title or "Untitled session"
     blocks = [f"# {_plain(title)}", _plain(" · ".join(about(portable)))]
     passages = passages_of(portable, hidden=hidden)
@@ -37,8 +37,8 @@ def format_markdown(portable: PortableSession, *, hidden: bool = False) -> str:
             turn = passage.turn
             blocks.append(f"## Turn {turn}")
         blocks += _message(passage)
-    # Whoever looks at it in a terminal is not steered by it.
-    return UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", "\n\n".join(blocks)) + "\n"
+    # Control characters must not reach a terminal.
+    return INVISIBLE.sub(lambda found: f"U+{ord(found[0]):04X}", "\n\n".join(blocks)) + "\n"
 
 
 def _message(passage: Passage) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _part(data: dict[str, Any]) -> str:
         case "reasoning":
             return _folded("Reasoning", fenced(piece.text))
         case "summary":
-            return f"*Stands for what came before it.*\n\n{contained(piece.text)}"
+            return f"*Replaces the messages before it.*\n\n{contained(piece.text)}"
         case _:
             title = f"Tool: {piece.title}" if piece.kind == "call" else piece.title
             titles = (f"{block.title}:\n\n" if block.title else "" for block in piece.blocks)
@@ -78,17 +78,17 @@ def _folded(summary: str, body: str) -> str:
 
 
 def fenced(text: str, language: str = "text") -> str:
-    """The text word for word, in a fence that nothing in it can close."""
+    """Return the text unchanged, in a fence that nothing in it can close."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def contained(text: str) -> str:
-    """Markdown that stays where it is put: no raw HTML outside of code, no fence left open."""
+    """Return Markdown that cannot affect the text around it: no raw HTML outside of code, no open fence."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if any(_ODD_FENCE.match(line) for line in lines):
-        # Inside a list or a quote a fence ends where the list does: too fine a point to bet on.
+        # Inside a list or a quote a fence ends where the list does, which is not parsed here.
         return fenced(text)
     shown: list[str] = []
     loose: list[str] = []
@@ -112,7 +112,7 @@ def contained(text: str) -> str:
 
 
 def _escaped(lines: list[str]) -> list[str]:
-    """Lines outside of fences with raw HTML escaped. Code in backticks stays, where its ends are beyond doubt."""
+    """Escape raw HTML in lines outside of fences. Code in backticks is unchanged if its ends are unambiguous."""
     spans = [_spans(line) for line in lines]
     sure = [found for found in spans if found is not None]
     if len(sure) < len(lines):
@@ -130,7 +130,7 @@ def _pieces(line: str, spans: list[tuple[int, int]]) -> Iterator[str]:
 
 
 def _spans(line: str) -> list[tuple[int, int]] | None:
-    """Where code stands in a line; None when a run of backticks has no partner in it, or may be none."""
+    """Return the ranges of code in a line; None if its backticks are not paired or are escaped."""
     if "\\`" in line:
         return None
     runs = [found.span() for found in re.finditer("`+", line)]
@@ -147,5 +147,5 @@ def _spans(line: str) -> list[tuple[int, int]] | None:
 
 
 def _plain(value: object) -> str:
-    """A few words on a line of their own, with nothing in them that means anything to Markdown."""
+    """Return a short text as one line, with all Markdown characters escaped."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))[:1000]

@@ -1,7 +1,7 @@
-"""Redaction: secrets taken out of a session before it leaves. Every redaction leaves a mark that says of which kind.
+"""Redaction: removes secrets from a session before an export. A mark with the kind replaces each secret.
 
-What matches a pattern (:mod:`clew.interop.secret_patterns`) is found wherever a text stands, values under telling names
-by their names, and values that the caller knows by themselves.
+Secrets are found by patterns (:mod:`clew.interop.secret_patterns`) in any text, by the names of keys such as
+``password``, and by values that the caller passes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from clew.transcript.portable import Blob, PortableSession, Prompt, rename_value
 __all__ = ["Redaction", "redact_session"]
 
 _STRUCTURE: Final = frozenset({"type", "state"})
-"""Keys of a part itself whose values are words of the format. Further in, they are anybody's."""
+"""Keys of a part whose values belong to the format. At deeper levels, keys of these names are not special."""
 _MAX_TITLE: Final = 500
 _SHORT, _MANY = 64, 10_000
-"""So many texts that are no longer than that, names above all, are looked at once."""
+"""The length and number of texts without a secret that are remembered, mostly names."""
 replace = msgspec.structs.replace
 
 
 class Redaction:
-    """Takes secrets out of texts and values, and counts them in ``count``."""
+    """A remover of secrets from texts and values, which counts them in ``count``."""
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         self.count = 0
@@ -40,7 +40,7 @@ class Redaction:
         self._clean: set[str] = set()
 
     def text(self, text: str) -> str:
-        """The text with a mark in the place of each secret."""
+        """Return the text with a mark instead of each secret."""
         if self._known is not None:
             text = self._known.sub(self._mark("secret"), text)
         if text in self._clean:
@@ -54,7 +54,7 @@ class Redaction:
         return redacted
 
     def value(self, value: Any, name: str | None = None) -> Any:
-        """A JSON value with every text in it redacted; a long text under a telling name goes as a whole."""
+        """Return a JSON value with every text redacted; a long text under a secret's name is replaced completely."""
         if isinstance(value, str):
             redacted = self.text(value)
             if (
@@ -71,14 +71,14 @@ class Redaction:
         return [self.value(item, name) for item in value] if isinstance(value, list) else value
 
     def part(self, data: dict[str, Any]) -> dict[str, Any]:
-        """A part with every text in it redacted, but for the words that say what it is."""
+        """Return a part with every text redacted, except its type and state."""
         return {
             self.text(key): item if key in _STRUCTURE and isinstance(item, str) else self.value(item, key)
             for key, item in data.items()
         }
 
     def body(self, body: str) -> str:
-        """A text that may be JSON, and then stays JSON."""
+        """Return a text redacted; if it is JSON, it stays valid JSON."""
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -89,17 +89,16 @@ class Redaction:
     def _mark(self, kind: str, *, whole: bool = False) -> Callable[[re.Match[str]], str]:
         def mark(found: re.Match[str]) -> str:
             self.count += 1
-            kept = found[1] if found.re.groups and not whole else ""
-            return f"{kept}[redacted: {kind}]"
+            prefix = found[1] if found.re.groups and not whole else ""
+            return f"{prefix}[redacted: {kind}]"
 
         return mark
 
 
 def redact_session(portable: PortableSession, secrets: Sequence[str] = ()) -> PortableSession:
-    """The session without secrets; ``redacted`` is how many were taken out, earlier ones included.
+    """Return the session without secrets; its ``redacted`` counts them, including those of earlier exports.
 
-    What is kept under a digest is kept under a new one when it changed, and named by it. Bytes that are no text are
-    left as they are.
+    A prompt or blob that changes gets a new digest, and references to it follow. Blobs that are not text are unchanged.
     """
     redaction = Redaction(secrets)
     names: dict[str, str] = {}
@@ -121,7 +120,7 @@ def redact_session(portable: PortableSession, secrets: Sequence[str] = ()) -> Po
         blobs.append(blob)
 
     def rename(digest: str) -> str:
-        # A digest is a text of its own, never a part of one.
+        # A digest is always a complete text, never a part of one.
         return names.get(digest, digest)
 
     def bag(value: dict[str, Any]) -> dict[str, Any]:

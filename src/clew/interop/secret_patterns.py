@@ -1,11 +1,11 @@
-"""Patterns of secrets: how passwords and the keys of many services look. What is ours of them is data beside this.
+"""Patterns of secrets: passwords and the keys of many services. Clew's own are in ``secret_patterns.toml``.
 
-The rules about single services are gitleaks', which the package ``secretscreen`` brings as a file; its code is not
-used. Taken are those that begin with what only such a token begins with. Left out are rules about a name and a value
-beside it, which redaction finds by names of its own, and a few that would also find ordinary text.
+The rules for single services are those of gitleaks, which the package ``secretscreen`` contains as a file; its code is
+not used. Only rules for tokens with a distinctive prefix are used. Rules for a name with a value are left out, since
+redaction has its own, and so are a few that also match ordinary text.
 
-No pattern can take long: each is bounded, or eats what it has begun. It is tried only where a text holds one of its
-keywords, or a name that tells with a sign behind it: the cost is that of finding words.
+No pattern can take long: each is bounded or possessive. It is tried only if a text contains one of its keywords, or the
+name of a secret with ``=`` or ``:``, so that the usual cost is a search for words.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["SecretPattern", "SecretPatterns", "secret_patterns"]
 
 
 class SecretPattern(msgspec.Struct, frozen=True):
-    """One kind of secret. A text without any of its ``keywords`` in lower case has none, nor one without a ``named``
-    value. Of a ``token`` the whole match goes; else what its first group holds stays."""
+    """One kind of secret. It is tried on texts with one of its ``keywords`` in lower case, or if ``named``, with a
+    value after a secret's name. A ``token`` is replaced as a whole; otherwise the first group of the match stays."""
 
     kind: str
     pattern: re.Pattern[str]
@@ -40,7 +40,7 @@ class SecretPattern(msgspec.Struct, frozen=True):
 
 
 class SecretPatterns:
-    """All there are, in the order they are tried, and names that tell."""
+    """All patterns in the order they are tried, and the names of secrets."""
 
     def __init__(self, names: str, patterns: Sequence[SecretPattern]) -> None:
         self.patterns = tuple(patterns)
@@ -50,8 +50,8 @@ class SecretPatterns:
         self._named = [place for place, one in enumerate(patterns) if one.named]
 
     def tried_on(self, text: str) -> list[SecretPattern]:
-        """Those that may find something in a text, in their order."""
-        # What counts as the same letter, whatever its case, in a pattern: a few outside of ASCII do.
+        """Return the patterns that may match in a text, in their order."""
+        # A case-insensitive pattern also matches a few letters outside of ASCII.
         lowered = text.lower() if text.isascii() else text.translate(_SAME).lower()
         places = [place for word, place in self._words if word in lowered]
         if self._signed.search(lowered) is not None:
@@ -68,14 +68,14 @@ class _Rule(msgspec.Struct):
 _PACKAGE: Final = "secretscreen"
 _SAME: Final = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}
 _NAMED: Final = re.compile(r"\{0,50\}\?|\[\\s'\"\]\{0,3\}")
-"""In a rule: that it looks for a name, then a value."""
+"""Marks of a rule that matches a name and a value."""
 _ENDS: Final = ("(?:[\\x60'\"\\s;]|\\\\[nr]|$)", "(?:[\\x60'\"\\s;]|\\\\[nr]|$|\\b)")
-"""In a rule: what must follow. In prose a comma may, too."""
+"""Ends of rules, which do not allow a comma after the token."""
 
 
 @functools.cache
 def secret_patterns() -> SecretPatterns:
-    """Read and compiled once, when something is redacted first."""
+    """Return all patterns. They are read and compiled on first use."""
     ours = tomllib.loads(resources.files("clew.interop").joinpath("secret_patterns.toml").read_text(encoding="utf-8"))
     names, value = ours["names"], ours["value"]
     patterns = [
@@ -91,14 +91,14 @@ def secret_patterns() -> SecretPatterns:
         SecretPattern(one["kind"], re.compile(one["pattern"], re.ASCII), tuple(one["keywords"]), token=True)
         for one in ours["token"]
     ]
-    # Its module would compile every rule; the file is all that is wanted of it.
+    # The package is not imported, since it would compile every rule.
     spec = find_spec(_PACKAGE)
     folders = spec.submodule_search_locations if spec is not None else None
     try:
         text = (Path((folders or [""])[0]) / "gitleaks.toml").read_text(encoding="utf-8")
         rules = fit(tomllib.loads(text).get("rules", []), list[_Rule])
     except (OSError, ValueError, msgspec.ValidationError) as error:
-        # Without them secrets would leave in what is said to be without.
+        # Without these rules an export would contain secrets and claim not to.
         raise InternalError(f"the rules of {_PACKAGE} cannot be read, so nothing can be redacted: {error}") from error
     for rule in rules:
         if rule.id not in ours["left_out"] and rule.regex and rule.keywords and not _NAMED.search(rule.regex):
@@ -112,7 +112,7 @@ def _compiled(regex: str) -> re.Pattern[str]:
         if regex.endswith(end):
             regex = regex.removesuffix(end) + r"(?![\w-])"
     flags = re.ASCII | (re.IGNORECASE if "(?i)" in regex else 0)
-    # They are written for Go: its flags may stand anywhere, and its end of a text has another name.
+    # The rules use Go's syntax, where flags may be anywhere and the end of the text is `\z`.
     regex = regex.replace("(?i)", "").replace(r"\z", r"\Z")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)

@@ -1,9 +1,9 @@
-"""A portable session as a file that can be imported again: one JSON object, or JSON lines with one record each.
+"""clew's own export format, which can be imported again: one JSON object, or JSON lines with one record each.
 
-Byte for byte the same for the same session: keys are sorted, but for those inside a part. What the model is shown of a
-pruned output is cut from its JSON, so the order of a part's keys is part of its value.
+Equal sessions result in equal bytes: keys are sorted, except inside parts. The model is shown a prefix of a pruned
+output's JSON, so the order of a part's keys is part of its value.
 
-What is read comes from outside: it is untrusted until every check has passed.
+A file is untrusted until every check has passed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KINDS: Final = {
     "blob": "blobs",
     "queued": "queue",
 }
-"""The kinds of record that may come many times, each with its field of the session."""
+"""The kinds of record that may occur many times, each with its field of the session."""
 _LISTS: Final = frozenset(_KINDS.values())
 _RAW_VALUES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RAW_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -56,11 +56,11 @@ Record = TypeVar("Record")
 
 
 def format_json(portable: PortableSession) -> bytes:
-    """One object, with a newline at its end."""
+    """Return the session as one object, followed by a newline."""
     whole: dict[str, Any] = {"format": FORMAT, "version": VERSION, "session": _plain(portable, portable.session)}
     whole |= {name: getattr(portable, name) for name in _HEADER}
     lists = {field: getattr(portable, field) for field in _KINDS.values()}
-    # Row by row: one call that encodes all of it, or joins it, would keep every other thread waiting until its end.
+    # Row by row: a single call that encodes or joins everything would block all other threads until its end.
     file = io.BytesIO()
     for name in sorted({*whole, *lists}):
         file.write((b"," if file.tell() else b"{") + msgspec.json.encode(name) + b":")
@@ -76,7 +76,7 @@ def format_json(portable: PortableSession) -> bytes:
 
 
 def format_jsonl(portable: PortableSession) -> bytes:
-    """All lines at once."""
+    """Return the session as lines."""
     file = io.BytesIO()
     for line in iter_jsonl(portable):
         file.write(line)
@@ -84,7 +84,7 @@ def format_jsonl(portable: PortableSession) -> bytes:
 
 
 def iter_jsonl(portable: PortableSession) -> Iterator[bytes]:
-    """Line after line, each with its newline. The header says how many follow: a file that was cut is refused."""
+    """Yield lines with their newlines. The header has the number of records, so that a truncated file is refused."""
     count = 1 + sum(len(getattr(portable, field)) for field in _KINDS.values())
     header = {name: getattr(portable, name) for name in _HEADER}
     yield _line({"record": "header", "format": FORMAT, "version": VERSION}, {**header, "records": count})
@@ -95,12 +95,12 @@ def iter_jsonl(portable: PortableSession) -> Iterator[bytes]:
 
 
 def _line(first: dict[str, Any], body: dict[str, Any]) -> bytes:
-    # The kind comes first on its line, for the eye and for a reader that looks no further.
+    # The kind comes first on its line, for people and for readers that only need the kind.
     return msgspec.json.encode(first)[:-1] + b"," + msgspec.json.encode(body, order="sorted")[1:] + b"\n"
 
 
 def _plain(portable: PortableSession, row: Any) -> dict[str, Any]:
-    """A row without what stays at home."""
+    """Return a row without the fields that are not exported."""
     stays = _STAYS.get(type(row), frozenset())
     built = {name: value for name, value in msgspec.structs.asdict(row).items() if name not in stays}
     if isinstance(row, Turn):
@@ -116,15 +116,15 @@ def _plain(portable: PortableSession, row: Any) -> dict[str, Any]:
 
 
 def parse_session(data: bytes, *, max_bytes: int = MAX_FILE_BYTES) -> PortableSession:
-    """The session in these bytes, JSON or lines, sound in itself.
+    """Return the valid session in these bytes, JSON or lines.
 
-    Raises :class:`InvalidInput` or :class:`UnsupportedValue` with a sentence that names the place.
+    Raises :class:`InvalidInput` or :class:`UnsupportedValue` with the position of the error.
     """
     if len(data) > max_bytes:
         raise UnsupportedValue(f"the file is larger than {max_bytes} bytes")
     data = data.removeprefix(b"\xef\xbb\xbf")  # some editors begin a file with it
     if not data.lstrip()[:1] == b"{":
-        # Said before anything is parsed: where a page is not JSON helps nobody who did not mean it to be.
+        # For a file of another format, the position of a JSON error would not help.
         raise InvalidInput(
             "this is not a clew session: only exports as json or jsonl can be imported; md and html are for reading"
         )
@@ -136,7 +136,7 @@ def parse_session(data: bytes, *, max_bytes: int = MAX_FILE_BYTES) -> PortableSe
 
 
 def _is_jsonl(data: bytes) -> bool:
-    """Whether these bytes begin as lines do. A session in one object has no ``record`` on its first line."""
+    """Return whether these bytes begin as lines do. A session in one object has no ``record`` on its first line."""
     try:
         first = msgspec.json.decode(data[:_MAX_HEADER].lstrip().partition(b"\n")[0])
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
@@ -152,7 +152,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 class _Items(msgspec.Struct, frozen=True):
-    """The records of a list, each read when it is asked for: all of them take several times as much as the file."""
+    """The records of a list, parsed one by one: all together they take several times the memory of the file."""
 
     field: str
     held: Sequence[Any]
@@ -164,7 +164,7 @@ class _Items(msgspec.Struct, frozen=True):
 
 
 class _Lines(msgspec.Struct, frozen=True):
-    """The same for lines: ``places`` holds the number of each, where it begins and where it ends."""
+    """The records of lines, parsed one by one. ``places`` has the number, start and end of each line."""
 
     data: bytes
     places: array[int]
@@ -185,13 +185,13 @@ def _parse_object(data: bytes) -> PortableSession:
     for field in _KINDS.values():
         held = value.get(field, [])
         if not isinstance(held, list):
-            raise InvalidInput(f"{field} does not read as a clew session: it is no list", where=field)
+            raise InvalidInput(f"{field} is not valid in a clew session: it is not a list", where=field)
         records[field] = _Items(field, held)
     return _assemble(header, ("session", value.get("session")), records)
 
 
 def _read_raw(data: bytes) -> dict[str, Any] | None:
-    """The object with the records in its lists as they stand in the file; None where anything in it does not read."""
+    """Return the object with the records of its lists unparsed; None if anything in it is invalid."""
     try:
         raw = _RAW_VALUES.decode(data)
         lists = {field: _RAW_ITEMS.decode(raw.pop(field)) for field in _LISTS & raw.keys()}
@@ -228,11 +228,11 @@ def _parse_lines(data: bytes) -> PortableSession:
         elif isinstance(kind, str) and kind in _KINDS:
             records[_KINDS[kind]].places.extend((number, begin, end))
         else:
-            raise InvalidInput(f"{where} is of a kind that is not known here: {str(kind)[:40]!r}", where=where)
+            raise InvalidInput(f"{where} is of an unknown kind: {str(kind)[:40]!r}", where=where)
     if header is None or session is None:
-        raise InvalidInput("the file ends before it says which session it holds")
+        raise InvalidInput("the file ends before the session record")
     if count != header.records:
-        raise InvalidInput(f"the file holds {count} records, its header promises {header.records}: it was cut")
+        raise InvalidInput(f"the file is truncated: it has {count} records, its header says {header.records}")
     return _assemble(header, session, records)
 
 
@@ -249,13 +249,13 @@ def _read_header(value: Any, what: str, where: str) -> _Header:
 def _assemble(
     header: _Header, session: tuple[str, Any], records: Mapping[str, Iterable[tuple[str, Any]]]
 ) -> PortableSession:
-    """The rows, with what a file leaves out worked out again. Whether they hold together is not looked at here."""
+    """Return the session, with derived fields filled in. Consistency is not checked here."""
     row = _read(session[1], Session, session[0])
     turns: list[Turn] = []
     links: dict[str, tuple[str, ...]] = {}
     for where, value in records["turns"]:
         if isinstance(value, dict) and not {"kind", "status"} <= value.keys():
-            raise InvalidInput(f"{where} does not read as a clew session: it has no kind, or no status", where=where)
+            raise InvalidInput(f"{where} is not valid in a clew session: it has no kind or no status", where=where)
         turns.append(_read(value, Turn, where, session_id=row.id))
         links[turns[-1].id] = _read(value.get("messages", []), tuple[str, ...], where)
 
@@ -263,7 +263,7 @@ def _assemble(
         given = _read(value, dict[str, Any], where)
         held = _read(given.pop("parts", []), list[dict[str, Any]], where)
         if any(part.get("id") == "" for part in held):
-            raise InvalidInput(f"{where} does not read as a clew session: '' is not a part id", where=where)
+            raise InvalidInput(f"{where} is not valid in a clew session: '' is not a part id", where=where)
         # A part that is still being written has no id yet.
         parts = tuple(
             _read({**part, "id": ""} if part.get("id", 0) is None else part, PartRow, where, index=index)
@@ -295,8 +295,8 @@ def _assemble(
 
 
 def _read(value: Any, kind: type[Record], where: str, **known: Any) -> Record:
-    """Plain values as a row of that kind. Keys it does not have are left to later versions; those that stay at home
-    are not believed when they come."""
+    """Convert plain values to a row of that kind. Unknown keys, of later versions, are ignored, and so are fields that
+    are never exported."""
     if isinstance(value, dict):
         stays = _STAYS.get(kind, frozenset())
         value = {key: item for key, item in value.items() if key not in stays} | known
@@ -305,28 +305,28 @@ def _read(value: Any, kind: type[Record], where: str, **known: Any) -> Record:
     except RecursionError as error:
         raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{where} does not read as a clew session: {error}", where=where) from error
+        raise InvalidInput(f"{where} is not valid in a clew session: {error}", where=where) from error
 
 
 def _decode(data: bytes, where: str) -> Any:
-    """JSON from outside as plain values. Depth and odd numbers are refused as what they are, not as a crash."""
+    """Parse untrusted JSON. Excessive depth and unsupported numbers raise ``UnsupportedValue``."""
     try:
         return msgspec.json.decode(data)
     except RecursionError as error:
         raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         if _reads_leniently(data):
-            raise UnsupportedValue(f"{where} holds a value that cannot be kept: {error}", where=where) from error
+            raise UnsupportedValue(f"{where} has a value that cannot be stored: {error}", where=where) from error
         raise InvalidInput(f"{where} is not JSON: {error}", where=where) from error
 
 
 def _reads_leniently(data: bytes) -> bool:
-    """Whether only a value is wrong: half a surrogate pair, or a number that is none or beyond all bounds."""
+    """Return whether it is JSON except for a value: a lone surrogate, or a number that is NaN or out of range."""
     try:
         json.loads(data.decode())
     except (json.JSONDecodeError, UnicodeDecodeError):
         return False
     except (ValueError, RecursionError):
-        # Read as far as a number with too many digits, or too deep.
+        # The number has too many digits, or the nesting is too deep.
         return True
     return True

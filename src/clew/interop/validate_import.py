@@ -1,7 +1,7 @@
-"""Soundness: whether a session from outside could be one of a store. What passes here can be written as it is.
+"""Validation of an imported session. A session that passes can be written to a store unchanged.
 
-Every id is matched whole, every value goes through the gate, and whatever names something must name what is there.
-The first thing that is wrong is refused in a sentence that says where it is.
+Every id is matched as a whole, every value is checked, and every reference must have a target. The first error is
+raised with its position.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from clew.transcript.value_check import check_text, check_value
 __all__ = ["check_portable"]
 
 _MAX_TOKENS: Final = 1 << 40
-"""More than any call used; sums of counts below it fit in 64 bits."""
+"""More than any call uses; sums of counts below it fit in 64 bits."""
 _MAX_COST: Final = 1e12
 _MAX_TIME: Final = 1 << 53
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+*-]{1,100}", re.ASCII | re.IGNORECASE)
-# A session of a file that is shared has messages that other programs named.
+# In a file that other programs write too, they chose the ids of their messages.
 _MESSAGE_ID: Final = functools.partial(ids.check_shared_id, "message")
 _PART_ID: Final = functools.partial(ids.check_shared_id, "part")
 _DIGEST: Final = re.compile("[0-9a-f]{64}", re.ASCII)
 
 
 def check_portable(portable: PortableSession) -> None:
-    """Refuse a session that does not hold together."""
+    """Raise ``InvalidInput`` for an inconsistent session."""
     if not 0 <= portable.exported_at <= _MAX_TIME or not 0 <= portable.redacted <= _MAX_TIME:
-        raise InvalidInput("the header names a time, or a count, that cannot be")
+        raise InvalidInput("the header has a time or a count that is out of range")
     check_text(portable.exporter, "exporter")
     _check_session(portable.session)
-    messages = _named("messages", portable.messages, _MESSAGE_ID)
-    turns = _named("turns", portable.turns, ids.check_turn_id)
-    _named("parts", (part for row in portable.messages for part in row.parts if part.id), _PART_ID)
+    messages = _index_by_id("messages", portable.messages, _MESSAGE_ID)
+    turns = _index_by_id("turns", portable.turns, ids.check_turn_id)
+    _index_by_id("parts", (part for row in portable.messages for part in row.parts if part.id), _PART_ID)
     for field in ("turns", "messages", "steps", "moves", "prunes", "queue"):
         for place, record in enumerate(getattr(portable, field)):
             _check_times(record, f"{field}[{place}]")
@@ -64,10 +64,10 @@ def check_portable(portable: PortableSession) -> None:
     _check_turns(portable, messages)
     _check_head(portable, turns)
     roles = {row.id: row.role for row in portable.messages}
-    _check_places(portable, roles)
+    _check_message_positions(portable, roles)
     _check_steps(portable, roles, turns)
     _check_prunes(portable)
-    _check_kept(portable)
+    _check_digests(portable)
 
 
 def _refuse(where: str, what: str) -> InvalidInput:
@@ -86,23 +86,23 @@ def _check_session_id(value: str, where: str) -> None:
         raise _refuse(where, f"{value[:60]!r} is not a session id")
 
 
-def _named(where: str, records: Iterable[Any], check: Callable[[object], str]) -> dict[str, int]:
-    """The place of each record by its id, which is whole and there once."""
+def _index_by_id(where: str, records: Iterable[Any], check: Callable[[object], str]) -> dict[str, int]:
+    """Return the index of each record by its id, which must be valid and unique."""
     found: dict[str, int] = {}
     for place, record in enumerate(records):
         id_ = _check_id(check, record.id, f"{where}[{place}].id")
         if id_ in found:
-            raise _refuse(f"{where}[{place}].id", f"{id_} is there twice")
+            raise _refuse(f"{where}[{place}].id", f"{id_} occurs twice")
         found[id_] = place
     return found
 
 
 def _check_times(record: msgspec.Struct, where: str) -> None:
-    """Whatever is called a time is one; a later sum or page need not ask."""
+    """Check all fields that are times, so that later sums and pages need no check."""
     for name in _times_of(type(record)):
         value = getattr(record, name)
         if value is not None and not 0 <= value <= _MAX_TIME:
-            raise _refuse(where, f"{name} is a time that cannot be")
+            raise _refuse(where, f"{name} is not a valid time")
 
 
 @functools.cache
@@ -130,7 +130,7 @@ def _check_session(session: Session) -> None:
 def _check_message(row: MessageRow, session_id: str) -> None:
     where = f"message {row.id}"
     if row.session_id != session_id:
-        raise _refuse(where, "it is of another session")
+        raise _refuse(where, "it belongs to another session")
     check_stored_metadata(row.metadata, OWN_MESSAGE_KEYS, f"{where}: metadata")
     check_keys(row.metadata, MessageKeys, f"{where}: metadata")
     _check_usage(usage_of(row.metadata), where)
@@ -163,14 +163,14 @@ def _check_turns(portable: PortableSession, messages: Container[str]) -> None:
         held = portable.links.get(turn.id, ())
         for message_id in held:
             if message_id not in messages:
-                raise _refuse(where, f"it holds message {message_id[:60]!r}, which is not there")
+                raise _refuse(where, f"it holds message {message_id[:60]!r}, which does not exist")
         if len(set(held)) != len(held):
             raise _refuse(where, "it holds a message twice")
         known.add(turn.id)
 
 
 def _check_head(portable: PortableSession, turns: Container[str]) -> None:
-    """The head is where its moves end, and what is open hangs under it."""
+    """Check that the head is the target of its last move, and that an open turn is the head or its child."""
     at: str | None = None
     for place, move in enumerate(portable.moves):
         at = move.to_turn_id
@@ -184,11 +184,11 @@ def _check_head(portable: PortableSession, turns: Container[str]) -> None:
         raise _refuse(f"turn {open_turns[1].id}", "a second turn is open; a session has at most one")
     for turn in open_turns:
         if head not in (turn.parent_turn_id, turn.id):
-            raise _refuse(f"turn {turn.id}", "it is open and does not hang under the head")
+            raise _refuse(f"turn {turn.id}", "it is open, but is neither the head nor its child")
 
 
-def _check_places(portable: PortableSession, roles: Mapping[str, Role]) -> None:
-    """Every message is in a turn, in the queue, or was cancelled."""
+def _check_message_positions(portable: PortableSession, roles: Mapping[str, Role]) -> None:
+    """Check that every message is in a turn, in the queue, or was cancelled."""
     held = {message_id for turn in portable.turns for message_id in portable.links.get(turn.id, ())}
     queued: set[str] = set()
     for place, entry in enumerate(portable.queue):
@@ -217,7 +217,7 @@ def _check_steps(portable: PortableSession, roles: Mapping[str, Role], turns: Co
         if turn_of.setdefault(id_, step.turn_id) != step.turn_id:
             raise _refuse(where, f"message {id_} has steps of another turn already")
         if (step.turn_id, step.index) in seen or not 0 <= step.index < _MAX_TOKENS:
-            raise _refuse(where, f"step {step.index} of turn {step.turn_id} is there twice, or is no number of a step")
+            raise _refuse(where, f"step {step.index} of turn {step.turn_id} occurs twice or has an invalid number")
         seen.add((step.turn_id, step.index))
         _check_usage(step.usage, where)
         if not 0 <= step.cost_usd <= _MAX_COST:
@@ -246,22 +246,22 @@ def _check_prunes(portable: PortableSession) -> None:
         if one.seq not in (newest, newest + 1) or one.seq < 1 or (one.seq, one.message_id, one.part) in seen:
             raise _refuse(where, "prunes are numbered from 1 without a gap, and name an output once each")
         if not all(0 <= count <= _MAX_TIME for count in (one.tokens, one.keep)):
-            raise _refuse(where, "its figures cannot be")
+            raise _refuse(where, "its counts are out of range")
         newest = one.seq
         seen.add((one.seq, one.message_id, one.part))
 
 
-def _check_kept(portable: PortableSession) -> None:
-    """What is kept under a digest has that digest: nobody may plant another text under a name that is trusted."""
+def _check_digests(portable: PortableSession) -> None:
+    """Check the digest of every prompt and blob, so that no import can replace the contents of a known digest."""
     tools = {step.tools_digest for step in portable.steps}
     for place, prompt in enumerate(portable.prompts):
         check_text(prompt.body, f"prompts[{place}].body")
         if sha256(prompt.body.encode()).hexdigest() != prompt.digest:
-            raise _refuse(f"prompts[{place}]", "its text does not have the digest it is kept under")
+            raise _refuse(f"prompts[{place}]", "its text does not match its digest")
         if prompt.digest in tools:
             check_tools(prompt.body, f"prompts[{place}]")
     for place, blob in enumerate(portable.blobs):
         if not _DIGEST.fullmatch(blob.sha256) or sha256(blob.data).hexdigest() != blob.sha256:
-            raise _refuse(f"blobs[{place}]", "its bytes do not have the digest they are kept under")
+            raise _refuse(f"blobs[{place}]", "its bytes do not match their digest")
         if not _MEDIA_TYPE.fullmatch(blob.media_type):
             raise _refuse(f"blobs[{place}]", f"{blob.media_type[:60]!r} is not a media type")

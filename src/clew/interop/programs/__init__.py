@@ -1,1 +1,1 @@
-"""Other programs' sessions: read as they lie on disk, and written as those programs read them."""
+"""Sessions of other programs: import from their files, and export in their formats."""

@@ -1,7 +1,7 @@
-"""Claude Code's sessions: JSON lines, each with its own name and its parent's, from which the conversation is a tree.
+"""Reader of Claude Code's sessions: JSON lines, each with its id and its parent's, which form a tree.
 
-One answer of a model stands on several lines, one for each block, with one ``message.id`` and one usage. What tools
-gave back is on lines of the user's. Lines of subagents are marked as sidechains, in the same file or one of their own.
+An answer of the model takes several lines, one for each block, with one ``message.id`` and one usage. Tool results are
+in lines of the user. Lines of subagents are marked as sidechains, in the same file or one of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from clew.interop.programs.foreign import (
     Entry,
-    Foreign,
+    ForeignSession,
     Reading,
     Record,
     call_part,
@@ -31,25 +31,25 @@ __all__ = ["BOUNDARIES", "BOUNDARY", "HEAD_LINE", "LEFT_BOUNDARY", "read_claude_
 
 BOUNDARY: Final = "compact_boundary"
 LEFT_BOUNDARY: Final = "clew_left_boundary"
-"""A compaction outside the line of the head, in files that clew writes. The program ignores the line."""
-BOUNDARIES: Final = (BOUNDARY, LEFT_BOUNDARY)  # a tuple: what a file holds in its place may be no string
+"""A compaction that is not on the path to the head, in files that clew writes. The program ignores the line."""
+BOUNDARIES: Final = (BOUNDARY, LEFT_BOUNDARY)  # a tuple: the value compared with it may not be hashable
 HEAD_LINE: Final = "clew_head"
-"""The last line of a file that clew writes for a session whose head has turns below it. It follows the head."""
+"""The last line of a file that clew writes for a session whose head has child turns. Its parent is the head."""
 _TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle", "agent-name": "agentName", "summary": "summary"}
-"""Lines that name the session, the strongest first."""
+"""Types of lines with a title of the session, the one to prefer first."""
 _ENVELOPE: Final = (
     *("parentUuid", "logicalParentUuid", "isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "uuid"),
     *("isMeta", "isVisibleInTranscriptOnly", "isApiErrorMessage"),
     *("sourceToolAssistantUUID", "agentId", "slug", "entrypoint"),
 )
-"""Keys that say of each line what the session or its parent says."""
+"""Keys of a line whose values the session or the parent has."""
 _INTERRUPTED: Final = "[Request interrupted by user"
 _PROVIDER: Final = "anthropic"
 _NO_MODEL: Final = "<synthetic>"
 
 
-def read_claude_code(data: bytes | BinaryIO) -> list[Foreign]:
-    """The session in these lines, and behind it its subagents."""
+def read_claude_code(data: bytes | BinaryIO) -> list[ForeignSession]:
+    """Return the session in these lines, followed by its subagents."""
     main = _Reader()
     sides: dict[str, _Reader] = {}
     chains: dict[str, str] = {}
@@ -59,7 +59,7 @@ def read_claude_code(data: bytes | BinaryIO) -> list[Foreign]:
             main.take(record, where)
             continue
         parent, own = text(record, "parentUuid"), text(record, "uuid") or where
-        # Older files have no name for a subagent: a chain of lines is one.
+        # Older files have no id for a subagent: a chain of lines is one.
         agent = text(record, "agentId") or chains.get(parent or "") or own
         chains[own] = agent
         side = sides.setdefault(agent, _Reader())
@@ -85,10 +85,10 @@ class _Reader:
         self._seen: set[str] = set()
         self._leaf: str | None = None
         self._place: dict[str, Any] = {}
-        """Where in its entry a line stands: behind so many parts, or as the result of a call."""
+        """The position of a line in its entry: the number of parts before it, or the call it is the result of."""
 
     def see(self, record: Record) -> None:
-        """What every line says of its session."""
+        """Read the keys about the session, which every line has."""
         self.session_id = self.session_id or text(record, "sessionId")
         self._folder = self._folder or text(record, "cwd")
         self._version = text(record, "version") or self._version
@@ -99,7 +99,7 @@ class _Reader:
         kind, own = text(record, "type"), text(record, "uuid")
         self._at = time_of(record.get("timestamp"), self._at)
         if own is not None and own in self._seen:
-            self.reading.remark("lines that stand there twice", "changed", where)
+            self.reading.remark("duplicate lines", "changed", where)
             return
         if own is not None:
             self._seen.add(own)
@@ -124,9 +124,9 @@ class _Reader:
         ignore(record, *_ENVELOPE)
         ignore(message, "role", "type")
         ignore(record.get("forkedFrom"), "messageUuid")
-        self.reading.keep_rest(record, where, self.reading.find(own), uuid=own, **self._place)
+        self.reading.preserve_rest(record, where, self.reading.find(own), uuid=own, **self._place)
 
-    def done(self, id_: str | None, parent: str | None = None) -> Foreign:
+    def done(self, id_: str | None, parent: str | None = None) -> ForeignSession:
         self._titles.pop("summary", None)
         first = next(iter(self.reading.entries.values()), None)
         for record in self._summaries:
@@ -134,8 +134,8 @@ class _Reader:
             if ends is None or self.reading.has(ends):
                 self._titles["summary"] = record["summary"]
             else:
-                # Older versions write what they call a session into whichever file is open.
-                self.reading.keep("titles of other sessions", record, "", first)
+                # Older versions write the title of a session into any file that is open.
+                self.reading.preserve("titles of other sessions", record, "", first)
         title = next((self._titles[kind] for kind in _TITLES if kind in self._titles), None)
         leaf = self.reading.find(self._leaf)
         return self.reading.done(
@@ -160,9 +160,9 @@ class _Reader:
         known = self._answers.get(text(message, "id") or "")
         before = reading.find(text(record, "parentUuid"))
         while before is not None and before.kind == "note":
-            # Hooks and snapshots put their lines between those of one answer.
+            # Hooks and snapshots write their lines between those of one answer.
             before = reading.find(before.parent)
-        # A line that follows its own answer is more of it; below anything else, it stands there once more.
+        # A line that follows its own answer continues it; below another entry, it is a copy of the answer.
         if known is not None and before is known:
             first = len(known.parts)
             self._place = {"at": sum(giver_of(part) is None for part in known.parts)}
@@ -175,22 +175,24 @@ class _Reader:
             known = self._entry(record, own, where, kind="answer", parts=parts, ended_at=self._at)
             if (name := text(message, "id")) is not None:
                 self._answers[name] = known
-                # One answer is paid once, wherever its lines stand.
+                # Usage of one answer counts once, however many copies of it there are.
                 self._paid.setdefault(name, known)
-        told = _usage(message.get("usage"))
+        usage = _usage(message.get("usage"))
         self._place = {"at": -1} if len(parts) != len(blocks) else self._place
         if model is not None and model != _NO_MODEL:
             known.model = Model(_PROVIDER, model)
             payer = self._paid.get(text(message, "id") or "", known)
             if isinstance(record.get("forkedFrom"), dict):
                 reading.remark(
-                    "answers of the session it was forked from: what they used is counted there", "changed", where
+                    "responses copied from the session it was forked from: their usage is counted there",
+                    "changed",
+                    where,
                 )
             else:
-                payer.usage = used(told) or payer.usage
-        reading.settle(known)
+                payer.usage = used(usage) or payer.usage
+        reading.attach_deferred(known)
         known.finish = text(message, "stop_reason") or known.finish
-        # Without usage there is no step to note it with: it is kept like an unknown key.
+        # Without usage there is no step to store it with: it is preserved like an unknown key.
         if known.usage is not None and (asked := text(record, "requestId")) is not None:
             known.noted = {"request_id": asked}
         if record.get("isApiErrorMessage") is True:
@@ -209,12 +211,12 @@ class _Reader:
             self._result(block, record, where)
         said = [part for block in blocks if block not in results for part in self._said(block, record, where)]
         if caller is not None and not said:
-            # A result is part of the answer that called: what follows it follows that.
+            # A result is part of the answer with the call, so its children are children of that answer.
             reading.alias(own, caller)
             reading.last = caller
-            reading.settle(caller)
+            reading.attach_deferred(caller)
             if "toolUseResult" in record:
-                self._told_of_result(record, where, caller)
+                self._preserve_result(record, where, caller)
             return
         words = "\n".join(part["text"] for part in said if part["type"] == "text")
         before = reading.find(text(record, "parentUuid")) or reading.last
@@ -222,13 +224,13 @@ class _Reader:
             before.stopped, before.why = "aborted", words[:200]
         kind: Any = "aside" if record.get("isMeta") is True or words.startswith(_INTERRUPTED) else "prompt"
         entry = self._entry(record, own, where, kind=kind if said else "note", parts=said)
-        reading.settle(entry)
+        reading.attach_deferred(entry)
         if "toolUseResult" in record:
-            self._told_of_result(record, where, entry)
+            self._preserve_result(record, where, entry)
 
-    def _told_of_result(self, record: Record, where: str, entry: Entry) -> None:
-        kept = {"type": "toolUseResult", "uuid": record.get("uuid"), "toolUseResult": record["toolUseResult"]}
-        self.reading.keep("what the program noted of a tool's result", kept, where, entry)
+    def _preserve_result(self, record: Record, where: str, entry: Entry) -> None:
+        noted = {"type": "toolUseResult", "uuid": record.get("uuid"), "toolUseResult": record["toolUseResult"]}
+        self.reading.preserve("the program's notes on a tool result", noted, where, entry)
 
     def _result(self, block: Record, record: Record, where: str) -> None:
         reading, content = self.reading, block.get("content")
@@ -238,18 +240,19 @@ class _Reader:
             pictures = self._pictures(one, where) if isinstance(one, dict) else []
             files += pictures
             if isinstance(one, dict) and not pictures and not isinstance(one.get("text"), str):
-                reading.hold(f"blocks of kind {str(one.get('type'))[:40]}", one, where)
+                reading.defer(f"blocks of kind {str(one.get('type'))[:40]}", one, where)
         texts = [one["text"] for one in held if isinstance(one, dict) and isinstance(one.get("text"), str)]
-        told = reading.cut("\n".join(texts), where)
+        output = reading.cut("\n".join(texts), where)
         failed = block.get("is_error") is True
-        came = {"state": "output-error", "errorText": told} if failed else {"state": "output-available", "output": told}
-        if not reading.result(block.get("tool_use_id"), came, self._at, files):
-            reading.hold(
-                "results of calls that are not in the file, or have one", {**plain(block), "at": self._at}, where
+        key, state = ("errorText", "output-error") if failed else ("output", "output-available")
+        outcome = {"state": state, key: output}
+        if not reading.result(block.get("tool_use_id"), outcome, self._at, files):
+            reading.defer(
+                "results of calls that are missing or already have one", {**plain(block), "at": self._at}, where
             )
 
     def _said(self, block: Record, record: Record, where: str) -> Iterator[dict[str, Any]]:
-        """The parts of a block of a prompt or of an answer."""
+        """Yield the parts of a block of a prompt or an answer."""
         reading, is_answer = self.reading, record.get("type") == "assistant"
         done: dict[str, Any] = {"state": "done"} if is_answer else {}
         match block.get("type"):
@@ -266,7 +269,7 @@ class _Reader:
             case "image" | "document" if files := self._pictures(block, where):
                 yield from files
             case kind:
-                reading.hold(f"blocks of kind {str(kind)[:40]}", block, where)
+                reading.defer(f"blocks of kind {str(kind)[:40]}", block, where)
 
     def _pictures(self, block: Record, where: str) -> list[dict[str, Any]]:
         source = block.get("source")
@@ -278,7 +281,7 @@ class _Reader:
         return [part] if part is not None else []
 
     def _compacted(self, record: Record, message: Record, own: str, where: str) -> None:
-        """The summary that a compaction left. The line before it says where the compaction was."""
+        """Read the summary of a compaction. The line before it marks the position of the compaction."""
         said = "\n".join(block["text"] for block in _blocks(message) if isinstance(block.get("text"), str))
         boundary = self.reading.find(text(record, "parentUuid"))
         summary = {"summary": self.reading.cut(said, where), "auto": True}
@@ -289,7 +292,7 @@ class _Reader:
             self._entry(record, own, where, kind="compaction", summary=summary)
 
     def _other(self, record: Record, kind: str, own: str | None, where: str) -> None:
-        """A line that is no message: a boundary, or something to keep."""
+        """Read a line that is not a message: a boundary, or a record to preserve."""
         subtype = text(record, "subtype")
         about = record.get("compactMetadata")
         if kind == "system" and subtype in BOUNDARIES:
@@ -304,13 +307,11 @@ class _Reader:
                 tail=text(preserved, "headUuid") or _first_preserved(noted),
             )
             self.reading.add(entry, where)
-            kept = entry
-        elif own is not None:
-            kept = self._entry(record, own, where, kind="note")
+            owner: Entry | None = entry
         else:
-            kept = None
+            owner = self._entry(record, own, where, kind="note") if own is not None else None
         what = f"{kind} {subtype}" if subtype else kind
-        self.reading.keep(f"lines of kind {what[:60]}", record, where, kept)
+        self.reading.preserve(f"lines of kind {what[:60]}", record, where, owner)
 
 
 def _first_preserved(noted: Record) -> str | None:
@@ -327,11 +328,12 @@ def _blocks(message: Record) -> Iterator[Record]:
         yield block if isinstance(block, dict) else {"type": "text", "text": str(block)}
 
 
-def _usage(told: object) -> Usage:
-    """Anthropic counts what the cache served and took beside the input, and thinking in the output."""
+def _usage(counts: object) -> Usage:
+    """Return a usage as Anthropic counts it: cached tokens are not part of the input, thinking is part of the
+    output."""
     return Usage(
-        input=count(told, "input_tokens"),
-        output=count(told, "output_tokens"),
-        cache_read=count(told, "cache_read_input_tokens"),
-        cache_write=count(told, "cache_creation_input_tokens"),
+        input=count(counts, "input_tokens"),
+        output=count(counts, "output_tokens"),
+        cache_read=count(counts, "cache_read_input_tokens"),
+        cache_write=count(counts, "cache_creation_input_tokens"),
     )

@@ -1,4 +1,4 @@
-"""A session as Claude Code writes one down: lines that name themselves and their parent."""
+"""Export in Claude Code's format: lines with their id and their parent's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from clew.interop.programs.claude_code import BOUNDARIES, BOUNDARY, HEAD_LINE, LEFT_BOUNDARY
 from clew.interop.programs.export_session import (
-    Placed,
-    Told,
+    ExportedEntry,
+    Remainders,
     as_lines,
     base64_of,
+    export_entries,
     ids_in,
     named,
     origin_of,
@@ -19,7 +20,6 @@ from clew.interop.programs.export_session import (
     preserved_fields,
     results_of,
     rewritten,
-    tell,
     title_of,
     unknown_keys_of,
 )
@@ -31,7 +31,7 @@ __all__ = ["format_claude_code"]
 
 _PROVIDER: Final = "anthropic"
 _VERSION: Final = "2.1.37"
-"""Of the program whose lines these are like."""
+"""The version of Claude Code whose format is written."""
 _ENDS: Final = {
     "stop": "end_turn",
     "length": "max_tokens",
@@ -45,8 +45,8 @@ _WITHIN: Final = frozenset({"toolUseResult", "message", "block", "envelope"})
 
 
 def format_claude_code(portable: PortableSession, signers: Sequence[str] = (_PROVIDER,)) -> bytes:
-    """Return the lines, branches included. Thoughts of providers that are not among the ``signers``, those of
-    Anthropic's kind, are left out: they could not be sent back."""
+    """Return the session as lines, branches included. Thoughts of providers that are not among the ``signers``, those
+    with Anthropic's API, are left out: they could not be sent back."""
     return as_lines(_Writer(portable, signers).lines())
 
 
@@ -59,27 +59,27 @@ class _Writer:
         self._blobs: Mapping[str, Blob] = {blob.sha256: blob for blob in portable.blobs}
         self._tips: dict[str, str] = {}
         self._lines: dict[str, tuple[str | None, list[str]]] = {}
-        """What each thing follows, and the uuids of its lines."""
+        """For each entry, the key of the entry it follows and the uuids of its lines."""
         self._line_of_head: set[str] = set()
         self._names: dict[str, str] = {}
-        """Uuids of the file it came from, each with the one that replaces it."""
+        """Uuids of the imported file, each with the one that replaces it."""
         self._version = origin_of(portable, "claude-code", "version") or _VERSION
         self._branch = origin_of(portable, "claude-code", "git_branch") or ""
-        came = portable.session.metadata.get("workspace_was")
-        self._folder = came if isinstance(came, str) else portable.session.workspace_root or "/"
+        folder = portable.session.metadata.get("workspace_was")
+        self._folder = folder if isinstance(folder, str) else portable.session.workspace_root or "/"
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        told, head = tell(self._portable)
-        follows, above = {one.key: one.after for one in told}, head
+        entries, head = export_entries(self._portable)
+        follows, above = {one.key: one.after for one in entries}, head
         while above is not None:
             self._line_of_head.add(above)
             above = follows[above]
-        for one in told:
+        for one in entries:
             uuids = [named(key) for key in _line_keys(one)]
             for first, *more in ids_in(one.parts, "claude-code"):
                 self._names |= {first: uuids[0], **dict.fromkeys(more, uuids[-1])}
         last_prompt: dict[str, Any] | None = None
-        for one in told:
+        for one in entries:
             after = self._tips.get(one.after or "")
             own: list[str] = []
             self._lines[one.key] = one.after, own
@@ -92,7 +92,7 @@ class _Writer:
                 if "uuid" not in line:
                     yield line
                     continue
-                # What tools gave back follows the answer, each; what comes next follows the last of them.
+                # Each tool result follows the answer; the next entry follows the last result.
                 line = {**line, "parentUuid": line["parentUuid"] or after, "sessionId": self._id}
                 if line.get("subtype") == BOUNDARY:
                     line |= {"logicalParentUuid": after, "parentUuid": None}
@@ -101,12 +101,14 @@ class _Writer:
                 own.append(after)
             self._tips[one.key] = after or ""
         leaf = self._tips.get(head or "")
-        if head is not None and told[-1].key != head:
-            end = self._line("system", f"{head}/head", told[-1].ended_at, subtype=HEAD_LINE, content="", level="info")
+        if head is not None and entries[-1].key != head:
+            end = self._line(
+                "system", f"{head}/head", entries[-1].ended_at, subtype=HEAD_LINE, content="", level="info"
+            )
             yield {**end, "parentUuid": leaf}
             leaf = end["uuid"]
         if last_prompt is not None:
-            # The program resumes at the line that the last one of these names.
+            # The program resumes at the line that the last of these lines refers to.
             yield {**last_prompt, "leafUuid": leaf} if leaf else last_prompt
         if (title := title_of(self._portable)) is not None:
             yield {"type": "custom-title", "customTitle": title, "sessionId": self._id}
@@ -126,31 +128,31 @@ class _Writer:
             "timestamp": iso(at),
         }
 
-    def _said(self, one: Told) -> Iterator[dict[str, Any]]:
-        kept = rewritten(preserved_fields(one.parts, "claude-code"), self._names)
-        placed = Placed(one.parts, "claude-code", self._names)
+    def _said(self, one: ExportedEntry) -> Iterator[dict[str, Any]]:
+        preserved = rewritten(preserved_fields(one.parts, "claude-code"), self._names)
+        remainders = Remainders(one.parts, "claude-code", self._names)
         match one.kind:
             case "answer":
-                yield self._answer(one, kept, placed)
-                yield from self._results(one, kept, placed)
+                yield self._answer(one, preserved, remainders)
+                yield from self._results(one, preserved, remainders)
                 if one.is_stopped:
                     text = {"role": "user", "content": [{"type": "text", "text": _INTERRUPTED}]}
                     yield self._line("user", f"{one.key}/stopped", one.ended_at, message=text)
             case "compaction":
-                boundary, summary = self._compaction(one, kept)
-                yield from (boundary, placed.put(summary, later=True))
+                boundary, summary = self._compaction(one, preserved)
+                yield from (boundary, remainders.put(summary, later=True))
             case kind:
                 content = list(self._content(one))
                 plain = len(content) == 1 and content[0]["type"] == "text"
                 said = {"role": "user", "content": content[0]["text"] if plain else content}
                 meta = kind == "aside" and not (plain and content[0]["text"].startswith(_INTERRUPTED[:-1]))
                 line = self._line("user", one.key, one.at, message=said, **({"isMeta": True} if meta else {}))
-                yield placed.put(line)
-        for record in kept:
+                yield remainders.put(line)
+        for record in preserved:
             if str(record.get("type")) not in _WITHIN and record.get("subtype") not in BOUNDARIES:
                 yield {**record, "parentUuid": None} if "uuid" in record else record
 
-    def _content(self, one: Told) -> Iterator[dict[str, Any]]:
+    def _content(self, one: ExportedEntry) -> Iterator[dict[str, Any]]:
         for part in one.parts:
             if (text := p.text_of(part.data)) is not None:
                 yield {"type": "text", "text": text}
@@ -165,7 +167,7 @@ class _Writer:
         block = {"type": kind, "source": {"type": "base64", "media_type": held[0], "data": held[1]}}
         return {**block, "title": p.file_name_of(part)} if kind == "document" and p.file_name_of(part) else block
 
-    def _answer(self, one: Told, kept: list[dict[str, Any]], placed: Placed) -> dict[str, Any]:
+    def _answer(self, one: ExportedEntry, preserved: list[dict[str, Any]], remainders: Remainders) -> dict[str, Any]:
         content: list[dict[str, Any]] = []
         for part in one.parts:
             data = part.data
@@ -176,7 +178,7 @@ class _Writer:
                 elif isinstance(own.get("signature"), str):
                     content.append({"type": "thinking", "thinking": thought, "signature": own["signature"]})
                 else:
-                    # An omitted thought still takes a position among the blocks.
+                    # An omitted thought still has a position among the blocks.
                     content.append({})
             elif (text := p.text_of(data)) is not None:
                 content.append({"type": "text", "text": text})
@@ -204,46 +206,48 @@ class _Writer:
             "stop_sequence": None,
             "usage": usage,
         }
-        for record in kept:
+        for record in preserved:
             message = {**unknown_keys_of(record), **message}
         asked = step.data.get("request_id") if step is not None else None
         more = {"requestId": asked} if isinstance(asked, str) else {}
         failed = {"isApiErrorMessage": True} if one.last and one.turn.status == "failed" else {}
-        line = placed.put(self._line("assistant", one.key, one.at, message=message, **more, **failed))
+        line = remainders.put(self._line("assistant", one.key, one.at, message=message, **more, **failed))
         # The usage of a line with this key is not counted on import.
         line.pop("forkedFrom", None)
         line["message"]["content"] = [block for block in line["message"]["content"] if "type" in block]
         return line
 
-    def _results(self, one: Told, kept: list[dict[str, Any]], placed: Placed) -> Iterator[dict[str, Any]]:
-        noted = [record["toolUseResult"] for record in kept if record.get("type") == "toolUseResult"]
+    def _results(
+        self, one: ExportedEntry, preserved: list[dict[str, Any]], remainders: Remainders
+    ) -> Iterator[dict[str, Any]]:
+        noted = [record["toolUseResult"] for record in preserved if record.get("type") == "toolUseResult"]
         results = list(results_of(one))
         for place, (part, files) in enumerate(results):
-            told, pictures = p.result_text(part.data), [self._file(file.data) for file in files]
+            output, pictures = p.result_text(part.data), [self._file(file.data) for file in files]
             id_ = self._call_ids[p.call_id_of(part.data) or ""]
             block: dict[str, Any] = {"tool_use_id": id_, "type": "tool_result"}
             # The API refuses an empty text.
-            said = [{"type": "text", "text": told}] if told.strip() else []
-            block["content"] = [*said, *pictures] if pictures else told
+            said = [{"type": "text", "text": output}] if output.strip() else []
+            block["content"] = [*said, *pictures] if pictures else output
             if p.state_of(part.data) != "output-available":
                 block["is_error"] = True
-            # One for each result, in their order, where the program noted something of each.
+            # Used only if there is one for each result: they are matched by order.
             more = {"toolUseResult": noted[place]} if len(noted) == len(results) else {}
             key = f"{one.key}/{p.call_id_of(part.data)}"
             line = self._line("user", key, part.updated_at, message={"role": "user", "content": [block]}, **more)
-            yield placed.put(line, p.call_id_of(part.data))
+            yield remainders.put(line, p.call_id_of(part.data))
 
-    def _compaction(self, one: Told, kept: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _compaction(self, one: ExportedEntry, preserved: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
         about = next((held for part in one.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
-        kept_boundary = next((record for record in kept if record.get("subtype") in BOUNDARIES), {})
+        preserved_boundary = next((record for record in preserved if record.get("subtype") in BOUNDARIES), {})
         tokens = about.get("summarised_tokens", about.get("tokens_before"))
         noted: dict[str, Any] = {
             "trigger": "auto" if about.get("auto") is True else "manual",
             "preTokens": tokens if isinstance(tokens, int) else 0,
         }
-        if isinstance(about_kept := kept_boundary.get("compactMetadata"), dict):
-            noted |= about_kept
-        # The program finds the messages it kept by their uuids, which are those of this file.
+        if isinstance(preserved_metadata := preserved_boundary.get("compactMetadata"), dict):
+            noted |= preserved_metadata
+        # The program finds the messages it did not summarise by their uuids in this file.
         before = (noted.pop(key, None) for key in ("preservedSegment", "preservedMessages"))
         segment, messages = (value if isinstance(value, dict) else {} for value in before)
         if (tail := self._tail(one)) is not None:
@@ -251,7 +255,7 @@ class _Writer:
             noted["preservedSegment"] = {**segment, "headUuid": tail[0], "anchorUuid": anchor, "tailUuid": tail[-1]}
             noted["preservedMessages"] = {**messages, "anchorUuid": anchor, "uuids": tail, "allUuids": tail}
         words = {"content": "Conversation compacted", "isMeta": False, "level": "info"}
-        boundary = kept_boundary or self._line("system", one.key, one.at, **words)
+        boundary = preserved_boundary or self._line("system", one.key, one.at, **words)
         # At the last boundary of a file the program drops all lines above it, those of other branches too.
         subtype = BOUNDARY if one.key in self._line_of_head else LEFT_BOUNDARY
         boundary |= {"subtype": subtype, "compactMetadata": noted, "uuid": named(one.key)}
@@ -259,8 +263,8 @@ class _Writer:
         marks = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
         return {**boundary, "parentUuid": None}, self._line("user", f"{one.key}/summary", one.at, message=said, **marks)
 
-    def _tail(self, one: Told) -> list[str] | None:
-        """Return the uuids of the lines that a compaction kept, oldest first."""
+    def _tail(self, one: ExportedEntry) -> list[str] | None:
+        """Return the uuids of the lines that a compaction left unsummarised, oldest first."""
         tail: list[str] = []
         key = one.after if one.tail is not None else None
         while key is not None:
@@ -273,7 +277,7 @@ class _Writer:
 
 
 def _call_ids(portable: PortableSession) -> dict[str, str]:
-    """Return an id for each call that the API accepts. A valid one stays; no two calls get the same."""
+    """Return an id that the API accepts for each call. Valid ids stay; all are distinct."""
     found = {p.call_id_of(part.data) or "" for row in portable.messages for part in row.parts if p.is_call(part.data)}
     ids = {id_: id_ for id_ in found if id_ and _REFUSED.search(id_) is None}
     taken = set(ids)
@@ -287,8 +291,8 @@ def _call_ids(portable: PortableSession) -> dict[str, str]:
     return ids
 
 
-def _line_keys(one: Told) -> list[str]:
-    """Return the keys of the lines that one thing is written as."""
+def _line_keys(one: ExportedEntry) -> list[str]:
+    """Return the keys of an entry's lines."""
     if one.kind == "compaction":
         return [one.key, f"{one.key}/summary"]
     calls = [p.call_id_of(part.data) for part, _ in results_of(one)] if one.kind == "answer" else []

@@ -1,6 +1,6 @@
-"""Codex' sessions: rollouts, JSON lines in one row. What the model was sent and said are items; events repeat them.
+"""Reader of Codex' sessions: rollouts of JSON lines without branches. Messages are items; events repeat them.
 
-Two forms are read: lines of ``timestamp``, ``type`` and ``payload``, and the older one, where items stand bare behind a
+Two formats are read: lines of ``timestamp``, ``type`` and ``payload``, and the older one, in which bare items follow a
 first line with the session's id.
 """
 
@@ -15,7 +15,7 @@ import orjson
 from clew.interop.programs.foreign import (
     FORKED,
     Entry,
-    Foreign,
+    ForeignSession,
     Reading,
     Record,
     call_part,
@@ -38,8 +38,8 @@ _CALLS: Final = frozenset(
 _OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
 _ITEMS: Final = frozenset({"message", "reasoning", *_CALLS, *_OUTPUTS})
 _ITEM: Final = ("type", "role", "id", "status", "name")
-"""Keys of an item that have a place, or say nothing once it is whole."""
-_TOLD: Final = (
+"""Keys of an item whose values are stored elsewhere or carry no information."""
+_PROGRAM_TEXTS: Final = (
     "<environment_context>",
     "<user_instructions>",
     "<permissions instructions>",
@@ -49,15 +49,15 @@ _TOLD: Final = (
     "<user_shell_command>",
     "# AGENTS.md instructions",
 )
-"""How texts begin that Codex itself puts in the user's place."""
+"""The beginnings of texts that Codex itself sends with the role of the user."""
 _FRAME: Final = re.compile(r"</?image(?: name=[^\n]*)?>")
-"""What Codex puts before and behind a picture."""
+"""The markup that Codex puts around a picture."""
 _REPEATED: Final = frozenset({"agent_message", "agent_reasoning", "agent_reasoning_raw_content", "context_compacted"})
-"""Events that say again what items say."""
+"""Events that repeat items."""
 
 
-def read_codex(data: bytes | BinaryIO) -> list[Foreign]:
-    """The session in these lines."""
+def read_codex(data: bytes | BinaryIO) -> list[ForeignSession]:
+    """Return the session in these lines."""
     return read_lines(data, _Reader())
 
 
@@ -85,11 +85,11 @@ class _Reader:
         elif kind is None and self._id is None and text(record, "id") is not None:
             self._begins(record, record, where)
         elif kind is None and (named := text(record, "thread_name")) is not None:
-            # A line of the index that lies beside the sessions.
+            # A line of the index next to the sessions.
             self._title = named
             ignore(record, "id", "updated_at")
         elif not isinstance(payload, dict):
-            self.reading.keep(f"lines of kind {str(kind or record.get('record_type'))[:40]}", record, where)
+            self.reading.preserve(f"lines of kind {str(kind or record.get('record_type'))[:40]}", record, where)
         elif kind == "session_meta" and self._id is None:
             self._begins(payload, record, where)
         elif kind == "response_item":
@@ -101,12 +101,12 @@ class _Reader:
         else:
             if kind == "turn_context" and (model := text(payload, "model")) is not None:
                 self._model = Model(self._provider, model)
-            # A fork begins with what it copied, and that with whose it was.
+            # A fork begins with its copied lines, and these with the first line of the original.
             self._copied = self._copied or kind == "session_meta"
-            self.reading.keep(f"lines of kind {str(kind)[:40]}", record, where)
-        self.reading.keep_rest(record, where)
+            self.reading.preserve(f"lines of kind {str(kind)[:40]}", record, where)
+        self.reading.preserve_rest(record, where)
 
-    def done(self) -> Foreign:
+    def done(self) -> ForeignSession:
         meta = self._meta
         head = self.reading.find(self._tip)
         source = meta.get("source")
@@ -133,7 +133,7 @@ class _Reader:
     def _begins(self, meta: Record, record: Record, where: str) -> None:
         self._id, self._meta = text(meta, "id"), meta
         self._provider = text(meta, "model_provider") or self._provider
-        self.reading.keep("lines of kind session_meta", record, where)
+        self.reading.preserve("lines of kind session_meta", record, where)
 
     def _add(self, entry: Entry, where: str) -> Entry:
         self._number += 1
@@ -152,9 +152,9 @@ class _Reader:
         elif kind in ("message", "reasoning") or kind in _CALLS:
             self._answer(list(self._parts(item, kind, where)), where)
             ignore(item, *_ITEM)
-            self.reading.settle(self._step)
+            self.reading.attach_deferred(self._step)
         else:
-            self.reading.keep(f"items of kind {kind[:40]}", item, where)
+            self.reading.preserve(f"items of kind {kind[:40]}", item, where)
 
     def _user(self, item: Record, where: str) -> None:
         blocks = [block for block in _blocks(item) if not _FRAME.fullmatch(text(block, "text") or "")]
@@ -162,18 +162,18 @@ class _Reader:
             ignore(block, "type")
         parts = [part for block in blocks for part in self._block(block, where)]
         words = "\n".join(part["text"] for part in parts if part["type"] == "text")
-        if item.get("role") != "user" or words.lstrip().startswith(_TOLD):
-            # Instructions and surroundings as that program puts them; clew tells its models its own.
-            self.reading.keep("what the program told the model itself", {**plain(item), "at": self._at}, where)
+        if item.get("role") != "user" or words.lstrip().startswith(_PROGRAM_TEXTS):
+            # The instructions and environment of that program; clew sends its own.
+            self.reading.preserve("the program's own instructions to the model", {**plain(item), "at": self._at}, where)
         elif parts:
             ignore(item, *_ITEM)
-            self.reading.settle(self._add(self._new("prompt", parts=parts), where))
+            self.reading.attach_deferred(self._add(self._new("prompt", parts=parts), where))
             self._step = None
-            # The event that says it again joins the texts.
+            # The event that repeats the prompt joins the texts.
             self._said |= {words, "".join(part["text"] for part in parts if part["type"] == "text")}
 
     def _answer(self, parts: list[dict[str, Any]], where: str) -> None:
-        """More of the step, or the next one: a step ends where a tool has given something back."""
+        """Add parts to the step, or begin the next one: a step ends with the first tool result."""
         if not parts:
             return
         step = self._step
@@ -192,11 +192,11 @@ class _Reader:
             for block in _blocks(item):
                 yield from self._block(block, where, state="done")
         elif kind == "reasoning":
-            told = [*_list(item, "summary"), *_list(item, "content")]
-            for one in told:
+            blocks = [*_list(item, "summary"), *_list(item, "content")]
+            for one in blocks:
                 ignore(one, "type")
             said = "\n\n".join(
-                one["text"] for one in told if isinstance(one, dict) and isinstance(one.get("text"), str)
+                one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str)
             )
             seal = sealed(self._provider, id=item.get("id"), signature=item.get("encrypted_content"))
             yield reading.text_part(said, where, "reasoning", state="done", **seal)
@@ -209,7 +209,7 @@ class _Reader:
             name = text(item, "name") or {"local_shell_call": "local_shell"}.get(kind, kind.removesuffix("_call"))
             part = call_part(name, str(call_id), plain(given) if isinstance(given, dict) else {"input": plain(given)})
             if kind == "web_search_call":
-                # The provider did it itself, and what it found is in its answer.
+                # The provider ran it, and the answer contains the results.
                 part |= {"state": "output-available", "output": text(item, "status") or "completed"}
             yield part
 
@@ -220,12 +220,12 @@ class _Reader:
         elif kind == "input_image" and (part := self.reading.url_part(block.get("image_url"), where)) is not None:
             yield part
         else:
-            self.reading.hold(f"blocks of kind {str(kind)[:40]}", block, where)
+            self.reading.defer(f"blocks of kind {str(kind)[:40]}", block, where)
 
     def _result(self, item: Record, where: str) -> None:
         ignore(item, *_ITEM)
         output, failed = item.get("output", item.get("tools")), False
-        if isinstance(output, dict):  # of an older version: with whether it went well
+        if isinstance(output, dict):  # of an older version, with a `success` flag
             failed, output = output.get("success") is False, output["content"] if "content" in output else plain(output)
         files: list[dict[str, Any]] = []
         if isinstance(output, list):
@@ -235,30 +235,31 @@ class _Reader:
             for one in output:
                 ignore(one, "type")
             output = "\n".join(texts) if texts or files else orjson.dumps(plain(output)).decode()
-        told = self.reading.cut(output if isinstance(output, str) else orjson.dumps(plain(output)).decode(), where)
-        came = {"state": "output-error", "errorText": told} if failed else {"state": "output-available", "output": told}
-        if not self.reading.result(item.get("call_id"), came, self._at, files):
-            self.reading.keep(
-                "results of calls that are not in the file, or have one", {**plain(item), "at": self._at}, where
+        result = self.reading.cut(output if isinstance(output, str) else orjson.dumps(plain(output)).decode(), where)
+        key, state = ("errorText", "output-error") if failed else ("output", "output-available")
+        outcome = {"state": state, key: result}
+        if not self.reading.result(item.get("call_id"), outcome, self._at, files):
+            self.reading.preserve(
+                "results of calls that are missing or already have one", {**plain(item), "at": self._at}, where
             )
 
     def _compacted(self, payload: Record, record: Record, where: str) -> None:
         said = text(payload, "message")
         lines = list(_readable(payload.get("replacement_history"), said))
         if said is not None:
-            # The program sends the prompts that it kept before its summary.
+            # The program sends the prompts that it did not summarise before the summary.
             lines.append(said)
         elif isinstance(payload.get("replacement_history"), list):
-            # The provider's own summary is sealed; what it left readable of the conversation stands for it.
+            # The provider's summary is encrypted; the readable remainder of the conversation replaces it.
             self.reading.remark("summaries that only the provider can read", "changed", where)
         summary = {"summary": self.reading.cut("\n\n".join(lines), where), "auto": True}
         entry = self._add(self._new("compaction", summary=summary), where)
         self._step = None
-        self.reading.keep("lines of kind compacted", record, where, entry)
+        self.reading.preserve("lines of kind compacted", record, where, entry)
 
     def _event(self, event: Record, record: Record, where: str) -> None:
         kind = text(event, "type") or "unknown"
-        # Its pictures are those of the item that it repeats.
+        # The item that the event repeats has the pictures.
         ignore(event, "images" if kind == "user_message" else "")
         said = text(event, "message") or text(event, "text")
         if kind == "token_count":
@@ -272,10 +273,10 @@ class _Reader:
             self._step = None
             self._said.add(said)
         elif kind != "user_message" and not (kind in _REPEATED and (said is None or said in self._said)):
-            self.reading.keep(f"events of kind {kind[:40]}", record, where)
+            self.reading.preserve(f"events of kind {kind[:40]}", record, where)
 
     def _count(self, info: object, where: str) -> None:
-        """What the step used. The same sums once more are no other call."""
+        """Add usage to the step. An event that repeats the same totals is not another call."""
         total, last = (
             (_used(info.get(f"{which}_token_usage")) for which in ("total", "last"))
             if isinstance(info, dict)
@@ -285,13 +286,13 @@ class _Reader:
             return
         self._spent = total
         if self._step is None:
-            self.reading.remark("tokens of calls without an answer, as for summaries: not counted", "lost", where)
+            self.reading.remark("tokens of calls without a response, such as summaries: not counted", "lost", where)
             return
         last = last or Usage()
         self._step.usage = last if self._step.usage is None else self._step.usage + last
 
     def _roll_back(self, turns: int) -> None:
-        """So many turns of the user's were taken back: what follows hangs where they began."""
+        """Move the tip before the last ``turns`` prompts, which were rolled back."""
         entry = self.reading.find(self._tip)
         while entry is not None and turns:
             turns -= entry.kind == "prompt"
@@ -301,12 +302,13 @@ class _Reader:
 
 
 def _readable(history: object, summary: str | None) -> Iterator[str]:
-    """Yield what a compaction kept word for word, without what the program tells the model itself and the summary."""
+    """Yield the texts that a compaction left unchanged, except the program's own and the summary."""
     for item in history if isinstance(history, list) else ():
         words = "\n".join(one["text"] for one in _blocks(item) if isinstance(one.get("text"), str))
-        told = words.lstrip().startswith(_TOLD) or text(item, "role") not in (None, "user", "assistant")
-        if words and words != summary and not told:
-            yield f"{text(item, 'role') or 'assistant'}: {words}"
+        role = text(item, "role")
+        is_own = words.lstrip().startswith(_PROGRAM_TEXTS) or role not in (None, "user", "assistant")
+        if words and words != summary and not is_own:
+            yield f"{role or 'assistant'}: {words}"
 
 
 def _blocks(item: object) -> list[Record]:
@@ -316,17 +318,17 @@ def _blocks(item: object) -> list[Record]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _used(told: object) -> Usage | None:
-    """Return what Codex counted: of the input what the cache served, of the output the reasoning."""
-    if not isinstance(told, dict):
+def _used(counts: object) -> Usage | None:
+    """Return a usage as Codex counts it: cached tokens are part of the input, reasoning is part of the output."""
+    if not isinstance(counts, dict):
         return None
-    ignore(told, "total_tokens")
+    ignore(counts, "total_tokens")
     return Usage.from_inclusive(
-        input_tokens=count(told, "input_tokens"),
-        output_tokens=count(told, "output_tokens"),
-        reasoning_tokens=count(told, "reasoning_output_tokens"),
-        cache_read_tokens=count(told, "cached_input_tokens"),
-        cache_write_tokens=count(told, "cache_write_input_tokens"),
+        input_tokens=count(counts, "input_tokens"),
+        output_tokens=count(counts, "output_tokens"),
+        reasoning_tokens=count(counts, "reasoning_output_tokens"),
+        cache_read_tokens=count(counts, "cached_input_tokens"),
+        cache_write_tokens=count(counts, "cache_write_input_tokens"),
     )
 
 

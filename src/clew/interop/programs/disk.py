@@ -1,6 +1,6 @@
-"""Where other programs keep their sessions, and the bytes of each: their usual places, by their own variables.
+"""Finding sessions of other programs on disk, in their default folders and those of their environment variables.
 
-Only whoever may read that home asks this: the command line, for its own user. A server is handed bytes.
+Only the command line calls this, for its own user. A server receives the bytes of a session instead.
 """
 
 from __future__ import annotations
@@ -19,31 +19,30 @@ from clew.interop.programs.import_report import Program
 from clew.interop.programs.opencode_disk import find_opencode, read_opencode_session
 from clew.interop.programs.readers import read_foreign
 
-__all__ = ["Found", "Listed", "default_location", "find_sessions", "listed", "read_found"]
+__all__ = ["DiscoveredSession", "SessionPreview", "default_location", "find_sessions", "preview", "read_discovered"]
 
 _END: Final = b"\n" + FILE_END + b"\n"
 _ASIDE: Final = frozenset({"subagents", "tool-results", "workflows"})
-"""Folders of Claude Code that hold no session of their own."""
-
+"""Folders of Claude Code without sessions of their own."""
 
 _MAX_LINE: Final = 32 * 1024 * 1024
 _MAX_BASES: Final = 50
-"""Forks of forks of Codex that are followed."""
+"""How long a chain of Codex forks may be to be followed."""
 _THREAD: Final = re.compile(r"[0-9A-Za-z-]{1,100}", re.ASCII)
 _ROLLOUTS: Final = ("sessions", "archived_sessions")
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A session as it lies on disk: the file, the id where a file holds several, and what else belongs to it."""
+class DiscoveredSession(msgspec.Struct, frozen=True):
+    """A session on disk: its file, its id if the file holds several sessions, and other files of the session."""
 
     program: Program
     path: Path
     id: str | None = None
-    beside: tuple[Path, ...] = ()
+    related: tuple[Path, ...] = ()
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be known of a session before it comes; ``problem``: why it cannot."""
+class SessionPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """The description of a session before its import; ``problem`` says why it cannot be imported."""
 
     id: str
     path: str
@@ -56,7 +55,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def default_location(program: Program, env: Mapping[str, str] = os.environ) -> Path:
-    """The folder a program keeps its sessions in."""
+    """Return the folder where a program stores its sessions."""
     home = Path(env.get("HOME") or Path.home())
     match program:
         case "claude-code":
@@ -69,38 +68,38 @@ def default_location(program: Program, env: Mapping[str, str] = os.environ) -> P
             return Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
 
 
-def find_sessions(program: Program, path: Path | None = None) -> list[Found]:
-    """The sessions below a folder, or the one in a file; without a path, those in the program's usual place."""
+def find_sessions(program: Program, path: Path | None = None) -> list[DiscoveredSession]:
+    """Return the sessions below a folder or in a file; without a path, those in the program's default folder."""
     place = path if path is not None else default_location(program)
     if not place.exists():
         where = "; name a file or a folder" if path is None else ""
-        raise InvalidInput(f"there is no {place}: no sessions of {program} were found{where}")
-    found = _find(program, place, usual=path is None)
+        raise InvalidInput(f"{place} does not exist: no sessions of {program} found{where}")
+    found = _find(program, place, is_default=path is None)
     if not found:
         raise InvalidInput(f"there are no sessions of {program} in {place}")
     return found
 
 
-def _find(program: Program, place: Path, *, usual: bool) -> list[Found]:
+def _find(program: Program, place: Path, *, is_default: bool) -> list[DiscoveredSession]:
     if program == "opencode":
-        return [Found(program, file, id_) for file, id_ in find_opencode(place, usual=usual)]
+        return [DiscoveredSession(program, file, id_) for file, id_ in find_opencode(place, is_default=is_default)]
     names = {"claude-code": "*.jsonl", "codex": "rollout-*.jsonl*", "pi": "*.jsonl"}[program]
     files = [place] if place.is_file() else sorted(file for file in place.rglob(names) if file.is_file())
     if program == "claude-code":
         return list(_with_subagents(files, place))
     if program == "codex":
-        return [Found(program, file, None, _index_of(file)) for file in files]
-    return [Found(program, file) for file in files]
+        return [DiscoveredSession(program, file, None, _index_of(file)) for file in files]
+    return [DiscoveredSession(program, file) for file in files]
 
 
 def _index_of(file: Path) -> tuple[Path, ...]:
-    """Where Codex notes what sessions are called: in its home, some folders above them."""
+    """Return the file with the titles of sessions, in the home folder of Codex above them."""
     above = (folder / "session_index.jsonl" for folder in list(file.absolute().parents)[:5])
     return tuple(index for index in above if index.is_file())[:1]
 
 
-def _with_subagents(files: Iterable[Path], place: Path) -> Iterator[Found]:
-    """Sessions with the files of their subagents: in a folder of the session's name, or beside it."""
+def _with_subagents(files: Iterable[Path], place: Path) -> Iterator[DiscoveredSession]:
+    """Yield sessions with the files of their subagents, which are in a folder named after the session or next to it."""
     main = [
         file
         for file in files
@@ -113,11 +112,13 @@ def _with_subagents(files: Iterable[Path], place: Path) -> Iterator[Found]:
         below = (file.parent / file.stem / "subagents").rglob("agent-*.jsonl")
         own = sorted(agent for agent in below if agent.is_file())
         loose = [stray for id_, stray in strays[file.parent] if id_ == file.stem and stray != file]
-        yield Found("claude-code", file, file.stem, (*own, *loose))
+        yield DiscoveredSession("claude-code", file, file.stem, (*own, *loose))
     known = {(file.parent, file.stem) for file in main}
-    # Without their session they cannot come, which is told of each.
+    # Without their session they cannot be imported; the preview of each says so.
     for folder, agents in strays.items():
-        yield from (Found("claude-code", stray, stray.stem) for id_, stray in agents if (folder, id_) not in known)
+        yield from (
+            DiscoveredSession("claude-code", stray, stray.stem) for id_, stray in agents if (folder, id_) not in known
+        )
 
 
 def _session_of(file: Path) -> str | None:
@@ -128,13 +129,13 @@ def _session_of(file: Path) -> str | None:
         return None
 
 
-def read_found(found: Found) -> bytes:
-    """All of a session, as a reader takes it."""
+def read_discovered(found: DiscoveredSession) -> bytes:
+    """Return the bytes of a session, as :func:`read_foreign` accepts them."""
     try:
         if found.program == "opencode":
             return read_opencode_session(found.path, found.id)
         if found.program != "codex":
-            return _END.join(file.read_bytes() for file in (found.path, *found.beside))
+            return _END.join(file.read_bytes() for file in (found.path, *found.related))
         return _END.join([_with_base(found.path), *_names_in(found)])
     except OSError as error:
         raise InvalidInput(f"{found.path} cannot be read: {error.strerror}") from error
@@ -176,7 +177,7 @@ def _rollout_of(thread: str, file: Path) -> Path | None:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """Codex packs rollouts that are old. Where Python cannot unpack them, the reader says what to do."""
+    """Unpack an old rollout, which Codex compresses. If Python cannot, the reader reports how to unpack it."""
     if not data.startswith(b"\x28\xb5\x2f\xfd"):
         return data
     try:
@@ -186,23 +187,23 @@ def _unpacked(data: bytes) -> bytes:
     return bytes(zstd.decompress(data))
 
 
-def _names_in(found: Found) -> Iterator[bytes]:
-    """The lines of Codex' index that name the session of this file."""
-    for index in found.beside:
+def _names_in(found: DiscoveredSession) -> Iterator[bytes]:
+    """Yield the lines of Codex' index about the session of this file."""
+    for index in found.related:
         for line in index.read_bytes().splitlines():
             named = text(read_json(line), "id")
             if named is not None and named in found.path.name:
                 yield line
 
 
-def listed(found: Found) -> Listed:
-    """What is in it. It is read as a whole: what cannot come is found out here."""
+def preview(found: DiscoveredSession) -> SessionPreview:
+    """Describe a session. It is read in full, so that a session that cannot be imported is reported here."""
     path = str(found.path)
     try:
-        first, *others = read_foreign(found.program, read_found(found))
+        first, *others = read_foreign(found.program, read_discovered(found))
     except ClewError as error:
-        return Listed(id=found.id or found.path.stem, path=path, problem=str(error))
-    return Listed(
+        return SessionPreview(id=found.id or found.path.stem, path=path, problem=str(error))
+    return SessionPreview(
         id=first.id,
         path=path,
         title=first.title or first.first_words,

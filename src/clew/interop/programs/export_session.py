@@ -1,7 +1,6 @@
-"""Retelling: a session as other programs write theirs down, one thing after another, each behind the one it follows.
+"""A session as a sequence of entries, from which the formats of other programs are written.
 
-The other way of :mod:`clew.interop.programs.import_session`: turns become prompts, answers step by step, and
-compactions.
+The reverse of :mod:`clew.interop.programs.import_session`: turns become prompts, answers step by step, and compactions.
 """
 
 from __future__ import annotations
@@ -28,10 +27,11 @@ from clew.transcript.turn import Step, Turn
 from clew.transcript.view import compaction_data
 
 __all__ = [
-    "Placed",
-    "Told",
+    "ExportedEntry",
+    "Remainders",
     "as_lines",
     "base64_of",
+    "export_entries",
     "ids_in",
     "named",
     "origin_of",
@@ -40,15 +40,14 @@ __all__ = [
     "preserved_fields",
     "results_of",
     "rewritten",
-    "tell",
     "title_of",
     "unknown_keys_of",
 ]
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was said. ``key`` names it in the file, ``after`` what it follows; ``tail`` is the first thing
-    that a compaction kept. ``last``: nothing more was said in its turn."""
+class ExportedEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of an export. ``key`` identifies it, ``after`` is the key of the entry it follows, ``tail`` that of the
+    first entry that a compaction left unsummarised. ``last``: it is the last of its turn."""
 
     kind: Literal["prompt", "aside", "answer", "compaction"]
     key: str
@@ -71,21 +70,21 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_stopped(self) -> bool:
-        """Its turn ended with it before its time, which a call without a result does not say by itself."""
+        """Whether its turn was aborted, and no call without a result shows that already."""
         calls = sum(p.is_call(part.data) for part in self.parts)
         is_cut = self.turn.stopped == BROKE_OFF and calls > sum(1 for _ in results_of(self))
         return self.last and self.turn.status == "aborted" and not is_cut
 
 
-def tell(portable: PortableSession) -> tuple[list[Told], str | None]:
-    """All that was said, in the order of its turns, and the key of what the session stands at."""
-    retelling = _Retelling(portable)
-    for turn in retelling.in_turn():
-        retelling.tell(turn)
-    return retelling.told, retelling.tips.get(portable.session.head_turn_id or "")
+def export_entries(portable: PortableSession) -> tuple[list[ExportedEntry], str | None]:
+    """Return all entries in the order of their turns, and the key of the one at the head."""
+    exporter = _Exporter(portable)
+    for turn in exporter.turns_in_order():
+        exporter.export_entries(turn)
+    return exporter.entries, exporter.tips.get(portable.session.head_turn_id or "")
 
 
-class _Retelling:
+class _Exporter:
     def __init__(self, portable: PortableSession) -> None:
         self._portable = portable
         self._rows = {row.id: row for row in portable.messages}
@@ -94,17 +93,17 @@ class _Retelling:
             self._steps.setdefault(step.turn_id, {})[step.index] = step
         self._keys: dict[str, tuple[str | None, str]] = {}
         self.tips: dict[str, str | None] = {}
-        self.told: list[Told] = []
+        self.entries: list[ExportedEntry] = []
 
-    def in_turn(self) -> Iterator[Turn]:
-        """The turns as they were made, parents first; one that the session stands at and nothing follows comes last."""
+    def turns_in_order(self) -> Iterator[Turn]:
+        """Yield the turns by time, parents first. The head comes last if it has no children."""
         turns = tree_of(self._portable).turns
         head = self._portable.session.head_turn_id
         below: dict[str | None, list[Turn]] = {}
         for turn in turns.values():
             below.setdefault(turn.parent_turn_id, []).append(turn)
         is_end = head in turns and head not in below
-        # By structure before time: another program may stamp a child before its parent.
+        # Structure before time: another program may stamp a child before its parent.
         ready = [(*_made(turn), turn.id) for turn in below.get(None, ())]
         heapify(ready)
         while ready:
@@ -116,34 +115,36 @@ class _Retelling:
         if is_end and head is not None:
             yield turns[head]
 
-    def tell(self, turn: Turn) -> None:
+    def export_entries(self, turn: Turn) -> None:
         tip = self.tips.get(turn.parent_turn_id or "")
-        number, first = 0, len(self.told)
+        number, first = 0, len(self.entries)
         for id_ in self._portable.links.get(turn.id, ()):
             row = self._rows[id_]
             if self._keys.get(id_, ("", ""))[0] == tip and id_ in self._keys:
-                # Said once, and answered twice.
+                # One prompt with two answers.
                 tip = self._keys[id_][1]
                 continue
             start = tip
             for said in self._said(turn, row, number):
-                self.told.append(msgspec.structs.replace(said, after=tip))
+                self.entries.append(msgspec.structs.replace(said, after=tip))
                 tip = said.key
                 number += said.kind == "answer"
             if tip is not None and row.role == "user":
                 self._keys[id_] = start, tip
-        if len(self.told) > first:
-            self.told[-1] = msgspec.structs.replace(self.told[-1], last=True)
+        if len(self.entries) > first:
+            self.entries[-1] = msgspec.structs.replace(self.entries[-1], last=True)
         self.tips[turn.id] = tip
 
-    def _said(self, turn: Turn, row: MessageRow, number: int) -> Iterator[Told]:
-        again = sum(one.row.id == row.id for one in self.told) and f"@{turn.id}"
+    def _said(self, turn: Turn, row: MessageRow, number: int) -> Iterator[ExportedEntry]:
+        again = sum(one.row.id == row.id for one in self.entries) and f"@{turn.id}"
         key, model = f"{row.id}{again or ''}", self._model(row)
         compaction = compaction_data(row)
         if row.role != "assistant" or compaction is not None:
             kind: Any = "compaction" if compaction is not None else "prompt" if row.is_prompt else "aside"
             tail = self._tail(row.id, compaction) if compaction is not None else None
-            yield Told(kind=kind, key=key, after=None, turn=turn, row=row, parts=row.parts, model=model, tail=tail)
+            yield ExportedEntry(
+                kind=kind, key=key, after=None, turn=turn, row=row, parts=row.parts, model=model, tail=tail
+            )
             return
         steps = self._steps.get(turn.id, {})
         groups: list[list[PartRow]] = []
@@ -156,7 +157,7 @@ class _Retelling:
             step = step if step is not None and step.message_id == row.id else None
             name = f"{key}/{group[0].index}"
             asked = step.model if step is not None else model
-            yield Told(
+            yield ExportedEntry(
                 kind="answer", key=name, after=None, turn=turn, row=row, parts=tuple(group), step=step, model=asked
             )
 
@@ -190,12 +191,12 @@ def _records(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any
 
 
 def preserved_fields(parts: tuple[PartRow, ...], program: Program) -> list[dict[str, Any]]:
-    """Return the records of that program that came with these parts and had no place in them."""
+    """Return that program's records that were preserved with these parts."""
     return [record for record in _records(parts, program) if record.get("type") not in (LINE_IDS, REST)]
 
 
-class Placed:
-    """The remainders kept with one message, to be put back into its lines."""
+class Remainders:
+    """The remainders stored with one message, to be put back into its lines."""
 
     def __init__(self, parts: tuple[PartRow, ...], program: Program, names: Mapping[str, str]) -> None:
         self._records = [one for one in _records(parts, program) if one.get("type") == REST]
@@ -222,7 +223,7 @@ def ids_in(parts: tuple[PartRow, ...], program: Program) -> Iterator[list[str]]:
 
 
 def rewritten(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a kept value with every id that has another name in the new file replaced, at any depth."""
+    """Return a preserved value in which every id that the new file replaces is replaced, at any depth."""
     if isinstance(value, dict):
         return {key: rewritten(item, names) for key, item in value.items()}
     if isinstance(value, list):
@@ -231,57 +232,57 @@ def rewritten(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def unknown_keys_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the unknown keys of a message as older versions kept them; a line that was kept whole has more keys."""
+    """Return the unknown keys of a message as older versions stored them. A complete line has more keys than these."""
     message = record.get("message") if record.get("type") == "message" and len(record) == 3 else None
     return message if isinstance(message, dict) else {}
 
 
-def results_of(told: Told) -> Iterator[tuple[PartRow, list[PartRow]]]:
-    """The calls of an answer that have a result, with the files that came with it."""
-    for part in told.parts:
+def results_of(entry: ExportedEntry) -> Iterator[tuple[PartRow, list[PartRow]]]:
+    """Yield the calls of an answer that have a result, with the files of the result."""
+    for part in entry.parts:
         id_ = p.call_id_of(part.data)
         if id_ is None or p.is_open_call(part.data) or p.error_text(part.data) == LEFT_BEHIND:
             continue
-        yield part, [one for one in told.parts if p.giver_of(one.data) == id_]
+        yield part, [one for one in entry.parts if p.giver_of(one.data) == id_]
 
 
 def base64_of(part: p.Part, blobs: Mapping[str, Blob]) -> tuple[str, str] | None:
-    """The media type and the bytes of a file that is at hand."""
+    """Return the media type and the base64 of a file part; None if its blob is missing."""
     blob = blobs.get(p.blob_of(part) or "")
     return (blob.media_type, base64.b64encode(blob.data).decode()) if blob is not None else None
 
 
 def own_id(portable: PortableSession, program: Program) -> str:
-    """The id it has in that program: its own, where it came from there; else one that follows from its id here."""
+    """Return the session's id in that program: the original one, or one derived from its id in clew."""
     return origin_of(portable, program, "id") or named(portable.session.id)
 
 
 def origin_of(portable: PortableSession, program: Program, key: str) -> str | None:
-    """What was noted of it when it came from that program."""
-    came = portable.session.metadata.get("came_from")
-    is_from = isinstance(came, Mapping) and came.get("program") == program
-    return text_at(came, key) if isinstance(came, Mapping) and is_from else None
+    """Return a field of the stored origin; None if the session was not imported from that program."""
+    origin = portable.session.metadata.get("came_from")
+    is_from = isinstance(origin, Mapping) and origin.get("program") == program
+    return text_at(origin, key) if isinstance(origin, Mapping) and is_from else None
 
 
 def parent_of(portable: PortableSession, program: Program) -> str | None:
-    """The session of that program that it was forked from, where it came from there."""
+    """Return the id of the session it was forked from in that program, if it was imported from there."""
     return origin_of(portable, program, "parent")
 
 
 def title_of(portable: PortableSession) -> str | None:
-    """Its title, unless it is nothing but what was said first: that, every program says by itself."""
+    """Return the title, unless it is the start of the first prompt, which every program shows by itself."""
     said = next((text for row in portable.messages if row.is_prompt for text in row.texts), "")
     title = portable.session.title
     return None if title is None or title == p.first_words(said, len(title)) else title
 
 
 def as_lines(records: Iterable[dict[str, Any]]) -> bytes:
-    """The records as lines; what did not read when it came goes out as it was."""
+    """Return the records as JSON lines. A line that could not be read on import is written unchanged."""
     lines = (record["unread"].encode() if "unread" in record else orjson.dumps(record) for record in records)
     return b"".join(line.replace(b"\n", b" ") + b"\n" for line in lines)
 
 
 def named(key: str) -> str:
-    """A UUID that is always the same for the same key."""
+    """Return a UUID derived from the key."""
     digits = sha256(key.encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"

@@ -1,4 +1,4 @@
-"""What became of a session of another program, and what its report says."""
+"""The result of importing a session of another program, with its report."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Arrival", "Fate", "Moved", "Program", "Remark"]
 Program = Literal["claude-code", "codex", "pi", "opencode"]
 Fate = Literal["kept", "changed", "lost"]
 Moved = Literal["new", "same", "grown", "apart"]
-"""It is new here, it was here as it is, it got what was new in it, or what is new in it does not fit any more."""
+"""``new``: imported now. ``same``: imported before, unchanged. ``grown``: its new turns were added. ``apart``: it
+changed here and there, so that its new turns cannot be added."""
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """Something a report says: what was found, how often, where first, and what became of it.
+    """One line of an import report: what was found, how often, where first, and its fate.
 
-    ``kept``: it came along and is not part of the conversation. ``changed``: it came, but not as it was. ``lost``: it
-    stands in the other program's file alone.
+    ``kept``: imported, but not part of the conversation. ``changed``: imported in another form. ``lost``: not imported.
     """
 
     what: str
@@ -28,9 +28,9 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a session of another program. ``turns`` counts the prompts that were added, as a listing counts
-    them, ``subagents`` the sessions below it; ``why`` says what kept the rest out; ``remarks`` name what the file holds
-    besides the conversation."""
+    """The result of importing a session of another program. ``turns`` counts the prompts that were added, as a listing
+    counts them, ``subagents`` the sessions below it; ``why`` is the reason why the rest was not imported; ``remarks``
+    list the contents of the file besides the conversation."""
 
     session_id: str
     title: str | None

@@ -1,8 +1,8 @@
-"""Planting: a foreign session as a portable one. The tree of its entries becomes a tree of turns.
+"""Conversion of a foreign session to a portable one: its tree of entries becomes a tree of turns.
 
-A prompt begins a turn, and what follows it is the turn's answer, step by step. Where the file goes two ways inside a
-turn, the second way is a turn beside it that shares its prompt and repeats what stands before the fork. All ids follow
-from the program's own, so that a session that comes again is known, message by message.
+A prompt begins a turn, and the entries after it are the turn's answer, step by step. If the file branches inside a
+turn, the second branch becomes a sibling turn that shares the prompt and repeats the entries before the fork. All ids
+are derived from the program's own, so that a second import recognises the session, message by message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from clew.errors import InvalidInput
 from clew.ids import SessionIdForm, derived_id, derived_session_id, is_alias
-from clew.interop.programs.foreign import MAX_KEPT, Entry, Foreign
+from clew.interop.programs.foreign import MAX_PRESERVED_BYTES, Entry, ForeignSession
 from clew.interop.programs.import_report import Program
 from clew.transcript import part as p
 from clew.transcript.message import MessageRow, PartRow, Role
@@ -24,21 +24,21 @@ from clew.transcript.portable import PortableSession
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import HeadMove, MoveReason, Step, Turn
 
-__all__ = ["BROKE_OFF", "Soil", "alias_of", "plant", "session_key"]
+__all__ = ["BROKE_OFF", "ImportTarget", "alias_of", "import_foreign", "session_key"]
 
 BROKE_OFF: Final = "it broke off there"
-"""Why a turn ended whose last call has no result."""
+"""The reason stored with a turn whose last call has no result."""
 _MAX_TITLE: Final = 200
 _MAX_REPEATED: Final = 64 * 1024 * 1024
-"""Bytes that ways of one turn may repeat of each other; a small file could ask for any number of them."""
+"""Bytes that the branches inside turns may repeat, which a small file could otherwise multiply without limit."""
 _ENTRY_BYTES: Final = 1000
-"""About what an answer takes beside its words."""
+"""Estimated size of an answer without its texts."""
 replace = msgspec.structs.replace
 
 
-class Soil(msgspec.Struct, frozen=True):
-    """What a store and its host give a session that comes: the form of its ids, whose it will be, who answers it, and
-    the metadata it must have."""
+class ImportTarget(msgspec.Struct, frozen=True):
+    """Settings of the store and host for an imported session: the form of its ids, its owner, agent and model, and
+    required metadata."""
 
     form: SessionIdForm
     owner: str | None
@@ -48,24 +48,24 @@ class Soil(msgspec.Struct, frozen=True):
 
 
 def session_key(program: Program, id_: str, owner: str | None) -> str:
-    """What all ids of a session follow from. Two owners may each bring the same session."""
+    """Return the key from which all ids of a session are derived. Two owners may each import the same session."""
     return f"{owner or ''}\n{program}\n{id_}"
 
 
 def alias_of(program: Program, id_: str) -> str:
-    """By which a session that came is found again: the program and its own id there."""
+    """Return the alias that identifies an imported session: the program and its id there."""
     name = f"{program}:{id_}"
-    # One that is no alias, too long or with other signs, is known by what it is made of.
+    # A digest replaces an id that is too long for an alias or has invalid characters.
     return name if is_alias(name) else f"{program}:~{sha256(name.encode()).hexdigest()}"
 
 
-def plant(foreign: Foreign, soil: Soil) -> PortableSession:
-    """The session as one that can be written into a store. What its entries say is taken out of them."""
-    return _Planting(foreign, soil).whole()
+def import_foreign(foreign: ForeignSession, target: ImportTarget) -> PortableSession:
+    """Return a session that can be written into a store. The contents of the foreign entries are moved out of them."""
+    return _Importer(foreign, target).whole()
 
 
-class _Growing(msgspec.Struct):
-    """A turn on its way: the messages it holds, and the entry it ends with."""
+class _TurnBuilder(msgspec.Struct):
+    """A turn while it is built: its messages, its entries and the last of these."""
 
     turn: Turn
     tip: str
@@ -73,19 +73,19 @@ class _Growing(msgspec.Struct):
     entries: list[Entry]
     steps: int = 0
     parted: bool = False
-    """Another turn hangs below it: nothing may be added any more."""
+    """It has a child turn, so that no more entries may be added."""
 
 
-class _Planting:
-    def __init__(self, foreign: Foreign, soil: Soil) -> None:
+class _Importer:
+    def __init__(self, foreign: ForeignSession, target: ImportTarget) -> None:
         self._foreign = foreign
-        self._soil = soil
-        self._key = session_key(foreign.program, foreign.id, soil.owner)
-        self._id = derived_session_id(soil.form, self._key)
-        self._turns: dict[str, _Growing] = {}
+        self._soil = target
+        self._key = session_key(foreign.program, foreign.id, target.owner)
+        self._id = derived_session_id(target.form, self._key)
+        self._turns: dict[str, _TurnBuilder] = {}
         self._rows: dict[str, MessageRow] = {}
         self._place: dict[str, str] = {}
-        # Of each entry: its message, the first of its parts there, by which number they are kept, how many it said.
+        # By entry: its message, the index of its first part there, its number in `_parts`, its count of parts.
         self._begins: dict[str, tuple[str, int, int, int]] = {}
         self._parts = PackedParts()
         self._parts_of: dict[str, list[int]] = {}
@@ -126,7 +126,7 @@ class _Planting:
         )
 
     def _whole_rows(self) -> Iterator[MessageRow]:
-        """The messages with their parts."""
+        """Yield the messages with their parts."""
         for row in sorted(self._rows.values(), key=lambda row: (row.created_at, row.id)):
             parts = tuple(part for number in self._parts_of[row.id] for part in self._parts.get(number))
             yield replace(row, parts=parts)
@@ -134,7 +134,7 @@ class _Planting:
     # The tree
 
     def _real(self, id_: str | None) -> str | None:
-        """The entry that a name means, notes passed over on the way up."""
+        """Return the entry of an id; for a note, its closest ancestor that is not a note."""
         while id_ in self._notes:
             id_ = self._notes[id_]
         return id_ if id_ in self._place else None
@@ -143,58 +143,59 @@ class _Planting:
         above = self._real(entry.parent)
         match entry.kind:
             case "compaction":
-                growing = self._begin(entry, self._stem(above, entry.at), "compaction")
-                self._say(growing, entry, "assistant", [self._summary(entry, above)])
+                builder = self._begin(entry, self._stem(above, entry.at), "compaction")
+                self._say(builder, entry, "assistant", [self._summary(entry, above)])
             case "prompt":
-                growing = self._begin(entry, self._stem(above, entry.at), "normal")
-                self._say(growing, entry, "user", entry.parts)
+                builder = self._begin(entry, self._stem(above, entry.at), "normal")
+                self._say(builder, entry, "user", entry.parts)
             case _:
-                growing = self._open(entry, above)
+                builder = self._open(entry, above)
                 if entry.kind == "aside":
-                    self._say(growing, entry, "user", entry.parts)
+                    self._say(builder, entry, "user", entry.parts)
                 else:
-                    self._answer(growing, entry)
-        growing.tip = entry.id
-        growing.entries.append(entry)
-        self._place[entry.id] = growing.turn.id
+                    self._answer(builder, entry)
+        builder.tip = entry.id
+        builder.entries.append(entry)
+        self._place[entry.id] = builder.turn.id
 
     def _stem(self, above: str | None, at: int) -> str | None:
-        """The turn that ends with that entry: where the entry is not its last, one beside it that does."""
+        """Return the turn that ends with that entry. If the entry is not the last of its turn, create a sibling
+        turn."""
         if above is None:
             return None
-        growing = self._turns[self._place[above]]
-        if growing.tip != above:
-            growing = self._beside(growing, above, at)
-        growing.parted = True
-        return growing.turn.id
+        builder = self._turns[self._place[above]]
+        if builder.tip != above:
+            builder = self._sibling(builder, above, at)
+        builder.parted = True
+        return builder.turn.id
 
-    def _open(self, entry: Entry, above: str | None) -> _Growing:
-        """The turn that an answer belongs to."""
-        growing = self._turns[self._place[above]] if above is not None else None
-        if growing is None or growing.turn.kind == "compaction" or (growing.tip == above and growing.parted):
+    def _open(self, entry: Entry, above: str | None) -> _TurnBuilder:
+        """Return the turn that an answer belongs to."""
+        builder = self._turns[self._place[above]] if above is not None else None
+        if builder is None or builder.turn.kind == "compaction" or (builder.tip == above and builder.parted):
             return self._begin(entry, self._stem(above, entry.at), "normal")
-        if growing.tip == above:
-            return growing
-        return self._beside(growing, above or "", entry.at, begins=entry.id)
+        if builder.tip == above:
+            return builder
+        return self._sibling(builder, above or "", entry.at, begins=entry.id)
 
-    def _beside(self, growing: _Growing, above: str, at: int, begins: str = "") -> _Growing:
-        """A turn that shares another's beginning, up to an entry. What was said there stands in it once more."""
-        id_ = self._name("trn_", f"{above}/beside/{begins}", growing.turn.created_at)
+    def _sibling(self, builder: _TurnBuilder, above: str, at: int, begins: str = "") -> _TurnBuilder:
+        """Return a sibling of a turn that repeats its entries up to ``above``."""
+        id_ = self._name("trn_", f"{above}/beside/{begins}", builder.turn.created_at)
         if id_ in self._turns:
             return self._turns[id_]
-        turn = replace(growing.turn, id=id_, created_at=max(at, growing.turn.created_at))
-        made = self._turns[turn.id] = _Growing(turn, above, [], [])
+        turn = replace(builder.turn, id=id_, created_at=max(at, builder.turn.created_at))
+        made = self._turns[turn.id] = _TurnBuilder(turn, above, [], [])
         self._go(turn.parent_turn_id, turn.id, turn.created_at)
-        for entry in growing.entries:
+        for entry in builder.entries:
             row_id = self._begins[entry.id][0]
             if entry.kind == "answer":
                 _, _, number, size = self._begins[entry.id]
                 parts = [part.data for part in self._parts.get(number)[1 : 1 + size]]
                 self._repeated += _ENTRY_BYTES + len(msgspec.json.encode(parts))
                 if self._repeated > _MAX_REPEATED:
-                    raise InvalidInput("it goes so many ways inside a turn that it would be many times as large here")
-                # Not paid a second time: what it used stands with the turn it was said in.
-                self._answer(made, replace(entry, id=f"{entry.id}/{turn.id}", parts=parts, usage=None, kept=[]))
+                    raise InvalidInput("it branches so often inside a turn that importing it would multiply its size")
+                # Without usage, which counts in the original turn.
+                self._answer(made, replace(entry, id=f"{entry.id}/{turn.id}", parts=parts, usage=None, preserved=[]))
             else:
                 made.held.append(row_id)
             made.entries.append(entry)
@@ -202,7 +203,7 @@ class _Planting:
                 break
         return made
 
-    def _begin(self, entry: Entry, parent: str | None, kind: Any) -> _Growing:
+    def _begin(self, entry: Entry, parent: str | None, kind: Any) -> _TurnBuilder:
         turn = Turn(
             id=self._name("trn_", entry.id, entry.at),
             session_id=self._id,
@@ -211,9 +212,9 @@ class _Planting:
             kind=kind,
             status="completed",
         )
-        growing = self._turns[turn.id] = _Growing(turn, entry.id, [], [])
+        builder = self._turns[turn.id] = _TurnBuilder(turn, entry.id, [], [])
         self._go(parent, turn.id, entry.at, "compaction" if kind == "compaction" else "turn")
-        return growing
+        return builder
 
     def _go(self, parent: str | None, to: str, at: int, why: MoveReason = "turn") -> None:
         if self._head != parent:
@@ -224,26 +225,26 @@ class _Planting:
         self._moves.append(HeadMove(len(self._moves) + 1, self._id, self._head, to, at, why))
         self._head = to
 
-    # What is said
+    # Messages
 
-    def _say(self, growing: _Growing, entry: Entry, role: Role, parts: list[dict[str, Any]]) -> None:
+    def _say(self, builder: _TurnBuilder, entry: Entry, role: Role, parts: list[dict[str, Any]]) -> None:
         metadata: dict[str, Any] = {} if entry.kind == "prompt" else {"synthetic": True}
         if entry.kind == "compaction":
             metadata["summary"] = True
         row = self._row(entry, role, metadata)
-        self._hold(row, [*parts, *self._kept(entry)], entry)
-        growing.held.append(row.id)
+        self._hold(row, [*parts, *self._preserved(entry)], entry)
+        builder.held.append(row.id)
 
-    def _answer(self, growing: _Growing, entry: Entry) -> None:
-        row = self._rows[growing.held[-1]] if growing.held else None
+    def _answer(self, builder: _TurnBuilder, entry: Entry) -> None:
+        row = self._rows[builder.held[-1]] if builder.held else None
         if row is None or row.role != "assistant":
             row = self._row(entry, "assistant", {})
-            growing.held.append(row.id)
-        self._hold(row, [{"type": p.STEP_START}, *entry.parts, *self._kept(entry)], entry)
+            builder.held.append(row.id)
+        self._hold(row, [{"type": p.STEP_START}, *entry.parts, *self._preserved(entry)], entry)
         if entry.usage is not None:
             step = Step(
-                turn_id=growing.turn.id,
-                index=growing.steps,
+                turn_id=builder.turn.id,
+                index=builder.steps,
                 message_id=row.id,
                 usage=entry.usage,
                 model=entry.model or self._soil.model,
@@ -257,16 +258,16 @@ class _Planting:
         elif entry.model is not None and "model" not in row.metadata:
             metadata = {**row.metadata, "model": msgspec.to_builtins(entry.model)}
             self._rows[row.id] = replace(self._rows[row.id], metadata=metadata)
-        growing.steps += 1
+        builder.steps += 1
 
     def _row(self, entry: Entry, role: Role, metadata: dict[str, Any]) -> MessageRow:
-        # Messages are shown by when they were made; an older one that stands behind a newer one comes after it.
+        # Messages are ordered by time; one that follows a newer message gets a later time than that.
         self._newest = max(entry.at, self._newest + 1)
         id_ = self._name("msg_", entry.id, entry.at)
         return MessageRow(id_, self._id, role, self._newest, self._newest, metadata)
 
     def _hold(self, row: MessageRow, parts: Sequence[dict[str, Any]], entry: Entry) -> None:
-        """Add what an entry said to its message. It is packed at once, and the entry holds it no more."""
+        """Add an entry's parts to its message. They are packed immediately and removed from the entry."""
         at, ended = entry.at, max(entry.at, entry.ended_at)
         first = self._sizes.get(row.id, 0)
         number = self._parts.add(
@@ -278,23 +279,23 @@ class _Planting:
         self._sizes[row.id] = first + len(parts)
         if any(p.is_open_call(part) for part in entry.parts):
             self._left_open.add(entry.id)
-        entry.parts, entry.kept = [], []
+        entry.parts, entry.preserved = [], []
         self._rows[row.id] = replace(row, updated_at=max(row.updated_at, ended))
 
-    def _kept(self, entry: Entry) -> Iterable[dict[str, Any]]:
-        """What has no place, in parts that are neither shown nor sent."""
+    def _preserved(self, entry: Entry) -> Iterable[dict[str, Any]]:
+        """Return the preserved records in parts that are neither shown nor sent."""
         parts: list[dict[str, Any]] = []
-        size = MAX_KEPT
-        for record in entry.kept:
+        size = MAX_PRESERVED_BYTES
+        for record in entry.preserved:
             size += len(msgspec.json.encode(record))
-            if size >= MAX_KEPT:
+            if size >= MAX_PRESERVED_BYTES:
                 size = 0
                 parts.append({"type": p.KEPT_PART, "data": {"program": self._foreign.program, "records": []}})
             parts[-1]["data"]["records"].append(record)
         return parts
 
     def _summary(self, entry: Entry, above: str | None) -> dict[str, Any]:
-        """The part of a compaction. Its tail begins with a message, or inside one at a step."""
+        """Return the part of a compaction. Its tail begins with a message or with a step inside one."""
         tail = self._real(entry.tail)
         row_id, first = self._begins[tail][:2] if tail is not None and self._is_above(tail, above) else ("", 0)
         data: dict[str, Any] = {
@@ -306,23 +307,23 @@ class _Planting:
         return {"type": p.COMPACTION_PART, "data": data}
 
     def _is_above(self, id_: str, above: str | None) -> bool:
-        """Whether an entry stands on the way from the first to another: most often not far from that one."""
+        """Return whether an entry is an ancestor of another. It is usually a close one."""
         turn_id = self._place.get(above or "")
         while turn_id is not None:
-            growing = self._turns[turn_id]
-            if any(entry.id == id_ for entry in growing.entries):
+            builder = self._turns[turn_id]
+            if any(entry.id == id_ for entry in builder.entries):
                 return True
-            turn_id = growing.turn.parent_turn_id
+            turn_id = builder.turn.parent_turn_id
         return False
 
-    # The whole
+    # The session
 
-    def _settled(self, growing: _Growing) -> Turn:
-        """The turn as it ended, which its last entries say."""
-        entries = growing.entries
+    def _settled(self, builder: _TurnBuilder) -> Turn:
+        """Return the turn with its final status, which depends on its last answer."""
+        entries = builder.entries
         answers = [entry for entry in entries if entry.kind == "answer"]
         ended = max(max(entry.at, entry.ended_at) for entry in entries)
-        turn = replace(growing.turn, settled_at=ended)
+        turn = replace(builder.turn, settled_at=ended)
         last = answers[-1] if answers else None
         if last is None:
             return replace(turn, status="unanswered") if entries[0].kind == "prompt" else turn

@@ -1,7 +1,7 @@
-"""opencode's sessions: a session, its messages and their parts, each an object of its own.
+"""Reader of opencode's sessions: one document with all of a session, as ``opencode export`` writes it.
 
-They lie in a folder of small files or in a database; what is read here is all of one session in one document, as
-``opencode export`` writes it: ``info``, and ``messages`` of ``info`` and ``parts``.
+It has ``info``, and ``messages`` of ``info`` and ``parts``. :mod:`clew.interop.programs.opencode_disk` makes such
+documents of opencode's files and databases.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import orjson
 
 from clew.interop.programs.foreign import (
     Entry,
-    Foreign,
+    ForeignSession,
     Reading,
     Record,
     call_part,
@@ -47,26 +47,26 @@ _CALL: Final = frozenset({"id", "sessionID", "messageID", "type", "callID", "too
 _STATE: Final = frozenset({"status", "input", "output", "error", "time", "attachments", "raw"})
 
 
-def read_opencode(data: bytes) -> list[Foreign]:
-    """The session in this document."""
+def read_opencode(data: bytes) -> list[ForeignSession]:
+    """Return the session in this document."""
     reader = _Reader()
-    # What the export prints may begin with a line for people.
+    # The output of the export may begin with a line of text.
     value = read_json(data[data.find(b"{") :]) if b"{" in data else None
     if not isinstance(value, dict) or not isinstance(value.get("info"), dict):
         return [reader.reading.done(None)]
     value, replaced = clean_value(value, 10)
     if replaced:
-        reader.reading.remark("values that no store can keep, replaced", "changed")
+        reader.reading.remark("values that cannot be stored, replaced", "changed")
     info = tracked(value["info"])
     reader.reading.begins = orjson.dumps(info)
     messages = value.get("messages")
     for message in messages if isinstance(messages, list) else ():
         id_, kind = text(message, "id"), text(message, "type")
-        # What version 2 exports are its rows.
+        # Version 2 exports its rows.
         newer = id_ is not None and kind is not None and "info" not in message
         for one in older_messages(id_ or "", kind or "", message) if newer else (message,):
             reader.take(tracked(one))
-    reader.reading.hold_rest("keys of the document", value, frozenset({"info", "messages"}), "info", type="document")
+    reader.reading.defer_rest("keys of the document", value, frozenset({"info", "messages"}), "info", type="document")
     return [reader.done(info)]
 
 
@@ -82,11 +82,11 @@ class _Reader:
         info = message.get("info") if isinstance(message, dict) else None
         parts = message.get("parts") if isinstance(message, dict) else None
         if not isinstance(info, dict):
-            self.reading.keep("messages that do not read", {"message": message}, "messages")
+            self.reading.preserve("unreadable messages", {"message": message}, "messages")
             return
         own = text(info, "id") or f"message {len(self._seen)}"
         if own in self._seen:
-            self.reading.remark("messages that stand there twice", "changed", own)
+            self.reading.remark("duplicate messages", "changed", own)
             return
         self._seen.add(own)
         self._begins[own] = self._tip
@@ -105,15 +105,15 @@ class _Reader:
         ignore(info.get("time"), "created", "completed")
         _usage(info.get("tokens"))
         if isinstance(message, dict):
-            self.reading.keep_rest(message, own, id=own)
+            self.reading.preserve_rest(message, own, id=own)
 
-    def done(self, info: Record) -> Foreign:
+    def done(self, info: Record) -> ForeignSession:
         times = info.get("time") if isinstance(info.get("time"), dict) else {}
         revert, head = info.get("revert"), self._tip
         if isinstance(revert, dict) and text(revert, "messageID") in self._begins:
             head = self._begins[revert["messageID"]]
             if head is None:
-                self.reading.remark("it was taken back to its beginning; here it stands at its end", "changed")
+                self.reading.remark("reverted to before its first message; imported at its end", "changed")
                 head = self._tip
         ignore(info, *_SESSION)
         ignore(times, "created", "updated", "archived")
@@ -122,10 +122,10 @@ class _Reader:
         ignore(info, *rest)
         first = next(iter(self.reading.entries.values()), None)
         if rest:
-            self.reading.keep(
+            self.reading.preserve(
                 f"keys of the session: {', '.join(sorted(rest))[:80]}", {"type": "info", **rest}, "info", first
             )
-        self.reading.keep_rest(info, "info", first, id="info")
+        self.reading.preserve_rest(info, "info", first, id="info")
         return self.reading.done(
             text(info, "id"),
             title=text(info, "title"),
@@ -164,13 +164,13 @@ class _Reader:
                 own_words = own_words or part.get("synthetic") is not True
         if said and marker is None:
             self._add(Entry(id=own, parent=self._tip, at=at, kind="prompt" if own_words else "aside", parts=said))
-        reading.hold_rest("what the program noted of a message", info, _INFO - {"summary"}, own, type="info", id=own)
-        reading.settle(reading.last)
+        reading.defer_rest("the program's notes on a message", info, _INFO - {"summary"}, own, type="info", id=own)
+        reading.attach_deferred(reading.last)
         for part in left if marker is None else [part for part in held if part is not marker]:
-            reading.keep(f"parts of kind {str(part.get('type'))[:40]}", part, own)
+            reading.preserve(f"parts of kind {str(part.get('type'))[:40]}", part, own)
 
     def _said(self, part: Record, own: str) -> dict[str, Any] | None:
-        """A part of the user's; None for one to keep as it is."""
+        """Return a part of a user message; None for one to preserve unchanged."""
         if part.get("type") == "text" and isinstance(part.get("text"), str) and part.get("ignored") is not True:
             made = self.reading.text_part(part["text"], own)
             return notice_part(made["text"]) if part.get("synthetic") is True else made
@@ -191,14 +191,14 @@ class _Reader:
             said = "\n".join(text(part, "text") or "" for part in held if part.get("type") == "text")
             about = {"summary": self.reading.cut(said, own), "model": str(model)}
             compaction.summary = {**compaction.summary, **about}
-            kept = {
+            metadata = {
                 "type": "message",
                 "info": plain(info),
                 "parts": [part for part in held if part.get("type") != "text"],
             }
-            self.reading.keep("how a summary was made", kept, own, compaction)
+            self.reading.preserve("how a summary was made", metadata, own, compaction)
             return
-        # One that failed before it said anything says why, and what it used.
+        # A message that failed before any content has an error and its usage.
         steps = list(_steps(held)) or ([[]] if info.get("error") or _usage(info.get("tokens")).total else [])
         for number, step in enumerate(steps):
             entry = Entry(
@@ -206,10 +206,10 @@ class _Reader:
             )
             entry.parts = [made for part in step if (made := self._answered(part, model.provider_id, own)) is not None]
             finish = next((part for part in step if part.get("type") == "step-finish"), None)
-            # Older versions say only of the whole message what it used.
-            told = finish if finish is not None else info if number == len(steps) - 1 else None
+            # Older versions store usage only with the message.
+            paid = finish if finish is not None else info if number == len(steps) - 1 else None
             entry.usage, entry.cost_usd = (
-                (used(_usage(told.get("tokens"))), money(told, "cost")) if told else (None, 0.0)
+                (used(_usage(paid.get("tokens"))), money(paid, "cost")) if paid else (None, 0.0)
             )
             entry.finish = text(finish, "reason") or text(info, "finish")
             times = info.get("time")
@@ -217,8 +217,8 @@ class _Reader:
             self._add(entry)
             for part in step:
                 self._rest(part, own, entry)
-        self.reading.hold_rest("what the program noted of a message", info, _INFO, own, type="info", id=own)
-        self.reading.settle(self.reading.last)
+        self.reading.defer_rest("the program's notes on a message", info, _INFO, own, type="info", id=own)
+        self.reading.attach_deferred(self.reading.last)
         error = info.get("error")
         last = self.reading.find(self._tip)
         if isinstance(error, dict) and last is not None and last.kind == "answer":
@@ -243,21 +243,21 @@ class _Reader:
         made = call_part(part.get("tool"), part["callID"], plain(state.get("input", {})))
         if state.get("status") == "completed":
             output = state.get("output")
-            told = self.reading.cut(output, own) if isinstance(output, str) else plain(output)
-            return {**made, "state": "output-available", "output": told}
+            output = self.reading.cut(output, own) if isinstance(output, str) else plain(output)
+            return {**made, "state": "output-available", "output": output}
         if state.get("status") == "error":
             return {**made, "state": "output-error", "errorText": self.reading.cut(str(state.get("error")), own)}
         return made
 
     def _rest(self, part: Record, own: str, entry: Entry) -> None:
-        """What of a part has no place: all of one of another kind, and what is noted of a call."""
+        """Preserve a part of an unknown kind, and the notes on a call."""
         kind = text(part, "type")
         if kind == "tool" and isinstance(part.get("callID"), str):
             state = part["state"] if isinstance(part.get("state"), dict) else {}
             for file in state.get("attachments") or () if isinstance(state.get("attachments"), list) else ():
                 made = self._file(file, own) if isinstance(file, dict) else None
                 if made is None:
-                    self.reading.keep("pictures of calls that do not read", {"file": file}, own, entry)
+                    self.reading.preserve("unreadable files of calls", {"file": file}, own, entry)
                 else:
                     about = made["providerMetadata"]["clew"]
                     entry.parts.append({**made, "providerMetadata": {"clew": {**about, "result_of": part["callID"]}}})
@@ -266,18 +266,18 @@ class _Reader:
             ignore(part, *_CALL, *rest)
             ignore(state, *_STATE, *noted)
             if rest or noted:
-                kept = {"type": "tool", "callID": part["callID"], "state": noted, **rest}
-                self.reading.keep("what the program noted of a call", kept, own, entry)
+                notes = {"type": "tool", "callID": part["callID"], "state": noted, **rest}
+                self.reading.preserve("the program's notes on a call", notes, own, entry)
         elif kind in _STEP and part.get("snapshot"):
-            self.reading.keep("snapshots of steps", part, own, entry)
+            self.reading.preserve("snapshots of steps", part, own, entry)
         elif kind == "text" and part.get("metadata"):
-            self.reading.keep("what a provider noted of a text", {**plain(part), "text": None}, own, entry)
+            self.reading.preserve("provider metadata of a text", {**plain(part), "text": None}, own, entry)
         elif kind not in ("text", "reasoning", *_STEP) and not (kind == "file" and self._file(part, own)):
-            self.reading.keep(f"parts of kind {str(kind)[:40]}", part, own, entry)
+            self.reading.preserve(f"parts of kind {str(kind)[:40]}", part, own, entry)
 
 
 def _steps(held: list[Record]) -> Iterator[list[Record]]:
-    """The parts of a message step by step; what begins or ends one stands in it."""
+    """Yield the parts of a message step by step, with the markers of the step."""
     step: list[Record] = []
     for part in held:
         if part.get("type") == "step-start" and step:
@@ -288,20 +288,20 @@ def _steps(held: list[Record]) -> Iterator[list[Record]]:
         yield step
 
 
-def _usage(told: object) -> Usage:
-    cache = told.get("cache") if isinstance(told, dict) else None
-    ignore(told, "total")
+def _usage(counts: object) -> Usage:
+    cache = counts.get("cache") if isinstance(counts, dict) else None
+    ignore(counts, "total")
     return Usage(
-        input=count(told, "input"),
-        output=count(told, "output"),
-        reasoning=count(told, "reasoning"),
+        input=count(counts, "input"),
+        output=count(counts, "output"),
+        reasoning=count(counts, "reasoning"),
         cache_read=count(cache, "read"),
         cache_write=count(cache, "write"),
     )
 
 
 def _seal_of(noted: Any, provider: str) -> dict[str, Any]:
-    """What the AI SDK noted for a provider, in the words of clew's own."""
+    """Return clew's form of the metadata that the AI SDK stores for a provider."""
     for name in noted if isinstance(noted, dict) else ():
         if isinstance(about := noted[name], dict):
             secret = about.get("signature") or about.get("reasoningEncryptedContent") or about.get("redactedData")

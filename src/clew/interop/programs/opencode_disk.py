@@ -1,4 +1,4 @@
-"""opencode's sessions on disk: a database, or a folder of small files, as one document each."""
+"""opencode's sessions on disk, read from a database or a folder of small files as one document each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from clew.interop.programs.opencode_rows import SPOKEN, older_messages
 __all__ = ["find_opencode", "read_opencode_session"]
 
 
-def find_opencode(place: Path, *, usual: bool) -> list[tuple[Path, str | None]]:
-    """The sessions of a database, of a folder, or the one of an export; none twice."""
+def find_opencode(place: Path, *, is_default: bool) -> list[tuple[Path, str | None]]:
+    """Return the sessions of a database, a folder or an export, without duplicates."""
     if place.is_file() and place.suffix != ".db":
         return [(place, None)]
-    named = Path(os.environ.get("OPENCODE_DB") or "opencode.db") if usual else Path("opencode.db")
+    named = Path(os.environ.get("OPENCODE_DB") or "opencode.db") if is_default else Path("opencode.db")
     files = [place] if place.is_file() else sorted({*place.glob("opencode*.db"), place / named})
     found = {id_: file for file in files if file.is_file() for id_ in _ids_in(file)}
     if place.is_dir():
@@ -34,12 +34,12 @@ def find_opencode(place: Path, *, usual: bool) -> list[tuple[Path, str | None]]:
 
 
 def read_opencode_session(path: Path, id_: str | None) -> bytes:
-    """One session as a document of ``info`` and ``messages``."""
+    """Return a session as a document of ``info`` and ``messages``."""
     if path.suffix == ".db":
         return orjson.dumps(_from_database(path, id_ or ""))
     if id_ is None:
         return path.read_bytes()
-    # The oldest versions have all of a session's messages and parts below one folder; later ones a folder of each.
+    # The oldest versions have one folder with messages and parts of a session; later ones a folder for each of both.
     oldest = path.parent.name == "info"
     root = path.parents[1] if oldest else path.parents[2]
     messages, parts = root / "message" / id_, root / "part" / id_ if oldest else root / "part"
@@ -51,7 +51,7 @@ def read_opencode_session(path: Path, id_: str | None) -> bytes:
 
 
 def _read(file: Path) -> Any:
-    """What a file says; one that does not read is a text that the reader keeps."""
+    """Return the value in a file; an invalid file is a text that the reader preserves."""
     data = file.read_bytes()
     value = read_json(data)
     if value is not None:
@@ -73,7 +73,7 @@ def _made(message: dict[str, Any]) -> tuple[float, str]:
 def _ids_in(file: Path) -> Iterator[str]:
     tables = [table for table in ("session", "session_v2") if _has(file, table)]
     if not tables:
-        raise InvalidInput(f"{file} does not read as a database of opencode: it has no sessions")
+        raise InvalidInput(f"{file} is not an opencode database: it has no sessions")
     for (id_,) in _rows(file, " UNION ".join(f"SELECT id FROM {table}" for table in tables) + " ORDER BY 1"):
         if isinstance(id_, str):
             yield id_
@@ -84,7 +84,7 @@ def _has(file: Path, table: str) -> bool:
 
 
 def _from_database(file: Path, id_: str) -> dict[str, Any]:
-    """Version 2 took the sessions of the first along, and goes on with its own copy alone."""
+    """Return a session of a database. Version 2 copied the sessions of version 1, and only changes its copy."""
     newer = _has(file, "session_v2") and any(_rows(file, "SELECT 1 FROM session_v2 WHERE id = ?", id_))
     table = "session_v2" if newer else "session"
     info = next(_rows(file, f"SELECT * FROM {table} WHERE id = ?", id_, named=True), None)
@@ -97,7 +97,7 @@ def _from_database(file: Path, id_: str) -> dict[str, Any]:
 def _newer(file: Path, id_: str) -> list[dict[str, Any]]:
     if not _has(file, "session_message"):
         return []
-    # The first to have it had no `seq`.
+    # The first version with this table had no `seq`.
     rows = list(_rows(file, "SELECT * FROM session_message WHERE session_id = ?", id_, named=True))
     rows.sort(key=lambda row: (row.get("seq") or 0, row["time_created"], row["id"]))
     if not any(row["type"] in SPOKEN for row in rows):
@@ -118,10 +118,10 @@ def _older(file: Path, id_: str) -> list[dict[str, Any]]:
 
 def _document(info: dict[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
     times = {name: info.pop(f"time_{name}", None) for name in ("created", "updated", "archived", "compacting")}
-    told = {"parentID": info.pop("parent_id", None), "projectID": info.pop("project_id", None)}
+    renamed: dict[str, Any] = {"parentID": info.pop("parent_id", None), "projectID": info.pop("project_id", None)}
     revert = info.pop("revert", None)
-    told |= {"time": times, "revert": _object(revert) if isinstance(revert, str) else None}
-    return {"info": {**info, **told}, "messages": messages}
+    renamed |= {"time": times, "revert": _object(revert) if isinstance(revert, str) else None}
+    return {"info": {**info, **renamed}, "messages": messages}
 
 
 def _object(data: object) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _object(data: object) -> dict[str, Any]:
 
 
 def _rows(file: Path, statement: str, *values: str, named: bool = False) -> Iterator[Any]:
-    """The rows of a statement. The file is only read: its program may be at work."""
+    """Yield the rows of a statement. The file is opened read-only, since its program may be running."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as base:
             found = base.execute(statement, values)
@@ -138,4 +138,4 @@ def _rows(file: Path, statement: str, *values: str, named: bool = False) -> Iter
             for row in found.fetchall():
                 yield dict(zip(names, row, strict=True)) if named else row
     except sqlite3.Error as error:
-        raise InvalidInput(f"{file} does not read as a database of opencode: {error}") from error
+        raise InvalidInput(f"{file} is not an opencode database: {error}") from error

@@ -1,6 +1,6 @@
-"""opencode's newer messages: one row each, with all that was said in it, put into the words of the older ones.
+"""opencode's newer messages, one row each, converted to the older format.
 
-Version 2 keeps sessions in ``session_v2`` and what is said in ``session_message``: a row has a type and an object.
+Version 2 stores sessions in ``session_v2`` and messages in ``session_message``: a row has a type and an object.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from clew.interop.programs.foreign import Record, text
 __all__ = ["SPOKEN", "older_messages"]
 
 SPOKEN: Final = frozenset({"user", "assistant"})
-"""Types of rows without which nobody says anything in a session."""
+"""Types of rows with messages. A session without any of them is empty."""
 _STATUS: Final = {"streaming": "pending"}
 
 
 def older_messages(id_: str, kind: str, data: Record) -> list[Record]:
-    """The messages that a row stands for, each with ``info`` and ``parts``."""
+    """Return the messages of a row, each with ``info`` and ``parts``."""
     rest = _without(data, "text", "files", "content")
     info: Record = {**rest, "id": id_, "role": "user"}
     said: Record = {"type": "text", "text": data.get("text")}
@@ -34,7 +34,7 @@ def older_messages(id_: str, kind: str, data: Record) -> list[Record]:
         case "assistant":
             return [_answer(info, data)]
         case "compaction" if text(data, "summary") is not None and data.get("status") in (None, "completed"):
-            # The model was sent the summary, and behind it the newest words as they were.
+            # The model was sent the summary, followed by the newest messages unchanged.
             both = "\n\n".join(words for key in ("summary", "recent") if (words := text(data, key)) is not None)
             made = {"role": "assistant", "id": f"{id_}/summary", "parentID": id_, "summary": True, **_model(data)}
             how = {key: rest[key] for key in ("cost", "tokens", "time", "native") if key in rest}
@@ -44,7 +44,7 @@ def older_messages(id_: str, kind: str, data: Record) -> list[Record]:
                 {"info": {"id": id_, "role": "user", "time": data.get("time")}, "parts": [marker]},
                 {"info": {**how, **made}, "parts": [{"type": "text", "text": both}]},
             ]
-    # Nobody said it: it is kept as it is.
+    # Not a message: it is preserved unchanged.
     return [{"info": {"id": id_, "role": "user", "time": data.get("time")}, "parts": [{**data, "type": kind}]}]
 
 
@@ -81,8 +81,8 @@ def _part(one: Record, provider: str) -> Record:
     now |= {"status": _STATUS.get(str(state.get("status")), state.get("status")), "attachments": files}
     now |= {"output": "\n".join(texts), "content": left}
     if isinstance(error, dict):
-        told = [text(error, "message") or text(error, "type") or "", *texts]
-        now["error"] = "\n".join(words for words in told if words)
+        messages = [text(error, "message") or text(error, "type") or "", *texts]
+        now["error"] = "\n".join(words for words in messages if words)
         now["error_data"] = _without(error, "message")
     given = state.get("input")
     now["input"] = given if isinstance(given, dict) else {"input": given}

@@ -1,7 +1,7 @@
-"""pi's sessions: a header, then JSON lines that name themselves and their parent, from which the session is a tree.
+"""Reader of pi's sessions: a header, then JSON lines with their id and their parent's, which form a tree.
 
-Three versions are read: 1 has no names, and each line follows the one before; 2 has them; 3 calls what hooks put in
-``custom``.
+Three versions are read: 1 has no ids, and each line follows the previous one; 2 has them; 3 has ``custom`` messages for
+those of hooks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 from clew.interop.programs.foreign import (
     FORKED,
     Entry,
-    Foreign,
+    ForeignSession,
     Reading,
     Record,
     call_part,
@@ -38,8 +38,8 @@ SIGNERS: Final = {"anthropic-messages": "anthropic"}
 _ENDS: Final = {"toolUse": "tool_use", "length": "length", "stop": "stop"}
 
 
-def read_pi(data: bytes | BinaryIO) -> list[Foreign]:
-    """The session in these lines."""
+def read_pi(data: bytes | BinaryIO) -> list[ForeignSession]:
+    """Return the session in these lines."""
     return read_lines(data, _Reader())
 
 
@@ -61,14 +61,14 @@ class _Reader:
             rest = plain({key: value for key, value in record.items() if key not in _HEADER and value is not None})
             if rest:
                 what = f"keys of the header: {', '.join(sorted(rest))[:80]}"
-                self.reading.keep(what, {"type": "header", **rest}, where)
+                self.reading.preserve(what, {"type": "header", **rest}, where)
             return
         self._at = time_of(record.get("timestamp"), self._at)
         if count(self._header, "version") < 2 and text(record, "id") is None:
             record |= {"id": f"n{len(self._names)}", "parentId": self._leaf}
         own = text(record, "id") or where
         if self.reading.has(own):
-            self.reading.remark("lines that stand there twice", "changed", where)
+            self.reading.remark("duplicate lines", "changed", where)
             return
         self._names.append(own)
         entry = self._entry(record, kind, own, where)
@@ -80,15 +80,15 @@ class _Reader:
             place = {"call_id": text(message, "toolCallId")}
         elif isinstance(message, dict) and isinstance(held := message.get("content"), list):
             place = {"at": -1} if len(held) != len(entry.parts) else {}
-        self.reading.keep_rest(record, where, entry, id=own, **place)
+        self.reading.preserve_rest(record, where, entry, id=own, **place)
 
-    def done(self) -> Foreign:
+    def done(self) -> ForeignSession:
         head = self.reading.find(self._leaf)
         parent = text(self._header, "parentSession") or text(self._header, "branchedFrom")
         if parent is not None:
             self.reading.remark(FORKED, "changed")
         if parent is not None and parent.endswith(".jsonl"):
-            # A path: the file's name ends with the session's.
+            # A path: the file's name ends with the session's id.
             parent = parent.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
         return self.reading.done(
             text(self._header, "id"),
@@ -106,7 +106,7 @@ class _Reader:
         if kind == "message" and isinstance(message, dict):
             return self._message(made, message, record, where)
         if kind == "compaction" and (summary := text(record, "summary")) is not None:
-            made.kind, made.tail = "compaction", self._first_kept(record)
+            made.kind, made.tail = "compaction", self._tail_of(record)
             details = record.get("details")
             made.summary = {
                 "summary": reading.cut(summary, where),
@@ -115,29 +115,27 @@ class _Reader:
                 "read_files": _names(details, "readFiles"),
                 "modified_files": _names(details, "modifiedFiles"),
             }
-            reading.settle(reading.add(made, where))
+            reading.attach_deferred(reading.add(made, where))
             return made
         if kind == "custom_message":
             made.kind, made.parts = "aside", list(self._content(record.get("content"), where))
-            reading.settle(reading.add(made, where))
-            reading.keep(
-                "messages of extensions: their type, and what they note", _without(record, "content"), where, made
-            )
+            reading.attach_deferred(reading.add(made, where))
+            reading.preserve("extension messages: type and metadata", _without(record, "content"), where, made)
             return made
         if kind == "branch_summary" and (summary := text(record, "summary")) is not None:
             made.kind = "aside"
             made.parts = [reading.text_part(f"Summary of a branch that was left:\n\n{summary}", where)]
             reading.add(made, where)
-            reading.keep("summaries of branches that were left: as a message of nobody's", record, where, made)
+            reading.preserve("summaries of branches that were left: as a synthetic message", record, where, made)
             return made
         reading.add(made, where)
         if kind == "session_info" and (name := text(record, "name")) is not None:
             self._title = name
             return made
-        reading.keep(f"entries of kind {kind[:40]}", record, where, made)
+        reading.preserve(f"entries of kind {kind[:40]}", record, where, made)
         return made
 
-    def _first_kept(self, record: Record) -> str | None:
+    def _tail_of(self, record: Record) -> str | None:
         place = record.get("firstKeptEntryIndex")
         if isinstance(place, int) and 0 < place < len(self._names):
             return self._names[place]
@@ -155,15 +153,15 @@ class _Reader:
                 return self._result(made, message, record, where)
             case "custom" | "hookMessage":
                 made.kind, made.parts = "aside", list(self._content(message.get("content"), where))
-                reading.settle(reading.add(made, where))
-                kept = {**_without(record), "message": _without(message, "content")}
-                reading.keep("messages of extensions: their type, and what they note", kept, where, made)
+                reading.attach_deferred(reading.add(made, where))
+                metadata = {**_without(record), "message": _without(message, "content")}
+                reading.preserve("extension messages: type and metadata", metadata, where, made)
                 return made
             case "bashExecution":
                 return self._command(made, message, record, where)
-        reading.settle(reading.add(made, where))
+        reading.attach_deferred(reading.add(made, where))
         if made.kind == "note":
-            reading.keep(f"messages of role {str(role)[:40]}", record, where, made)
+            reading.preserve(f"messages of role {str(role)[:40]}", record, where, made)
         return made
 
     def _answer(self, made: Entry, message: Record, where: str) -> Entry:
@@ -172,14 +170,14 @@ class _Reader:
         signer = SIGNERS.get(str(peek(message, "api")), provider)
         made.parts = list(self._content(message.get("content"), where, signer, state="done"))
         made.model = Model(provider, text(message, "model") or "unknown")
-        told = message.get("usage")
-        if isinstance(told, dict):
+        counts = message.get("usage")
+        if isinstance(counts, dict):
             kinds = ("input", "output", "cacheRead", "cacheWrite")
-            given, said, read, written = (count(told, kind) for kind in kinds)
-            ignore(told, "totalTokens")
+            given, said, read, written = (count(counts, kind) for kind in kinds)
+            ignore(counts, "totalTokens")
             made.usage = used(Usage(input=given, output=said, cache_read=read, cache_write=written))
-            made.cost_usd = money(told.get("cost"), "total")
-        # Without usage there is no step to note this with, nor how it ended: both are kept like unknown keys.
+            made.cost_usd = money(counts.get("cost"), "total")
+        # Without usage there is no step to store the API and the reason with: both are preserved like unknown keys.
         made.noted = {"api": api} if made.usage is not None and (api := text(message, "api")) is not None else {}
         reason = str(found) if isinstance(found := peek(message, "stopReason"), str) else None
         made.finish = _ENDS.get(reason or "", reason)
@@ -188,44 +186,44 @@ class _Reader:
         if reason in ("aborted", "error"):
             made.stopped = "aborted" if reason == "aborted" else "failed"
             made.why = text(message, "errorMessage")
-        self.reading.settle(self.reading.add(made, where))
+        self.reading.attach_deferred(self.reading.add(made, where))
         return made
 
     def _result(self, made: Entry, message: Record, record: Record, where: str) -> Entry:
-        """A result is part of the answer that called; what follows it follows that."""
+        """Store a result with the answer that made the call. The children of the result are children of that answer."""
         reading = self.reading
         files: list[dict[str, Any]] = []
         texts: list[dict[str, Any]] = []
         for part in self._content(message.get("content"), where):
             (texts if part["type"] == "text" else files).append(part)
-        told = "\n".join(part["text"] for part in texts)
         failed = message.get("isError") is True
-        came = {"state": "output-error", "errorText": told} if failed else {"state": "output-available", "output": told}
+        key, state = ("errorText", "output-error") if failed else ("output", "output-available")
+        outcome = {"state": state, key: "\n".join(part["text"] for part in texts)}
         caller = reading.call_entry(message.get("toolCallId"))
         at = made.at
-        if caller is None or not reading.result(message.get("toolCallId"), came, at, files):
-            reading.settle(reading.add(made, where))
-            reading.keep("results of calls that are not in the file, or have one", record, where, made)
+        if caller is None or not reading.result(message.get("toolCallId"), outcome, at, files):
+            reading.attach_deferred(reading.add(made, where))
+            reading.preserve("results of calls that are missing or already have one", record, where, made)
             return made
         reading.alias(made.id, caller)
         reading.last = caller
         ignore(message, "toolName")
-        reading.settle(caller)
+        reading.attach_deferred(caller)
         if message.get("details") is not None:
-            kept = {"type": "toolResult", "toolCallId": message["toolCallId"], "details": message["details"]}
-            reading.keep("what the program noted of a tool's result", kept, where, caller)
+            noted = {"type": "toolResult", "toolCallId": message["toolCallId"], "details": message["details"]}
+            reading.preserve("the program's notes on a tool result", noted, where, caller)
         return caller
 
     def _command(self, made: Entry, message: Record, record: Record, where: str) -> Entry:
-        """A command that the person ran. The model was sent it as something that was said."""
+        """Read a command that the user ran, which pi sends to the model as a message."""
         command, output = text(message, "command") or "", text(message, "output") or ""
         if message.get("excludeFromContext") is not True:
             made.kind = "aside"
             made.parts = [self.reading.text_part(f"$ {command}\n{output}", where)]
         self.reading.add(made, where)
-        kept = {**_without(record), "message": _without(message, "output")}
-        kept = record if made.kind == "note" else kept
-        self.reading.keep("commands that the person ran", kept, where, made)
+        metadata = {**_without(record), "message": _without(message, "output")}
+        preserved = record if made.kind == "note" else metadata
+        self.reading.preserve("commands run by the user", preserved, where, made)
         return made
 
     def _content(self, content: object, where: str, signer: str = "", **more: Any) -> Iterator[dict[str, Any]]:
@@ -235,8 +233,8 @@ class _Reader:
             if part is not None:
                 yield part
             else:
-                kept = block if isinstance(block, dict) else {"block": block}
-                self.reading.hold(f"blocks of kind {str(kept.get('type'))[:40]}", kept, where)
+                unknown = block if isinstance(block, dict) else {"block": block}
+                self.reading.defer(f"blocks of kind {str(unknown.get('type'))[:40]}", unknown, where)
 
     def _part(self, block: Record, where: str, signer: str, more: dict[str, Any]) -> dict[str, Any] | None:
         match block.get("type"):
@@ -262,7 +260,8 @@ _HEADER: Final = frozenset({"type", "version", "id", "timestamp", "cwd", "parent
 
 
 def _seal_of(block: Record, signer: str) -> dict[str, Any]:
-    """Return what the signer of a thought requires to be sent back. OpenAI's is a whole item, as JSON."""
+    """Return the metadata that the signer of a thought requires to be sent back. OpenAI's is a complete item, as
+    JSON."""
     signature = text(block, "thinkingSignature")
     item = read_json(signature.encode(errors="surrogatepass")) if signature and signature.startswith("{") else None
     if not isinstance(item, dict):
@@ -289,6 +288,6 @@ def _names(details: object, key: str) -> list[str]:
 
 
 def _without(record: Record, left: str = "") -> Record:
-    """Return a record to keep, without the content that is told."""
+    """Return a record to preserve, without the content that becomes parts."""
     ignore(record, *record)
     return {key: value for key, value in record.items() if key != left}

@@ -1,4 +1,4 @@
-"""A session as pi writes one down: a header, then lines that name themselves and their parent (version 3)."""
+"""Export in pi's format, version 3: a header, then lines with their id and their parent's."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Final
 import orjson
 
 from clew.interop.programs.export_session import (
-    Placed,
-    Told,
+    ExportedEntry,
+    Remainders,
     as_lines,
     base64_of,
+    export_entries,
     ids_in,
     own_id,
     parent_of,
     preserved_fields,
     results_of,
     rewritten,
-    tell,
     title_of,
     unknown_keys_of,
 )
@@ -40,7 +40,7 @@ _OWN: Final = "clew"
 
 
 def format_pi(portable: PortableSession) -> bytes:
-    """The lines. What is not on the way to where the session stands is in them, too: pi knows branches."""
+    """Return the session as lines, branches included."""
     return as_lines(_Writer(portable).lines())
 
 
@@ -51,20 +51,20 @@ class _Writer:
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
         self._renamed: dict[str, str] = {}
-        """Ids of the file it came from, each with the one that replaces it."""
+        """Ids of the imported file, each with the one that replaces it."""
         self._tips: dict[str, str] = {}
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        session, (told, head) = self._portable.session, tell(self._portable)
-        records = [record for one in told for record in preserved_fields(one.parts, "pi")]
+        session, (entries, head) = self._portable.session, export_entries(self._portable)
+        records = [record for one in entries for record in preserved_fields(one.parts, "pi")]
         self._taken = {record["id"] for record in records if isinstance(record.get("id"), str)}
-        came = session.metadata.get("workspace_was")
+        folder = session.metadata.get("workspace_was")
         header = {
             "type": "session",
             "version": 3,
             "id": own_id(self._portable, "pi"),
             "timestamp": iso(session.created_at),
-            "cwd": came if isinstance(came, str) else session.workspace_root or "/",
+            "cwd": folder if isinstance(folder, str) else session.workspace_root or "/",
         }
         if (parent := parent_of(self._portable, "pi")) is not None:
             header["parentSession"] = parent
@@ -73,7 +73,7 @@ class _Writer:
                 header = {**record, **header}
         yield header
         after: str | None = None
-        for one in told:
+        for one in entries:
             after = self._tips.get(one.after or "")
             for line in self._said(one):
                 if "unread" in line:
@@ -88,7 +88,7 @@ class _Writer:
             line = self._line("session_info", f"{session.id}/title", session.updated_at, name=title)
             yield {**line, "parentId": at}
         elif at != after:
-            # The last line is where pi stands.
+            # pi resumes at the last line.
             noted = self._line("custom", f"{session.id}/head", session.updated_at, customType=_OWN, data={"head": at})
             yield {**noted, "parentId": at}
 
@@ -101,30 +101,30 @@ class _Writer:
         self._taken.add(name)
         return {"type": kind, "id": name, "parentId": None, "timestamp": iso(at), **more}
 
-    def _said(self, one: Told) -> Iterator[dict[str, Any]]:
-        """The lines of one thing: itself, what its calls gave back, and what was kept with it."""
-        kept = preserved_fields(one.parts, "pi")
-        placed = Placed(one.parts, "pi", self._renamed)
+    def _said(self, one: ExportedEntry) -> Iterator[dict[str, Any]]:
+        """Yield the lines of an entry: its own, those of tool results, and preserved records."""
+        preserved = preserved_fields(one.parts, "pi")
+        remainders = Remainders(one.parts, "pi", self._renamed)
         match one.kind:
             case "prompt":
-                yield placed.put(self._line("message", one.key, one.at, message=self._user(one)))
+                yield remainders.put(self._line("message", one.key, one.at, message=self._user(one)))
             case "answer":
-                yield placed.put(self._line("message", one.key, one.at, message=self._answer(one, kept)))
-                yield from self._results(one, kept, placed)
+                yield remainders.put(self._line("message", one.key, one.at, message=self._answer(one, preserved)))
+                yield from self._results(one, preserved, remainders)
             case "compaction":
-                yield placed.put(self._compaction(one))
+                yield remainders.put(self._compaction(one))
             case "aside":
-                yield placed.put(self._aside(one, kept))
+                yield remainders.put(self._aside(one, preserved))
         for first, *more in ids_in(one.parts, "pi"):
             self._renamed |= dict.fromkeys((first, *more), self._names[one.key])
-        for record in kept:
+        for record in preserved:
             if "unread" in record or (str(record.get("type")) not in _WITHIN and isinstance(record.get("id"), str)):
                 yield rewritten(record, self._renamed)
 
-    def _user(self, one: Told) -> dict[str, Any]:
+    def _user(self, one: ExportedEntry) -> dict[str, Any]:
         return {"role": "user", "content": list(self._content(one)), "timestamp": one.at}
 
-    def _content(self, one: Told) -> Iterator[dict[str, Any]]:
+    def _content(self, one: ExportedEntry) -> Iterator[dict[str, Any]]:
         for part in one.parts:
             text, held = p.text_of(part.data), base64_of(part.data, self._blobs)
             if text is not None:
@@ -134,7 +134,7 @@ class _Writer:
             elif p.kind_of(part.data) == "file":
                 yield {"type": "text", "text": f"[{p.name_of(part.data) or 'a file'}]"}
 
-    def _answer(self, one: Told, kept: list[dict[str, Any]]) -> dict[str, Any]:
+    def _answer(self, one: ExportedEntry, preserved: list[dict[str, Any]]) -> dict[str, Any]:
         provider, step = one.model.provider_id, one.step
         content: list[dict[str, Any]] = []
         for part in one.parts:
@@ -150,7 +150,7 @@ class _Writer:
                 thought = (p.provider_data(data, "pi") or {}).get("thoughtSignature")
                 call |= {"arguments": given if isinstance(given, dict) else {"input": given}}
                 content.append({**call, **({"thoughtSignature": thought} if thought else {})})
-        for record in kept:
+        for record in preserved:
             place = record.get("at")
             if record.get("type") == "block" and isinstance(place, int) and 0 <= place < len(content):
                 content[place] |= {key: value for key, value in record.items() if key not in ("type", "at")}
@@ -165,7 +165,7 @@ class _Writer:
         elif one.last and one.turn.status == "failed":
             ended = {"stopReason": "error", "errorMessage": str(one.turn.error.get("message") or "it failed")}
         api = step.data.get("api") if step is not None else None
-        rest = {key: value for record in kept for key, value in unknown_keys_of(record).items()}
+        rest = {key: value for record in preserved for key, value in unknown_keys_of(record).items()}
         return {
             **rest,
             "role": "assistant",
@@ -182,9 +182,13 @@ class _Writer:
             "timestamp": one.at,
         }
 
-    def _results(self, one: Told, kept: list[dict[str, Any]], placed: Placed) -> Iterator[dict[str, Any]]:
+    def _results(
+        self, one: ExportedEntry, preserved: list[dict[str, Any]], remainders: Remainders
+    ) -> Iterator[dict[str, Any]]:
         details = {
-            record.get("toolCallId"): record.get("details") for record in kept if record.get("type") == "toolResult"
+            record.get("toolCallId"): record.get("details")
+            for record in preserved
+            if record.get("type") == "toolResult"
         }
         for part, files in results_of(one):
             id_ = p.call_id_of(part.data) or ""
@@ -201,13 +205,13 @@ class _Writer:
             }
             noted = {"details": details[id_]} if id_ in details else {}
             line = self._line("message", f"{one.key}/{id_}", part.updated_at, message={**message, **noted})
-            yield placed.put(line, id_)
+            yield remainders.put(line, id_)
 
-    def _compaction(self, one: Told) -> dict[str, Any]:
+    def _compaction(self, one: ExportedEntry) -> dict[str, Any]:
         about = next((held for part in one.parts if (held := p.data_of(part.data, p.COMPACTION_PART))), {})
         files = {"readFiles": about.get("read_files") or [], "modifiedFiles": about.get("modified_files") or []}
         line = self._line("compaction", one.key, one.at, summary=str(about.get("summary", "")))
-        # What nothing was kept of begins with itself.
+        # Without an unsummarised message, the compaction itself is the first.
         first = self._names.get(one.tail or "") or line["id"]
         tokens = about.get("summarised_tokens", about.get("tokens_before"))
         return {
@@ -217,14 +221,14 @@ class _Writer:
             "details": files,
         }
 
-    def _aside(self, one: Told, kept: list[dict[str, Any]]) -> dict[str, Any]:
-        """A message of nobody's, as what it came as; one of clew's as an extension's."""
-        asides = (record for record in kept if str(record.get("type")) in _ASIDES)
+    def _aside(self, one: ExportedEntry, preserved: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the line of an aside: the imported one, or for one of clew's a message of an extension."""
+        asides = (record for record in preserved if str(record.get("type")) in _ASIDES)
         record = next((record for record in asides if isinstance(record.get("id"), str)), None)
         content = list(self._content(one))
         if record is None:
             return self._line("custom_message", one.key, one.at, customType=_OWN, content=content, display=True)
-        kept.remove(record)
+        preserved.remove(record)
         record = dict(rewritten(record, self._renamed))
         self._names[one.key] = str(record["id"])
         if record["type"] == "branch_summary":
@@ -244,7 +248,7 @@ _ASIDES: Final = frozenset({"branch_summary", "custom_message", "message"})
 
 
 def _sealed(part: p.Part, provider: str) -> dict[str, Any]:
-    """Return what the signer of a thought requires to be sent back, as pi stores it."""
+    """Return the metadata that the signer of a thought requires to be sent back, in pi's form."""
     own = p.seal_of(part, (provider, *SIGNERS.values())) or {}
     name, signature = own.get("id"), own.get("signature")
     item = (p.provider_data(part, "pi") or {}).get("item")

@@ -1,4 +1,4 @@
-"""The programs whose sessions are read, by name."""
+"""Readers of other programs' sessions, by name of the program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clew.errors import InvalidInput
 from clew.interop.density import check_density
 from clew.interop.programs.claude_code import read_claude_code
 from clew.interop.programs.codex import read_codex
-from clew.interop.programs.foreign import Foreign
+from clew.interop.programs.foreign import ForeignSession
 from clew.interop.programs.import_report import Program
 from clew.interop.programs.opencode import read_opencode
 from clew.interop.programs.pi import read_pi
@@ -19,21 +19,21 @@ from clew.interop.session_file import MAX_FILE_BYTES
 
 __all__ = ["READERS", "read_foreign"]
 
-_OF_LINES: Final[Mapping[Program, Callable[[bytes | BinaryIO], list[Foreign]]]] = {
+_OF_LINES: Final[Mapping[Program, Callable[[bytes | BinaryIO], list[ForeignSession]]]] = {
     "claude-code": read_claude_code,
     "codex": read_codex,
     "pi": read_pi,
 }
-READERS: Final[Mapping[Program, Callable[[bytes], list[Foreign]]]] = {**_OF_LINES, "opencode": read_opencode}
+READERS: Final[Mapping[Program, Callable[[bytes], list[ForeignSession]]]] = {**_OF_LINES, "opencode": read_opencode}
 _COMPRESSED: Final = (b"\x28\xb5\x2f\xfd", b"\x1f\x8b")
 _LARGE: Final = 1 << 20
 
 
-def read_foreign(program: Program, data: bytes | list[bytes]) -> list[Foreign]:
-    """The session in these bytes, then those of its subagents. Refused when nobody says anything in it.
+def read_foreign(program: Program, data: bytes | list[bytes]) -> list[ForeignSession]:
+    """Return the session in these bytes, then those of its subagents. Raise ``InvalidInput`` if it has no messages.
 
-    Bytes that come in a list are taken out of it. Lines are then read from a temporary file: the bytes of a large one
-    and all that is read from it need not be in memory together.
+    Bytes passed in a list are removed from it. Lines are then read from a temporary file, so that the bytes of a large
+    file and its entries are not in memory together.
     """
     held = data if isinstance(data, list) else [data]
     del data
@@ -52,19 +52,19 @@ def read_foreign(program: Program, data: bytes | list[bytes]) -> list[Foreign]:
             first, *others = _OF_LINES[program](spooled)
     said = [one for one in (first, *others) if any(entry.kind != "note" for entry in one.entries)]
     if said and said[0] is not first:
-        raise InvalidInput("only subagents speak in it: their session is in a file that is not beside it")
+        raise InvalidInput("it contains only subagents; their session is in a file that is not next to it")
     if not said:
-        raise InvalidInput(f"nobody says anything in it: this is no session of {program}, or one that never began")
+        raise InvalidInput(f"it contains no messages: it is not a session of {program}, or an empty one")
     return said
 
 
 def _spool(held: list[bytes]) -> BinaryIO | None:
-    """The bytes in a file without a name, and nowhere else; None where they are few, or no file can be written."""
+    """Move the bytes to a temporary file; return None if they are few or no file can be written."""
     if len(held[0]) < _LARGE:
         return None
     file: BinaryIO | None = None
     try:
-        file = tempfile.TemporaryFile()  # noqa: SIM115  # whoever reads it closes it
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
         file.write(held[0])
         file.seek(0)
     except OSError:

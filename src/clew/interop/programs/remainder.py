@@ -1,7 +1,7 @@
-"""The remainder of a record: the keys that a reader of another program's file did not read, in their places.
+"""The remainder of a record: the keys that a reader of another program's file did not read.
 
-Readers get their records as :class:`Tracked` objects, which note the keys that are read. The other keys have no place
-in the conversation: they are kept, and an export puts them back.
+Readers get their records as :class:`Tracked` objects, which note the keys that are read. The other keys are not part of
+the conversation: they are preserved, and an export puts them back.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Final
 __all__ = ["REST", "Tracked", "ignore", "merged", "paths_of", "peek", "plain", "rest_of", "tracked"]
 
 REST: Final = "rest"
-"""The type of a kept record that is the remainder of another one."""
+"""The type of a preserved record that is the remainder of another one."""
 
 
 class Tracked(dict[str, Any]):
-    """An object of a file, with the keys that were read of it."""
+    """A JSON object with the set of keys that were read."""
 
     __slots__ = ("seen",)
 
@@ -41,7 +41,7 @@ def tracked(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as plain objects, and treat all of it as read: the caller keeps it whole."""
+    """Return a value as plain objects, and treat all of it as read: the caller stores it completely."""
     if isinstance(value, Tracked):
         value.seen.update(value)
     if isinstance(value, dict):
@@ -62,7 +62,7 @@ def ignore(value: object, *keys: str) -> None:
 
 def rest_of(value: Any) -> Any:
     """Return the keys that were not read; None if all were. In a list, an item without a remainder is null, and one
-    with a remainder has its type. Keys whose value is null or empty say nothing."""
+    with a remainder has its type. Keys with a null or empty value are left out."""
     if isinstance(value, Tracked):
         rest: dict[str, Any] = {}
         for key, item in value.items():
@@ -85,9 +85,9 @@ def _item_of(value: Any) -> Any:
 
 
 def merged(value: Any, rest: Any, first: int = 0) -> Any:
-    """Return a value with a remainder put back in its place. A text is treated as a list of one block.
+    """Return a value with a remainder put back. A text is treated as a list of one block.
 
-    ``first`` is the place of the first item of the remainder's lists; below 0 their places are not known. An item is
+    ``first`` is the index of the first item of the remainder's lists; below 0 their indexes are unknown. An item is
     only put into one of its type."""
     if isinstance(value, dict) and isinstance(rest, dict):
         return {**value, **{key: merged(value.get(key), item, first) for key, item in rest.items()}}

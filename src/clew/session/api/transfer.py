@@ -104,7 +104,7 @@ class Transfer(EnginePart):
         Importing it again changes nothing; one that grew since gets its new turns, unless it was continued here.
         Content that clew cannot represent is stored with it and reported. The folder named in the file is ignored.
         """
-        from clew.interop.programs.import_session import Soil
+        from clew.interop.programs.import_session import ImportTarget
         from clew.interop.programs.readers import read_foreign
         from clew.session.history.moving import take_in
         from clew.session.prompt.turn_config import find_default_model
@@ -117,12 +117,12 @@ class Transfer(EnginePart):
         )
         able = self._store.capabilities
         place = local_place(str(workspace) if workspace is not None else None) if able.required_metadata else {}
-        soil = Soil(able.session_ids, self.owner, agent, model, place)
+        target = ImportTarget(able.session_ids, self.owner, agent, model, place)
         async with self._import_lock():
             with giving_way():
                 reading = run_long(read_foreign, program, [data])
                 del data  # replaced by the parsed content
-                return await take_in(self._host, self._runtime.sessions, await reading, soil, workspace)
+                return await take_in(self._host, self._runtime.sessions, await reading, target, workspace)
 
     def _import_lock(self) -> asyncio.Lock:
         return self._imports.setdefault(self.owner, asyncio.Lock())

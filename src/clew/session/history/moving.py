@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from clew.errors import AliasTaken, InvalidInput
-from clew.interop.programs.foreign import Foreign
+from clew.interop.programs.foreign import ForeignSession
 from clew.interop.programs.import_report import Arrival, Moved, Remark
-from clew.interop.programs.import_session import Soil, alias_of, plant
+from clew.interop.programs.import_session import ImportTarget, alias_of, import_foreign
 from clew.interop.validate_import import check_portable
 from clew.live.base import Event
 from clew.long_work import run_long
@@ -43,18 +43,18 @@ replace = msgspec.structs.replace
 
 
 async def take_in(
-    host: Host, sessions: LiveSessions, found: Iterable[Foreign], soil: Soil, workspace: Path | None
+    host: Host, sessions: LiveSessions, found: Iterable[ForeignSession], target: ImportTarget, workspace: Path | None
 ) -> Arrival:
     """Write the first session and its subagents, which follow it; return a report."""
     first: Arrival | None = None
     for foreign in found:
         portable = await asyncio.to_thread(
-            _with_usable_model, host, await run_long(plant, foreign, soil), foreign, soil.model
+            _with_usable_model, host, await run_long(import_foreign, foreign, target), foreign, target.model
         )
         # The rows have all its content now, and a file may be large.
         foreign.entries.clear()
         session, outcome, turns, why = await _import_one(
-            host, sessions, portable, alias_of(foreign.program, foreign.id), workspace, soil.owner
+            host, sessions, portable, alias_of(foreign.program, foreign.id), workspace, target.owner
         )
         if first is None:
             remarks = tuple(foreign.remarks)
@@ -76,7 +76,7 @@ async def take_in(
     return first
 
 
-def _with_usable_model(host: Host, portable: PortableSession, foreign: Foreign, default: Model) -> PortableSession:
+def _with_usable_model(host: Host, portable: PortableSession, foreign: ForeignSession, default: Model) -> PortableSession:
     """Return the session with a model available here. The original one is stored, so reading it needs no API key."""
     model = portable.session.model
     try:

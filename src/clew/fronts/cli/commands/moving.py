@@ -16,7 +16,7 @@ from clew.fronts.cli.safe_text import plain
 from clew.interop.programs.import_report import Arrival, Fate, Moved, Program, Remark
 
 if TYPE_CHECKING:
-    from clew.interop.programs.disk import Found, Listed
+    from clew.interop.programs.disk import DiscoveredSession, SessionPreview
 
 __all__ = ["move_in"]
 
@@ -87,21 +87,21 @@ async def move_in(
         raise InvalidInput(f"none of {plural(len(unread), 'session')} of {program} could be taken in")
 
 
-async def _look(found: list[Found], only: Sequence[str]) -> Any:
+async def _look(found: list[DiscoveredSession], only: Sequence[str]) -> Any:
     """Each session with what is in it; of those asked for, where some were."""
-    from clew.interop.programs.disk import listed
+    from clew.interop.programs.disk import preview
 
     for number, one in enumerate(found, start=1):
         _tell_progress("looked at", number, len(found))
-        about: Listed = await asyncio.to_thread(listed, one)
+        about: SessionPreview = await asyncio.to_thread(preview, one)
         if not only or about.id in only:
             yield one, about
 
 
-async def _bytes_of(found: Found) -> bytes:
-    from clew.interop.programs.disk import read_found
+async def _bytes_of(found: DiscoveredSession) -> bytes:
+    from clew.interop.programs.disk import read_discovered
 
-    return await asyncio.to_thread(read_found, found)
+    return await asyncio.to_thread(read_discovered, found)
 
 
 def _tell_progress(what: str, number: int, of: int) -> None:
@@ -115,7 +115,7 @@ def _each_one_line(lines: Iterable[str]) -> Iterator[str]:
     return (" ".join(line.splitlines()) for line in lines)
 
 
-def _line(one: Listed) -> str:
+def _line(one: SessionPreview) -> str:
     if one.problem is not None:
         return f"{one.id}  cannot come: {one.problem}"
     below = f"  {plural(one.subagents, 'subagent')}" if one.subagents else ""
