@@ -44,5 +44,5 @@ test("on a phone at night they come too, and what is no session is told by its f
   page.allow(/400|422/);
   await dialog.getByLabel("From", { exact: true }).selectOption("pi");
   await files.setInputFiles(FILES.slice(0, 1));
-  await dialog.getByRole("alert").getByText(/nobody says anything/i).waitFor();
+  await dialog.getByRole("alert").getByText(/contains no messages/i).waitFor();
 });

@@ -205,7 +205,7 @@ def test_what_is_no_session_is_told_and_the_others_come(run: Run, tmp_path: Path
     why = {Path(one["path"]).name: one["why"] for one in report["unread"]}
     assert (code, len(report["sessions"])) == (0, 1)
     assert why == {
-        "empty.jsonl": "nobody says anything in it: this is no session of pi, or one that never began",
+        "empty.jsonl": "it contains no messages: it is not a session of pi, or an empty one",
         "packed.jsonl": "the file is compressed; unpack it first, a rollout of Codex with `zstd -d`",
     }
     assert run("import", "--from", "pi", str(folder / "empty.jsonl"))[0] == 2
@@ -332,7 +332,7 @@ def test_a_prompt_of_codex_with_a_picture_comes_once(run: Run, tmp_path: Path) -
     assert [part.get("text", part["type"]) for part in kept] == ["file", "What ", "is it?"]
     assert came["title"] == "What"
     lost = [remark["what"] for remark in came["remarks"] if remark["fate"] == "lost"]
-    assert lost == ["tokens of calls without an answer, as for summaries: not counted"]
+    assert lost == ["tokens of calls without a response, such as summaries: not counted"]
 
 
 @pytest.mark.rule("IO-1")
@@ -353,7 +353,7 @@ def test_sessions_without_an_id_are_not_taken_for_each_other(run: Run, tmp_path:
         came = {one["title"]: one["outcome"] for one in report["sessions"]}
         assert (code, came) == (0, dict.fromkeys([f"Door {number}" for number in range(4)], outcome))
         assert [(Path(one["path"]).name, one["why"]) for one in report["unread"]] == [
-            ("agent-3.jsonl", "only subagents speak in it: their session is in a file that is not beside it")
+            ("agent-3.jsonl", "it contains only subagents; their session is in a file that is not next to it")
         ]
 
 

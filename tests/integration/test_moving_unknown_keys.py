@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.interop.programs.disk import find_sessions, read_found
+from clew.interop.programs.disk import find_sessions, read_discovered
 from clew.interop.programs.import_report import Program
 from clew.interop.programs.readers import read_foreign
 from clew.providers.registry import ProviderConfig, ProviderRegistry
@@ -111,7 +111,7 @@ def newer_export() -> dict[str, Any]:
 def older_export() -> dict[str, Any]:
     """A session as version 1 of opencode exports it."""
     [found] = find_sessions("opencode", PROGRAMS / "opencode/files")
-    document: dict[str, Any] = json.loads(read_found(found))
+    document: dict[str, Any] = json.loads(read_discovered(found))
     return document
 
 
@@ -212,7 +212,7 @@ def imported(run: Run, program: Program, place: Path, store: str) -> list[str]:
     return [
         f"{program}:{one.id}"
         for found in find_sessions(program, place)
-        for one in read_foreign(program, read_found(found))
+        for one in read_foreign(program, read_discovered(found))
     ]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from clew.errors import Invalid
 from clew.ids import SessionIdForm
 from clew.interop.programs.claude_code_file import format_claude_code
-from clew.interop.programs.import_session import Soil, plant
+from clew.interop.programs.import_session import ImportTarget, import_foreign
 from clew.interop.programs.pi_file import format_pi
 from clew.interop.programs.readers import READERS, read_foreign
 from clew.interop.validate_import import check_portable
@@ -22,7 +22,7 @@ from clew.transcript.session import Model
 from tests.rounds import rounds
 
 PROGRAMS = Path(__file__).parents[1] / "fixtures" / "programs"
-SOIL = Soil(SessionIdForm.CLEW, None, "assistant", Model("demo", "echo"))
+TARGET = ImportTarget(SessionIdForm.CLEW, None, "assistant", Model("demo", "echo"))
 ODD: list[Any] = [
     None,
     True,
@@ -65,7 +65,7 @@ def takes(program: Any, data: bytes) -> None:
     except Invalid:
         return
     for foreign in found:
-        portable = plant(foreign, SOIL)
+        portable = import_foreign(foreign, TARGET)
         check_portable(portable)
         assert format_claude_code(portable)
         assert format_pi(portable)
@@ -119,12 +119,12 @@ def test_a_huge_line_is_cut_and_told() -> None:
         {"type": "custom", "id": "2", "parentId": "1", "data": text},
     ]
     [found] = read_foreign("pi", "\n".join(map(json.dumps, lines)).encode())
-    said = plant(found, SOIL).messages[0].parts[0].data["text"]
+    said = import_foreign(found, TARGET).messages[0].parts[0].data["text"]
     assert (len(said), [(one.what, one.fate, one.where) for one in found.remarks]) == (
         4_194_304,
         [
-            ("texts of more than 4,194,304 characters, cut there", "lost", "line 2"),
-            ("entries of kind custom, larger than is kept", "lost", "line 3"),
+            ("texts longer than 4,194,304 characters, truncated", "lost", "line 2"),
+            ("entries of kind custom, too large to preserve", "lost", "line 3"),
         ],
     )
 
@@ -143,5 +143,5 @@ def test_a_small_file_cannot_ask_for_a_huge_session() -> None:
         for own, above in tree.items()
     ]
     [found] = read_foreign("claude-code", "\n".join(map(json.dumps, lines)).encode())
-    with pytest.raises(Invalid, match="many times as large"):
-        plant(found, SOIL)
+    with pytest.raises(Invalid, match="multiply its size"):
+        import_foreign(found, TARGET)

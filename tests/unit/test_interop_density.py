@@ -29,5 +29,5 @@ def test_a_session_of_messages_of_one_word_passes() -> None:
 @pytest.mark.parametrize("lines", [False, True])
 def test_a_file_of_nothing_but_values_is_refused(lines: bool, value: bytes) -> None:
     data = b'{"first":1}\n[' + b",".join([value] * 700_000) + b"]"
-    with pytest.raises(InvalidInput, match="it holds more than"):
+    with pytest.raises(InvalidInput, match="it has more than"):
         check_density(data, lines=lines)

@@ -154,7 +154,7 @@ def test_a_torn_last_line_is_refused_with_its_number() -> None:
     lines = list(iter_jsonl(sample()))
     with pytest.raises(InvalidInput, match=f"line {len(lines)} is not JSON"):
         parse_session(b"".join(lines)[:-5])
-    with pytest.raises(InvalidInput, match="it was cut"):
+    with pytest.raises(InvalidInput, match="the file is truncated"):
         parse_session(b"".join(lines[:-1]))
     assert parse_session(b"".join(lines)[:-1]) == sample()
 
@@ -344,7 +344,7 @@ def test_a_second_open_turn_and_one_off_the_line_are_refused() -> None:
         moves=(*document.moves, HeadMove(4, SES, TRN[0], None, 9, "rewind")),
         session=msgspec.structs.replace(document.session, head_turn_id=None),
     )
-    with pytest.raises(InvalidInput, match="does not hang under the head"):
+    with pytest.raises(InvalidInput, match="neither the head nor its child"):
         parse_session(format_json(away))
 
 

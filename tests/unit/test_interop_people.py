@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from clew.interop.html import POLICY, format_html
+from clew.interop.html import POLICY, escape_text, format_html, render_markdown
 from clew.interop.markdown import contained, fenced, format_markdown
-from clew.interop.markup import escape_text, render_markdown
 from clew.transcript.message import MessageRow, PartRow, Role
 from clew.transcript.portable import Blob, PortableSession, Queued
 from clew.transcript.session import Model, Session
