@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clew.providers.files import file_rule
+from clew.providers.registry import file_rule
 from clew.transcript.file_rule import image_tokens, page_tokens
 
 

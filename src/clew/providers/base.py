@@ -1,13 +1,12 @@
-"""The provider contract: one model call in, a stream of chunks out.
+"""The provider interface: a model call takes a request and yields a stream of chunks.
 
-A provider knows how to reach a model and nothing else: no session, no store, no loop. It yields the *content* of one
-step in the chunk vocabulary: text, reasoning and files, each opened and closed, and tool calls as
-``tool-input-start`` / ``-delta`` / ``-available``. ``start-step`` and ``finish-step`` are the loop's. The last item
-is a :class:`StepEnd` with the usage in five disjoint kinds. What the wire says about the usage before that comes as a
-:class:`UsageUpdate` at once, also right before a failure: a call that breaks off has cost what was said. Ids of texts
-and calls are unique within the call.
+A provider only reaches a model: it has no session, store or loop. It yields the *content* of one step as chunks: text,
+reasoning and files, each opened and closed, and tool calls as ``tool-input-start`` / ``-delta`` / ``-available``. The
+loop adds ``start-step`` and ``finish-step``. The last item is a :class:`StepEnd` with the usage in five disjoint kinds.
+Usage that the endpoint reports earlier is yielded as a :class:`UsageUpdate` immediately, also right before a failure,
+so that an interrupted call is paid for. Ids of texts and calls are unique within the call.
 
-What goes wrong is raised as :class:`ProviderFailure`, whose ``kind`` says what may help; never retried inside, so
+Errors are raised as :class:`ProviderFailure`, whose ``kind`` says what may help. A provider never retries by itself, so
 that every attempt is visible. Closing the iterator early (``aclose``) cancels the call and frees its connection.
 """
 
@@ -47,7 +46,7 @@ __all__ = [
 ]
 
 NO_MODEL: Final = Model("demo", "tour")
-"""What answers where no key is set and no model is configured."""
+"""The model that is used if no key is set and no model is configured."""
 
 EndpointKind = Literal[
     "openai",
@@ -79,15 +78,15 @@ EndpointKind = Literal[
     "vllm",
     "zai",
 ]
-"""``openai``, ``openai-responses`` and ``anthropic`` are their makers' own wires, spoken by gateways too; a
-compatible one may know less. The others are called what pydantic-ai calls them."""
+"""``openai``, ``openai-responses`` and ``anthropic`` are the APIs of these vendors, which gateways offer too; a
+compatible one may support less. The others have the names that pydantic-ai uses."""
 
 CallPurpose = Literal["answer", "subagent", "title", "summary"]
-"""Why a model is called: a step of a person's turn, a step of a subagent's, a session's title, a compaction."""
+"""The purpose of a model call: a step of a user's turn, a step of a subagent, a session's title, a compaction."""
 
 FailureKind = Literal["transient", "overflow", "auth", "invalid", "unknown"]
 """transient: the same call may work later. overflow: the request is larger than the window. auth: the key or the
-account. invalid: the request or the answer makes no sense. unknown: anything else; not tried again."""
+account is refused. invalid: the request or the response is invalid. unknown: anything else; not retried."""
 
 FailureCause = Literal[
     "no_key",
@@ -103,11 +102,11 @@ FailureCause = Literal[
     "not_installed",
     "unknown",
 ]
-"""Why a call failed, as a person would ask. The kind says whether it is tried again; this, what one can do about it."""
+"""Why a call failed, in terms of what a user can do about it. The kind says whether it is retried."""
 
 
 class ToolSchema(msgspec.Struct, frozen=True):
-    """A tool as a model is told about it. ``input_schema`` is JSON Schema."""
+    """A tool definition as a model receives it. ``input_schema`` is JSON Schema."""
 
     name: str
     description: str
@@ -117,11 +116,11 @@ class ToolSchema(msgspec.Struct, frozen=True):
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One model call. ``messages`` is the model view: AI SDK messages in order, every tool call with its result.
 
-    ``once``: nothing that is sent later begins with it, so a provider need not keep it. ``settled_call``: up to this
-    call it stays as it is for longer than the rest, so a provider that keeps what it is told to had better keep that.
-    ``purpose`` says why the model is called; providers may ignore it.
-    ``answer`` names the tool whose arguments are the answer: one that has a way of its own to ask for a value of a
-    schema may use that in place of the tool, and tells what came as a call of it.
+    ``once``: no later request begins with it, so that caching it is of no use. ``settled_call``: the messages up to
+    this call change less often than the rest, so that a provider with explicit cache points should set one there.
+    ``purpose`` is the purpose of the call; providers may ignore it. ``answer`` names the tool whose arguments are the
+    structured output: a provider with native structured output may use that instead of the tool, and yields the value
+    as a call of the tool.
     """
 
     model: Model
@@ -137,13 +136,13 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageUpdate(msgspec.Struct, frozen=True):
-    """What the call has used so far by the provider's own count; each one replaces the one before."""
+    """The usage of the call so far, as counted by the provider. Each update replaces the previous one."""
 
     usage: Usage
 
 
 class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call ended. ``finish_reason`` is for show: the loop goes by the presence of calls."""
+    """The end of a call. ``finish_reason`` is for display: the loop depends on the presence of tool calls."""
 
     usage: Usage
     finish_reason: Literal["stop", "length", "content-filter", "tool-calls", "error", "other"] = "stop"
@@ -151,15 +150,15 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_counted(self) -> bool:
-        """The provider said what the call used."""
+        """Whether the provider reported the usage of the call."""
         return self.data.get("usage") != NOT_REPORTED
 
 
 class ProviderFailure(ModelFailed):
-    """A call that did not end well. ``retry_after_ms`` is the provider's own word, when it gave one.
+    """A failed call. ``retry_after_ms`` is the delay that the provider asked for, if any.
 
-    ``cause`` follows from the kind and the status unless it is given; with ``provider_id`` and ``key_name`` it is kept
-    with the turn's error, and fronts have their words from it.
+    ``cause`` is derived from the kind and the status unless it is passed. With ``provider_id`` and ``key_name`` it is
+    stored with the turn's error, and fronts choose their messages by it.
     """
 
     def __init__(
@@ -180,11 +179,11 @@ class ProviderFailure(ModelFailed):
 
 
 def cause_of(kind: FailureKind, status: int | None) -> FailureCause:
-    """What a failure of this kind, with this status, most likely comes from."""
+    """Return the most likely cause of a failure of this kind with this status."""
     if kind == "overflow":
         return "too_large"
     if kind == "auth":
-        # A limit of the account's is told as too many requests by some, and waiting would not help.
+        # Some providers report an exhausted account as 429, for which waiting would not help.
         return "no_credit" if status in (402, 429) else "key_refused"
     if kind == "transient":
         return "unreachable" if status is None else "rate_limit" if status == 429 else "provider_down"
@@ -194,7 +193,7 @@ def cause_of(kind: FailureKind, status: int | None) -> FailureCause:
 
 
 def repr_without_key(settings: msgspec.Struct) -> str:
-    """How settings with an ``api_key`` are shown: a key must not end up in a log."""
+    """Return the ``repr`` of settings without their ``api_key``, which must not appear in a log."""
     shown = {name: getattr(settings, name) for name in settings.__struct_fields__}
     if shown["api_key"] is not None:
         shown["api_key"] = "…"
@@ -202,27 +201,26 @@ def repr_without_key(settings: msgspec.Struct) -> str:
 
 
 class Provider(Protocol):
-    """Reaches the models of one provider id. A class below it needs ``stream`` and nothing else."""
+    """Access to the models of one provider id. A subclass only has to implement ``stream``."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageUpdate | StepEnd, None]:
-        """The content of one step, then its :class:`StepEnd`. Raises :class:`ProviderFailure`."""
+        """Yield the content of one step, then its :class:`StepEnd`. Raises :class:`ProviderFailure`."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections; a provider that has none leaves it as it is."""
+        """Close connections. The default is for a provider without connections."""
         return
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a model. ``known=False``: nothing was, and the figures are cautious guesses.
+    """The description of a model. ``known=False``: the model is unknown, and the limits are cautious guesses.
 
-    ``output_known=False``: ``max_output`` is what is planned with, and not the model's own limit; it is never sent, so
-    that no answer is cut short by a guess.
-    ``summariser`` and ``titler`` are the provider's cheap models for those jobs; without a titler a session is
-    named after its first words. ``variants`` are what it can be asked for behind a colon, for one turn.
-    ``files`` are the media types it takes beside text, which every model does; ``image/*`` stands for all of a kind.
-    ``file_rule`` is how its provider counts them. ``seals`` names other providers whose reasoning can be sent to it.
-    ``kind`` is that of the endpoint it is reached at.
+    ``output_known=False``: ``max_output`` is an estimate and not the model's own limit. It is never sent, so that no
+    answer is cut short by a guess. ``summariser`` and ``titler`` are the provider's cheap models for these tasks;
+    without a titler a session's title is the start of its first prompt. ``variants`` are the values allowed after a
+    colon, for one turn. ``files`` are the media types it accepts besides text; ``image/*`` means all images.
+    ``file_rule`` is how its provider counts tokens of files. ``seals`` names other providers whose reasoning can be
+    sent to it. ``kind`` is the kind of its endpoint.
     """
 
     model: Model
@@ -240,15 +238,15 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     kind: EndpointKind | None = None
 
     def takes(self, media_type: str) -> bool:
-        """Whether a file of this type can be sent to it as it is."""
+        """Return whether a file of this type can be sent to it unchanged."""
         return any(fnmatchcase(media_type.lower(), one.lower()) for one in self.files)
 
 
 class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the list of models. ``reason`` says why one cannot be used, and what to do about it.
+    """An entry of the list of models. ``reason`` says why a model cannot be used, and what to do about it.
 
-    ``files`` are the media types it takes beside text, as :class:`ModelInfo` has them. ``caching``: what is sent again
-    costs less there. ``known=False``: the figures are guesses.
+    ``files`` are the media types it accepts besides text, as in :class:`ModelInfo`. ``caching``: input that is sent
+    again costs less. ``known=False``: the limits are guesses.
     """
 
     id: str
@@ -265,23 +263,23 @@ class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Providers(Protocol):
-    """Every provider a host has, and what is known about their models. Composed by the engine."""
+    """All providers of a host, and descriptions of their models."""
 
     def get(self, provider_id: str) -> Provider:
-        """Raises ``InvalidInput`` for an id nobody configured, ``ProviderFailure`` (auth) for one without a key."""
+        """Return a provider. Raises ``InvalidInput`` for an unknown id, ``ProviderFailure`` (auth) without a key."""
         ...
 
     def parse(self, named: str | Model | dict[str, Any]) -> Model:
-        """The model somebody means (:mod:`clew.providers.naming`).
+        """Return the model of a name (:mod:`clew.providers.naming`).
 
-        Raises ``InvalidInput`` for a provider nobody knows, ``UnknownVariant`` for a variant the model does not have.
+        Raises ``InvalidInput`` for an unknown provider, ``UnknownVariant`` for a variant the model does not have.
         """
         ...
 
     def info(self, model: Model) -> ModelInfo: ...
 
     def cost(self, model: Model, usage: Usage) -> float | None:
-        """US dollars, when prices are known; never computed by the recorder."""
+        """Return US dollars; None if prices are unknown."""
         ...
 
     def models(self) -> Sequence[ModelListing]: ...

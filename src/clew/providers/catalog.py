@@ -1,12 +1,11 @@
-"""What is known about models: window, maximal output, tools, who summarises, and what a call costs.
+"""The catalog of models: their windows, output limits, tools, summarisers and prices.
 
-Asked in this order: what the user's configuration says, the table ``models.toml``, the price list of ``genai-prices``
-when that is installed, and a cautious guess, which is marked as one and logged once. The table holds few models and
-errs on the small side: a window believed too small is compacted early, one believed too large is an error in the middle
-of work.
+Sources, in this order: the user's configuration, the table ``models.toml``, the price list of ``genai-prices`` if it is
+installed, and a cautious guess, which is marked as one and logged once. The limits of the table err on the small side:
+a window that is assumed too small is compacted early, one assumed too large is an error in the middle of a turn.
 
-Only configuration and the price list know prices. Loading the price list takes a moment, so it waits until a cost or
-an unknown model is asked for.
+Only the configuration and the price list have prices. The price list takes a moment to load, so it is loaded for the
+first cost or unknown model.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ log = logging.getLogger("clew.providers")
 GUESSED_WINDOW: Final = 32_000
 GUESSED_OUTPUT: Final = 4_096
 _DATE: Final = re.compile(r"-(?:latest|[0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2})\Z")
-"""At the end of a model's name: ``…-20250929``, ``…-2026-03-17``."""
+"""The date at the end of a model's name: ``…-20250929``, ``…-2026-03-17``."""
 _REGION: Final = re.compile(r"\A(?:us|eu|apac|au|in|jp|ca|sa|global|us-gov)\.")
 PLANNED_OUTPUT: Final = 20_000
-"""Room that is kept for an answer where only the window is known; the model's own limit is not, and none is sent."""
+"""Tokens reserved for an answer if only the window is known. It is not sent as a limit."""
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """US dollars for a million tokens. Reasoning costs what output costs; cache what input costs, unless said."""
+    """US dollars for a million tokens. Reasoning is priced as output; cached tokens as input unless given."""
 
     input: float
     output: float
@@ -64,7 +63,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody knows about a model; None where they do not. ``summariser`` is a model of the same provider."""
+    """Configured properties of a model; None if not given. ``summariser`` is a model of the same provider."""
 
     window: int | None = None
     max_output: int | None = None
@@ -76,13 +75,13 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider clew knows by name: how it is reached, and its models. Without ``keys`` it needs none.
+    """A built-in provider: its endpoint and models. Without ``keys`` it needs no key.
 
-    ``cheap`` is the model that summarises and names. ``older`` models are known, for those who name them, and not
-    listed. ``colons``: ids of its models may hold one. ``unthinking`` are the models without variants; where
-    ``thinking`` is said, only those have them; ``*`` stands for anything. ``accounts`` are variables by which the
-    provider's own library finds an account, in place of a key. ``quiet``: not listed before there is a key.
-    ``like``: its models are those of this family. ``price_list`` is what the price list calls it.
+    ``cheap`` is the model for summaries and titles. ``older`` models can be named, but are not listed. ``colons``: ids
+    of its models may have colons. ``unthinking`` are patterns of models without variants; if ``thinking`` is given,
+    only models of these patterns have them. ``accounts`` are variables by which the provider's own library finds an
+    account instead of a key. ``quiet``: not listed without a key. ``like``: its models are those of this family.
+    ``price_list`` is its name in the price list.
     """
 
     kind: EndpointKind
@@ -104,8 +103,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Models(msgspec.Struct, frozen=True):
-    """``models.toml``. ``priced`` are the providers by the names the price list has for them, ``caching`` the kinds of
-    endpoint where what is sent again costs less."""
+    """``models.toml``. ``priced`` are the names of providers in the price list, ``caching`` the kinds of endpoint with
+    cheaper cached input."""
 
     families: dict[str, Family]
     priced: frozenset[str]
@@ -118,17 +117,18 @@ def _models() -> _Models:
 
 
 def families() -> Mapping[str, Family]:
-    """The providers clew knows by name, in the order in which one is chosen."""
+    """Return the built-in providers in the order in which a default is chosen."""
     return _models().families
 
 
 def does_cache(kind: EndpointKind) -> bool:
-    """Whether what is sent again costs less at an endpoint of this kind; a server of one's own is not believed to."""
+    """Return whether input that is sent again costs less at an endpoint of this kind. Unknown servers are not
+    listed."""
     return kind in _models().caching
 
 
 class Catalog:
-    """Looks models up. ``facts`` is what the user's configuration says, by ``"provider/model"``."""
+    """The lookup of models. ``facts`` are the properties in the user's configuration, by ``"provider/model"``."""
 
     def __init__(
         self, facts: Mapping[str, ModelFacts] | None = None, *, price_list: Callable[[], Any] | None = None
@@ -138,12 +138,12 @@ class Catalog:
         self._warned: set[str] = set()
 
     def info(self, model: Model) -> ModelInfo:
-        """What is known about a model; never nothing. A guess is logged, once."""
+        """Return the description of a model, which may be a guess. A guess is logged once."""
         info = self.find(model)
         if not info.known and str(model) not in self._warned:
             self._warned.add(str(model))
             log.warning(
-                "nothing is known about %s: taking a window of %d and %d of output; say better in config.toml",
+                "unknown model %s: assuming a window of %d and %d of output; set them in config.toml",
                 model,
                 info.window,
                 info.max_output,
@@ -151,7 +151,7 @@ class Catalog:
         return info
 
     def find(self, model: Model) -> ModelInfo:
-        """The same without a word."""
+        """Return the description of a model without logging a guess."""
         plain = Model(model.provider_id, model.model_id)
         if plain.provider_id == DEMO and plain.model_id in DEMO_MODELS:
             known = DEMO_MODELS[plain.model_id]
@@ -161,7 +161,7 @@ class Catalog:
         return self._overruled(known, self._facts.get(str(plain)))
 
     def variants(self, model: Model) -> tuple[str, ...]:
-        """What may stand behind a colon: how hard a real model thinks, unless it is known not to."""
+        """Return the variants of a model. These are levels of effort, unless the model is known not to think."""
         own, family = self._facts.get(str(model)), families().get(model.provider_id)
         if own is not None and own.variants is not None:
             return own.variants
@@ -174,12 +174,12 @@ class Catalog:
         return EFFORTS if thinks and not any(fnmatchcase(name, one) for one in family.unthinking) else ()
 
     def is_id(self, model: Model) -> bool:
-        """Whether a model is known under just this id."""
+        """Return whether exactly this id is known."""
         family = families().get(model.provider_id)
         return str(model) in self._facts or (family is not None and model.model_id in _table(family))
 
     def cost(self, model: Model, usage: Usage) -> float | None:
-        """What a call cost in US dollars; None when nobody knows."""
+        """Return the cost of a call in US dollars; None if it is unknown."""
         own = self._facts.get(str(model))
         if own is not None and own.prices is not None:
             return own.prices.cost(usage)
@@ -191,12 +191,12 @@ class Catalog:
     def _looked_up(self, model: Model) -> ModelInfo:
         family = families().get(model.provider_id)
         cheap = Model(model.provider_id, family.cheap) if family is not None and family.cheap is not None else None
-        # Also of a model that is pinned to a date.
+        # A name may be pinned to a date.
         plain = _DATE.sub("", model.model_id)
         table = {} if family is None else _table(family)
-        figures = table.get(model.model_id) or table.get(plain)
-        if figures is not None:
-            known = ModelInfo(model=model, window=figures[0], max_output=figures[1])
+        limits = table.get(model.model_id) or table.get(plain)
+        if limits is not None:
+            known = ModelInfo(model=model, window=limits[0], max_output=limits[1])
         elif (prices := self._listed(model)) is not None and (window := _listed_window(prices, model)) is not None:
             planned = min(PLANNED_OUTPUT, max(GUESSED_OUTPUT, window // 8), window // 4)
             known = ModelInfo(model=model, window=window, max_output=planned, output_known=False)
@@ -205,12 +205,12 @@ class Catalog:
         return msgspec.structs.replace(known, summariser=cheap or model, titler=cheap)
 
     def _listed(self, model: Model) -> Any:
-        """The price list, when the model's provider is one it may know. A server of one's own never is."""
+        """Return the price list if it may have the model's provider, which a user's own server is not."""
         return self._price_list() if _price_list_name(model.provider_id) is not None else None
 
     @staticmethod
     def guess(model: Model) -> ModelInfo:
-        """What is assumed about a model nobody knows."""
+        """Return the assumptions about an unknown model."""
         return ModelInfo(
             model=model,
             window=GUESSED_WINDOW,
@@ -242,7 +242,7 @@ class Catalog:
 
 @cache
 def _price_list() -> Any:
-    """The module ``genai_prices``, if it is installed."""
+    """Return the module ``genai_prices``; None if it is not installed."""
     try:
         import genai_prices
     except ImportError:
@@ -279,7 +279,7 @@ def _listed_cost(prices: Any, model: Model, usage: Usage) -> float | None:
 
 
 def _listed_names(model: Model) -> Iterable[tuple[str, str]]:
-    """How the price list may call a model: by its provider, and for a gateway by whose model it is."""
+    """Yield possible names of a model in the price list: by its provider, and for a gateway by its vendor."""
     yield _price_list_name(model.provider_id) or model.provider_id, model.model_id
     vendor, slash, name = model.model_id.partition("/")
     if slash and model.provider_id == "openrouter":
@@ -302,5 +302,5 @@ def _table(family: Family) -> Mapping[str, tuple[int, int]]:
 
 
 def _plain_name(model_id: str) -> str:
-    """A model's name without its maker's, and without the region that Bedrock's names may begin with."""
+    """Return a model's name without its vendor, and without the region that Bedrock's names may begin with."""
     return _REGION.sub("", model_id.rpartition("/")[2].lower())

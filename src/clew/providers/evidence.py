@@ -1,8 +1,8 @@
-"""A model request as evidence: one canonical form, and the digest that proves it.
+"""The canonical form of a model request and its digest.
 
-A step keeps the digest of what was really sent. The same request, put together again from the store at any later
-time, has the same one; if it has not, something changed it on the way (a hook) or since. Files count by the name of
-their blob, which is a digest itself, so a request is digested before their bytes are put in.
+A step stores the digest of the request that was sent. The same request, rebuilt from the store at any later time, has
+the same digest unless a hook or a later write changed it. Files count by the name of their blob, which is a digest
+itself, so a request is digested before the bytes of files are inserted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from clew.transcript.message import Message
 
 __all__ = ["decode_tools", "digest_messages", "encode_tools", "request_digest", "request_digest_like", "tools_digest"]
 
-_USUAL: Final = 1 << 16
-"""Tools that are no longer than this in all have a digest that is remembered."""
+_MAX_REMEMBERED: Final = 1 << 16
+"""Characters of encoded tools up to which their digest is remembered."""
 
 
 def encode_tools(tools: Sequence[ToolSchema]) -> str:
-    """The tools of a request as one text, kept once under its digest."""
-    told = [msgspec.structs.asdict(tool) for tool in tools]
-    return orjson.dumps(told, default=msgspec.to_builtins, option=orjson.OPT_SORT_KEYS).decode()
+    """Return the tools of a request as one text, which is stored once under its digest."""
+    plain = [msgspec.structs.asdict(tool) for tool in tools]
+    return orjson.dumps(plain, default=msgspec.to_builtins, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def decode_tools(body: str) -> tuple[ToolSchema, ...]:
@@ -36,31 +36,32 @@ def decode_tools(body: str) -> tuple[ToolSchema, ...]:
 
 
 def tools_digest(body: str) -> str:
-    return _digest_of_usual(body) if len(body) <= _USUAL else sha256(body.encode()).hexdigest()
+    return _remembered_digest(body) if len(body) <= _MAX_REMEMBERED else sha256(body.encode()).hexdigest()
 
 
 @functools.lru_cache(maxsize=8)
-def _digest_of_usual(body: str) -> str:
-    """Worked out once: every step has the same tools, and to hash that much is to give up one's turn."""
+def _remembered_digest(body: str) -> str:
+    """Return a digest from a cache, since every step has the same tools and hashing them takes time."""
     return sha256(body.encode()).hexdigest()
 
 
 def request_digest(request: ModelRequest, tools: str | None = None) -> str:
-    """SHA-256 over the canonical form of a request: model, prompt, tools, limits, and the digest of each message.
+    """Return the SHA-256 of a request's canonical form: model, prompt, tools, limits, and the digest of each message.
 
-    That of a message is over its role and its parts, and worked out once: most of a request was sent before. ``tools``
-    are those of the request, where they are encoded already.
+    The digest of a message covers its role and parts and is cached, since most messages were sent before. ``tools`` are
+    those of the request if they are encoded already.
     """
     return _digest({**_frame(request, tools), "messages": digest_messages(request.messages)})
 
 
 def digest_messages(messages: Iterable[Message]) -> list[str]:
-    """The digest of each message, noted in it."""
+    """Return the digest of each message, and cache it with the message."""
     return [message.memo.get("digest") or _message_digest(message) for message in messages]
 
 
 def request_digest_like(request: ModelRequest, recorded: str | None) -> str:
-    """The digest of a request as it was recorded: older steps have one over the messages themselves."""
+    """Return the digest of a request in the form that was recorded: older steps have one over the messages
+    themselves."""
     older = _digest({**_frame(request), "messages": _forms(request.messages)})
     return older if older == recorded else request_digest(request)
 

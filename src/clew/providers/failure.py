@@ -1,7 +1,7 @@
-"""What an HTTP answer means for a model call: pure rules that every provider shares.
+"""Rules for HTTP errors of model calls, which all providers share. Pure.
 
-Which status may get better by waiting, which says that the request is too large, and what ``retry-after`` asks for.
-How a status came about, and whether a call is tried again, is not known here.
+They decide which status is transient, which means that the request is too large, and which delay ``retry-after``
+requests. Retries are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clew.providers.base import FailureKind
 __all__ = ["LONGEST_RETRY_AFTER_MS", "kind_of_status", "parse_retry_after", "says_account", "says_overflow"]
 
 LONGEST_RETRY_AFTER_MS: Final = 24 * 3600 * 1000
-"""More than a day is reported as a day: a caller compares it with what it is willing to wait, and that is less."""
+"""A longer delay is reported as a day, which is already longer than any caller waits."""
 
 _TRANSIENT: Final = frozenset({408, 409, 425, 429})
 _ACCOUNT: Final = frozenset({401, 402, 403})
@@ -42,7 +42,7 @@ _RATE_WORDS: Final = re.compile(r"per (minute|hour|day|second)|rate.?limit|\b(tp
 
 
 def kind_of_status(status: int, text: str = "") -> FailureKind:
-    """What a status, with what the provider wrote beside it, says about trying again."""
+    """Return the kind of failure for a status and the text of the error response."""
     if status in _ACCOUNT or (status == 429 and says_account(text)):
         return "auth"
     if status in _TRANSIENT or status >= 500:
@@ -53,20 +53,19 @@ def kind_of_status(status: int, text: str = "") -> FailureKind:
 
 
 def says_overflow(text: str) -> bool:
-    """Whether these words say that the request is larger than the model's window. A rate limit also counts tokens."""
+    """Return whether an error says that the request exceeds the model's window. Rate limits mention tokens, too."""
     return _OVERFLOW.search(text) is not None and _RATE_WORDS.search(text) is None
 
 
 def says_account(text: str) -> bool:
-    """Whether these words say that the account is used up: waiting would not help."""
+    """Return whether an error says that the account is exhausted, for which waiting does not help."""
     return _ACCOUNT_WORDS.search(text) is not None
 
 
 def parse_retry_after(text: str | None, now_ms: int, *, unit_ms: int = 1000) -> int | None:
-    """``retry-after`` in milliseconds: a number, also with a fraction, or an HTTP date; None for anything else.
+    """Return ``retry-after``, a decimal number or an HTTP date, in milliseconds; None for anything else.
 
-    A number counts ``unit_ms``: seconds, as the header has it. Never raises, never negative, and never more than a
-    day, whatever a server writes.
+    A number is in units of ``unit_ms``. The result is never negative and at most a day, whatever a server sends.
     """
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Providers that a program brings itself: reached by their ids, with what it says about their models."""
+"""Providers that an embedding program supplies, with descriptions of their models."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MAX_OUTPUT: Final = 4_000
 
 
 class ProviderSet:
-    """Implements :class:`clew.providers.base.Providers` around providers by their ids.
+    """Implementation of :class:`clew.providers.base.Providers` for given providers by id.
 
-    ``models`` is what is known about models of theirs; any other can be named too, and is taken to have a window of
-    32,000 tokens. Without a ``default`` the first of ``models`` is it. ``cost`` says US dollars, where they are known.
+    ``models`` describes their models; other models can be used too, with an assumed window of 32,000 tokens. Without a
+    ``default`` the first of ``models`` is it. ``cost`` returns US dollars if they are known.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ProviderSet:
         return self._infos.get(str(model)) or self.guess(model)
 
     def guess(self, model: Model) -> ModelInfo:
-        """What is planned with for a model of which nothing is known."""
+        """Return the assumptions about an unknown model."""
         return ModelInfo(model=model, window=_WINDOW, max_output=_MAX_OUTPUT, known=False, output_known=False)
 
     def cost(self, model: Model, usage: Usage) -> float | None:

@@ -1,8 +1,8 @@
-"""What a model is called: ``provider/model``, ``provider/model:variant``, or its parts. The one place that reads it.
+"""Parsing of a model's name: ``provider/model``, ``provider/model:variant``, or its parts.
 
-Ids of some models hold a colon themselves (``openrouter/x:free``, ``ollama/llama3:8b``), so what stands behind the last
-one is decided by what there is: an id that is known as a whole is that model; else a variant the model has is one; else
-it belongs to the id where a provider's ids may hold colons. Everywhere else it is a variant that is not there.
+Ids of some models contain a colon (``openrouter/x:free``, ``ollama/llama3:8b``). So a name that is known as an id is
+that model; otherwise the text after the last colon is the variant if the model has it, or part of the id if the
+provider's ids may contain colons. In all other cases it is an unknown variant.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def parse_model(
     is_id: Callable[[Model], bool],
     takes_colons: Callable[[str], bool],
 ) -> Model:
-    """The model that is meant. ``is_id``: it is known under just this id. Raises :class:`UnknownVariant`."""
+    """Return the model of a name. ``is_id``: exactly this id is known. Raises :class:`UnknownVariant`."""
     model = read_model(named)
     base, colon, last = model.model_id.rpartition(":")
     if isinstance(named, str) and colon and base and not is_id(model):
         short = Model(model.provider_id, base)
-        # More than one colon is an id's own, as in ``ft:gpt-4o:acme::x``; so is one of a provider whose ids have them.
+        # Several colons are part of the id, as in ``ft:gpt-4o:acme::x``, and so is one if the provider's ids have them.
         if last in variants_of(short) or not (":" in base or takes_colons(model.provider_id)):
             model = Model(model.provider_id, base, last)
     has = variants_of(model.plain)

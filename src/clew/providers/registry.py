@@ -1,20 +1,24 @@
-"""Every provider of a host: the demo always, the well-known ones by the key in the environment, others by name.
+"""The providers of a host: the demo, the built-in ones with a key in the environment, and configured ones.
 
-Keys and addresses come from the environment and from the user's own configuration, which is handed in; a project
-folder has no say here. Providers are made when they are first used. A key is never part of a ``repr``, a listing or
-an error.
+Keys and addresses come from the environment and from the user's own configuration, never from a project folder.
+Providers are created on first use. A key is never part of a ``repr``, a listing or an error.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
 
 from clew.clock import Clock, SystemClock
+from clew.convert import fit
 from clew.errors import Invalid, InvalidInput
 from clew.providers.base import (
     NO_MODEL,
@@ -27,20 +31,20 @@ from clew.providers.base import (
 )
 from clew.providers.catalog import Catalog, ModelFacts, does_cache, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
-from clew.providers.files import file_rule, files_taken
 from clew.providers.naming import parse_model
 from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, what_to_install
+from clew.transcript.file_rule import UNKNOWN, FileRule
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
-__all__ = ["ProviderConfig", "ProviderRegistry"]
+__all__ = ["ProviderConfig", "ProviderRegistry", "file_rule", "files_taken"]
 
 _OWN: Final = ("anthropic", "openai", "openai-responses", "google", "google-cloud", "bedrock", "mistral", "groq", "xai")
-"""Wires with an address of their makers' own."""
+"""Kinds of endpoint with a default address."""
 _PORTABLE_SEALS: Final = ("anthropic",)
 """Kinds whose signed reasoning any account of the kind accepts."""
 _AMBIENT: Final = ("anthropic", "openai", "openai-responses")
-"""Those whose clients find more than a key in the environment by themselves."""
+"""Kinds whose clients read more than a key from the environment."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _URL: Final = re.compile(r"https?://[^\s/]+.*")
 
@@ -48,10 +52,9 @@ _URL: Final = re.compile(r"https?://[^\s/]+.*")
 class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``[providers.NAME]`` of the user's configuration.
 
-    The key is what the environment variable ``api_key_env`` holds, or ``api_key`` itself. ``models`` names models, with
-    what is known about them where the catalogue does not know it, or knows it wrong. ``summariser`` is the model that
-    does small jobs for the others. Without ``kind`` an endpoint speaks as OpenAI's does; a well-known provider keeps
-    its own way.
+    The key is the value of the environment variable ``api_key_env``, or ``api_key`` itself. ``models`` names models,
+    with properties that the catalog lacks or has wrong. ``summariser`` is the model for summaries and titles of the
+    others. Without ``kind`` an endpoint is OpenAI-compatible, or that of the built-in provider of this name.
     """
 
     kind: EndpointKind | None = None
@@ -66,15 +69,15 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
         return repr_without_key(self)
 
     def facts(self) -> Mapping[str, ModelFacts]:
-        """The models that were named, with what was said about each."""
+        """Return the configured models with their properties."""
         return self.models if isinstance(self.models, dict) else {name: ModelFacts() for name in self.models}
 
 
 class ProviderRegistry:
-    """Implements :class:`clew.providers.base.Providers`.
+    """Implementation of :class:`clew.providers.base.Providers`.
 
-    ``default_model`` is the user's choice; without one, the default of the first provider that is usable is taken, and
-    the tour when there is none.
+    ``default_model`` is the user's choice; without one, it is the default of the first provider with a key, or the
+    tour.
     """
 
     def __init__(
@@ -109,7 +112,7 @@ class ProviderRegistry:
         return f"ProviderRegistry({', '.join(self._ids())})"
 
     def get(self, provider_id: str) -> Provider:
-        """The provider, ready to be called; raises as the contract says."""
+        """Return a provider, created on first use. Raises as :meth:`clew.providers.base.Providers.get` does."""
         if provider_id in self._made:
             return self._made[provider_id]
         self._check_provider(provider_id)
@@ -127,7 +130,7 @@ class ProviderRegistry:
         return self._made.setdefault(provider_id, made)
 
     def parse(self, named: str | Model | dict[str, Any]) -> Model:
-        """The model somebody means; raises as the contract says."""
+        """Return the model of a name. Raises as :meth:`clew.providers.base.Providers.parse` does."""
 
         def variants_of(model: Model) -> tuple[str, ...]:
             self._check_known(model)
@@ -136,12 +139,12 @@ class ProviderRegistry:
         return parse_model(named, variants_of=variants_of, is_id=self._catalog.is_id, takes_colons=self._takes_colons)
 
     def info(self, model: Model) -> ModelInfo:
-        """What is known about a model; raises ``InvalidInput`` for a provider or a demo model nobody knows."""
+        """Return the description of a model; raises ``InvalidInput`` for an unknown provider or demo model."""
         self._check_known(model)
         return self._of_its_wire(self._catalog.info(model))
 
     def _of_its_wire(self, info: ModelInfo) -> ModelInfo:
-        """With what follows from how it is reached, and from its provider's configuration."""
+        """Add the properties that depend on the endpoint and on the provider's configuration."""
         model = info.model
         config = self._configs.get(model.provider_id)
         own = config.facts().get(model.model_id) if config is not None else None
@@ -161,7 +164,7 @@ class ProviderRegistry:
         return self._catalog.cost(model, usage)
 
     def models(self) -> Sequence[ModelListing]:
-        """All models that can be named, the usable ones first; for the others the reason."""
+        """Return all known models, the usable ones first, the others with the reason why they are not."""
         default = self.default_model()
         lines = [line for provider_id in self._ids() for line in self._lines(provider_id, default)]
         return sorted(lines, key=lambda line: not line.usable)
@@ -170,8 +173,8 @@ class ProviderRegistry:
         if self._default is not None:
             return self._default
         for provider_id in families():
-            # One that needs no key says nothing about what the user wants. Where only the libraries are missing, the
-            # call says so: whoever set a key does not want the demo.
+            # A provider without a key is not a choice of the user. One whose library is missing is used still, and its
+            # call says so: a user who set a key does not want the demo.
             model_id = self._default_of(provider_id)
             if model_id and self._key(provider_id):
                 return Model(provider_id, model_id)
@@ -190,7 +193,7 @@ class ProviderRegistry:
         yield from (name for name in self._configs if name not in families())
 
     def _takes_colons(self, provider_id: str) -> bool:
-        """Whether ids may hold colons: those of a server of one's own have whatever names it gave them."""
+        """Return whether ids may contain colons, as those of a user's own server may."""
         known, config = families().get(provider_id), self._configs.get(provider_id)
         return provider_id != DEMO and (
             known is None or known.colons or (config is not None and config.base_url is not None)
@@ -219,7 +222,7 @@ class ProviderRegistry:
             kind=kind,
             base_url=base_url,
             api_key=self._key(provider_id),
-            # The maker's second wire is at the same address, for the same account.
+            # Both APIs of OpenAI have the same address and account.
             ambient=own_address and known is not None and kind.removesuffix("-responses") == known.kind,
             seals=self._seals(provider_id),
         )
@@ -250,7 +253,7 @@ class ProviderRegistry:
         return known.keys if known else ()
 
     def _missing(self, provider_id: str) -> str | None:
-        """What has to be done before the provider can be used."""
+        """Return what has to be done before the provider can be used."""
         return self._missing_account(provider_id) or what_to_install(self._endpoint(provider_id).kind)
 
     def _missing_account(self, provider_id: str) -> str | None:
@@ -258,7 +261,7 @@ class ProviderRegistry:
         accounts = known.accounts if known is not None else ()
         if not (names or accounts) or self._key(provider_id):
             return None
-        # What a cloud's own library finds; a section in the configuration says that there is something to be found.
+        # A cloud's own library finds its account; a section in the configuration says that there is one.
         if accounts and (provider_id in self._configs or any(self._environ.get(name) for name in accounts)):
             return None
         return f"set {' or '.join((*names[:1], *accounts[:1]))}"
@@ -308,3 +311,48 @@ class ProviderRegistry:
             caching=model.provider_id != DEMO and does_cache(self._endpoint(model.provider_id).kind),
             known=info.known,
         )
+
+
+# Files
+
+
+class _Less(msgspec.Struct, frozen=True):
+    models: tuple[str, ...]
+    without: tuple[str, ...]
+
+
+class _Counted(FileRule, frozen=True, kw_only=True):
+    models: tuple[str, ...]
+
+
+class _Files(msgspec.Struct, frozen=True):
+    """``files.toml``."""
+
+    wires: dict[EndpointKind, tuple[str, ...]]
+    less: tuple[_Less, ...]
+    counted: tuple[_Counted, ...]
+
+
+@cache
+def _files() -> _Files:
+    return fit(tomllib.loads(files(__package__).joinpath("files.toml").read_text("utf-8")), _Files)
+
+
+def files_taken(kind: EndpointKind, model_id: str) -> tuple[str, ...]:
+    """Return the media types that a model accepts at an endpoint of this kind."""
+    less = [one.without for one in _files().less if _is_of(model_id, one.models)]
+    left_out = [pattern for without in less for pattern in without]
+    carried = _files().wires.get(kind) or _files().wires["openai-compatible"]
+    return tuple(one for one in carried if not any(fnmatchcase(one, pattern) for pattern in left_out))
+
+
+def file_rule(model_id: str) -> FileRule:
+    """Return how the provider of a model counts pictures and documents, from the first entry that matches its name."""
+    found = next((one for one in _files().counted if _is_of(model_id, one.models)), UNKNOWN)
+    return FileRule(found.image, found.page)
+
+
+def _is_of(model_id: str, patterns: tuple[str, ...]) -> bool:
+    # A gateway's name for a model begins with the vendor.
+    name = model_id.rpartition("/")[2].lower()
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,8 +1,8 @@
-"""A model's reply, with an end to how much of it is taken.
+"""A limit on the size of a model's reply.
 
-A model that does not stop would fill the store and everybody's memory. What it says is counted as it comes; at the
-limit the call is closed, what is open is closed with it, and the step ends as ``length``: the way a model that used up
-its own tokens ends. A tool call of such a step is not run, for nobody knows what else was to be said.
+A model that does not stop would fill the store and the memory of all clients. At the limit the call is closed with its
+open texts, and the step ends with ``length``, as if the model had reached its output limit. Tool calls of such a step
+are not run, since the reply is incomplete.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from clew.transcript.usage import Usage
 __all__ = ["CUT", "bounded"]
 
 CUT: Final = "cut"
-"""In the data of a step: the limit it was cut off at."""
+"""The key in the data of a step with the limit it was cut off at."""
 _NOT_RUN: Final = "the reply was cut off at its limit, so this call was not run"
 
 
 async def bounded(
     stream: AsyncGenerator[c.Chunk | UsageUpdate | StepEnd, None], limit: int
 ) -> AsyncGenerator[c.Chunk | UsageUpdate | StepEnd, None]:
-    """The stream, up to ``limit`` bytes of what is said in it."""
+    """Yield the stream up to ``limit`` bytes of content."""
     reply = _Reply(limit)
     used = Usage()
     async with contextlib.aclosing(stream) as source:
@@ -52,12 +52,12 @@ async def bounded(
             return
     for chunk in reply.close():
         yield chunk
-    # The rest of what was used is told at the end, and nobody waited for it.
+    # The provider reports the rest of the usage at its end, which was not awaited.
     yield StepEnd(usage=used, finish_reason="length", data={CUT: limit, "usage": NOT_REPORTED})
 
 
 class _Reply:
-    """What was said so far: how much is left, and what is open."""
+    """The state of a reply: how much is left of the limit, and which texts and calls are open."""
 
     def __init__(self, limit: int) -> None:
         self.left = limit
@@ -66,7 +66,7 @@ class _Reply:
         self._calls: dict[str, int] = {}
 
     def grow(self, chunk: c.TextDelta | c.ReasoningDelta | c.ToolInputDelta) -> c.Chunk | None:
-        """More of a part: the chunk, or as much of it as there is room for; None when that is nothing."""
+        """Return a delta, shortened to the limit; None if nothing of it fits."""
         if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)):
             return self._grown(chunk, "delta", chunk.delta)
         before = self.left
@@ -75,7 +75,7 @@ class _Reply:
         return grown
 
     def take(self, chunk: c.Chunk) -> c.Chunk:
-        """Anything else, which is taken whole."""
+        """Count any other chunk, which is never shortened."""
         match chunk:
             case c.TextStart():
                 self._texts[chunk.id] = None
@@ -88,7 +88,7 @@ class _Reply:
             case c.ToolInputStart():
                 self._calls.setdefault(chunk.tool_call_id, 0)
             case c.ToolInputAvailable():
-                # Its arguments came in pieces before; then they count once.
+                # Arguments that were counted as deltas count once.
                 self.left += self._calls.setdefault(chunk.tool_call_id, 0)
             case c.ToolInputError() | c.ToolOutputAvailable() | c.ToolOutputError():
                 self._calls.pop(chunk.tool_call_id, None)
@@ -96,7 +96,7 @@ class _Reply:
         return chunk
 
     def close(self) -> Iterator[c.Chunk]:
-        """What ends that which is open."""
+        """Yield the ends of open texts and calls."""
         yield from (c.TextEnd(id_) for id_ in self._texts)
         yield from (c.ReasoningEnd(id_) for id_ in self._reasonings)
         yield from (c.ToolOutputError(call_id, _NOT_RUN) for call_id in self._calls)
@@ -104,7 +104,7 @@ class _Reply:
     def _grown(self, chunk: c.Chunk, name: str, text: str) -> c.Chunk | None:
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         room = self.left
-        # A piece of nothing counts too: there is no end to how many of them can come.
+        # An empty delta counts too, since their number is unlimited.
         self.left -= size or 1
         if size <= room:
             return chunk

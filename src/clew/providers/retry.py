@@ -1,4 +1,4 @@
-"""When a failed model call is tried again, and how long to wait before it. Pure."""
+"""Retries of failed model calls and their delays. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LONGEST_ASKED_MS: Final = 120_000
 
 
 def delay_ms(failure: ProviderFailure, attempt: int, chance: float) -> int | None:
-    """How long to wait after failed attempt number ``attempt`` (from 1); None when it is not to be tried again.
+    """Return the delay after failed attempt number ``attempt`` (from 1); None if the call is not to be retried.
 
-    ``chance`` from 0 to 1 spreads callers out: the wait is between half and all of the step. A provider that says
-    how long is believed, up to two minutes; one that asks for more is not worth waiting for.
+    ``chance`` from 0 to 1 spreads callers out: the delay is between half and all of the step. A delay requested by the
+    provider is used up to two minutes; for a longer one there is no retry.
     """
     if failure.kind != "transient" or attempt >= MAX_ATTEMPTS:
         return None

@@ -1,4 +1,4 @@
-"""Models that need no key and no network: for trying clew out, and for tests."""
+"""Models without a key or network, for trying out clew and for tests."""
 
 from clew.providers.demo.provider import DEMO, DEMO_MODELS, DEMO_VARIANTS, DemoProvider
 

@@ -1,7 +1,7 @@
-"""Lines that ask for a tool, and the arguments they become.
+"""Lines that request a tool call, and their arguments.
 
-Argument names are taken from the schema of the tool that is offered, so that a demo model asks as a real one would;
-for a tool that is not offered the names of ``script.toml`` stand.
+Argument names are those of the offered tool's schema, as a real model would use them; for a tool that is not offered,
+they are those of ``script.toml``.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ __all__ = ["Asked", "arguments", "asked_lines"]
 
 _LINE: Final = re.compile(r"!([A-Za-z_][\w.-]*)(?:[ \t]+(.*))?", re.DOTALL)
 _WITHOUT: Final[dict[str, str]] = {"ls": "."}
-"""What a tool is asked for when the line names nothing."""
+"""The argument of a tool if the line has none."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A call a line asks for."""
+    """A call that a line requests."""
 
     tool: str
     input: dict[str, Any]
 
 
 def asked_lines(text: str, tools: Sequence[ToolSchema]) -> list[Asked]:
-    """The calls that the lines starting with ``!`` ask for, in order."""
+    """Return the calls that lines starting with ``!`` request, in order."""
     offered = {tool.name: tool for tool in tools}
     found = (match for line in text.splitlines() if (match := _LINE.fullmatch(line)) is not None)
     return [Asked(match[1], arguments(match[1], match[2] or "", offered.get(match[1]))) for match in found]
 
 
 def arguments(name: str, rest: str, tool: ToolSchema | None) -> dict[str, Any]:
-    """What follows a tool's name as arguments: JSON as it stands, else one word a field and the rest for the last."""
+    """Return the arguments after a tool's name: JSON, or one word for each field and the rest for the last."""
     rest = rest.strip() or _WITHOUT.get(name, "")
     if rest.startswith("{"):
         try:
@@ -49,7 +49,7 @@ def arguments(name: str, rest: str, tool: ToolSchema | None) -> dict[str, Any]:
     fields = script().fields.get(name) or tuple(_required_texts(schema)) or ("input",)
     values = rest.split(None, len(fields) - 1) if rest else []
     given = {_own_name(field, schema): value for field, value in zip(fields, values, strict=False)}
-    # A tool may want a title beside the text itself; its beginning will do.
+    # A tool may require a title besides the text: the start of the text serves as one.
     return given | {field: rest[:60] for field in _required_texts(schema) if field not in given and rest}
 
 

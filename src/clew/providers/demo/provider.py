@@ -1,9 +1,9 @@
-"""The demo provider: models that need no key and no network and always answer the same way.
+"""The demo provider: deterministic models without a key or network.
 
-Each model is a function from a request to chunks. Around it: the window is held, tokens are counted over what was
-really sent and produced, the variant ``slow`` waits before each chunk, and ``demo/fail`` fails before the first. A
-variant nobody knows changes nothing. Ids are made from the place in the conversation, so that two steps of one
-message never share one; asked again at the same place, a provider counts the calls on.
+Each model is a function from a request to chunks. The provider enforces the window, counts tokens that were really sent
+and produced, waits before each chunk for the variant ``slow``, and fails before the first one for ``demo/fail``. Other
+variants are ignored. Ids are derived from the position in the conversation, so that two steps of one message never
+share one; for a repeated request at the same position, the ids of calls get a number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_OUTPUT: Final = 400
 SLOW_MS: Final = 20
 
 _WORDS: Final = re.compile(r"\A\s*\S+\s*|\S+\s*|\A\s+")
-"""Each with the space behind it; joined again they are the text."""
+"""Words with the space after them; joined they equal the text."""
 _FAILURE: Final = re.compile(r"(?<!\d)([45]\d\d)(?!\d)(?:\s+(\d{1,9})(?!\d)(?:\s+(\d{1,3})(?!\d))?)?")
 _NUMBER: Final = re.compile(r"\d+")
 _MAX_WORDS: Final = 1_000_000
@@ -45,7 +45,7 @@ _STREAK: Final = 64
 
 
 class DemoProvider:
-    """Every ``demo/…`` model. ``clock`` is what the variant ``slow`` waits on."""
+    """The provider of all ``demo/…`` models. The variant ``slow`` waits on ``clock``."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -85,32 +85,32 @@ class DemoProvider:
         )
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no connections."""
 
     def _fail(self, request: ModelRequest) -> None:
-        """Fail as the newest words ask for, as often as they ask for it."""
+        """Fail with the status in the newest prompt, as often as it asks for."""
         match = _FAILURE.search(newest_words(request.messages))
         if match is None:
             return
         turn = next((m.id for m in reversed(request.messages) if m.role == "user"), "")
         key = f"{turn} {len(request.messages)} {match[0]}"
         if match[2] is not None and self._failures.next(key) > int(match[2]):
-            self._failures.forget(key)  # the same message sent again fails as often again
+            self._failures.forget(key)  # if the message is sent again, it fails as often again
             return
         status = int(match[1])
         text = script().failures.get(str(status), "the provider refused")
-        usual = 1_000 if status == 429 else None
+        default_wait = 1_000 if status == 429 else None
         raise ProviderFailure(
             f"{status}: {text}",
             kind=kind_of_status(status, text),
             status=status,
             provider_id=DEMO,
-            retry_after_ms=usual if match[3] is None else int(match[3]) * 1_000,
+            retry_after_ms=default_wait if match[3] is None else int(match[3]) * 1_000,
         )
 
 
 class _Counter:
-    """How often something happened, for as many things as are worth remembering."""
+    """A counter by key with a limited number of keys."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -127,9 +127,9 @@ class _Counter:
 
 
 class _Ids:
-    """Ids of one request, each handed out once. Those of tool calls also tell visits of the same place apart.
+    """The ids of one request. Those of tool calls also differ between requests at the same position.
 
-    A session finds a call by its id, also one that a rewind has hidden; the id of a text ends with its stream.
+    A session finds a call by its id, even one that a rewind has hidden; the id of a text is only used in its stream.
     """
 
     def __init__(self, stamp: str, visit: int) -> None:
@@ -149,8 +149,8 @@ def _echo(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
 def _tools(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
     results = open_results(request.messages)
     if results:
-        told = [(f"{result.tool} {result.outcome}", first_words(result.text, 200)) for result in results]
-        return _text("".join(f"{what}: {text}\n" if text else f"{what}\n" for what, text in told), ids, by_line=True)
+        output = [(f"{result.tool} {result.outcome}", first_words(result.text, 200)) for result in results]
+        return _text("".join(f"{what}: {text}\n" if text else f"{what}\n" for what, text in output), ids, by_line=True)
     words = newest_words(request.messages)
     asked = asked_lines(words, request.tools)
     return _calls(asked, ids) if asked else _text(words, ids)
@@ -172,7 +172,7 @@ def _long(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
     count = 200 if number is None else min(int(number[0][:9]), _MAX_WORDS)
     reasoning, text = ids.next("reasoning"), ids.next("text")
     yield c.ReasoningStart(reasoning)
-    for word in _WORDS.findall(f"Somebody asked for {count} words. I will count them as I go."):
+    for word in _WORDS.findall(f"The user asked for {count} words. I will count them as I go."):
         yield c.ReasoningDelta(reasoning, word)
     yield c.ReasoningEnd(reasoning)
     yield c.TextStart(text)
@@ -193,7 +193,7 @@ _MODELS: Final[dict[str, tuple[int, Callable[[ModelRequest, _Ids], Iterator[Chun
     "fail": (200_000, _echo),
     "summary": (200_000, lambda request, ids: _text(summarise(request), ids)),
 }
-"""Each model by name: its window, and how it answers."""
+"""The window and the function of each model, by name."""
 
 DEMO_MODELS: Final[dict[str, ModelInfo]] = {
     name: ModelInfo(

@@ -1,7 +1,7 @@
-"""What a demo model reads in a request: the newest words, the results since then, and how much was sent.
+"""Reading a request for the demo models: the newest prompt, the results since then, and the number of tokens.
 
-Pure. A token is four characters, counted over what a model is really given: the system text, the words of every
-message, tool calls with their results, and the tools as compact JSON. Reasoning and data parts are not sent.
+Pure. A token is four characters of what is really sent: the system prompt, the text of every message, tool calls with
+their results, and the tools as compact JSON. Reasoning and data parts are not sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNFINISHED: Final = "no result was recorded"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A tool call and what came of it. ``text`` is the output, the error, or why it was denied."""
+    """A tool call with its outcome. ``text`` is the output, the error, or the reason for a denial."""
 
     tool: str
     input: Any
@@ -39,18 +39,18 @@ def compact(value: Any) -> str:
 
 
 def words_of(message: Message) -> str:
-    """The text of a message; several texts are told apart by a line break."""
+    """Return the texts of a message, joined by line breaks."""
     return "\n".join(message.texts)
 
 
 def newest_words(messages: Sequence[Message]) -> str:
-    """The text of the newest user message."""
+    """Return the text of the newest user message."""
     index = _newest(messages)
     return "" if index is None else words_of(messages[index])
 
 
 def open_results(messages: Sequence[Message]) -> list[Result]:
-    """What the last step that called tools got back, if that was after the newest user message."""
+    """Return the results of the last step with tool calls, if it is after the newest user message."""
     index = _newest(messages)
     since = messages if index is None else messages[index + 1 :]
     steps = [step for message in since if message.role == "assistant" for step in p.steps_of(message.parts)]
@@ -59,7 +59,7 @@ def open_results(messages: Sequence[Message]) -> list[Result]:
 
 
 def sent_tokens(request: ModelRequest) -> int:
-    """Tokens of all that is sent with a request."""
+    """Return the tokens of a request."""
     characters = len(request.system)
     for message in request.messages:
         characters += sum(map(_sent_characters, message.parts))
@@ -69,14 +69,14 @@ def sent_tokens(request: ModelRequest) -> int:
 
 
 def request_stamp(request: ModelRequest) -> str:
-    """The place in a conversation a request was made at, as a short text: the same place, the same stamp."""
+    """Return a digest of the request's position in a conversation, equal for equal positions."""
     last = request.messages[-1] if request.messages else None
     place = (str(request.model), len(request.messages), last and last.id, last and len(last.parts))
     return hashlib.sha256(repr(place).encode()).hexdigest()[:10]
 
 
 def _newest(messages: Sequence[Message]) -> int | None:
-    """The newest message a person wrote; without one, the newest that stands in for a person's."""
+    """Return the index of the newest message that a user wrote; without one, of the newest synthetic user message."""
     users = [index for index, message in enumerate(messages) if message.role == "user"]
     people = [index for index in users if not messages[index].is_synthetic]
     found = people or users

@@ -1,4 +1,4 @@
-"""What the demo models say and know: ``script.toml``, read when one is first asked."""
+"""The texts of the demo models, read from ``script.toml`` on first use."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Topic(msgspec.Struct, frozen=True):
 
 
 class _Script(msgspec.Struct, frozen=True):
-    """``about`` is clew itself, which most questions name: it is meant only where nothing else is.
+    """``about`` is the topic of clew itself, which most questions mention: it is only used if no other topic matches.
 
-    ``tale`` is what ``demo/long`` tells, ``failures`` what ``demo/fail`` says by status. ``fields`` are the arguments
-    of tools as a line names them, ``synonyms`` the names that an offered tool may have for one.
+    ``tale`` is the text of ``demo/long``, ``failures`` are the messages of ``demo/fail`` by status. ``fields`` are the
+    arguments of tools in the order of a line, ``synonyms`` the names that an offered tool may have for one.
     """
 
     hints: str

@@ -1,8 +1,8 @@
-"""The demo summariser: fills the fixed sections from labelled text, by rules, always the same way.
+"""The demo summariser: deterministic rules that fill fixed sections from labelled text.
 
 It reads the conversation as flat text (``[User]:``, ``[Assistant]:``, ``[Assistant tool calls]:``,
-``[Tool result]:``) and an earlier summary between ``<previous-summary>`` tags, whose lines it carries on. What it
-writes is short by construction: fewer and shorter lines until it is at most half of what it read.
+``[Tool result]:``) and an earlier summary between ``<previous-summary>`` tags, whose lines it repeats. It shortens the
+summary until that is at most half as long as the text it read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SECTIONS: Final = (
 )
 _NOTHING: Final = "(none)"
 _LONGEST: Final = 1_600
-"""Characters: the 400 tokens a demo model says it can write."""
+"""Characters: the 400 tokens that are the output limit of a demo model."""
 _TIGHTER: Final = ((6, 200), (4, 160), (3, 120), (2, 80), (1, 60), (1, 30), (1, 12))
 """Lines per section and characters per line, from roomy to bare."""
 
@@ -51,7 +51,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def summarise(request: ModelRequest) -> str:
-    """The summary of what a request holds."""
+    """Return the summary of a request's messages."""
     given = "\n".join(words_of(message) for message in request.messages)
     limit = min(_LONGEST, max(len(given) // 2, 1))
     if request.max_output_tokens is not None:
@@ -70,7 +70,7 @@ def summarise(request: ModelRequest) -> str:
 
 
 def _entries(text: str) -> list[_Entry]:
-    """The labelled pieces of a conversation; what stands outside of them is instructions and is not read."""
+    """Return the labelled pieces of a conversation. Text outside of them is instructions and is not read."""
     found: list[tuple[str, list[str]]] = []
     inside = False
     for line in text.splitlines():
@@ -86,7 +86,7 @@ def _entries(text: str) -> list[_Entry]:
 
 
 def _carried(summary: str) -> dict[str, list[str]]:
-    """The lines of an earlier summary, by section."""
+    """Return the lines of an earlier summary by section."""
     lines: dict[str, list[str]] = {}
     section = ""
     for line in (raw.strip() for raw in summary.splitlines()):
@@ -98,10 +98,10 @@ def _carried(summary: str) -> dict[str, list[str]]:
 
 
 def _sorted(entries: Sequence[_Entry], before: dict[str, list[str]]) -> dict[str, list[str]]:
-    """What goes into which section: what was there before, then what is new."""
+    """Return the lines of each section, the earlier ones first."""
 
-    def lines_of(label: str, most: int | None) -> list[str]:
-        return [line for entry in entries if entry.label == label for line in _lines(entry.text)[:most]]
+    def lines_of(label: str, limit: int | None) -> list[str]:
+        return [line for entry in entries if entry.label == label for line in _lines(entry.text)[:limit]]
 
     asked, said, returned = (lines_of(label, 1) for label in ("User", "Assistant", "Tool result"))
     called = lines_of("Assistant tool calls", None)
@@ -115,7 +115,7 @@ def _sorted(entries: Sequence[_Entry], before: dict[str, list[str]]) -> dict[str
         "## Next Steps": [f"Go on from: {asked[-1]}"] if asked else [],
         "## Critical Context": asked,
     }
-    # What is in progress, and what comes next, is said anew by every summary.
+    # Every summary replaces the work in progress and the next steps.
     fleeting = {"### In Progress", "## Next Steps"}
     return {
         section: [*dict.fromkeys([*(before.get(section, []) if section not in fleeting or not lines else []), *lines])]
@@ -131,7 +131,7 @@ def _written(lines: dict[str, list[str]], count: int, width: int) -> str:
             continue
         chosen = lines[section]
         if len(chosen) > count:
-            # The first line says what it was about, the newest what matters now.
+            # The first line has the subject, the newest ones matter now.
             chosen = chosen[:1] + chosen[len(chosen) - count + 1 :] if count > 1 else chosen[-1:]
         mark = "- [x] " if section == "### Done" else "- "
         out += [mark + first_words(line, width) for line in chosen] or [f"- {_NOTHING}"]

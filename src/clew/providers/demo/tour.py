@@ -1,7 +1,7 @@
-"""The guide: what ``demo/tour`` knows about clew, and which tools it uses when asked to.
+"""The guide ``demo/tour``: answers to questions about clew, and tool calls on request.
 
-Topics are found by words in the question. A request for a file, a folder or a command becomes a call of a tool that
-is offered; what comes back is shown. Nothing here is clever, and it says so.
+Topics are found by words in the question. A request for a file, a folder or a command becomes a call of an offered
+tool, whose result is shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["answer", "show_results", "wanted_call"]
 _LONGEST_SHOWN: Final = 1_200
 
 _PLEASE: Final = r"\A\W*(?:(?:please|now|then|ok|can you|could you|would you)\W+)*"
-"""A wish begins with its verb: a question about running something is a question."""
+"""A request begins with its verb; a question about running something is not a request."""
 _FILE: Final = r"[`'\"]?([\w./~-]*\w[\w.-]*\.\w+|[\w.-]+/[\w./-]*|Makefile|LICENSE)[`'\"]?"
 _LIST: Final = re.compile(
     _PLEASE
@@ -38,16 +38,16 @@ _THIS_FOLDER: Final = frozenset({"this", "the", "here", "my", "current"})
 
 
 def answer(question: str) -> str:
-    """What the guide says to a question: about the topics it knows, at most two of them, or a welcome."""
-    told = script()
-    found = [topic.text for topic in told.topics if topic.fits(question)][:2]
-    if not found and not told.about.fits(question):
-        return told.welcome.replace("{hints}", told.hints)
-    return "\n".join(found or [told.about.text]) + "\n" + told.hints
+    """Return the answer to a question: the texts of at most two topics, or a welcome."""
+    texts = script()
+    found = [topic.text for topic in texts.topics if topic.fits(question)][:2]
+    if not found and not texts.about.fits(question):
+        return texts.welcome.replace("{hints}", texts.hints)
+    return "\n".join(found or [texts.about.text]) + "\n" + texts.hints
 
 
 def wanted_call(question: str, tools: Sequence[ToolSchema]) -> Asked | str | None:
-    """The call a question asks for; a sentence when no tool for it is offered; None when it asks for none."""
+    """Return the call a prompt requests; a sentence if no tool for it is offered; None if it requests none."""
     offered = {tool.name: tool for tool in tools}
     for names, rest in _wishes(question):
         for name in names:
@@ -62,7 +62,7 @@ def wanted_call(question: str, tools: Sequence[ToolSchema]) -> Asked | str | Non
 
 
 def _wishes(question: str) -> list[tuple[tuple[str, ...], str]]:
-    """Tools that could do what is asked, by preference, with what to ask them for."""
+    """Return the tools that can serve the request, by preference, with their arguments."""
     if (match := _RUN.search(question)) is not None:
         command = (match[1] or match[2]).strip()
         return [(("bash",), command if match[1] else command.rstrip(".?!"))]
@@ -77,7 +77,7 @@ def _wishes(question: str) -> list[tuple[tuple[str, ...], str]]:
 
 
 def show_results(results: Sequence[Result]) -> str:
-    """What tools gave back, in Markdown."""
+    """Return tool results as Markdown."""
     return "\n\n".join(_shown(result) for result in results) + "\n\nAnything else? " + script().hints
 
 

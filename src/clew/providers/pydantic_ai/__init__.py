@@ -1,7 +1,7 @@
-"""Real models through ``pydantic_ai.direct``: the only place that knows that library, its SDKs and their traps.
+"""Real models through ``pydantic_ai.direct``. Only this package uses that library and its SDKs.
 
-Importing this package imports none of them; the first call does, in a thread. Without the extra that brings one
-(:mod:`clew.providers.pydantic_ai.wires`) that call fails with a sentence that says what to install.
+They are not imported with this package but by the first call, in a thread. If the extra with a library is not installed
+(:mod:`clew.providers.pydantic_ai.wires`), the call fails with a message that says what to install.
 """
 
 from clew.providers.pydantic_ai.endpoint import Endpoint

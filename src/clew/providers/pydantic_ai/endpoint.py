@@ -1,9 +1,8 @@
-"""Where models are reached, and the HTTP client and SDK client for it.
+"""Endpoints of models, with their HTTP and SDK clients.
 
-SDK clients never retry by themselves (an attempt nobody sees makes the status lie) and follow no redirect (a prompt
-goes where the user said). They read from the environment by their own; what they find there is meant for their
-makers' endpoints and is taken away again for any other. What a server sends is bounded: a line without end, or an
-error page without end, does not fill the memory.
+SDK clients do not retry by themselves (every attempt must be visible in the status) and follow no redirects (a prompt
+must not leave the configured address). They read the environment by themselves; values meant for the vendor's endpoint
+are removed for any other. Responses are bounded: an endless line or error page does not fill the memory.
 """
 
 from __future__ import annotations
@@ -26,22 +25,21 @@ __all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "connect"]
 LONGEST_LINE: Final = 32 * 1024 * 1024
 """Bytes of one line of a stream. An image in base64 fits; a hundred megabytes do not."""
 LONGEST_ERROR: Final = 256 * 1024
-"""Bytes of the body of a refusal; what is beyond is not read."""
+"""Bytes of the body of an error response that are read."""
 
 _REMEMBERED: Final = 100
 _LONGEST_READ: Final = 600
-"""Seconds; Amazon's library reads in a thread, which an end of patience cannot interrupt."""
+"""Seconds. Amazon's library reads in a thread, which a timeout of the caller cannot interrupt."""
 _REGION: Final = re.compile(r"\bbedrock-runtime[.-]([a-z0-9-]+)\.amazonaws\.")
 _NO_KEY: Final = "no-key"
-"""What is sent where a key is not needed but a client insists on one."""
+"""The key for clients that require one if the endpoint needs none."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider's address and key. The key is not shown by ``repr``.
+    """A provider's address and key. ``repr`` does not show the key.
 
-    ``ambient``: what the SDK finds in the environment by itself (organisation, project, further headers) is meant for
-    this endpoint. Only its maker's own endpoint is such a one. ``seals`` names other providers whose reasoning can be
-    sent to it.
+    ``ambient``: the values that the SDK reads from the environment (organisation, project, further headers) are meant
+    for this endpoint, which is the vendor's own. ``seals`` names other providers whose reasoning can be sent to it.
     """
 
     provider_id: str
@@ -56,7 +54,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Connection:
-    """An open client with the models reached through it. ``system`` is what the library calls the provider."""
+    """An open client with its models. ``system`` is the library's name for the provider."""
 
     def __init__(self, close: Callable[[], Awaitable[None]], provider: Any, make_model: Callable[[str], Any]) -> None:
         self.system: str = provider.name
@@ -68,7 +66,7 @@ class Connection:
     async def model(self, model_id: str) -> Any:
         known = self._models.get(model_id)
         if known is None:
-            # Made in a thread: the first one of its kind loads modules and the table of what models can do.
+            # In a thread: the first model of a kind loads modules and the table of model profiles.
             known = self._models[model_id] = await asyncio.to_thread(self._made, model_id)
             if len(self._models) > _REMEMBERED:
                 self._models.pop(next(iter(self._models)))
@@ -81,16 +79,16 @@ class Connection:
 
 
 def connect(endpoint: Endpoint, connect_limit_ms: float) -> Connection:
-    """Clients for an endpoint. Imports the libraries, which takes seconds: not for the event loop."""
-    import pydantic_ai.direct  # noqa: F401  loaded here, so that no call waits for it
+    """Return the clients for an endpoint. It imports the libraries, which takes seconds, so call it in a thread."""
+    import pydantic_ai.direct  # noqa: F401  (loaded here, in the thread)
 
     if endpoint.kind == "bedrock":
         return _connect_bedrock(endpoint, connect_limit_ms)
     if endpoint.kind == "xai":
         return _connect_xai(endpoint)
-    # Groq's client takes only the older of the two libraries.
+    # Groq's client only accepts the older of the two libraries.
     library = importlib.import_module("httpx" if endpoint.kind == "groq" else "httpx2")
-    # Silence is measured by the caller, over content; here only the time to get through counts.
+    # The caller limits the silence between content; only connecting is limited here.
     timeout = library.Timeout(connect=connect_limit_ms / 1000, read=None, write=60.0, pool=60.0)
     http = library.AsyncClient(
         timeout=timeout,
@@ -116,7 +114,7 @@ def connect(endpoint: Endpoint, connect_limit_ms: float) -> Connection:
 
 
 def _named(kind: str, provider: Any, http: Any, profile: Any = None) -> Connection:
-    """The models that the library makes for this name; ``profile`` is what is said better of them."""
+    """Return the models that the library infers for this name; ``profile`` overrides their profile."""
     from pydantic_ai.models import infer_model
 
     def make(name: str) -> Any:
@@ -150,10 +148,10 @@ def _connect_openai(endpoint: Endpoint, http: Any, options: dict[str, Any]) -> C
         client._custom_headers = {}
         client.organization = client.project = client.admin_api_key = None
     _ = client.chat.completions, client.responses
-    # Servers that speak this dialect know the older name of the limit, and few the newer one.
+    # Most compatible servers only know the older name of the output limit.
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
     if endpoint.kind != "openai-compatible":
-        # The library's own name for a chat is another one: by the plain one it means the responses.
+        # In the library, ``openai`` means the Responses API.
         kind = "openai-chat" if endpoint.kind == "openai" else endpoint.kind
         provider: Any = infer_provider_class(kind)
         return _named(kind, provider(openai_client=client), http, None if endpoint.kind in NEWER_LIMIT else profile)
@@ -168,7 +166,7 @@ def _connect_google(endpoint: Endpoint, http: Any) -> Connection:
     if endpoint.kind == "google":
         own = GoogleProvider(api_key=endpoint.api_key or _NO_KEY, base_url=endpoint.base_url, http_client=http)
         return _named(endpoint.kind, own, http)
-    # Without a key its account, project and place are what Google's own library finds.
+    # Without a key, Google's own library finds the account, project and location.
     cloud = GoogleCloudProvider(api_key=endpoint.api_key, base_url=endpoint.base_url, http_client=http)
     return _named(endpoint.kind, cloud, http)
 
@@ -179,7 +177,7 @@ def _connect_bedrock(endpoint: Endpoint, connect_limit_ms: float) -> Connection:
     from pydantic_ai.models.bedrock import BedrockConverseModel
     from pydantic_ai.providers.bedrock import BedrockProvider, _BearerTokenSession
 
-    # Without a key the account and its region are what Amazon's own library finds.
+    # Without a key, Amazon's own library finds the account and its region.
     options: dict[str, Any] = {"signature_version": "bearer"} if endpoint.api_key else {}
     config = Config(
         connect_timeout=connect_limit_ms / 1000,
@@ -188,7 +186,7 @@ def _connect_bedrock(endpoint: Endpoint, connect_limit_ms: float) -> Connection:
         **options,
     )
     bearer = _BearerTokenSession(endpoint.api_key) if endpoint.api_key else None
-    # A request is signed for a region; an address of Amazon's names it, and that of a proxy need not.
+    # A request is signed for a region, which an address of Amazon contains and that of a proxy may not.
     named = _REGION.search(endpoint.base_url) if endpoint.base_url else None
     region = named[1] if named else os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and endpoint.base_url:
@@ -210,7 +208,7 @@ def _connect_xai(endpoint: Endpoint) -> Connection:
 
     scheme, _, host = (endpoint.base_url or "https://api.x.ai").rpartition("://")
     provider: Any = XaiProvider(api_key=endpoint.api_key or _NO_KEY, api_host=host.rstrip("/"))
-    # Its client is made by the library in the event loop that uses it; it would try again by itself.
+    # The library creates the client in the event loop that uses it; by default it retries.
     lazy = provider._lazy_client
     lazy._kwargs |= {"channel_options": [("grpc.enable_retries", 0)], "use_insecure_channel": scheme == "http"}
 
@@ -222,7 +220,7 @@ def _connect_xai(endpoint: Endpoint) -> Connection:
 
 
 async def _bounded(library: Any, response: Any) -> None:
-    """Put a bound around what a response sends, before anybody reads it."""
+    """Limit the body of a response before it is read."""
     stream, refused = response.stream, response.status_code >= 400
 
     async def read(_: Any) -> AsyncIterator[bytes]:
@@ -241,5 +239,5 @@ async def _bounded(library: Any, response: Any) -> None:
     async def aclose(_: Any) -> None:
         await stream.aclose()
 
-    # The client takes nothing but its own kind of stream, and that kind is known only once it is imported.
+    # The client only accepts its own stream class, which is known once the library is imported.
     response.stream = type("BoundedStream", (library.AsyncByteStream,), {"__aiter__": read, "aclose": aclose})()

@@ -1,8 +1,8 @@
-"""What went wrong, in the provider contract's words.
+"""Conversion of the library's errors to :class:`ProviderFailure`.
 
-A refusal is judged by its status and its words. A connection that failed may work later. A stream that makes no
-sense, or reports an error in its middle, is worth another try only while nothing of it was used. Keys are taken out
-of every sentence, and out of the chain of causes when one of them shows a key.
+An error response is classified by its status and text. A failed connection may work later. An invalid stream, or one
+that reports an error, may be retried only while nothing of it was used. Keys are removed from every message, and the
+chain of causes is dropped if it contains a key.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _KEYS: Final = re.compile(r"\b((?:sk|key|pk|rk|gsk|xai)[-_]|AIza)[-_A-Za-z0-9]{1
 
 
 def raise_failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, secrets: Iterable[str]) -> NoReturn:
-    """Raise what the error means. ``began``: something of the answer was used already."""
+    """Raise the failure for an error. ``began``: part of the answer was used already."""
     hidden = [secret for secret in secrets if len(secret) >= 4]
     failure = _failure(error, provider_id, began=began, now_ms=now_ms, hidden=hidden)
-    told = "\n".join(f"{link} {link!r} {getattr(link, 'body', '')}" for link in _chain(error))
-    if any(secret in told for secret in hidden):
+    shown = "\n".join(f"{link} {link!r} {getattr(link, 'body', '')}" for link in _chain(error))
+    if any(secret in shown for secret in hidden):
         raise failure from None
     raise failure from error
 
@@ -77,9 +77,9 @@ def _failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, hi
 
 
 def _words(body: object) -> str:
-    """What a provider says in the body of a refusal, in whichever way it wraps it."""
+    """Return the message in the body of an error response, whose structure depends on the provider."""
     if isinstance(body, str) and body.lstrip().startswith("{"):
-        # Mistral's client hands it on as it came.
+        # Mistral's client passes the body on unparsed.
         with contextlib.suppress(ValueError):
             body = json.loads(body)
     for _ in range(4):
@@ -107,7 +107,7 @@ def _clean(text: str, hidden: Iterable[str]) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what led to it."""
+    """Yield the error and its causes."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

@@ -1,10 +1,9 @@
-"""The model view as the library's messages.
+"""Conversion of messages and tools to those of the library.
 
-A message of ours may hold several steps; each becomes a response with its texts, reasoning and calls, followed by what
-its calls gave back. Reasoning goes back only to the provider that made it, which is written in its metadata, or to
-another that accepts its signature: others refuse it or would read it as something that was said. Data parts, sources
-and parts of unknown type are not for a model and are left out. A call without a result gets one that says so, because
-a provider refuses a conversation where one is missing.
+A message of clew may have several steps; each becomes a response with its texts, reasoning and calls, followed by the
+results of the calls. Reasoning is sent only to the provider that made it, which its metadata names, or to one that
+accepts its signature: others refuse it or would read it as text. Data parts, sources and parts of unknown types are
+left out. A call without a result gets one that says so, since a provider refuses a conversation without it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NO_OUTPUT: Final = "(no output)"
 _DENIED: Final = "The user did not allow this call."
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_ID: Final = 40
-"""What OpenAI's chat takes; the others take more."""
+"""The limit of OpenAI's chat API; others allow longer ids."""
 _SHORT_ID: Final = re.compile(r"[A-Za-z0-9]{9}")
 _LONGEST_NAME: Final = 64
 
@@ -40,11 +39,11 @@ def translate(
     short_ids: bool = False,
     seals: tuple[str, ...] = (),
 ) -> list[Any]:
-    """The request's messages as the library takes them. ``system`` is what the library calls the provider, and
-    ``canonical_system`` whose keys can read what the model sealed.
+    """Return the request's messages for the library. ``system`` is the library's name for the provider, and
+    ``canonical_system`` that of the vendor whose keys can decrypt the model's reasoning.
 
-    ``marks``: the provider keeps what it is told to, so that the end of the settled stretch is marked. ``short_ids``:
-    it takes ids of calls of nine letters and digits only. ``seals`` names other providers whose reasoning it takes.
+    ``marks``: the provider has explicit cache points, so that the end of the settled messages gets one. ``short_ids``:
+    it only accepts call ids of nine letters and digits. ``seals`` names other providers whose reasoning it accepts.
     """
     from pydantic_ai import messages as theirs
 
@@ -55,8 +54,8 @@ def translate(
 
 
 def translate_tools(request: ModelRequest) -> list[Any]:
-    """The tools as the library takes them. A conversation with calls names their tools, also where none is offered any
-    more: Anthropic refuses calls of tools it was not told of."""
+    """Return the tools for the library. If none are offered, the tools of earlier calls are defined still, since
+    Anthropic refuses calls of undefined tools."""
     from pydantic_ai.tools import ToolDefinition
 
     made = {_name(part) for message in request.messages for part in message.parts if p.is_call(part)}
@@ -70,7 +69,7 @@ def translate_tools(request: ModelRequest) -> list[Any]:
 
 
 def sent_calls(messages: Iterable[Message]) -> set[str]:
-    """The ids of all calls in these messages."""
+    """Return the ids of all calls in these messages."""
     return {id_ for message in messages for part in message.parts if (id_ := p.call_id_of(part)) is not None}
 
 
@@ -101,13 +100,13 @@ class _History:
                 shown = ((part, p.text_of(part)) for part in message.parts)
                 content = [text or self._file(part) for part, text in shown if text or p.kind_of(part) == "file"]
                 if content:
-                    # Plain text goes as plain text: small servers know no other form.
+                    # A single text is sent as a string, since small servers accept nothing else.
                     plain = len(content) == 1 and isinstance(content[0], str)
                     self._ask([self._theirs.UserPromptPart(content=content[0] if plain else content)])
         return self._out
 
     def _ask(self, parts: Sequence[Any]) -> None:
-        """Add to what the model is asked; neighbours become one request, results before words."""
+        """Add parts to the request. Adjacent requests are joined, results before texts."""
         if not parts:
             return
         last = self._out[-1] if self._out else None
@@ -117,7 +116,7 @@ class _History:
             self._out.append(self._theirs.ModelRequest(parts=list(parts)))
 
     def _file(self, part: p.Part) -> Any:
-        """A file the model is shown; one that is not at hand is named."""
+        """Return a file for the model, or its name if its bytes are missing."""
         media_type = p.media_type_of(part) or "application/octet-stream"
         data = p.bytes_in(p.url_of(part) or "")
         if data is None:
@@ -127,32 +126,32 @@ class _History:
         return self._theirs.BinaryContent(data=data, media_type=media_type)
 
     def _answer(self, step: Sequence[p.Part]) -> None:
-        """One step: what the model said, then what its calls gave back, files with it. The library puts these into the
-        result, or after all of them where a wire has no place there."""
+        """Add a step: the model's response, then the results of its calls with their files. The library puts the files
+        into the result, or after all results if the API does not allow that."""
         said: list[Any] = []
         returned: list[Any] = []
-        told: list[Any] = []
+        errors: list[Any] = []
         files: dict[str | None, list[Any]] = {}
         for part in step:
             if (giver := p.giver_of(part)) is not None:
                 files.setdefault(giver, []).append(self._file(part))
         for part in step:
             text = p.text_of(part)
-            # A text of nothing but space is refused by some, and says nothing to any.
+            # Some providers refuse a text of white space.
             if text is not None and text.strip():
                 said.append(self._text(part, text))
             elif p.kind_of(part) == "reasoning":
                 said += self._reasoning(part)
             elif p.is_call(part) and self._own(part).get("form"):
-                # The model gave it as its answer: what it is told of that is somebody's word.
+                # Structured output is sent as a text, and an error about it as a prompt.
                 said.append(self._text(part, p.input_text(part)))
                 if p.state_of(part) == "output-error":
-                    told.append(self._theirs.UserPromptPart(content=p.error_text(part) or "The answer does not fit."))
+                    errors.append(self._theirs.UserPromptPart(content=p.error_text(part) or "The answer does not fit."))
             elif p.is_call(part):
                 said.append(self._call(part))
                 returned.append(self._result(part, files.get(p.call_id_of(part), ())))
-        # Reasoning that nothing follows answers nothing, and no provider takes it so. xAI's seal may come last, and
-        # belongs to what was thought first.
+        # Providers refuse a response that ends with reasoning. xAI may send encrypted reasoning last, which belongs
+        # first.
         last: list[Any] = []
         while said and isinstance(said[-1], self._theirs.ThinkingPart):
             last.append(said.pop())
@@ -168,12 +167,12 @@ class _History:
                 canonical_system=self.canonical_system,
             )
         )
-        self._ask([*returned, *told])
+        self._ask([*returned, *errors])
         if self.settled_call is not None and any(p.call_id_of(part) == self.settled_call for part in step):
             self._ask([self._theirs.UserPromptPart(content=[self._theirs.CachePoint()])])
 
     def _own(self, part: p.Part) -> Mapping[str, Any]:
-        """What this provider noted with the part."""
+        """Return this provider's metadata of the part."""
         return p.provider_data(part, self._provider_id) or {}
 
     def _text(self, part: p.Part, text: str) -> Any:
@@ -217,7 +216,7 @@ class _History:
                 if texts := [file for file in files if isinstance(file, str)]:
                     content = "\n\n".join(text for text in (p.output_text(part) or "", *texts) if text.strip())
                 if len(texts) < len(files):
-                    # Files are an output: an empty text next to them is left out.
+                    # Next to files, an empty text is left out.
                     said = [] if content is None or (isinstance(content, str) and not content.strip()) else [content]
                     content = [*said, *(file for file in files if not isinstance(file, str))]
             case "output-error":
@@ -228,7 +227,7 @@ class _History:
                 outcome = "denied"
             case _:
                 content, outcome = _NO_RESULT, "interrupted"
-        # Anthropic refuses a result of nothing, or of nothing but space.
+        # Anthropic refuses an empty result, or one of white space.
         empty = content is None or (isinstance(content, str) and not content.strip())
         return self._theirs.ToolReturnPart(
             tool_name=_name(part),
@@ -238,7 +237,7 @@ class _History:
         )
 
     def _id(self, id_: str) -> str:
-        """The id of a call as every provider takes it; two calls never share one."""
+        """Return an id for a call that every provider accepts. Ids of calls are distinct."""
         known = self._ids.get(id_)
         if known is None:
             known = _FORBIDDEN.sub("_", id_)[:_LONGEST_ID] or "call"
@@ -255,7 +254,7 @@ class _History:
 
 
 def _name(part: p.Part) -> str:
-    """The name of a tool as every provider takes it: an imported call may be of any."""
+    """Return a name for a tool that every provider accepts. An imported call may have any name."""
     return _FORBIDDEN.sub("_", p.tool_name(part))[:_LONGEST_NAME] or "tool"
 
 

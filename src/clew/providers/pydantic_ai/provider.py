@@ -1,7 +1,7 @@
-"""The provider of one endpoint: a request out, chunks in, every failure in the contract's words.
+"""The provider of one endpoint.
 
-Silence is measured over content: a comment or a ping keeps a connection alive and says nothing about an answer. A
-stream counts as complete only when the provider said why it stopped; one that just ends was cut.
+The limit on silence is measured between content, since pings only keep a connection alive. A stream is complete only if
+the provider sent a finish reason; one that just ends was cut off.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = ["CONNECT_LIMIT_MS", "EFFORTS", "IDLE_LIMIT_MS", "PydanticAIProvider"]
 CONNECT_LIMIT_MS: Final = 10_000
 IDLE_LIMIT_MS: Final = 120_000
 LEAST_THINKING: Final = 1_024
-"""Tokens; Anthropic takes no smaller budget."""
+"""Tokens. Anthropic refuses a smaller budget."""
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""The variants of a real model: how hard it thinks, for one turn."""
+"""The variants of a real model: its level of effort for one turn."""
 
 _ASKED_TO_CACHE: Final = frozenset({"anthropic", "bedrock", "openai", "openai-responses", "openrouter"})
 
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class PydanticAIProvider:
-    """Reaches the models of one endpoint. ``idle_limit_ms`` is how long it may say nothing."""
+    """The provider of one endpoint's models. ``idle_limit_ms`` limits the time without content."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class PydanticAIProvider:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 response = await self._within_limit(stack.enter_async_context(call))
-                # The library reads one event ahead. The usage in it must not wait for the first word.
+                # The library reads one event ahead. Report its usage before the first content.
                 used = await first_usage(response)
                 if used.total:
                     yield UsageUpdate(used)
@@ -90,12 +90,12 @@ class PydanticAIProvider:
                     except Exception:
                         if not says_end(response):
                             raise
-                        # It had said why it stopped: what breaks after that takes nothing back.
+                        # An error after the finish reason does not matter.
                         event = None
                     if event is None:
                         break
                     if event.event_kind == "part_end" and event.next_part_kind is None:
-                        # The library ends the last part when a stream ends, also one that was cut.
+                        # The library ends the last part at the end of the stream, even if that was cut off.
                         last = event
                         continue
                     if (said := usage_of(response.usage)) != used and said.total:
@@ -109,8 +109,8 @@ class PydanticAIProvider:
                     yield chunk
                 yield step_end(response, has_calls=translator.has_calls)
         except (Exception, asyncio.CancelledError) as error:
-            # Asked again: what came between the last word and the failure, or an abort, counts too, and so does a
-            # refusal, which the library keeps to itself until the end.
+            # Report usage that arrived after the last content, and a refusal, which the library holds back until the
+            # end.
             if response is not None and (refusal := refusal_of(response)):
                 for chunk in translator.refuse(refusal):
                     yield chunk
@@ -149,7 +149,7 @@ class PydanticAIProvider:
                     what = f"needs a library that is not there ({error.name}): {how_to_install(self.endpoint.kind)}"
                     raise self._failure(what, "unknown", "not_installed") from error
                 except Exception as error:
-                    # The libraries of clouds look for an account of their own, and say what they did not find.
+                    # The libraries of clouds look for an account, and their error says what is missing.
                     raise self._failure(f"cannot be set up: {error}", "auth") from error
             return self._connection
 
@@ -159,16 +159,16 @@ class PydanticAIProvider:
         try:
             return await connection.model(request.model.model_id)
         except UserError as error:
-            # The library reads from the maker in OpenRouter's names how a model is spoken to.
+            # The library needs the vendor in OpenRouter's names to choose an API.
             says = f"has no model {request.model.model_id!r}: its names begin with their maker, as openai/gpt-4o does"
             raise self._failure(says, "invalid", "no_model") from error
 
     def _own_form(self, model: Any, request: ModelRequest) -> ToolSchema | None:
-        """The tool that takes the answer, where the wire has a way of its own to ask for it."""
+        """Return the tool whose arguments are the answer, if the API has native structured output."""
         form = next((tool for tool in request.tools if tool.name == request.answer), None)
         if self.endpoint.kind not in OWN_FORMS or not model.profile.get("supports_json_schema_output", False):
             return None
-        # Older models of Google's take a form or tools, and not both.
+        # Older models of Google do not combine structured output with tools.
         alone = self.endpoint.kind in ("google", "google-cloud") and len(request.tools) > 1
         return None if alone and not model.profile.get("google_supports_tool_combination", False) else form
 
@@ -210,8 +210,8 @@ class PydanticAIProvider:
                 )
             settings["thinking"] = False if variant == "none" else variant
             if not model.profile.get("supports_thinking", False):
-                # The library would leave it out without a word. It knows the models of their makers; what is behind
-                # another server knows that server.
+                # The library would ignore the effort silently. It knows the models of the vendors, but not those of
+                # other servers.
                 if self.endpoint.kind not in OPENAI_WIRES or (self.endpoint.ambient and self.endpoint.base_url is None):
                     raise self._failure(f"has no effort for {request.model.model_id}: leave :{variant} out", "invalid")
                 settings["openai_reasoning_effort"] = variant
@@ -220,13 +220,12 @@ class PydanticAIProvider:
         elif request.temperature is not None and _takes_temperature(model.profile):
             settings["temperature"] = request.temperature
         if self.endpoint.kind in _ASKED_TO_CACHE and not request.once:
-            # A conversation is sent again with every step: worth caching wherever that must be asked for, through a
-            # gateway too; to write what nobody reads costs more. A server that merely speaks OpenAI's dialect may
-            # refuse a field it does not know.
+            # Every step sends the conversation again, so caching pays wherever it must be requested. A single request
+            # would only pay for the write. An OpenAI-compatible server may refuse the unknown field.
             settings["cache"] = True
         if not request.tools and sent_calls(request.messages):
             settings["tool_choice"] = "none"
-        # The conversation is kept here and sent whole: reasoning comes sealed, to be handed back.
+        # The provider does not store the conversation: reasoning is returned encrypted, to be sent again.
         if self.endpoint.kind in ("openai-responses", "meta"):
             settings["openai_store"] = False
         elif self.endpoint.kind == "xai":
@@ -234,7 +233,7 @@ class PydanticAIProvider:
         return settings
 
     async def _within_limit(self, wait: Awaitable[T]) -> T:
-        """Wait, but not for longer than the provider may be silent."""
+        """Wait at most as long as the provider may be silent."""
         loop = asyncio.get_running_loop()
         limit = asyncio.timeout(None)
         try:
@@ -252,7 +251,7 @@ class PydanticAIProvider:
 
 
 def _within_output(profile: Any, variant: str, limit: int | None) -> dict[str, Any]:
-    """A thinking budget that leaves room for the answer: the wire refuses one that the output limit does not hold."""
+    """Return a thinking budget that leaves room for the answer; Anthropic refuses one above the output limit."""
     from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 
     if limit is None or profile.get("anthropic_supports_adaptive_thinking", False):
@@ -264,5 +263,6 @@ def _within_output(profile: Any, variant: str, limit: int | None) -> dict[str, A
 
 
 def _takes_temperature(profile: Any) -> bool:
-    """Models that reason refuse it, and the library would warn at every call."""
+    """Return whether a model accepts a temperature. Reasoning models refuse it, and the library would warn each
+    time."""
     return not (profile.get("openai_supports_reasoning") or profile.get("anthropic_disallows_sampling_settings"))

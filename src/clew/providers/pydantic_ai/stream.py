@@ -1,9 +1,9 @@
-"""The library's events as chunks.
+"""Conversion of the library's events to chunks.
 
-A text or a reasoning is opened with its first character, so that nothing counts as begun while nothing was said. What
-comes late for one that was closed opens another: nothing is lost, and no chunk is illegal. Calls become available at
-the end of the stream, when all of it is known to be whole; arguments that are no JSON object are an error of the
-call. Ids of calls are the provider's where they are unique, and made so where they are not.
+A text or reasoning is opened with its first character, so that an empty one does not count as begun. A late delta of a
+closed one opens another, so that nothing is lost and every chunk is legal. Calls become available at the end of the
+stream, when it is known to be complete; arguments that are not a JSON object are an error of the call. Ids of calls are
+those of the provider, made unique if they are not.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from clew.transcript.usage import Usage
 __all__ = ["Translator", "first_usage", "refusal_of", "says_end", "step_end", "usage_of"]
 
 _SHORTEST_UNIQUE: Final = 16
-"""An id shorter than this was counted, not drawn, and comes again in another answer."""
+"""A shorter id is a counter that occurs again in other answers."""
 _REFUSAL: Final = -1
-"""The index of a text that the library does not count."""
+"""The index of the refusal's text, which has no index in the library."""
 _NOT_AN_OBJECT: Final = "the arguments are not a JSON object"
 _REASONS: Final[dict[str | None, FinishReason]] = {
     "stop": "stop",
@@ -44,7 +44,7 @@ _WORDS: Final[dict[str, FinishReason]] = {
     "max_tokens": "length",
     "model_length": "length",
 }
-"""What servers that speak OpenAI's dialect say instead of its own words."""
+"""Finish reasons of compatible servers that OpenAI does not have."""
 
 
 class _Call(msgspec.Struct):
@@ -53,12 +53,12 @@ class _Call(msgspec.Struct):
     written: list[str]
     details: dict[str, Any] | None = None
     form: bool = False
-    """It came as a text, and goes back as one."""
+    """Structured output: received as a text, and sent as one."""
 
 
 class Translator:
-    """The state of one stream. ``began`` says that a chunk was made of it. With ``answer``, a text that is an object in
-    JSON is told as a call of the tool of that name: its provider was asked for it in its own way."""
+    """The state of one stream. ``began``: a chunk was yielded. With ``answer``, a text that is a JSON object becomes a
+    call of the tool of that name, since the provider was asked for structured output."""
 
     def __init__(self, request: ModelRequest, provider_id: str, *, answer: str | None = None) -> None:
         self.began = False
@@ -79,9 +79,9 @@ class Translator:
             yield chunk
 
     def end(self, last: Any = None, *, refusal: str | None = None) -> Iterator[Chunk]:
-        """The stream is whole: its last event counts, what is still open is closed, and the calls are complete.
+        """Yield the chunks at the end of a complete stream: of its last event, ends of open parts, and calls.
 
-        A refusal in a field of its own is what the model said, and is told last: the library keeps it until then.
+        A refusal in a field of its own is text of the model, and is yielded here, since the library holds it back.
         """
         if last is not None:
             yield from self._taken(last)
@@ -97,7 +97,7 @@ class Translator:
             yield self._complete(call)
 
     def refuse(self, text: str | None) -> Iterator[Chunk]:
-        """The words of a refusal, as far as they came."""
+        """Yield the text of a refusal, which may be incomplete."""
         yield from self._text(_REFUSAL, text)
 
     @property
@@ -124,7 +124,7 @@ class Translator:
                     yield from self._text(event.index, delta.content_delta)
                 case "thinking":
                     if delta.signature_delta and event.index in self._closed:
-                        # xAI may seal a thought after it has gone on to the answer.
+                        # xAI may send a thought's signature after the answer has begun.
                         self._late_seals[event.index] = delta.signature_delta
                     yield from self._reasoning(event.index, delta.content_delta)
                 case "tool_call" if call is not None:
@@ -143,7 +143,7 @@ class Translator:
             if index not in self._reasonings:
                 if not part.signature:
                     return
-                # Reasoning the provider keeps to itself: nothing to read, but it wants it back.
+                # Encrypted reasoning without text, which has to be sent back.
                 yield from self._opened(index)
             yield c.ReasoningEnd(self._reasonings.pop(index), provider_metadata=metadata)
 
@@ -154,14 +154,14 @@ class Translator:
             yield from self._written(self._calls[index], text)
             return
         if self._answer is not None and index != _REFUSAL and index not in self._texts:
-            # By its first character: of an object that is the one it must begin with.
+            # The first character decides whether it is an object.
             text = self._blank.pop(index, "") + text
             if not text.strip():
                 self._blank[index] = text
                 return
             if text.lstrip().startswith("{"):
                 call = self._calls[index] = _Call(self._ids.own(None), self._answer, [], form=True)
-                # With its beginning: of a call that turns out not to fit, what comes later is about the result.
+                # The metadata comes with the start: for an invalid call, later metadata belongs to the result.
                 yield c.ToolInputStart(call.id, call.name, provider_metadata=self._metadata(form=True))
                 yield from self._written(call, text)
                 return
@@ -187,7 +187,7 @@ class Translator:
             call = self._calls[index] = _Call(self._ids.own(part.tool_call_id), part.tool_name, [])
             yield c.ToolInputStart(call.id, call.name)
         else:
-            # Said again from the beginning: what was written before gives way when the call is complete.
+            # The call is repeated from its beginning, which replaces its arguments once it is complete.
             call.name, call.written = part.tool_name, []
         call.details = part.provider_details
         yield from self._written(call, part.args)
@@ -203,7 +203,7 @@ class Translator:
         written = "".join(call.written)
         metadata = self._metadata(details=call.details, form=call.form)
         try:
-            # None at all stand for an empty object.
+            # Missing arguments are an empty object.
             arguments = json.loads(written, parse_constant=_no_number) if written.strip() else {}
         except (ValueError, RecursionError):
             arguments = None
@@ -212,9 +212,9 @@ class Translator:
         return c.ToolInputAvailable(call.id, call.name, arguments, provider_metadata=metadata)
 
     def _metadata(self, **values: Any) -> dict[str, dict[str, Any]] | UnsetType:
-        """What the provider wants to see again, under its own name."""
-        kept = {key: value for key, value in values.items() if value}
-        return {self._provider_id: json.loads(json.dumps(kept, default=str))} if kept else UNSET
+        """Return the metadata that the provider requires to be sent back, under its name."""
+        metadata = {key: value for key, value in values.items() if value}
+        return {self._provider_id: json.loads(json.dumps(metadata, default=str))} if metadata else UNSET
 
     def _next(self, kind: str) -> str:
         self._count += 1
@@ -222,7 +222,7 @@ class Translator:
 
 
 class _CallIds:
-    """Ids of calls that no other call of the conversation has."""
+    """Ids of calls that are unique in the conversation."""
 
     def __init__(self, request: ModelRequest) -> None:
         last = request.messages[-1] if request.messages else None
@@ -246,24 +246,24 @@ def _no_number(name: str) -> NoReturn:
 
 
 def says_end(response: Any) -> bool:
-    """Whether the provider said why it stopped. A refusal takes the reason's place, and must have come to its end."""
+    """Return whether the provider sent a finish reason. A complete refusal counts as one."""
     if (response.provider_details or {}).get("finish_reason"):
         return True
     if response.provider_name == "xai":
-        # Noted nowhere else, and only when one came; of the others the library also tells one where none came.
+        # Set only if there was one; for other providers the library sets it always.
         return response.finish_reason is not None
     ended = getattr(response, "_has_finish_reason", response.state != "incomplete")
     return bool(response.finish_reason == "content_filter" and ended)
 
 
 def refusal_of(response: Any) -> str | None:
-    """What a model said in the field for refusals, which OpenAI's wires have."""
+    """Return the text of the refusal field, which OpenAI's APIs have."""
     text = getattr(response, "_refusal_text", None)
     return text if isinstance(text, str) else None
 
 
 def usage_of(used: Any) -> Usage:
-    """The library's counts, which are inclusive."""
+    """Return the usage in disjoint kinds; the library's counts are inclusive."""
     return Usage.from_inclusive(
         input_tokens=used.input_tokens,
         output_tokens=used.output_tokens,
@@ -274,7 +274,7 @@ def usage_of(used: Any) -> Usage:
 
 
 async def first_usage(response: Any) -> Usage:
-    """What the first event of the wire says was used: Anthropic counts the input there, in kinds that are disjoint."""
+    """Return the usage in the first event of the stream. Anthropic counts the input there, in disjoint kinds."""
     stream = getattr(response, "_response", None)
     first = await stream.peek() if stream is not None else None
     said = getattr(getattr(first, "message", None), "usage", None)
@@ -290,7 +290,7 @@ async def first_usage(response: Any) -> Usage:
 
 
 def step_end(response: Any, *, has_calls: bool) -> StepEnd:
-    """How the answer ended, and what it used."""
+    """Return the end of the step, with its usage and finish reason."""
     used = response.usage
     raw = (response.provider_details or {}).get("finish_reason")
     reason = _REASONS.get(response.finish_reason) or _WORDS.get(str(raw), "other")

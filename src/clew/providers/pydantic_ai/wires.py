@@ -1,7 +1,7 @@
-"""What each kind of endpoint is spoken through: the library, and the extra of clew that brings it.
+"""Client libraries by kind of endpoint, and the extras of clew that install them.
 
-Whatever pydantic-ai calls by a name and reaches through OpenAI's client is one kind under that name, made the same way;
-only a library with a client of its own has code of its own (:mod:`clew.providers.pydantic_ai.endpoint`).
+All providers that pydantic-ai reaches through OpenAI's client are connected in the same way, by their names in
+pydantic-ai; only other clients have code of their own (:mod:`clew.providers.pydantic_ai.endpoint`).
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _LIBRARIES: Final[dict[EndpointKind, tuple[str, str]]] = {
     "xai": ("xai_sdk", "xai"),
 }
 """The library and the extra."""
-_USUAL: Final = ("openai", "models")
-"""Those of every other kind."""
+_DEFAULT: Final = ("openai", "models")
+"""The library and the extra of every other kind."""
 
 OPENAI_WIRES: Final[frozenset[EndpointKind]] = frozenset(get_args(EndpointKind)) - frozenset(_LIBRARIES)
 NEWER_LIMIT: Final[frozenset[EndpointKind]] = frozenset(
     {"openai", "openai-responses", "openrouter", "cerebras", "crusoe", "meta"}
 )
-"""Those where an output limit is called what OpenAI calls it now, or what the library knows they call it."""
+"""Kinds with OpenAI's newer name of the output limit, or a name that the library knows."""
 
 OWN_FORMS: Final[frozenset[EndpointKind]] = frozenset(
     {"anthropic", "openai", "openai-responses", "google", "google-cloud"}
 )
-"""Those that are asked for an answer of a schema by a way of their own, also beside tools and in a stream. A server
-that merely speaks OpenAI's dialect may pass over it without a word."""
+"""Kinds with native structured output, also together with tools and in a stream. An OpenAI-compatible server may ignore
+the request for it silently."""
 
 
 def how_to_install(kind: EndpointKind) -> str:
-    """What brings the library of this kind."""
-    return f'run pip install "clew[{_LIBRARIES.get(kind, _USUAL)[1]}]"'
+    """Return how to install the library of this kind."""
+    return f'run pip install "clew[{_LIBRARIES.get(kind, _DEFAULT)[1]}]"'
 
 
 def what_to_install(kind: EndpointKind) -> str | None:
-    """The same, where it is not there yet; imports nothing but a parent package."""
-    for name in ("pydantic_ai", _LIBRARIES.get(kind, _USUAL)[0]):
+    """Return how to install the library of this kind; None if it is installed. Imports at most a parent package."""
+    for name in ("pydantic_ai", _LIBRARIES.get(kind, _DEFAULT)[0]):
         try:
             found = importlib.util.find_spec(name) is not None
         except ModuleNotFoundError:
