@@ -1,1 +1,1 @@
-"""What tests of clew, and of programs built on it, can use: builders, fakes and generators."""
+"""Builders, fakes and generators for tests of clew and of programs built on it."""

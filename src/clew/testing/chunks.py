@@ -1,7 +1,7 @@
-"""Chunk builders, so that a test reads like the stream it is about.
+"""Chunk builders, so that a test reads like the stream it describes.
 
-Every builder returns a list, whether of one chunk or of many; :func:`step` and :func:`reply` join such lists into
-steps and whole streams. Nothing here checks that a stream is legal: tests also need streams that are not.
+Every builder returns a list of one or more chunks; :func:`step` and :func:`reply` join such lists into steps and
+streams. Streams are not validated, since tests also need invalid ones.
 
 ::
 
@@ -45,18 +45,18 @@ Chunks: TypeAlias = list[Chunk]
 
 
 def _words(content: str) -> list[str]:
-    """Words with the space behind them, as models tend to send them."""
+    """Return words with the space after them, as models tend to send them."""
     return re.findall(r"\s*\S+\s?|\s+", content)
 
 
 def text(content: str, *, id: str = "t1", open: bool = False) -> Chunks:
-    """A text, word by word; ``open`` leaves its end out."""
+    """Return a text, word by word; ``open`` leaves its end out."""
     end: Chunks = [] if open else [c.TextEnd(id)]
     return [c.TextStart(id), *(c.TextDelta(id, word) for word in _words(content)), *end]
 
 
 def reasoning(content: str, *, id: str = "r1", open: bool = False) -> Chunks:
-    """A reasoning, word by word; ``open`` leaves its end out."""
+    """Return reasoning, word by word; ``open`` leaves its end out."""
     end: Chunks = [] if open else [c.ReasoningEnd(id)]
     return [c.ReasoningStart(id), *(c.ReasoningDelta(id, word) for word in _words(content)), *end]
 
@@ -64,9 +64,9 @@ def reasoning(content: str, *, id: str = "r1", open: bool = False) -> Chunks:
 def tool_call(
     name: str, input: Any, *, id: str = "c1", streamed: bool = True, open: bool = False, dynamic: bool = False
 ) -> Chunks:
-    """A call whose arguments are written bit by bit; ``open`` stops before they are complete.
+    """Return a call whose arguments are streamed; ``open`` stops before they are complete.
 
-    With ``streamed=False`` the call comes at once.
+    With ``streamed=False`` the call is a single chunk.
     """
     kind = True if dynamic else UNSET
     available: Chunks = [] if open else [c.ToolInputAvailable(id, name, input, dynamic=kind)]
@@ -80,12 +80,12 @@ def tool_call(
 
 
 def tool_input_error(name: str, input: Any, error_text: str, *, id: str = "c1") -> Chunks:
-    """A call whose arguments did not validate."""
+    """Return a call with invalid arguments."""
     return [c.ToolInputError(id, name, input, error_text)]
 
 
 def approval(*, id: str = "a1", call: str = "c1") -> Chunks:
-    """The request to let a call run."""
+    """Return the request to approve a call."""
     return [c.ToolApprovalRequest(id, call)]
 
 
@@ -130,11 +130,11 @@ def abort(reason: str | None = None) -> Chunks:
 
 
 def step(*pieces: Iterable[Chunk]) -> Chunks:
-    """One step around what happens in it."""
+    """Return one step around its chunks."""
     return [c.StartStep(), *(chunk for piece in pieces for chunk in piece), c.FinishStep()]
 
 
 def reply(*pieces: Iterable[Chunk], id: str = "m1", finish: FinishReason | None = "stop") -> Chunks:
-    """A whole stream for the message ``id``; ``finish=None`` leaves its end out."""
+    """Return a complete stream for the message ``id``; ``finish=None`` leaves its end out."""
     end: Chunks = [] if finish is None else [c.Finish(finish)]
     return [c.Start(id), *(chunk for piece in pieces for chunk in piece), *end]

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that a test moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _FakeTimer:
 
 
 class FakeClock:
-    """Wall time and monotonic time under a test's control. ``advance`` fires timers in their order."""
+    """Wall time and monotonic time under a test's control. ``advance`` fires timers in order."""
 
     def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
         self._now = float(now_ms)
@@ -44,7 +44,7 @@ class FakeClock:
         await woken.wait()
 
     def advance(self, ms: float) -> None:
-        """Let time pass; timers that come due are called at their moment."""
+        """Let time pass, and call each timer at its time."""
         end = self._monotonic + ms
         while self._timers and self._timers[0][0] <= end:
             due, _, timer = heapq.heappop(self._timers)
@@ -54,7 +54,7 @@ class FakeClock:
         self._step(end)
 
     def set_wall(self, now_ms: int) -> None:
-        """Step the wall clock, also backwards, as an administrator or a time server would."""
+        """Set the wall clock, also backwards, as an administrator or a time server would."""
         self._now = float(now_ms)
 
     def _step(self, monotonic: float) -> None:

@@ -1,4 +1,4 @@
-"""A scenario: an engine, a scripted model and a session, and what came of them as lines one can read."""
+"""A scenario: an engine, a scripted model and a session, whose transcript is readable lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Scenario", "reduced", "transcript"]
 
 
 class Scenario:
-    """One session of an engine with a scripted model; it works in a folder of its own."""
+    """One session of an engine with a scripted model, in a workspace of its own."""
 
     def __init__(self, engine: Engine, model: ScriptedModel, folder: Path) -> None:
         self.engine = engine
@@ -40,7 +40,7 @@ class Scenario:
         return self.session.id
 
     async def begin(self, **fields: Any) -> Scenario:
-        """Make the session; after a restart, find it again."""
+        """Create the session, or find it after a restart."""
         known = (await self.engine.list_sessions()).sessions
         place = local_place(str(self.workspace)) if self.engine.store.capabilities.required_metadata else {}
         fields = {"workspace_root": str(self.workspace), "title": "scenario", **fields}
@@ -49,7 +49,7 @@ class Scenario:
         return self
 
     async def prompt(self, text: str, **options: Any) -> list[dict[str, Any]]:
-        """Send a prompt and follow it to its end; the chunks."""
+        """Send a prompt and return all chunks of its turn."""
         return [chunk async for chunk in self.engine.run(self.id, text, **options)]
 
     async def send(self, text: str, **options: Any) -> Submission:
@@ -59,7 +59,7 @@ class Scenario:
         return [chunk async for chunk in self.engine.attach(self.id)]
 
     async def settled(self) -> str:
-        """Wait until nothing runs and nothing is about to; the state it then has."""
+        """Wait until nothing runs or is about to run, and return the state."""
         async for status in self.engine.watch_status(self.id):
             if status.state in ("idle", "error"):
                 await asyncio.sleep(0)
@@ -75,7 +75,7 @@ class Scenario:
 
 
 def reduced(chunks: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """The message a client reduces from these chunks."""
+    """Return the message that a client reduces from these chunks."""
     first = next(chunk for chunk in chunks if chunk["type"] == "start")
     fold = Fold(first["messageId"], parts=parts)
     for chunk in chunks:
@@ -84,7 +84,7 @@ def reduced(chunks: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, An
 
 
 def transcript(messages: Sequence[Message]) -> list[str]:
-    """Messages as lines: who said what, and each call with its state and outcome."""
+    """Return messages as lines: texts with their role, and calls with their state and outcome."""
     return [line for message in messages for part in message.parts for line in _lines(message.role, part)]
 
 

@@ -1,6 +1,6 @@
-"""A scribe writes sessions into a store the way the engine does, turn by turn, without a model.
+"""The scribe writes sessions into a store as the engine does, turn by turn, without a model.
 
-Tests, benches and the kill harness use it to make histories that read like transcripts::
+Tests, benches and the kill harness use it to create histories that read like transcripts::
 
     scribe = await Scribe.create(store)
     await scribe.turn("hello", text("hi there"))
@@ -47,18 +47,18 @@ MODEL = Model("demo", "echo")
 
 
 def user_row(mint: Mint, session_id: str, text: str, now: int, metadata: dict[str, Any] | None = None) -> MessageRow:
-    """A user message of one text part."""
+    """Return a user message of one text part."""
     part = PartRow(mint.part(), 0, text_part(text), now, now)
     return MessageRow(mint.message(), session_id, "user", now, now, metadata or {}, (part,))
 
 
 def settled(row: MessageRow) -> tuple[Write, ...]:
-    """The writes that store a message which will not grow: it has its seal from the start."""
+    """Return the writes that store a complete message with its seal."""
     return InsertMessage(row), SealMessage(row.id, row.seal)
 
 
 class OpenedTurn:
-    """A turn that was opened by a prompt and not settled yet."""
+    """An open turn."""
 
     def __init__(self, scribe: Scribe, turn_id: str, epoch: int, user: MessageRow) -> None:
         self.scribe = scribe
@@ -69,7 +69,7 @@ class OpenedTurn:
         self._steps = 0
 
     def recorder(self, *, policy: SavePolicy | None = None, message_id: str | None = None) -> Recorder:
-        """A recorder for the assistant's message of this turn; what it shows is kept in ``shown``."""
+        """Return a recorder for the assistant message of this turn; its chunks are collected in ``shown``."""
         scribe = self.scribe
         row = assistant_row(scribe.session_id, message_id or scribe.mint.message(), scribe.clock.now_ms(), {})
         return Recorder(
@@ -84,7 +84,7 @@ class OpenedTurn:
         )
 
     def step(self, message_id: str, usage: Usage) -> Step:
-        """The next step of this turn, as the end of a model call books it."""
+        """Return the next step of this turn, as the end of a model call records it."""
         now = self.scribe.clock.now_ms()
         self._steps += 1
         return Step(
@@ -103,7 +103,7 @@ class OpenedTurn:
 
 
 class Scribe:
-    """Writes one session."""
+    """The writer of one session."""
 
     def __init__(self, store: Store, session_id: str, mint: Mint, clock: Clock) -> None:
         self.store = store
@@ -121,7 +121,7 @@ class Scribe:
         session_id: str | None = None,
         **fields: Any,
     ) -> Scribe:
-        """A scribe with a new session; ``fields`` go into its row."""
+        """Return a scribe with a new session; ``fields`` are those of its row."""
         clock = clock or SystemClock()
         mint = mint or Mint(clock)
         now = clock.now_ms()
@@ -135,7 +135,7 @@ class Scribe:
         return await get_session(self.store, self.session_id)
 
     async def commit(self, *writes: Write, guards: Sequence[Guard] = (), sync: Sync = "process") -> None:
-        """Commit writes to this session; anything but success is an error."""
+        """Commit writes to this session; raise an error unless they succeed."""
         outcome = await self.try_commit(*writes, guards=guards, sync=sync)
         if not isinstance(outcome, Committed):
             raise InternalError(f"the unit was refused: {outcome}")
@@ -144,7 +144,7 @@ class Scribe:
         return await self.store.commit(Unit(self.session_id, writes, tuple(guards), sync))
 
     async def prompt(self, text: str, metadata: dict[str, Any] | None = None) -> OpenedTurn:
-        """Store a user message and take the session for a run."""
+        """Store a user message and acquire the session for a turn."""
         state = await self.store.load_state(self.session_id)
         user = user_row(self.mint, self.session_id, text, self.clock.now_ms(), metadata)
         turn_id = self.mint.turn()
@@ -162,7 +162,7 @@ class Scribe:
         status: TurnStatus = "completed",
         policy: SavePolicy | None = None,
     ) -> tuple[str, str, str]:
-        """A whole turn of one step; the ids of the turn, its user message and its assistant message."""
+        """Write a turn of one step; return the ids of the turn, its user message and its assistant message."""
         opened = await self.prompt(text)
         recorder = opened.recorder(policy=policy)
         await recorder.send(c.Start(message_id=recorder.message.id))

@@ -1,19 +1,20 @@
-"""Models that follow a script, so that a test reads like the conversation it is about.
+"""Models that follow a script, so that a test reads like the conversation it describes.
 
 One entry of the script per model call::
 
     model = ScriptedModel([
         call("read", {"path": "a.txt"}),                    # one tool call
         [say("Both."), call("ls", {}), call("read", {})],   # several pieces in one step
-        fail(429, retry_after_ms=1000),                     # refused before the first chunk
+        fail(429, retry_after_ms=1000),                     # an error before the first chunk
         then(say("done"), usage=Usage(input=7, output=3)),  # a step with its own usage
-        [report(Usage(input=7)), cut_after(2, say("one two"))],  # says what it used, breaks off after two chunks
+        [report(Usage(input=7)), cut_after(2, say("one two"))],  # reports usage, breaks off after two chunks
         hang(),                                             # never ends by itself
     ])
     providers = FakeProviders(model)
 
-A gate is an ``asyncio.Event``: the model stops there until the test sets it. A :class:`Gate` also tells when it got
-there. Every request is kept in ``requests``; a call that was closed before its end is counted in ``closed_early``.
+A gate is an ``asyncio.Event``: the model waits there until the test sets it. A :class:`Gate` also signals that the
+model has reached it. Requests are collected in ``requests``; calls that were closed before their end are counted in
+``closed_early``.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ __all__ = [
 ]
 
 Item: TypeAlias = Chunk | UsageUpdate | asyncio.Event | BaseException
-"""What a script plays: a chunk or a usage to yield, a gate to wait at, an exception to raise."""
+"""An item of a script: a chunk or a usage to yield, a gate to wait at, an exception to raise."""
 
 DEFAULT_USAGE: Final = Usage(input=10, output=5)
 _BROKEN: Final = "the connection was lost"
 
 
 class Gate(asyncio.Event):
-    """A place where a model stops. ``reached`` is set when it has got there, ``set`` lets it go on."""
+    """A point where a model waits. ``reached`` is set when it gets there, ``set`` lets it continue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ class Gate(asyncio.Event):
 
 
 class _Ids:
-    """Ids of one model, counted over all its calls, so that none comes twice in a session."""
+    """Ids of one model, counted over all its calls, so that they are unique in a session."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -92,13 +93,13 @@ class _Ids:
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of a step, made when it is played."""
+    """A part of a step, created when it is played."""
 
     make: Callable[[_Ids], Iterable[Item]]
 
 
 class Turnout(msgspec.Struct, frozen=True):
-    """How one model call goes: its pieces, and how it ends unless one of them raises."""
+    """The course of one model call: its pieces, and its end unless one of them raises."""
 
     pieces: tuple[Piece, ...]
     usage: Usage | None = None
@@ -110,11 +111,11 @@ Entry: TypeAlias = Piece | Turnout | Sequence[Piece]
 Script: TypeAlias = Iterable[Entry | Callable[[ModelRequest], Entry]]
 
 
-# What a model does.
+# Pieces
 
 
 def say(text: str, *, id: str | None = None) -> Piece:
-    """A text, word by word."""
+    """Return a text, word by word."""
 
     def make(ids: _Ids) -> Iterator[Item]:
         own = id or ids.next("text")
@@ -127,7 +128,7 @@ def say(text: str, *, id: str | None = None) -> Piece:
 
 
 def think(text: str, *, id: str | None = None) -> Piece:
-    """A reasoning, word by word."""
+    """Return reasoning, word by word."""
 
     def make(ids: _Ids) -> Iterator[Item]:
         own = id or ids.next("reasoning")
@@ -140,7 +141,7 @@ def think(text: str, *, id: str | None = None) -> Piece:
 
 
 def call(name: str, input: Any, *, id: str | None = None) -> Piece:
-    """A tool call, its arguments written bit by bit. Arguments that are text are sent as they are, valid or not."""
+    """Return a tool call with streamed arguments. Arguments that are a text are sent unchanged, valid or not."""
 
     def make(ids: _Ids) -> Iterator[Item]:
         own = id or ids.next("call")
@@ -157,22 +158,22 @@ def call(name: str, input: Any, *, id: str | None = None) -> Piece:
 
 
 def chunks(*given: Chunk) -> Piece:
-    """Chunks as they are, also ones no provider should send."""
+    """Return chunks unchanged, including ones that no provider should send."""
     return Piece(lambda _: given)
 
 
 def report(usage: Usage) -> Piece:
-    """The provider says what was used so far."""
+    """Report the usage so far."""
     return Piece(lambda _: [UsageUpdate(usage)])
 
 
 def wait(gate: asyncio.Event) -> Piece:
-    """Stop until the gate is set."""
+    """Wait until the gate is set."""
     return Piece(lambda _: [gate])
 
 
 def hang(gate: asyncio.Event | None = None) -> Piece:
-    """Stop until the gate is set; without one, for good."""
+    """Wait until the gate is set; without one, forever."""
     return Piece(lambda _: [gate or asyncio.Event()])
 
 
@@ -183,7 +184,7 @@ def fail(
     kind: FailureKind | None = None,
     retry_after_ms: int | None = None,
 ) -> Piece:
-    """The provider refuses. The kind follows from the status unless it is given."""
+    """Fail with a status. The kind depends on the status unless it is given."""
     words = text or (f"status {status}" if status else _BROKEN)
     known = kind or (kind_of_status(status, words) if status else "transient")
 
@@ -194,7 +195,7 @@ def fail(
 
 
 def cut_after(count: int, *pieces: Piece, by: BaseException | Piece | None = None) -> Piece:
-    """The pieces up to so many chunks, then a lost connection, or whatever is given instead."""
+    """Play the pieces up to ``count`` chunks, then lose the connection, or do what ``by`` says."""
 
     def make(ids: _Ids) -> Iterator[Item]:
         sent = 0
@@ -212,15 +213,15 @@ def cut_after(count: int, *pieces: Piece, by: BaseException | Piece | None = Non
 
 
 def then(*pieces: Piece, usage: Usage | None = None, finish: FinishReason | None = None, **data: Any) -> Turnout:
-    """Several pieces in one step, with its usage, its finish reason and what else it reports."""
+    """Return several pieces as one step, with its usage, finish reason and other data."""
     return Turnout(pieces, usage, finish, data)
 
 
-# Who plays it.
+# Models
 
 
 class ScriptedModel:
-    """A provider that follows a script; ``otherwise`` is what it does when the script is used up."""
+    """A provider that follows a script; ``otherwise`` is the entry to play after the end of the script."""
 
     def __init__(
         self,
@@ -239,11 +240,11 @@ class ScriptedModel:
 
     @property
     def left(self) -> int:
-        """Entries that were not played yet."""
+        """The number of entries that were not played yet."""
         return max(len(self._script) - len(self.requests), 0)
 
     def add(self, *entries: Entry) -> None:
-        """Lengthen the script."""
+        """Append entries to the script."""
         self._script.extend(entries)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageUpdate | StepEnd, None]:
@@ -284,11 +285,11 @@ class ScriptedModel:
 
 
 class FakeProviders(ProviderSet):
-    """Providers around one model or several, with what is known about each.
+    """Providers with one model or several, and their descriptions.
 
-    ``FakeProviders(model)`` answers for every model of the provider ``test``. ``infos`` says what is known about a
-    model (by ``"provider/model"``); others have a window of 200,000, a maximal output of 4,000 and the variants
-    ``slow``, ``low`` and ``high``.
+    ``FakeProviders(model)`` uses it for every model of the provider ``test``. ``infos`` describes models (by
+    ``"provider/model"``); others have a window of 200,000, a maximum output of 4,000 and the variants ``slow``, ``low``
+    and ``high``.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""The store suite: what every store has to do. A test file of a store of your own takes it in whole and says how one
-is made::
+"""The store suite: tests that every store must pass. A test file of your own store imports all of it and defines a
+fixture that opens a store::
 
     import pytest
     from clew.testing.store_suite import *
@@ -10,15 +10,15 @@ is made::
         yield store
         await store.close()
 
-It needs pytest with anyio's plugin: ``anyio_mode = "auto"``, and ``rule`` among the ``markers``, by which each test
-names what it proves.
+It needs pytest with anyio's plugin: ``anyio_mode = "auto"``, and ``rule`` among the ``markers``, with which each test
+names the rule it proves.
 """
 
 from __future__ import annotations
 
 import pytest
 
-# So that a test that fails says what it compared; before the modules are imported, or it has no effect.
+# For detailed messages of failed assertions. It has no effect after the modules are imported.
 _PARTS = ("messages", "owners", "pages", "replicas", "sessions", "spend", "triggers", "units", "views")
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _PARTS))
 

@@ -1,4 +1,4 @@
-"""What the tests of the suite are given beside the store, which whoever runs them makes."""
+"""Fixtures of the suite, except ``store``, which the test file of a store defines."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ async def scribe(store: Store, clock: FakeClock, mint: Mint) -> Scribe:
 
 @pytest.fixture
 async def other(scribe: Scribe) -> Scribe:
-    """Of a second session, made after the first."""
+    """Create a second session after the first."""
     return await Scribe.create(scribe.store, clock=scribe.clock, mint=scribe.mint)

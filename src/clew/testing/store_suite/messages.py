@@ -1,4 +1,4 @@
-"""Messages, parts, the turn tree, steps and what is kept once."""
+"""Messages, parts, the turn tree, steps, and content stored once by digest."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_part_is_replaced_in_place_and_keeps_its_id(store: Store, scribe
 
 
 async def test_a_session_knows_whether_it_ever_held_a_file(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """Whatever became of its message; one of another session's is none of its own."""
+    """A call id is found in any state of its message, and only in its own session."""
     file = {"type": "file", "mediaType": "text/plain", "url": "/api/blobs/x"}
     assert not await store.has_files(scribe.session_id)
     await scribe.commit(u.InsertMessage(row_of(scribe.session_id, scribe.mint, [{"type": "text", "text": "a"}, file])))
@@ -69,7 +69,8 @@ async def test_a_session_knows_whether_it_ever_held_a_file(store: Store, scribe:
 
 
 async def test_a_message_is_found_in_its_own_session_only(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """By clew's id and by the client's own, which no answer has; one that was used again gives both, oldest first."""
+    """A message is found by clew's id and by the client's, which no answer has; a reused one gives both, oldest
+    first."""
     one = user_row(scribe.mint, scribe.session_id, "a", 5, {"client_message_id": "u1"})
     two = user_row(scribe.mint, scribe.session_id, "b", 6, {"client_message_id": "u1"})
     said = msgspec.structs.replace(
@@ -157,7 +158,7 @@ async def test_the_head_is_read_fresh_for_each_message(store: Store, scribe: Scr
 
 @pytest.mark.rule("BR-9")
 async def test_every_head_move_is_in_the_reflog(store: Store, scribe: Scribe) -> None:
-    """From, to, when and why, oldest first."""
+    """The log has source, target, time and reason of each move, oldest first."""
     first, _, _ = await scribe.turn("one", text("1"))
     second, _, _ = await scribe.turn("two", text("2"))
     at = scribe.clock.now_ms()
@@ -179,7 +180,7 @@ async def test_every_head_move_is_in_the_reflog(store: Store, scribe: Scribe) ->
 async def test_depth_and_nearest_compaction_are_worked_out_where_a_turn_is_stored(
     store: Store, scribe: Scribe, mint: Mint
 ) -> None:
-    """Whatever the writer claims; several roots are allowed."""
+    """The store derives depth and compaction itself. Several roots are allowed."""
     root, child, marker, below, other = (mint.turn() for _ in range(5))
     turns = [(root, None, "normal"), (child, root, "normal"), (marker, child, "compaction"), (below, marker, "normal")]
     for turn_id, parent, kind in [*turns, (other, None, "normal")]:
@@ -204,7 +205,7 @@ async def test_depth_and_nearest_compaction_are_worked_out_where_a_turn_is_store
 
 
 async def test_the_end_of_a_line_can_be_read_alone(store: Store, scribe: Scribe) -> None:
-    """By number of turns, through an earlier turn, and back to a message."""
+    """A line is limited by the number of turns, by an earlier turn, or by a message."""
     turns = [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(6)]
     whole = await store.load_line(scribe.session_id)
     assert whole.complete
@@ -236,7 +237,7 @@ async def test_a_message_may_stand_in_two_turns(store: Store, scribe: Scribe, mi
 
 @pytest.mark.rule("SV-5", "US-2", "US-1")
 async def test_a_step_is_booked_once_into_message_and_session(store: Store, scribe: Scribe) -> None:
-    """Two steps add up on the message; the session's sums are those of its assistant messages, cost beside them."""
+    """Two steps add up on the message; the session's sums, with costs, are those of its assistant messages."""
     opened = await scribe.prompt("count")
     recorder = opened.recorder()
     mid = recorder.message.id
@@ -264,7 +265,7 @@ async def test_a_step_is_booked_once_into_message_and_session(store: Store, scri
 
 @pytest.mark.rule("SV-5")
 async def test_usage_on_the_wire_changes_no_sum(store: Store, scribe: Scribe) -> None:
-    """A stream's own message metadata may claim usage; only the step's end is believed."""
+    """Usage in a stream's message metadata is ignored; only that at the step's end counts."""
     opened = await scribe.prompt("count")
     recorder = opened.recorder()
     mid = recorder.message.id
@@ -290,8 +291,8 @@ async def test_the_judge_sees_sums_that_do_not_add_up(store: Store, scribe: Scri
 
 
 async def test_prompts_blobs_and_project_rules_are_kept_once(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """A second write under the same digest keeps the first; rules are replaced as a whole."""
-    digest, prompt = (hashlib.sha256(kept).hexdigest() for kept in (b"data", b"be kind"))
+    """A second write under the same digest keeps the first; a set of rules is replaced completely."""
+    digest, prompt = (hashlib.sha256(content).hexdigest() for content in (b"data", b"be kind"))
     await scribe.commit(u.PutPrompt(prompt, "be kind", 1), u.PutBlob(digest, "image/png", b"data", 1))
     await scribe.commit(u.PutPrompt(prompt, "be kind", 2), u.PutBlob(digest, "text/html", b"data", 2))
     await other.commit(u.LinkBlob(digest))

@@ -1,4 +1,4 @@
-"""Owners: whose a session is, what they call it, and what each of them is told."""
+"""Owners: the owner and alias of a session, and the records that each owner can read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 @pytest.mark.rule("OW-1", "EM-4")
 async def test_a_session_is_found_by_the_name_its_owner_gave_it(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """By its id as well; to another owner neither means anything."""
+    """An owner finds it by its id as well; another owner finds it by neither."""
     his = await Scribe.create(store, clock=clock, mint=mint, owner="ada", alias="chat 1")
     hers = await Scribe.create(store, clock=clock, mint=mint, owner="bob", alias="chat 1")
     free = await Scribe.create(store, clock=clock, mint=mint, alias="chat 1")
@@ -53,7 +53,7 @@ async def test_a_session_is_found_by_the_name_its_owner_gave_it(store: Store, mi
 
 @pytest.mark.rule("EM-4")
 async def test_an_alias_is_given_once_by_each_owner(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """An alias that is an id of theirs is refused too: it would never be found."""
+    """An alias that equals one of the owner's session ids is refused: it would never be found."""
     made = await Scribe.create(store, clock=clock, mint=mint, owner="ada", alias="one")
     for alias, owner, expected in (
         ("one", "ada", u.Refused("alias_taken")),
@@ -78,7 +78,7 @@ async def test_an_alias_is_given_once_by_each_owner(store: Store, mint: Mint, cl
 
 @pytest.mark.rule("OW-1")
 async def test_lists_blobs_and_words_of_one_owner(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """With any other filter too; whoever names no owner sees all."""
+    """The owner combines with any other filter; a query without an owner lists all sessions."""
     made = {}
     for name, owner in (("a", "ada"), ("b", "bob"), ("c", "ada"), ("d", None)):
         clock.advance(1)
@@ -121,7 +121,7 @@ async def test_lists_blobs_and_words_of_one_owner(store: Store, mint: Mint, cloc
 async def test_calls_and_events_are_their_owners_also_when_the_session_is_gone(
     store: Store, mint: Mint, clock: FakeClock
 ) -> None:
-    """What was paid stays theirs; the store itself notes whose an event is."""
+    """The cost stays with the owner; the store itself records the owner of an event."""
     for owner in ("ada", "bob", None):
         scribe = await Scribe.create(store, clock=clock, mint=mint, owner=owner)
         call = ModelCall(
@@ -166,7 +166,7 @@ async def test_calls_and_events_are_their_owners_also_when_the_session_is_gone(
 async def test_two_owners_may_use_the_same_label_and_the_same_webhook(
     store: Store, mint: Mint, clock: FakeClock
 ) -> None:
-    """Names are an owner's own."""
+    """Each owner has a namespace of names."""
     made = {}
     for owner in ("ada", "bob", None):
         made[owner] = await Scribe.create(store, clock=clock, mint=mint, owner=owner, metadata={"label": "inbox"})

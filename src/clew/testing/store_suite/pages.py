@@ -1,4 +1,4 @@
-"""Pages of what people look at: turns and moves, newest first, and where a message is."""
+"""Pages of a session's history: turns and moves, newest first, and the position of a message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.transcript.turn import Turn
 
 
 async def test_turns_come_in_pages_the_newest_first_with_what_people_know_them_by(store: Store, scribe: Scribe) -> None:
-    """Those off the line too. A page begins below a turn, wherever the head has gone since."""
+    """Turns of other branches are included. A page begins below a turn, even if the head has moved since."""
     assert await store.load_turns(scribe.session_id) == TurnPage(None, None, (), frozenset(), more=False)
     ids = [(await scribe.turn(f"prompt {n}", text(f"answer {n}")))[0] for n in range(4)]
     await scribe.commit(MoveHead(ids[1], 9, "rewind"))
@@ -33,29 +33,29 @@ async def test_turns_come_in_pages_the_newest_first_with_what_people_know_them_b
 
 
 async def test_moves_come_in_pages_with_the_turns_they_went_to(store: Store, scribe: Scribe) -> None:
-    """Of a compaction also how many turns its summary stands for."""
+    """A compaction has the number of turns that its summary replaces."""
     assert await store.load_moves(scribe.session_id) == MovePage((), {}, {})
-    told = [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(3)]
+    turns = [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(3)]
     turn_id = scribe.mint.turn()
     await scribe.commit(
-        *compaction(scribe, told[2][0], told[2][1], turn_id),
+        *compaction(scribe, turns[2][0], turns[2][1], turn_id),
         MoveHead(turn_id, scribe.clock.now_ms(), "compaction"),
     )
     await scribe.commit(MoveHead(None, scribe.clock.now_ms(), "goto"))
     tree = await store.load_tree(scribe.session_id)
     whole = await store.load_moves(scribe.session_id)
     assert whole.moves == tree.moves[::-1]
-    assert sorted(whole.turns) == sorted([turn_id, *(ids[0] for ids in told)])
+    assert sorted(whole.turns) == sorted([turn_id, *(ids[0] for ids in turns)])
     assert whole.summarised == {turn_id: 2}
     page = await store.load_moves(scribe.session_id, limit=2, before=5)
     assert page.moves == (tree.moves[3], tree.moves[2])
-    assert page.turns == {id_: whole.turns[id_] for id_ in (turn_id, told[2][0])}
+    assert page.turns == {id_: whole.turns[id_] for id_ in (turn_id, turns[2][0])}
     marker = await store.find_message(scribe.session_id, tree.links[turn_id][0])
     assert page.turns[turn_id].told_by == (marker,)
 
 
 async def test_a_message_is_held_by_the_turn_of_the_line_else_by_the_newest(store: Store, scribe: Scribe) -> None:
-    """A prompt that was sent again is in two turns; what waits, or is elsewhere, is in none."""
+    """A prompt that was sent again is in two turns; a queued message, or one of another session, is in none."""
     first, user, reply = await scribe.turn("prompt", text("answer"))
     now, again = scribe.clock.now_ms() + 1, scribe.mint.turn()
     turn = Turn(id=again, session_id=scribe.session_id, parent_turn_id=None, created_at=now, status="unanswered")
@@ -71,11 +71,11 @@ async def test_a_message_is_held_by_the_turn_of_the_line_else_by_the_newest(stor
 
 
 async def test_a_part_of_a_tree_is_what_the_whole_tree_says(store: Store, scribe: Scribe) -> None:
-    """A path, who holds a message on it, what was refused, what the head has been at, and the rewind to be undone."""
-    id_, told = scribe.session_id, [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(3)]
-    ids, now, again = [turn[0] for turn in told], scribe.clock.now_ms() + 1, scribe.mint.turn()
+    """A path, the turns of a message on it, refused prompts, earlier heads, and the rewind to be undone."""
+    id_, turns = scribe.session_id, [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(3)]
+    ids, now, again = [turn[0] for turn in turns], scribe.clock.now_ms() + 1, scribe.mint.turn()
     turn = Turn(id=again, session_id=id_, parent_turn_id=ids[0], created_at=now)
-    await scribe.commit(MoveHead(ids[0], now, "rewind"), OpenTurn(turn), LinkMessage(again, told[2][1]))
+    await scribe.commit(MoveHead(ids[0], now, "rewind"), OpenTurn(turn), LinkMessage(again, turns[2][1]))
     await scribe.commit(SetTurn(again, "refused", settled_at=now))
     tree = await store.load_tree(id_)
     whole = [PathTurn(tree.turns[turn_id], tree.links[turn_id]) for turn_id in ids]
@@ -90,14 +90,14 @@ async def test_a_part_of_a_tree_is_what_the_whole_tree_says(store: Store, scribe
     assert [await store.load_runs(id_, None), await store.load_runs(id_, ids[0], depth=1)] == [(), ()]
     assert await store.find_meeting(id_, ids[2], again) == await store.find_meeting(id_, again, ids[0]) == whole[0].turn
     assert await store.find_meeting(id_, ids[2], None) is None
-    assert await store.find_on_path(id_, told[1][1], ids[2]) == tree.turns[ids[1]]
-    assert await store.find_on_path(id_, told[2][1], ids[1]) is None
+    assert await store.find_on_path(id_, turns[1][1], ids[2]) == tree.turns[ids[1]]
+    assert await store.find_on_path(id_, turns[2][1], ids[1]) is None
     assert [await store.has_child(id_, turn_id) for turn_id in ids] == [True, True, False]
     assert [await store.has_child(id_, turn_id, refused=True) for turn_id in ids] == [True, True, False]
     below = Turn(id=scribe.mint.turn(), session_id=id_, parent_turn_id=again, created_at=now)
     await scribe.commit(OpenTurn(below), SetTurn(below.id, "refused", settled_at=now - 1))
     assert [await store.has_child(id_, again), await store.has_child(id_, again, refused=True)] == [False, True]
-    assert await store.load_refused(id_, now) == (PathTurn(tree.turns[again], (told[2][1],)),)
+    assert await store.load_refused(id_, now) == (PathTurn(tree.turns[again], (turns[2][1],)),)
     assert await store.load_refused(id_, now + 1) == ()
     assert await store.find_rewind(id_) == await store.newest_move(id_) == tree.moves[-1]
     assert await store.moves_after(id_, 1, 2) == tree.moves[1:3]
@@ -107,7 +107,7 @@ async def test_a_part_of_a_tree_is_what_the_whole_tree_says(store: Store, scribe
 
 
 async def test_the_prunes_of_some_messages_are_those_alone(store: Store, scribe: Scribe) -> None:
-    """By (seq, message, part), as all of them are."""
+    """They are ordered by (seq, message, part)."""
     _, _, one = await scribe.turn("prompt", text("answer"))
     _, _, other = await scribe.turn("prompt", text("answer"))
     for at in (1, 2):
@@ -120,7 +120,7 @@ async def test_the_prunes_of_some_messages_are_those_alone(store: Store, scribe:
 async def test_branches_are_the_children_that_no_subagent_is(store: Store, scribe: Scribe) -> None:
     """Oldest first."""
     made: dict[str, Any] = {"parent_id": scribe.session_id, "clock": scribe.clock, "mint": scribe.mint}
-    kept = [(await Scribe.create(store, **made)).session_id for _ in range(2)]
+    expected = [(await Scribe.create(store, **made)).session_id for _ in range(2)]
     await Scribe.create(store, metadata={"kind": "subagent"}, **made)
-    assert {session.id for session in await store.list_branches(scribe.session_id)} == set(kept)
-    assert await store.list_branches(kept[0]) == ()
+    assert {session.id for session in await store.list_branches(scribe.session_id)} == set(expected)
+    assert await store.list_branches(expected[0]) == ()

@@ -1,4 +1,4 @@
-"""Replicas: leases by the store's clock, one runner for a session, and what nobody alive sees to."""
+"""Replicas: leases by the store's clock, one runner for a session, and sessions without a live runner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def join(store: Store, *ids: str) -> None:
 
 
 async def lapse(store: Store, replica_id: str) -> None:
-    """A lease of no length: as if its time had gone by."""
+    """Join with a lease of no length, as if it had expired."""
     await shared(store, u.BeatReplica(replica_id, 0))
 
 
@@ -41,7 +41,7 @@ def take(session_id: str, epoch: int, replica_id: str) -> u.Unit:
 
 @pytest.mark.rule("RP-1")
 async def test_a_replica_joins_beats_drains_and_leaves(store: Store) -> None:
-    """Its times are the store's own, and it is listed until it leaves."""
+    """Its times are those of the store's clock, and it is listed until it leaves."""
     await join(store, "a", "b")
     joined = await store.find_replica("a")
     assert joined is not None
@@ -62,7 +62,7 @@ async def test_a_replica_joins_beats_drains_and_leaves(store: Store) -> None:
 
 @pytest.mark.rule("RP-4")
 async def test_a_lease_that_has_lapsed_is_never_prolonged(store: Store) -> None:
-    """Whoever was away joins anew: others may have what it ran."""
+    """A replica that was away joins again: others may run its sessions."""
     await join(store, "a")
     await lapse(store, "a")
     for replica_id in ("a", "never"):
@@ -75,7 +75,7 @@ async def test_a_lease_that_has_lapsed_is_never_prolonged(store: Store) -> None:
 
 @pytest.mark.rule("RP-1")
 async def test_of_many_who_take_a_session_one_has_it(store: Store, scribe: Scribe) -> None:
-    """By the epoch; and while its lease holds, nobody else takes it, whatever it knows of the epoch."""
+    """The epoch decides; while the lease of the runner is valid, no other replica acquires the session."""
     names = [f"r{n}" for n in range(8)]
     await join(store, *names)
     outcomes = await asyncio.gather(*(store.commit(take(scribe.session_id, 0, name)) for name in names))
@@ -92,7 +92,7 @@ async def test_of_many_who_take_a_session_one_has_it(store: Store, scribe: Scrib
 
 @pytest.mark.rule("RP-1")
 async def test_who_runs_a_session_is_known_after_a_unit_that_failed(store: Store, scribe: Scribe) -> None:
-    """What was learnt of a session is forgotten then, and read again."""
+    """The cached state of a session is dropped then, and read again."""
     await join(store, "a", "b")
     assert await store.commit(take(scribe.session_id, 0, "a")) == u.Committed()
     with pytest.raises(ClewError):
@@ -104,14 +104,14 @@ async def test_who_runs_a_session_is_known_after_a_unit_that_failed(store: Store
 
 @pytest.mark.rule("RP-1")
 async def test_a_session_is_nobodys_once_its_turn_waits_or_has_settled(store: Store, scribe: Scribe) -> None:
-    """In the unit that says so. While the model is tried again, or room is made, it is still run."""
+    """The unit that ends the run releases it. During retries and compactions the session is still run."""
     await join(store, "a")
     opened = await scribe.prompt("hello")
     await scribe.commit(u.SetRunner("a"))
     for status in _RUN:
         await scribe.commit(u.SetTurn(opened.id, status))
         assert (await store.load_state(scribe.session_id)).runner == "a"
-    await scribe.commit(u.SetTurn(opened.id, None, data={"stopped": "by somebody"}))
+    await scribe.commit(u.SetTurn(opened.id, None, data={"stopped": "by a user"}))
     assert (await store.load_state(scribe.session_id)).runner == "a"
     await scribe.commit(u.SetTurn(opened.id, "waiting"))
     assert (await store.load_state(scribe.session_id)).runner is None
@@ -122,7 +122,7 @@ async def test_a_session_is_nobodys_once_its_turn_waits_or_has_settled(store: St
 
 @pytest.mark.rule("RP-4")
 async def test_what_nobody_alive_sees_to_is_adrift(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """A lapsed runner's session, one's own, and a queue behind which nothing is open; not what somebody runs."""
+    """Sessions of expired runners, the replica's own, and those with a queue and no open turn; none of live runners."""
     await join(store, "a", "b")
     await scribe.prompt("hello")
     await scribe.commit(u.SetRunner("a"))
@@ -139,7 +139,7 @@ async def test_what_nobody_alive_sees_to_is_adrift(store: Store, scribe: Scribe,
 
 @pytest.mark.rule("RP-4")
 async def test_a_schedule_that_is_not_as_it_was_read_is_not_written(store: Store, scribe: Scribe) -> None:
-    """So one of several who look at it fires it, and nobody undoes what another has changed."""
+    """Thus one of several replicas fires it, and none reverts another's change."""
     await scribe.turn("hello", text("hi"))
     await shared(store, u.PutSchedule(SCHEDULE))
     [read] = await store.list_schedules()
@@ -153,7 +153,7 @@ async def test_a_schedule_that_is_not_as_it_was_read_is_not_written(store: Store
 
 @pytest.mark.rule("RP-1")
 async def test_rules_that_are_not_as_they_were_read_are_not_written(store: Store, scribe: Scribe) -> None:
-    """A project's, which need not have any yet, and a session's: of several who add to them at once, one does."""
+    """Rules of a project, even without any yet, and of a session: of concurrent additions one succeeds."""
 
     def rule(pattern: object) -> dict[str, object]:
         return {"permission": "bash", "pattern": str(pattern), "action": "allow"}
@@ -161,7 +161,7 @@ async def test_rules_that_are_not_as_they_were_read_are_not_written(store: Store
     async def put(project: str | None, rules: tuple[dict[str, object], ...], n: int, *guards: u.Guard) -> u.Outcome:
         if project is None:
             return await scribe.try_commit(u.PatchSession(permissions=rules), guards=guards)
-        # A project's are written with a session's answer, or by themselves.
+        # Rules of a project are written with a session's answer, or by themselves.
         of = scribe.session_id if n % 2 else u.STORE_WIDE
         return await store.commit(u.Unit(of, (u.PutProjectRules(project, rules, 1),), guards))
 
@@ -176,17 +176,17 @@ async def test_rules_that_are_not_as_they_were_read_are_not_written(store: Store
         for known in ((), (rule("known"),)):
             await put(project, known, 0) if known else None
             assert await load(project) == known
-            told = [(*known, rule(n)) for n in range(6)]
+            rule_sets = [(*known, rule(n)) for n in range(6)]
             guard = u.RulesAre(project, known)
-            outcomes = await asyncio.gather(*(put(project, one, n, guard) for n, one in enumerate(told)))
+            outcomes = await asyncio.gather(*(put(project, one, n, guard) for n, one in enumerate(rule_sets)))
             assert sorted(map(str, outcomes)) == sorted([str(u.Committed())] + [str(u.Refused("rules_changed"))] * 5)
-            assert await load(project) == told[outcomes.index(u.Committed())]
+            assert await load(project) == rule_sets[outcomes.index(u.Committed())]
             assert await put(project, (), 0, guard) == u.Refused("rules_changed")
 
 
 @pytest.mark.rule("RP-1", "EV-1")
 async def test_of_those_who_make_a_session_of_one_name_at_once_one_does(store: Store) -> None:
-    """By label or by routing key; what another has is no hindrance, nor is one that goes away or was put away."""
+    """Sessions are matched by label or routing key, unless they are archived or deleted."""
     scribe = await Scribe.create(store, metadata={"label": "known", "routing_key": "k"})
 
     async def make(kind: RouteKind, name: str, deleting: str | None = None) -> u.Outcome:
@@ -217,7 +217,8 @@ async def test_of_those_who_make_a_session_of_one_name_at_once_one_does(store: S
 async def test_a_session_that_something_has_which_is_no_run_is_taken_until_it_is_given_back(
     store: Store, scribe: Scribe
 ) -> None:
-    """No turn is open. It is not anybody else's while that lease holds, and is named with what is unsettled."""
+    """Without an open turn, no other replica may acquire it while that lease is valid, and it is listed as
+    unsettled."""
     await join(store, "a", "b")
     await scribe.turn("hello", text("hi"))
     state = await store.load_state(scribe.session_id)

@@ -1,4 +1,4 @@
-"""Sessions: made, found, listed, patched, deleted."""
+"""Sessions: create, find, list, patch, delete."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_session_comes_back_as_it_was_given(store: Store, mint: Mint, cl
 
 
 async def test_a_session_that_is_not_there_is_none_and_writing_to_it_is_refused(store: Store, mint: Mint) -> None:
-    """Absence is a value for readers and a refusal for writers."""
+    """Readers get None, writers a refusal."""
     missing = mint.session(store.capabilities.session_ids)
     assert await store.find_session(missing) is None
     assert await store.load_state(missing) == SessionState()
@@ -76,7 +76,7 @@ async def test_a_session_is_not_made_twice(scribe: Scribe) -> None:
 async def test_the_list_is_newest_first_and_leaves_out_what_was_put_aside(
     store: Store, mint: Mint, clock: FakeClock
 ) -> None:
-    """Archived, ephemeral and subagent sessions appear only when asked for."""
+    """Archived, ephemeral and subagent sessions are listed only on request."""
     plain = await make(store, mint, clock)
     archived = await make(store, mint, clock, archived_at=5)
     ephemeral = await make(store, mint, clock, metadata={"ephemeral": True})
@@ -150,7 +150,7 @@ async def test_rename_archive_and_rules_leave_the_session_where_it_is_in_the_lis
 
 @pytest.mark.rule("RN-10")
 async def test_a_title_of_clews_gives_way_to_a_persons_and_never_the_other_way(scribe: Scribe) -> None:
-    """Whoever read what before; the place in the list stays."""
+    """This holds for any order of reads; the position in the list stays."""
     before = await scribe.session()
     await scribe.commit(u.SetTitle("first words", "words"))
     assert (await scribe.session()).metadata == {"title": "first words", "naming": {"by": "words"}}
@@ -164,7 +164,7 @@ async def test_a_title_of_clews_gives_way_to_a_persons_and_never_the_other_way(s
 
 
 async def test_children_are_found_by_their_parent_alone(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """Archived, ephemeral and subagent ones too, oldest first."""
+    """Archived, ephemeral and subagent sessions are included, oldest first."""
     parent = await make(store, mint, clock)
     first = await make(store, mint, clock, parent_id=parent, archived_at=1)
     second = await make(store, mint, clock, parent_id=parent, metadata={"kind": "subagent"})
@@ -172,7 +172,7 @@ async def test_children_are_found_by_their_parent_alone(store: Store, mint: Mint
 
 
 async def test_unsettled_sessions_are_told_of_all_or_among_some(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """One with an open turn, one with something in its queue, and one that has come to rest."""
+    """One session has an open turn, one a queued message, one is idle."""
     opened, queued, settled = [await Scribe.create(store, clock=clock, mint=mint) for _ in range(3)]
     await opened.prompt("hello")
     row = user_row(mint, queued.session_id, "later", clock.now_ms())
@@ -188,7 +188,7 @@ async def test_unsettled_sessions_are_told_of_all_or_among_some(store: Store, mi
 async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_else(
     store: Store, mint: Mint, clock: FakeClock, scribe: Scribe
 ) -> None:
-    """Messages, turns, moves, queue, journal, and blobs that nobody else names; a branch keeps its own."""
+    """Messages, turns, moves, queue, journal and unreferenced blobs are deleted; a branch keeps its own."""
     data, shared = b"only here", b"in both"
     branch = await Scribe.create(store, clock=clock, mint=mint, parent_id=scribe.session_id)
     turn_id, _, _ = await scribe.turn("hello", text("hi"))
@@ -227,7 +227,7 @@ async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_els
 
 
 async def test_what_is_asked_at_once_is_answered_as_of_one_moment(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """However many units go in meanwhile, two questions are answered as if nobody wrote between them."""
+    """Two reads are consistent, however many units are committed meanwhile."""
     session_id = await make(store, mint, clock)
 
     async def ask(reads: Moment) -> tuple[int, object]:
@@ -242,21 +242,21 @@ async def test_what_is_asked_at_once_is_answered_as_of_one_moment(store: Store, 
         answers.append(await store.at_once(session_id, ask))
     await asyncio.gather(*going)
     answers.append(await store.at_once(session_id, ask))
-    assert all(epoch == told for epoch, told in answers)
+    assert all(epoch == expected for epoch, expected in answers)
     assert (answers[0], answers[-1]) == ((0, 0), (8, 8))
     missing = mint.session(store.capabilities.session_ids)
     assert await store.at_once(missing, lambda reads: reads.find_session(missing)) is None
 
 
 async def test_a_store_has_a_name_of_its_own(store: Store) -> None:
-    """What is said about it where others are spoken of, too, is kept apart by it."""
+    """The name distinguishes it from other stores."""
     named = await store.store_id()
     assert named != ""
     assert await store.store_id() == named
 
 
 async def test_a_tail_is_what_the_journal_holds_beyond_the_parts(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """Without a gap from the last chunk that the parts hold; of a message nobody streams, nothing."""
+    """It continues without a gap after the last chunk in the parts; a message without a stream has none."""
     scribe = await Scribe.create(store, clock=clock, mint=mint)
     opened = await scribe.prompt("hello")
     recorder = opened.recorder()

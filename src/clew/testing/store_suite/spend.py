@@ -1,4 +1,4 @@
-"""Model calls and what they add up to: rows that are closed once and outlive their session, and sums that agree."""
+"""Model calls and their sums: rows that are closed once and outlive their session, and consistent sums."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def a_call(scribe: Scribe, asked_at: int = 1_000, **fields: Any) -> ModelCall:
 
 @pytest.mark.rule("US-5")
 async def test_a_call_is_brought_up_to_date_until_it_is_closed(store: Store, scribe: Scribe) -> None:
-    """Then nothing of it changes but how long its tools took."""
+    """After that, only the duration of its tools changes."""
     asked = a_call(scribe, message_id=scribe.mint.message(), turn_id=scribe.mint.turn(), step=0, workspace="/w")
     await scribe.commit(u.PutCall(asked))
     assert await store.load_calls(scribe.session_id) == await store.open_model_calls(scribe.session_id) == (asked,)
-    told = replace(asked, usage=Usage(100), first_chunk_at=1_500)
-    await scribe.commit(u.PutCall(told))
-    assert await store.open_model_calls() == (told,)
-    closed = replace(told, usage=Usage(100, 20, 3, 4, 5), cost_usd=0.25, ended="completed", ended_at=2_000)
+    updated = replace(asked, usage=Usage(100), first_chunk_at=1_500)
+    await scribe.commit(u.PutCall(updated))
+    assert await store.open_model_calls() == (updated,)
+    closed = replace(updated, usage=Usage(100, 20, 3, 4, 5), cost_usd=0.25, ended="completed", ended_at=2_000)
     await scribe.commit(u.PutCall(closed))
-    await scribe.commit(u.PutCall(replace(told, tools_ms=70)))
+    await scribe.commit(u.PutCall(replace(updated, tools_ms=70)))
     await scribe.commit(u.PutCall(replace(closed, usage=Usage(9), ended="failed", estimated=True, tools_ms=90)))
     assert await store.load_calls(scribe.session_id) == (replace(closed, tools_ms=90),)
     assert await store.open_model_calls() == ()
@@ -45,7 +45,7 @@ async def test_a_call_is_brought_up_to_date_until_it_is_closed(store: Store, scr
 
 @pytest.mark.rule("US-5")
 async def test_calls_outlive_their_session_without_its_id(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """One that was still under way can be closed, and the calls of others are left alone."""
+    """An open call can be closed, and calls of other sessions are unchanged."""
     ids: dict[str, Any] = {"turn_id": scribe.mint.turn(), "message_id": scribe.mint.message()}
     ended, under_way = a_call(scribe, ended="completed", **ids), a_call(scribe, asked_at=DAY * 2, **ids)
     others = a_call(other, ended="completed")
@@ -65,7 +65,7 @@ async def test_calls_outlive_their_session_without_its_id(store: Store, scribe: 
 
 @pytest.mark.rule("US-5")
 async def test_a_call_is_of_the_session_that_its_unit_is_of(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """Nobody's are only those whose session is gone."""
+    """Only calls of deleted sessions have no session."""
     call = a_call(scribe)
     for unit in (u.Unit(other.session_id, (u.PutCall(call),)), u.Unit(u.STORE_WIDE, (u.PutCall(call),))):
         with pytest.raises(ClewError):
@@ -75,7 +75,7 @@ async def test_a_call_is_of_the_session_that_its_unit_is_of(store: Store, scribe
 
 @pytest.mark.rule("US-1", "SV-5")
 async def test_a_step_is_booked_when_its_call_ends_and_finished_after_its_tools(store: Store, scribe: Scribe) -> None:
-    """The booking alone is in the sums; both move `updated_at`."""
+    """Only the recorded usage is in the sums; both change `updated_at`."""
     opened = await scribe.prompt("hello")
     recorder = opened.recorder()
     for chunk in text("hi"):
@@ -97,7 +97,7 @@ async def test_a_step_is_booked_when_its_call_ends_and_finished_after_its_tools(
 
 @pytest.mark.rule("US-1", "US-2")
 async def test_a_call_that_broke_off_is_in_the_sums_and_is_no_step(store: Store, scribe: Scribe) -> None:
-    """Its message says that the counts are estimated, also after a step that was counted in full."""
+    """Its message marks the counts as estimated, also after a step that was counted in full."""
     turn_id, _, message_id = await scribe.turn("hello", text("hi"), usage=Usage(10, 5))
     before = await scribe.session()
     await scribe.commit(u.RecordUsage(message_id, Usage(100, 0, 0, 7), 0.125, before.updated_at + 9))
@@ -113,7 +113,7 @@ async def test_a_call_that_broke_off_is_in_the_sums_and_is_no_step(store: Store,
 
 @pytest.mark.rule("US-5")
 async def test_the_sums_of_all_groupings_are_the_same(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """Costs too, to the billionth; whatever else than the calls is in the store."""
+    """Costs are exact to the billionth, and independent of the other contents of the store."""
     await scribe.turn("hello", text("hi"), usage=Usage(999, 999))
     used = Usage(1, 20, 300, 4_000, 50_000)
     calls = [
@@ -151,7 +151,7 @@ async def test_the_sums_of_all_groupings_are_the_same(store: Store, scribe: Scri
 async def test_a_session_has_spent_what_its_subagents_have_and_nothing_of_its_branches(
     store: Store, scribe: Scribe, other: Scribe
 ) -> None:
-    """Subagents of subagents too; one query for any number of sessions."""
+    """Subagents of subagents are included, with one query for any number of sessions."""
 
     async def child(parent: Scribe, **metadata: Any) -> Scribe:
         given: dict[str, Any] = {"parent_id": parent.session_id, "metadata": metadata}
@@ -172,10 +172,10 @@ async def test_a_session_has_spent_what_its_subagents_have_and_nothing_of_its_br
     await sub.prompt("still at it")
     every = SessionQuery(limit=4, kind="any")
     page, listed = await store.list_shown(every), await store.list_sessions(every)
-    told = tuple(replace(session, spend=dict(zip(ids, spent, strict=True))[session.id]) for session in listed.sessions)
-    assert len(told) == 4
-    # Which four of those that were made in the same moment is by their ids.
-    assert page == ShownPage(told, listed.next, frozenset(one.id for one in told if one.id == sub.session_id))
+    shown = tuple(replace(session, spend=dict(zip(ids, spent, strict=True))[session.id]) for session in listed.sessions)
+    assert len(shown) == 4
+    # Sessions of the same millisecond are ordered by id.
+    assert page == ShownPage(shown, listed.next, frozenset(one.id for one in shown if one.id == sub.session_id))
 
 
 def _key(group: UsageGroup) -> str:

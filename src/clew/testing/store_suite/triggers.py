@@ -1,4 +1,4 @@
-"""The events ledger, schedules and webhooks, as every store keeps them."""
+"""The event ledger, schedules and webhooks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def listed_events(store: Store, **query: Any) -> list[tuple[str, str]]:
 
 @pytest.mark.rule("EV-1")
 async def test_an_event_comes_back_as_it_was_given_with_its_number(scribe: Scribe) -> None:
-    """Every field; unknown keys of its data too."""
+    """Every field is stored, including unknown keys of its data."""
     content = {"payload": {"deep": [1, None, "🧵"]}}
     routing = {"label": "in 🧵"}
     one = event(scribe, "a", type="push", digest="d", routing=routing, data=content, message_id="msg_x")
@@ -58,7 +58,7 @@ async def test_an_event_comes_back_as_it_was_given_with_its_number(scribe: Scrib
 
 @pytest.mark.rule("EV-1")
 async def test_an_event_is_in_the_ledger_once(scribe: Scribe, store: Store, mint: Mint) -> None:
-    """By direction, source and id, whichever session it is of; also in a unit that makes its session."""
+    """It is unique by direction, source and id over all sessions, also in a unit that creates its session."""
     one = event(scribe, "a")
     await add(scribe, one)
     again = msgspec.structs.replace(one, id=scribe.mint.event())
@@ -83,7 +83,7 @@ async def test_an_event_is_in_the_ledger_once(scribe: Scribe, store: Store, mint
 
 @pytest.mark.rule("EV-2")
 async def test_a_digest_is_new_but_for_the_events_taken_since_then(scribe: Scribe, store: Store) -> None:
-    """Of the same source; duplicates, later attempts and what went out do not count."""
+    """Only events of the same source count, without duplicates, later attempts and outgoing events."""
     one = event(scribe, "a", digest="d", at=100)
     await add(
         scribe,
@@ -112,7 +112,7 @@ async def test_a_digest_is_new_but_for_the_events_taken_since_then(scribe: Scrib
 async def test_the_ledger_is_listed_newest_first_by_page_and_by_filter(
     store: Store, scribe: Scribe, other: Scribe
 ) -> None:
-    """Session, source, turn and direction, one by one and together."""
+    """The filters are session, source, turn and direction, alone and together."""
     turn, user, assistant = await scribe.turn("go", text("gone"))
     await add(
         scribe,
@@ -136,7 +136,7 @@ async def test_the_ledger_is_listed_newest_first_by_page_and_by_filter(
 
 
 async def test_an_inbound_event_names_the_first_turn_of_its_message(scribe: Scribe) -> None:
-    """Which begins after the event was stored; nothing is written for it."""
+    """The turn begins after the event was stored; nothing is written for it."""
     opened = await scribe.prompt("go")
     await add(scribe, event(scribe, "a", message_id=opened.user.id), event(scribe, "b", message_id="msg_none"))
     found = {one.source_id: one.turn_id for one in await scribe.store.open_events(scribe.session_id)}
@@ -146,7 +146,7 @@ async def test_an_inbound_event_names_the_first_turn_of_its_message(scribe: Scri
 async def test_an_event_is_open_until_something_went_out_for_it(
     store: Store, scribe: Scribe, other: Scribe, mint: Mint
 ) -> None:
-    """Oldest first, of one session or of all."""
+    """They are listed oldest first, of one session or of all."""
     await add(scribe, event(scribe, "b"), event(scribe, "a"))
     await add(other, event(other, "c"))
     assert [found.source_id for found in await store.open_events()] == ["b", "a", "c"]
@@ -158,7 +158,8 @@ async def test_an_event_is_open_until_something_went_out_for_it(
 
 @pytest.mark.rule("EV-4")
 async def test_another_attempt_is_open_until_something_went_out_for_it_too(scribe: Scribe, store: Store) -> None:
-    """What came in is found as it came, what went out as it went last; the message leads to the newest attempt."""
+    """An incoming event is found as first stored, an outgoing one as last stored; the message has the newest
+    attempt."""
     opened = await scribe.prompt("go")
     first = event(scribe, "a", message_id=opened.user.id, data={"text": "go"})
     failed = event(scribe, "a", "out", turn_id=opened.id, status="failed")
@@ -173,8 +174,8 @@ async def test_another_attempt_is_open_until_something_went_out_for_it_too(scrib
         assert found == (msgspec.structs.replace(again, seq=3),)
     assert await store.find_event_of_message(scribe.session_id, opened.user.id) == found[0]
     assert await store.find_event_of_message(scribe.session_id, "msg_none") is None
-    came, went = await store.find_event("in", "test", "a"), await store.find_event("out", "test", "a")
-    assert (came, went) == (
+    incoming, outgoing = await store.find_event("in", "test", "a"), await store.find_event("out", "test", "a")
+    assert (incoming, outgoing) == (
         msgspec.structs.replace(first, seq=1, turn_id=opened.id),
         msgspec.structs.replace(failed, seq=2),
     )
@@ -193,7 +194,7 @@ async def wide(store: Store, *writes: u.Write) -> None:
 
 
 async def test_schedules_and_webhooks_are_kept_replaced_and_dropped(store: Store) -> None:
-    """Without a session; each by its own name."""
+    """They need no session, and each has a name of its own."""
     await wide(store, u.PutSchedule(SCHEDULE), u.PutWebhook(WEBHOOK))
     assert await store.list_schedules() == (SCHEDULE,)
     assert await store.list_webhooks() == (WEBHOOK,)
@@ -211,7 +212,7 @@ async def test_schedules_and_webhooks_are_kept_replaced_and_dropped(store: Store
 
 @pytest.mark.rule("ST-11", "EV-4")
 async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """Its schedules and webhooks, and what its events said; those of others, and those of nobody, stay.
+    """Its schedules and webhooks and the data of its events are deleted; those of others, or without a session, stay.
 
     An event itself stays, so that it is known when it is delivered again; it is open no more.
     """
@@ -243,7 +244,7 @@ async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, cl
 
 
 async def test_a_session_is_found_by_its_label_or_its_routing_key(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """All that are neither archived nor a subagent's, oldest first."""
+    """All sessions that are neither archived nor subagents are found, oldest first."""
     made = {}
     for name, metadata in (
         ("subagent", {"label": "inbox", "kind": "subagent"}),
@@ -270,7 +271,7 @@ async def test_a_session_is_found_by_its_label_or_its_routing_key(store: Store, 
 
 @pytest.mark.rule("EV-4")
 async def test_an_event_of_a_session_that_is_gone_is_nobodys(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """Another store's ledger is carried here whole; one of a session that is there goes by that session alone."""
+    """The ledger of another store is copied completely; the events of an existing session belong to that session."""
     scribe = await Scribe.create(store, clock=clock, mint=mint)
     gone = msgspec.structs.replace(event(scribe, "gone"), session_id=mint.session(), data={})
     await wide(store, u.AddEvent(gone))
@@ -285,7 +286,7 @@ async def test_an_event_of_a_session_that_is_gone_is_nobodys(store: Store, mint:
 
 
 async def test_projects_with_rules_are_listed(store: Store) -> None:
-    """By their names, whoever works in them."""
+    """They are found by name."""
     assert await store.list_projects() == ()
     for project in ("/b", "/a"):
         await wide(store, u.PutProjectRules(project, ({"permission": "bash", "pattern": "*", "action": "deny"},), 1))

@@ -1,4 +1,4 @@
-"""Units: whole or not at all, in order, and refused when their guards do not hold."""
+"""Units: atomic, in order, and refused if a guard fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clew.transcript.turn import Turn, with_parent
 
 
 async def test_a_unit_that_fails_half_way_leaves_nothing_behind(scribe: Scribe) -> None:
-    """Its first write is undone when its second one cannot be done; so is a change of state."""
+    """If the second write fails, the first is undone, and so is a change of state."""
     await scribe.turn("hello", text("hi"))
     before = (await scribe.session(), await scribe.store.load_tree(scribe.session_id))
     row = user_row(scribe.mint, scribe.session_id, "x", 1)
@@ -41,7 +41,7 @@ async def test_a_unit_that_fails_half_way_leaves_nothing_behind(scribe: Scribe) 
 
 
 async def test_one_failing_unit_does_not_take_its_neighbours_down(store: Store, scribe: Scribe) -> None:
-    """Units that travel in one group with a failing one are all committed; only that one sees its error."""
+    """Units in one group with a failing one are all committed; only that one gets an error."""
     units = [u.Unit(scribe.session_id, (u.PatchSession(metadata={f"k{n}": n}),)) for n in range(20)]
     units.insert(7, u.Unit(scribe.session_id, (u.PatchSession(metadata={"bad": 1}), u.SetTurn("trn_none", "failed"))))
     units.insert(12, u.Unit(scribe.session_id, (u.PatchSession(metadata={"stale": 1}),), (u.EpochIs(5),)))
@@ -61,7 +61,7 @@ async def test_units_of_a_session_commit_in_the_order_they_were_submitted(store:
 
 @pytest.mark.rule("SR-6")
 async def test_units_handed_over_together_are_answered_each_by_its_place(store: Store, scribe: Scribe) -> None:
-    """One of them failing or refused is none of the others' business."""
+    """A failed or refused unit does not affect the others."""
     units = [u.Unit(scribe.session_id, (u.PatchSession(metadata={f"k{n}": n}),)) for n in range(5)]
     units[1] = u.Unit(scribe.session_id, (u.PatchSession(metadata={"bad": 1}), u.SetTurn("trn_none", "failed")))
     units[3] = u.Unit(scribe.session_id, (u.PatchSession(metadata={"stale": 1}),), (u.EpochIs(5),))
@@ -81,7 +81,7 @@ async def test_units_handed_over_together_are_answered_each_by_its_place(store: 
 
 
 async def test_only_one_of_many_can_take_a_session(store: Store, scribe: Scribe) -> None:
-    """Taking a session is one conditional update: of a hundred that try with the same epoch, one gets it."""
+    """Acquiring a session is one conditional update: of a hundred attempts with the same epoch, one succeeds."""
     tries = [u.Unit(scribe.session_id, (u.SetEpoch(1),), (u.EpochIs(0),)) for _ in range(100)]
     outcomes = await asyncio.gather(*(store.submit(unit) for unit in tries))
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Committed"] + ["Refused"] * 99
@@ -89,7 +89,7 @@ async def test_only_one_of_many_can_take_a_session(store: Store, scribe: Scribe)
 
 
 async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
-    """And lets the unit pass when it holds."""
+    """The unit passes if the guard holds."""
     opened = await scribe.prompt("hello")
     row = user_row(scribe.mint, scribe.session_id, "later", 1, {"client_message_id": "c1"})
     await scribe.commit(u.InsertMessage(row), u.SealMessage(row.id, row.seal), u.Enqueue(row.id, 1))
@@ -120,7 +120,7 @@ async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
 
 
 async def test_of_cancel_and_fire_exactly_one_wins(store: Store, scribe: Scribe) -> None:
-    """Both take the message out of the queue under the same guard; the other is told."""
+    """Both remove the message from the queue under the same guard; the other is refused."""
     row = user_row(scribe.mint, scribe.session_id, "later", 1)
     await scribe.commit(u.InsertMessage(row), u.Enqueue(row.id, 1))
     race = [u.Unit(scribe.session_id, (u.Dequeue(row.id),), (u.StillQueued(row.id),)) for _ in range(2)]
@@ -128,7 +128,7 @@ async def test_of_cancel_and_fire_exactly_one_wins(store: Store, scribe: Scribe)
 
 
 async def test_the_queue_keeps_its_order(store: Store, scribe: Scribe, mint: Mint, clock: FakeClock) -> None:
-    """Interrupting messages first, then by queued_at, then by id; a queued message says when it was queued."""
+    """Interrupting messages are first, then by queued_at, then by id; a queued message has its time."""
     rows = [user_row(mint, scribe.session_id, f"m{n}", clock.now_ms()) for n in range(5)]
     for row, (queued_at, interrupt) in zip(
         rows, [(30, False), (10, False), (10, False), (40, True), (20, True)], strict=True
@@ -144,13 +144,13 @@ async def test_the_queue_keeps_its_order(store: Store, scribe: Scribe, mint: Min
         (10, False),
         (30, False),
     ]
-    # Another order is all of them out and in again, in one unit.
-    anew = [(row.id, n) for n, row in enumerate(rows)]
-    moved = [(u.Dequeue(id_), u.Enqueue(id_, n, n == 0)) for id_, n in anew]
+    # To reorder the queue, one unit removes all messages and adds them again.
+    reordered = [(row.id, n) for n, row in enumerate(rows)]
+    moved = [(u.Dequeue(id_), u.Enqueue(id_, n, n == 0)) for id_, n in reordered]
     guards = [u.StillQueued(row.id) for row in rows]
     assert await scribe.try_commit(*(write for both in moved for write in both), guards=guards) == u.Committed()
     placed = [(entry.message.id, entry.message.queued_at) for entry in await store.load_queue(scribe.session_id)]
-    assert placed == anew
+    assert placed == reordered
     await scribe.commit(u.Dequeue(rows[1].id))
     fired = await store.find_message(scribe.session_id, rows[1].id)
     assert fired is not None
@@ -166,7 +166,7 @@ async def test_a_turn_moves_only_as_the_table_allows(scribe: Scribe) -> None:
 
 
 async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scribe) -> None:
-    """Its depth and its nearest compaction follow; a turn that is settled stays where it is."""
+    """Its depth and its nearest compaction change with it; a settled turn is not moved."""
     first, _, _ = await scribe.turn("hello", text("hi"))
     opened = await scribe.prompt("go on")
     before = await store.find_turn(opened.id)
@@ -205,7 +205,7 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
 async def test_a_turn_is_found_whichever_session_it_is_of(
     store: Store, scribe: Scribe, other: Scribe, mint: Mint
 ) -> None:
-    """As it stands in that session's tree; one that is nowhere is not found."""
+    """It is found as it is in that session's tree; an unknown one is not found."""
     for one in (scribe, other):
         turn_id, _, _ = await one.turn("hello", text("hi"))
         assert await store.find_turn(turn_id) == (await store.load_tree(one.session_id)).turns[turn_id]
@@ -213,7 +213,7 @@ async def test_a_turn_is_found_whichever_session_it_is_of(
 
 
 async def test_prunes_are_numbered_by_the_session_and_only_added(store: Store, scribe: Scribe) -> None:
-    """All that one prune took has one number, whatever it came with; every reader of a view gets them."""
+    """All outputs of one prune have one number, whatever number was passed; every view has them."""
     calls = [*tool_call("read", {}, id="c1"), *tool_output("x", call="c1")]
     calls += [*tool_call("read", {}, id="c2"), *tool_output("y", call="c2")]
     replies = [(await scribe.turn(f"look {n}", calls))[2] for n in range(2)]
@@ -234,7 +234,7 @@ async def test_prunes_are_numbered_by_the_session_and_only_added(store: Store, s
 
 
 async def test_a_prune_of_another_sessions_message_fails(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """And so does one that takes the same part twice; nothing of either is kept."""
+    """So is one that prunes the same part twice; neither is stored."""
     _, _, elsewhere = await other.turn("hello", text("hi"))
     _, _, reply = await scribe.turn("look", [*tool_call("read", {}), *tool_output("x")])
     good = Pruned(0, reply, 1, 5, 0, 100)
@@ -246,7 +246,7 @@ async def test_a_prune_of_another_sessions_message_fails(store: Store, scribe: S
 
 
 async def test_prunes_go_with_their_session(store: Store, scribe: Scribe, other: Scribe) -> None:
-    """And with no other."""
+    """The prunes of other sessions stay."""
     for one in (scribe, other):
         _, _, reply = await one.turn("look", [*tool_call("read", {}), *tool_output("x")])
         await one.commit(u.AddPruned((Pruned(0, reply, 1, 5, 0, 100),)))

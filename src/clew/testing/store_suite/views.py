@@ -1,4 +1,4 @@
-"""Views of a long line: read back to what the newest compaction kept, and no further."""
+"""Views of a long line: read back only to the start of the newest compaction's tail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.transcript.view import model_view, visible_view
 
 
 def compaction(scribe: Scribe, parent: str, tail: str | None, turn_id: str) -> tuple[Write, ...]:
-    """A compaction below a turn; a ``tail`` of "marker" is its own marker."""
+    """Return the writes of a compaction below a turn; a ``tail`` of "marker" is its own marker."""
     now, marker_id = scribe.clock.now_ms(), scribe.mint.message()
     turn = Turn(
         id=turn_id,
@@ -34,7 +34,7 @@ def compaction(scribe: Scribe, parent: str, tail: str | None, turn_id: str) -> t
 
 
 async def seen(store: Store, session_id: str) -> LineSlice:
-    """The view, which must show what the whole line shows."""
+    """Return the view, which must equal that of the complete line."""
     view = await store.find_view(session_id)
     whole = await store.load_line(session_id)
     assert view is not None
@@ -46,7 +46,7 @@ async def seen(store: Store, session_id: str) -> LineSlice:
 
 
 def said(line: LineSlice) -> list[Any]:
-    """What a line says: a view may leave out ids and times of parts."""
+    """Return the contents of a line without ids and times of parts, which a view may leave out."""
     return [
         (entry.turn, [(row.id, row.role, row.metadata, [part.data for part in row.parts]) for row in entry.messages])
         for entry in line.turns
@@ -58,14 +58,16 @@ def said(line: LineSlice) -> list[Any]:
     [("user 2", 4), ("reply 2", 4), ("user 0", 6), ("marker", 2), ("nowhere", 2), ("user 4", 2), (None, 6)],
 )
 async def test_a_view_begins_where_the_tail_does(store: Store, scribe: Scribe, tail: str | None, turns: int) -> None:
-    """Above or below the compaction; a tail that is not on the line, or is the marker, begins below it."""
-    told = [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(4)]
-    places = {f"user {n}": ids[1] for n, ids in enumerate(told)} | {f"reply {n}": ids[2] for n, ids in enumerate(told)}
+    """The tail begins above or below the compaction; one that is not on the line, or the marker, begins below it."""
+    written = [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(4)]
+    places = {f"user {n}": ids[1] for n, ids in enumerate(written)} | {
+        f"reply {n}": ids[2] for n, ids in enumerate(written)
+    }
     opened = await scribe.prompt("after")
     places |= {"user 4": opened.user.id, "nowhere": scribe.mint.message()}
     turn_id = scribe.mint.turn()
     await scribe.commit(
-        *compaction(scribe, told[3][0], places.get(tail or "", tail), turn_id),
+        *compaction(scribe, written[3][0], places.get(tail or "", tail), turn_id),
         MoveTurn(opened.id, turn_id),
         MoveHead(turn_id, 9, "compaction"),
     )
@@ -78,7 +80,7 @@ async def test_a_view_begins_where_the_tail_does(store: Store, scribe: Scribe, t
 async def test_a_compaction_between_the_head_and_the_open_turn_is_in_the_view(
     store: Store, scribe: Scribe, tail: str
 ) -> None:
-    """While the head has not followed yet, when it has, and once the open turn was left."""
+    """This holds before and after the head has followed, and after the open turn was left."""
     first, _, _ = await scribe.turn("one", text("1"))
     second, user, _ = await scribe.turn("two", text("2"))
     opened = await scribe.prompt("three")
@@ -86,20 +88,20 @@ async def test_a_compaction_between_the_head_and_the_open_turn_is_in_the_view(
     turn_id = scribe.mint.turn()
     room = compaction(scribe, second, places.get(tail, tail), turn_id)
     await scribe.commit(*room, MoveTurn(opened.id, turn_id))
-    kept = [second] if tail == "user 1" else []
+    tail_turns = [second] if tail == "user 1" else []
     view = await seen(store, scribe.session_id)
-    assert [entry.turn.id for entry in view.turns] == [*kept, turn_id, opened.id]
+    assert [entry.turn.id for entry in view.turns] == [*tail_turns, turn_id, opened.id]
     await scribe.commit(MoveHead(turn_id, 9, "compaction"))
     assert await seen(store, scribe.session_id) == view
     await scribe.commit(*opened.settling("failed"), MoveHead(turn_id, 10, "rewind"))
     view = await seen(store, scribe.session_id)
-    assert [entry.turn.id for entry in view.turns] == [*kept, turn_id]
+    assert [entry.turn.id for entry in view.turns] == [*tail_turns, turn_id]
     await scribe.commit(MoveHead(first, 11, "rewind"))
     assert [entry.turn.id for entry in (await seen(store, scribe.session_id)).turns] == [first]
 
 
 async def test_without_a_compaction_a_view_is_as_long_as_asked(store: Store, scribe: Scribe) -> None:
-    """And says whether there is more."""
+    """It also says whether there is more."""
     assert await store.find_view(scribe.session_id) == LineSlice((), complete=True)
     assert await store.find_view(scribe.mint.session(store.capabilities.session_ids)) is None
     for n in range(3):
