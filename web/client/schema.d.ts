@@ -56,7 +56,7 @@ export interface ApprovalBody {
   pattern?: string | null;
 }
 
-/** What became of a session of another program. `turns` counts the prompts that were added, as a listing counts them, `subagents` the sessions below it; `why` says what kept the rest out; `remarks` name what the file holds besides the conversation. */
+/** The result of importing a session of another program. `turns` counts the prompts that were added, as a listing counts them, `subagents` the sessions below it; `why` is the reason why the rest was not imported; `remarks` list the contents of the file besides the conversation. */
 export interface Arrival {
   session_id: string;
   title: string | null;
@@ -306,7 +306,7 @@ export interface ModelList {
   models: ModelListing[];
 }
 
-/** A line of the list of models. `reason` says why one cannot be used, and what to do about it. `files` are the media types it takes beside text, as :class:`ModelInfo` has them. `caching`: what is sent again costs less there. `known=False`: the figures are guesses. */
+/** An entry of the list of models. `reason` says why a model cannot be used, and what to do about it. `files` are the media types it accepts besides text, as in :class:`ModelInfo`. `caching`: input that is sent again costs less. `known=False`: the limits are guesses. */
 export interface ModelListing {
   id: string;
   window: number;
@@ -493,7 +493,7 @@ export interface Remaining {
   remaining: number;
 }
 
-/** Something a report says: what was found, how often, where first, and what became of it. `kept`: it came along and is not part of the conversation. `changed`: it came, but not as it was. `lost`: it stands in the other program's file alone. */
+/** One line of an import report: what was found, how often, where first, and its fate. `kept`: imported, but not part of the conversation. `changed`: imported in another form. `lost`: not imported. */
 export interface Remark {
   what: string;
   fate: "changed" | "kept" | "lost";
@@ -833,7 +833,7 @@ export interface SubmissionShape {
   queued: boolean;
 }
 
-/** A tool as a model is told about it. `input_schema` is JSON Schema. */
+/** A tool definition as a model receives it. `input_schema` is JSON Schema. */
 export interface ToolSchema {
   name: string;
   description: string;
