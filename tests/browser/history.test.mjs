@@ -57,7 +57,7 @@ test("reasoning is folded and opens to every word of it", async () => {
   const answer = thread(page).getByRole("article", { name: "Assistant" });
   const fold = answer.getByRole("button", { name: /^Thought/ });
   await fold.waitFor();
-  const words = "Somebody asked for 30 words. I will count them as I go.";
+  const words = "The user asked for 30 words. I will count them as I go.";
   assert.equal(await fold.getAttribute("aria-expanded"), "false");
   assert.equal(await answer.getByText(words).count(), 0);
   await fold.click();

@@ -97,7 +97,7 @@ def test_ctrl_c_aborts_the_turn_and_a_second_one_leaves(chat: Open, tmp_path: Pa
     screen.until(READY)
     screen.type("2000 words\r")
     screen.until("thread stone")
-    assert "\x1b[2mSomebody asked for 2000 words. I will count them as I go.\x1b[0m\n" in screen.sent
+    assert "\x1b[2mThe user asked for 2000 words. I will count them as I go.\x1b[0m\n" in screen.sent
     screen.type("3 words\r")
     screen.until("⋯ 3 words")
     screen.type("4 words\r")

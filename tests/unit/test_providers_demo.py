@@ -282,7 +282,7 @@ async def test_long_reasons_and_then_says_as_many_words_as_asked(text: str, coun
     words = [chunk.delta for chunk in chunks if isinstance(chunk, c.TextDelta)]
     reasoning = "".join(chunk.delta for chunk in chunks if isinstance(chunk, c.ReasoningDelta))
     assert (len(words), len("".join(words).split())) == (count, count)
-    assert reasoning == f"Somebody asked for {count} words. I will count them as I go."
+    assert reasoning == f"The user asked for {count} words. I will count them as I go."
     assert end.usage == Usage(
         input=-(-len(text) // 4), output=-(-len("".join(words)) // 4), reasoning=-(-len(reasoning) // 4)
     )

@@ -355,7 +355,7 @@ def test_an_unknown_model_gets_a_cautious_guess_and_one_warning(caplog: pytest.L
     )
     assert infos == [guess] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        "nothing is known about local/mystery: taking a window of 32000 and 4096 of output; say better in config.toml"
+        "unknown model local/mystery: assuming a window of 32000 and 4096 of output; set them in config.toml"
     ]
 
 
