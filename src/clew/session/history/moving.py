@@ -76,7 +76,9 @@ async def take_in(
     return first
 
 
-def _with_usable_model(host: Host, portable: PortableSession, foreign: ForeignSession, default: Model) -> PortableSession:
+def _with_usable_model(
+    host: Host, portable: PortableSession, foreign: ForeignSession, default: Model
+) -> PortableSession:
     """Return the session with a model available here. The original one is stored, so reading it needs no API key."""
     model = portable.session.model
     try:
