@@ -1,7 +1,7 @@
-"""What waits for a human's word, put to whoever sits at the editor; the answer is clew's own durable approval.
+"""Pending approvals and questions, sent to the editor as requests; the answer is stored as clew's own approval.
 
-A request lives as long as what it asks for: answered elsewhere, or withdrawn with its turn, it is taken back here. An
-editor that is closed answers nothing, and what waits goes on waiting.
+A request is cancelled when its approval is answered by another client or withdrawn with its turn. Closing the editor
+answers nothing: the approval stays pending.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from clew.session.turn.answers import Decision
 from clew.transcript import part as p
 from clew.transcript.message import Message
 
-__all__ = ["Asking", "options_for"]
+__all__ = ["ApprovalRequests", "options_for"]
 
 log = logging.getLogger("clew.acp")
-_NOT_OFFERED: Final = "the editor answered with something that was not offered"
+_NOT_OFFERED: Final = "the editor answered with an option that was not offered"
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One answer that can be given."""
+    """An answer that a person can pick."""
 
     id: str
     name: str
@@ -43,11 +43,11 @@ class Option(msgspec.Struct, frozen=True):
 
 
 def options_for(call: Mapping[str, Any], folder: str | None) -> list[Option]:
-    """The answers a request can be given: once, from now on as far as clew offers a rule for it, and no."""
+    """Return the answers to a request: allow once, always (where clew offers a rule for it) and deny."""
     asked = p.approval_of(call).get("descriptor")
     offers = asked.get("offers") if isinstance(asked, Mapping) else None
     offers = [one for one in offers or () if isinstance(one, Mapping)]
-    # The narrowest and the widest: a row of buttons is no place for the steps between them.
+    # Only the narrowest and the widest rule: the ones between them would be too many buttons.
     picked = {str(one.get("pattern")): str(one.get("words")) for one in (*offers[:1], *offers[-1:])}
     options = [Option("once", "Allow once", "allow_once", "once")]
     for number, (pattern, words) in enumerate(picked.items(), start=1):
@@ -57,9 +57,9 @@ def options_for(call: Mapping[str, Any], folder: str | None) -> list[Option]:
     return [*options, Option("deny", "Reject", "reject_once", "deny")]
 
 
-class Asking:
-    """All that is asked in one session. ``engine`` is asked for when there is an answer: a server may be another by
-    then. ``abort`` ends the session's turn."""
+class ApprovalRequests:
+    """The requests of one session. ``engine`` is called for each answer, since the server may have changed by then;
+    ``abort`` ends the session's turn."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Asking:
         folder: str | None,
         engine: Callable[[], Operations],
         connection: Connection,
-        telling: UpdateSender,
+        updates: UpdateSender,
         *,
         by_form: bool,
         abort: Callable[[], Awaitable[None]],
@@ -76,18 +76,20 @@ class Asking:
         self._folder = folder
         self._engine = engine
         self._connection = connection
-        self._telling = telling
+        self._updates = updates
         self._by_form = by_form
         self._abort = abort
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self.question: Waiting | None = None
-        """A question that the next prompt answers: this editor has no form for it."""
+        """A question that the next prompt answers, for an editor without forms."""
 
     def ask(self, waiting: tuple[Waiting, ...], newest: list[Message]) -> str | None:
-        """Ask for all that waits and is not asked yet; what waits no more is asked no more. The words of a question
-        that the next prompt is to answer are given back, once."""
-        words = None
+        """Send a request for everything pending that has none yet, and cancel requests that are no longer pending.
+
+        Return the text of a question that the next prompt is to answer, once; else None.
+        """
+        question_text = None
         open_ids = {wait.tool_call_id for wait in waiting}
         for id_ in [id_ for id_ in self._asked if id_ not in open_ids]:
             self.close(id_)
@@ -100,17 +102,17 @@ class Asking:
                 continue
             if wait.approval_id is None and not self._by_form:
                 if self.question is None:
-                    self.question, words = wait, "\n".join(_question_of(call))
+                    self.question, question_text = wait, "\n".join(_question_of(call))
             else:
                 put = self._ask_form if wait.approval_id is None else self._ask_permission
                 task = asyncio.create_task(self._put(put(wait, message_id, call)))
                 self._asked[wait.tool_call_id] = task
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
-        return words
+        return question_text
 
     def close(self, tool_call_id: str | None = None) -> None:
-        """Ask no more; with ``tool_call_id`` only for that."""
+        """Cancel all requests, or with ``tool_call_id`` only that one's."""
         for id_ in [*self._asked] if tool_call_id is None else [tool_call_id]:
             if (task := self._asked.pop(id_, None)) is not None:
                 task.cancel()
@@ -118,12 +120,12 @@ class Asking:
             self.question = None
 
     async def leave(self) -> None:
-        """Ask no more, and see answers through that were given already."""
+        """Cancel all requests, and wait until answers already given are stored."""
         self.close()
         await asyncio.gather(*self._answering, return_exceptions=True)
 
     async def _request(self, wait: Waiting, method: str, params: Mapping[str, Any]) -> Any:
-        """What the editor answers. From then on nobody takes the question back: the answer is on its way."""
+        """Return the editor's answer. From then on the request can no longer be cancelled."""
         try:
             return await self._connection.request(method, params)
         finally:
@@ -134,27 +136,27 @@ class Asking:
         try:
             await asking
         except Closed:
-            pass  # it goes on waiting: here again, or on the page
+            pass  # still pending: for the next editor, or on the page
         except (Conflict, NotFound) as error:
-            log.info("what was asked was settled elsewhere: %s", error)
+            log.info("the request was answered by another client: %s", error)
         except ClewError as error:
-            log.warning("an answer could not be given: %s", error)
+            log.warning("the answer was not accepted: %s", error)
         except Exception:
-            log.exception("asking in session %s failed in an unforeseen way", self._session_id)
+            log.exception("unexpected error in a request of session %s", self._session_id)
 
     async def _ask_permission(self, wait: Waiting, message_id: str, call: Mapping[str, Any]) -> None:
         options = options_for(call, self._folder)
-        told = {"toolCallId": self._telling.call_id(message_id, call), **describe_call(call, self._folder)}
-        asked = {"sessionId": self._session_id, "toolCall": told, "options": [one.shown() for one in options]}
+        shown = {"toolCallId": self._updates.call_id(message_id, call), **describe_call(call, self._folder)}
+        params = {"sessionId": self._session_id, "toolCall": shown, "options": [one.shown() for one in options]}
         try:
-            answer = await self._request(wait, "session/request_permission", asked)
+            answer = await self._request(wait, "session/request_permission", params)
         except Refused as error:
             await self._answer(wait, "deny", f"the editor could not ask: {error.message[:200]}")
             return
         outcome = answer.get("outcome") if isinstance(answer, Mapping) else None
         outcome = outcome if isinstance(outcome, Mapping) else {}
         if outcome.get("outcome") == "cancelled":
-            # Said for a turn that is being stopped; whichever of the two comes first, it is stopped.
+            # Sent for a turn that is being cancelled; session/cancel may arrive before or after it.
             await self._abort()
             return
         chosen = outcome.get("optionId") if outcome.get("outcome") == "selected" else None
@@ -170,15 +172,15 @@ class Asking:
     async def _ask_form(self, wait: Waiting, message_id: str, call: Mapping[str, Any]) -> None:
         question, *options = _question_of(call, numbered=False)
         field = {"type": "string", "title": "Answer", **({"enum": options} if options else {})}
-        asked = {
+        params = {
             "sessionId": self._session_id,
-            "toolCallId": self._telling.call_id(message_id, call),
+            "toolCallId": self._updates.call_id(message_id, call),
             "mode": "form",
             "message": question,
             "requestedSchema": {"type": "object", "properties": {"answer": field}, "required": ["answer"]},
         }
         try:
-            answer = await self._request(wait, "elicitation/create", asked)
+            answer = await self._request(wait, "elicitation/create", params)
         except Refused as error:
             answer = {"action": "decline", "why": error.message}
         content = answer.get("content") if isinstance(answer, Mapping) else None
@@ -189,7 +191,7 @@ class Asking:
 
 
 def _question_of(call: Mapping[str, Any], *, numbered: bool = True) -> list[str]:
-    """What is asked, and the answers to choose from."""
+    """Return the question, then the answers to choose from."""
     given = p.input_of(call)
     given = given if isinstance(given, Mapping) else {}
     options = [f"{n}. {one}" if numbered else str(one) for n, one in enumerate(given.get("options") or (), start=1)]

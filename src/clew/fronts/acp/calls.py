@@ -1,4 +1,4 @@
-"""Tool calls as editors show them: what kind they are, how far, which files, what they change."""
+"""Tool calls as editors show them: kind, status, files and changes."""
 
 from __future__ import annotations
 
@@ -32,55 +32,55 @@ _STATUSES: Final[Mapping[str, str]] = {
     "output-denied": "failed",
 }
 _ABOUT: Final = ("path", "command", "pattern", "url", "question", "query", "name", "description", "prompt")
-"""The argument that says what a call is about, in this order."""
-_LONGEST_TITLE: Final = 120
+"""The arguments that can stand in a title; the first one present is used."""
+_MAX_TITLE: Final = 120
 _HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 def describe_call(part: Mapping[str, Any], folder: str | None) -> dict[str, Any]:
-    """All that is told of a call as it is now."""
+    """Return the fields of an update for a call in its current state."""
     name, state = p.tool_name(part), p.state_of(part) or ""
     status = "in_progress" if p.is_preliminary(part) else _STATUSES.get(state, "in_progress")
     given = p.input_of(part)
     given = given if isinstance(given, Mapping) else {}
-    told: dict[str, Any] = {"title": _title(name, given), "name": name, "kind": _KINDS.get(name, "other")}
-    told["status"] = status
+    fields: dict[str, Any] = {"title": _title(name, given), "name": name, "kind": _KINDS.get(name, "other")}
+    fields["status"] = status
     if state == "input-streaming":
-        return {**told, "title": name}
-    told["rawInput"] = p.input_of(part)
+        return {**fields, "title": name}
+    fields["rawInput"] = p.input_of(part)
     path = _path(given, folder)
     content: list[dict[str, Any]] = []
     change = p.change_of(part)
     if path is not None:
         hunks = _hunks(change)
         line = hunks[0][0] if hunks else given.get("offset")
-        told["locations"] = [{"path": path, "line": line} if isinstance(line, int) and line >= 1 else {"path": path}]
+        fields["locations"] = [{"path": path, "line": line} if isinstance(line, int) and line >= 1 else {"path": path}]
         content = _diffs(name, given, path, hunks)
     elif change is not None:
-        # Of something that is no file, such as what a server says its tools are.
+        # A change of something other than a file, such as the tool definitions of an MCP server.
         content = [{"type": "content", "content": text_block(str(change.get("diff") or ""))}]
     if state == "approval-requested" and given and not content:
-        # A title is one line, and cut: who is asked sees everything that is to be done.
+        # A title is one line and may be cut; for an approval the whole call must be visible.
         command = given.get("command")
         whole = command if isinstance(command, str) else msgspec.json.format(msgspec.json.encode(given)).decode()
-        if told["title"] != f"{name} {whole}":
+        if fields["title"] != f"{name} {whole}":
             content = [{"type": "content", "content": text_block(whole)}]
     if state in ("output-available", "output-error", "output-denied"):
-        # What an edit says beside its difference nobody needs; what went wrong everybody does.
+        # Next to a diff the text of a successful edit adds nothing; an error does.
         output = p.output_of(part)
         said = p.text_at(output, "text") if isinstance(output, Mapping) else None
         said = p.result_text(part) if said is None else said
         if said and (not content or status == "failed"):
             content = [*content, {"type": "content", "content": text_block(said)}]
         if status == "completed":
-            told["rawOutput"] = output
+            fields["rawOutput"] = output
     if content:
-        told["content"] = content
-    return told
+        fields["content"] = content
+    return fields
 
 
 def plan_of(part: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The list of what is to be done, as a plan; None of any other call."""
+    """Return the entries of a to-do call as a plan; None for other calls."""
     given = p.input_of(part)
     items = given.get("items") if p.tool_name(part) == "todo" and isinstance(given, Mapping) else None
     if not isinstance(items, list):
@@ -93,7 +93,7 @@ def plan_of(part: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 def _title(name: str, given: Mapping[str, Any]) -> str:
     about = next((given[key] for key in _ABOUT if isinstance(given.get(key), str) and given[key]), None)
-    return name if about is None else p.first_words(f"{name} {about}", _LONGEST_TITLE)
+    return name if about is None else p.first_words(f"{name} {about}", _MAX_TITLE)
 
 
 def _path(given: Mapping[str, Any], folder: str | None) -> str | None:
@@ -105,7 +105,7 @@ def _path(given: Mapping[str, Any], folder: str | None) -> str | None:
 
 
 def _hunks(change: Mapping[str, Any] | None) -> list[tuple[int, str, str]]:
-    """Of a difference: where each place begins in the new text, how it reads before and after."""
+    """Return for each hunk of a diff its first line in the new text, the old text and the new text."""
     found: list[tuple[int, list[str], list[str]]] = []
     for line in str((change or {}).get("diff") or "").splitlines():
         if (head := _HUNK.match(line)) is not None:

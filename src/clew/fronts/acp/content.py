@@ -1,4 +1,4 @@
-"""Content blocks of the protocol, and the parts of clew's messages: each as the other."""
+"""Conversion between the protocol's content blocks and the parts of clew's messages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from clew.transcript import part as p
 __all__ = ["FindBlob", "blocks_of", "parts_of", "text_block"]
 
 FindBlob = Callable[[str], Awaitable[bytes | None]]
-"""The bytes of a stored file by their sha256; None where there are none."""
-_LONGEST_NAME: Final = 200
+"""Returns the bytes of a stored file by their sha256; None if there are none."""
+_MAX_NAME: Final = 200
 
 
 def text_block(text: str) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def text_block(text: str) -> dict[str, Any]:
 
 
 def parts_of(blocks: Sequence[Block]) -> list[dict[str, Any]]:
-    """The parts of a prompt. Texts and links that follow one another are one text, as they were typed."""
+    """Return the parts of a prompt. Adjacent texts and links become one text, as they were typed."""
     parts: list[dict[str, Any]] = []
     for block in blocks:
         match block:
@@ -43,13 +43,13 @@ def parts_of(blocks: Sequence[Block]) -> list[dict[str, Any]]:
                     data = resource.blob
                 else:
                     raise InvalidInput(f"the resource {resource.uri[:200]!r} has neither text nor blob")
-                usual = "application/octet-stream" if resource.text is None else "text/plain"
-                parts.append(_file(resource.mime_type or usual, data, resource.uri))
+                default = "application/octet-stream" if resource.text is None else "text/plain"
+                parts.append(_file(resource.mime_type or default, data, resource.uri))
                 continue
             case AudioBlock():
-                raise InvalidInput("audio is not taken here; `promptCapabilities` says what is")
+                raise InvalidInput("audio is not supported (see promptCapabilities)")
             case _:
-                raise InvalidInput("this kind of content is not taken here")
+                raise InvalidInput("this kind of content is not supported (see promptCapabilities)")
         if parts and (before := p.text_of(parts[-1])) is not None:
             parts[-1] = p.text_part(before + said)
         else:
@@ -60,14 +60,14 @@ def parts_of(blocks: Sequence[Block]) -> list[dict[str, Any]]:
 def _file(media_type: str, data: str, uri: str | None) -> dict[str, Any]:
     part = {"type": "file", "mediaType": media_type, "url": f"data:{media_type};base64,{data}"}
     try:
-        name = unquote(PurePosixPath(urlsplit(uri or "").path).name)[:_LONGEST_NAME]
+        name = unquote(PurePosixPath(urlsplit(uri or "").path).name)[:_MAX_NAME]
     except ValueError:
-        name = ""  # no address at all; what it is the address of is here
+        name = ""  # not a valid address; the data is here anyway
     return {**part, "filename": name} if name else part
 
 
 async def blocks_of(part: p.Part, find_blob: FindBlob) -> list[dict[str, Any]]:
-    """A part of a message as it is shown; nothing for one in which there is nothing to see, and for calls."""
+    """Return the blocks of a part; none for a part without visible content and for calls."""
     kind, text = p.kind_of(part), p.text_of(part, "text", "reasoning")
     if text is not None:
         return [text_block(text)] if text and not p.is_notice(part) else []

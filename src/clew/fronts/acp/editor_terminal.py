@@ -1,7 +1,7 @@
-"""``bash`` in a terminal of the editor, for people who ask for that: they see a command run, and can look at it after.
+"""The ``bash`` tool in a terminal of the editor, where a person can watch a command run and read its output later.
 
-Judged and asked about like clew's own, in an environment as clean as its own. What runs there is the editor's, though:
-nothing ends what a command leaves in the background, and no sandbox is around it. So it is never the usual way.
+Permissions and environment are those of clew's own ``bash``. The process belongs to the editor, though: background
+processes are not ended and there is no sandbox. So this is off by default.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from clew.tools.thread import run_in_thread
 __all__ = ["run_in_terminal"]
 
 _MAX_BYTES: Final = 1 << 20
-"""So much of the end of its output the editor is to keep."""
-_PATIENCE_S: Final = 20.0
-_NOT_KNOWN: Final = "the editor did not say whether it runs the command; its effects are unknown"
-"""Not run here then: it might run twice."""
+"""Output the editor keeps: the last bytes."""
+_TIMEOUT_S: Final = 20.0
+_NOT_KNOWN: Final = "the editor did not confirm that it runs the command; its effects are unknown"
+"""The command is not run by clew then: it might run twice."""
 
 
 async def run_in_terminal(
     connection: Connection, opened: OpenSession, args: Mapping[str, Any], context: ToolContext
 ) -> ToolOutput | None:
-    """The command, run to its end; None where the editor does not open a terminal, and nothing has been run."""
+    """Run the command to its end; None if the editor opens no terminal, so nothing has run."""
     command, timeout_ms = str(args["command"]), int(args.get("timeout_ms", DEFAULT_TIMEOUT_MS))
     shell, clean = shutil.which("bash", path="/bin:/usr/bin") or shutil.which("bash"), shutil.which("env")
     if context.workspace is None or shell is None or clean is None or "\x00" in command:
         return None
-    # What the editor has in its own environment, keys among it, is not there to be read.
-    words = [f"{name}={value}" for name, value in environment(os.environ).items()]
+    # The editor's own environment may hold API keys.
+    variables = [f"{name}={value}" for name, value in environment(os.environ).items()]
     terminal = _Terminal(connection, opened.id)
-    argv = ["-i", *words, shell, "--noprofile", "--norc", "-c", "--", command]
+    argv = ["-i", *variables, shell, "--noprofile", "--norc", "-c", "--", command]
     if not await terminal.open(clean, argv, str(context.workspace)):
         return None
     try:
-        await opened.telling.tell_terminal(context.call_id, terminal.id)
+        await opened.updates.send_terminal(context.call_id, terminal.id)
         why = await terminal.wait(timeout_ms, context)
         output, code = await terminal.output()
     except (Refused, Closed, TimeoutError) as error:
         raise ToolFailed(f"the editor lost the command's terminal ({error}); its effects are unknown") from error
     finally:
-        # Also where this is cancelled: what was started is ended, whoever waits for it.
+        # Also when cancelled: the command must not outlive its call.
         terminal.end()
     spool = Spool(context.spill, "bash", max_chars=context.max_output_chars)
     try:
@@ -58,15 +58,15 @@ async def run_in_terminal(
         shown = await run_in_thread(spool.finish)
     finally:
         spool.close()
-    told = "; ".join(filter(None, (why, "ended by a signal" if code is None else f"exit code {code}")))
+    outcome = "; ".join(filter(None, (why, "ended by a signal" if code is None else f"exit code {code}")))
     if context.signal.aborted:
-        raise ToolFailed(f"the command was aborted ({context.signal.reason or 'no reason given'}); {told}")
+        raise ToolFailed(f"the command was aborted ({context.signal.reason or 'no reason given'}); {outcome}")
     line = "" if shown.endswith("\n") or not shown else "\n"
-    return ToolOutput({"text": f"{shown}{line}[{told}]", "exit_code": -1 if code is None else code})
+    return ToolOutput({"text": f"{shown}{line}[{outcome}]", "exit_code": -1 if code is None else code})
 
 
 class _Terminal:
-    """One terminal of the editor's, from its beginning to its end."""
+    """A terminal of the editor, from its creation to its release."""
 
     def __init__(self, connection: Connection, session_id: str) -> None:
         self._connection = connection
@@ -89,13 +89,13 @@ class _Terminal:
         return True
 
     async def wait(self, timeout_ms: int, context: ToolContext) -> str:
-        """Until it has ended, or was ended; why, where it was."""
+        """Wait until the command exits or is killed; return why it was killed, else an empty text."""
         asked = {"sessionId": self._session_id, "terminalId": self.id}
         exited = asyncio.ensure_future(self._connection.request("terminal/wait_for_exit", asked))
         aborted = asyncio.ensure_future(context.signal.wait())
         try:
             await asyncio.wait({exited, aborted}, timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-            # It has ended, or is told to: once is enough, also where this is cut off in between.
+            # Exited, or about to be killed: `end` must not kill it again, even if this is cancelled here.
             self._exited = True
             if exited.done():
                 exited.result()
@@ -107,7 +107,7 @@ class _Terminal:
             aborted.cancel()
 
     async def output(self) -> tuple[str, int | None]:
-        """What it has written, and its exit code; None where a signal ended it."""
+        """Return the output and the exit code, None if a signal ended it."""
         given = await self._ask("output", terminalId=self.id)
         given = given if isinstance(given, Mapping) else {}
         status = given.get("exitStatus")
@@ -125,5 +125,5 @@ class _Terminal:
         await self._ask("release", terminalId=self.id)
 
     async def _ask(self, what: str, **params: Any) -> Any:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             return await self._connection.request(f"terminal/{what}", {"sessionId": self._session_id, **params})

@@ -1,8 +1,8 @@
-"""Files as the editor holds them: ``read`` sees what is typed and not saved, ``write`` and ``edit`` go through it.
+"""File tools that work through the editor: ``read`` sees unsaved text, ``write`` and ``edit`` change its buffers.
 
-The same names, arguments, targets and permissions as clew's own tools, which do the work wherever the editor cannot:
-for a session that is not open in it (a subagent's, one of the page's), for what is no text, and where it refuses to
-read. Its terminals are used where somebody asks for that (``editor_terminal``).
+Names, arguments, targets and permissions are those of clew's own tools, which do the work wherever the editor cannot:
+in sessions that it does not have open (a subagent's, one of the page), for binary files, and when it refuses to read.
+Its terminals are used on request only (``editor_terminal``).
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from clew.transcript.rule import Target
 
 __all__ = ["editor_tools"]
 
-_PATIENCE_S: Final = 20.0
-"""An editor that does not answer so long is not waited for: files are there without it."""
+_TIMEOUT_S: Final = 20.0
+"""Time limit for an answer of the editor; files can be read without it."""
 
 
 class _Files:
-    """The files of one session, as the editor that has it open holds them."""
+    """The files of one session as the editor holds them, unsaved changes included."""
 
     def __init__(self, editor: Editor, session_id: str) -> None:
         self._editor = editor
         self._session_id = session_id
 
     async def read(self, place: ResolvedPath) -> str | None:
-        """What the file says there; None where the editor does not say."""
+        """Return the file's text; None if the editor does not give it."""
         try:
             answer = await self._ask("fs/read_text_file", place)
         except (Refused, Closed, TimeoutError):
@@ -55,19 +55,19 @@ class _Files:
         return text if isinstance(text, str) and len(text) <= MAX_EDIT_BYTES else None
 
     async def write(self, place: ResolvedPath, text: str) -> str:
-        """Have it written; what is to be said of that."""
+        """Write the file through the editor; return a remark for the tool's output, empty if it was saved."""
         try:
             await self._ask("fs/write_text_file", place, content=text)
         except Refused as error:
             raise ToolFailed(f"the editor did not write {place.shown}: {error.message[:200]}") from error
         except (Closed, TimeoutError) as error:
-            raise ToolFailed(f"the editor did not answer; whether {place.shown} was written is not known") from error
+            raise ToolFailed(f"the editor did not answer; {place.shown} may or may not have been written") from error
         saved = await run_in_thread(text_at, place)
-        return "" if saved == text else "; the editor holds it and has not saved it yet"
+        return "" if saved == text else "; unsaved in the editor"
 
     async def _ask(self, method: str, place: ResolvedPath, **more: Any) -> Any:
         assert self._editor.connection is not None
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             asked = {"sessionId": self._session_id, "path": str(place.path), **more}
             return await self._editor.connection.request(method, asked)
 
@@ -76,7 +76,7 @@ Run = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutput | None]]
 
 
 class EditorTool:
-    """A tool of clew's own that does its work through the editor where it can. ``run`` gives None where it cannot."""
+    """A built-in tool that works through the editor where possible; ``run`` returns None where it is not."""
 
     def __init__(self, own: FunctionTool, run: Run) -> None:
         self.name = own.name
@@ -98,7 +98,7 @@ class EditorTool:
 
 
 def editor_tools(editor: Editor, *, terminals: bool = False) -> list[Tool]:
-    """``read``, ``write`` and ``edit``, with ``terminals`` also ``bash``, as an editor has files and shells."""
+    """Return ``read``, ``write`` and ``edit`` through the editor, with ``terminals`` also ``bash``."""
 
     def through(run: Callable[[_Files, Mapping[str, Any], ToolContext], Awaitable[ToolOutput | None]]) -> Run:
         async def try_it(args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
@@ -128,8 +128,8 @@ async def _read(files: _Files, args: Mapping[str, Any], context: ToolContext) ->
     text = await files.read(place) if await run_in_thread(_may_be_text, place.path) else None
     is_there = bool(text) or await run_in_thread(place.path.exists)
     if text is None or not is_there:
-        return None  # of what is not there some editors say that it is empty
-    data, stop_check = text.encode(errors="replace"), StopCheck(context.signal, 60)
+        return None  # some editors return an empty text for a missing file
+    data, brake = text.encode(errors="replace"), Brake(context.signal, 60)
     page = page_of(context, args.get("offset", 1), args.get("limit", 2_000))
     return ToolOutput(await run_in_thread(show_page, iter([data]), page, stop_check, lambda: (0, len(data))))
 
@@ -148,8 +148,8 @@ async def _write(files: _Files, args: Mapping[str, Any], context: ToolContext) -
     if before is not None and await may_show(place, context):
         about = change_details(await run_in_thread(change_between, before, content))
     more = await files.write(place, content)
-    told = written_output(place, data, None if before is None else len(before.encode(errors="replace")), about)
-    return ToolOutput(f"{told.value}{more}", told.about)
+    output = written_output(place, data, None if before is None else len(before.encode(errors="replace")), about)
+    return ToolOutput(f"{output.value}{more}", output.about)
 
 
 async def _edit(files: _Files, args: Mapping[str, Any], context: ToolContext) -> ToolOutput | None:
@@ -160,12 +160,12 @@ async def _edit(files: _Files, args: Mapping[str, Any], context: ToolContext) ->
     every = args.get("all") is True
     edited = await run_in_thread(plan_edit, text, args["old"], args["new"], every=every)
     more = await files.write(place, edited.text)
-    told = edited_output(place, text, edited, shown=await may_show(place, context))
-    return ToolOutput(f"{told.value}{more}", told.about)
+    output = edited_output(place, text, edited, shown=await may_show(place, context))
+    return ToolOutput(f"{output.value}{more}", output.about)
 
 
 def _may_be_text(path: Path) -> bool:
-    """Whether it is a plain file of text on disk, or nothing at all: all else clew's own tools see to."""
+    """Return whether the path is a regular text file or does not exist; clew's own tools handle everything else."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             return False

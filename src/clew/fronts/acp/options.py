@@ -1,4 +1,4 @@
-"""What can be chosen for a session from an editor: its mode, its model, how hard that thinks, and who answers."""
+"""The options of a session in an editor: mode, model, effort and agent."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ _MODES: Final[Mapping[Mode, tuple[str, str]]] = {
     "accept_edits": ("Accept edits", "Writes and edits in this folder without asking"),
     "read_only": ("Read only", "Reads, and changes nothing"),
 }
-USUAL: Final = "default"
+DEFAULT: Final = "default"
 
 
 class Choice:
-    """What was chosen for the prompts of one session, as long as it is open here: clew itself keeps a variant for one
-    turn only, and an agent for each message."""
+    """The effort and agent chosen for the prompts of one session while it is open in the editor.
+
+    clew itself stores a variant for one turn only, and an agent for each message.
+    """
 
     def __init__(self) -> None:
         self.variant: str | None = None
         self.agent: str | None = None
 
     def model_for(self, session: Session) -> Model | None:
-        """Which model a prompt names; None is the session's own."""
+        """Return the model to send with a prompt; None is the session's own."""
         if self.variant is None:
             return None
         return Model(session.model.provider_id, session.model.model_id, self.variant)
@@ -44,7 +46,7 @@ def mode_state(session: Session) -> dict[str, Any]:
 def config_options(
     session: Session, choice: Choice, models: Sequence[ModelListing], agents: AgentList
 ) -> list[dict[str, Any]]:
-    """Everything that can be chosen, with what is chosen now."""
+    """Return all options with their current values."""
     modes = [_value(mode, _MODES[mode][0], _MODES[mode][1]) for mode in MODES]
     options = [_select("mode", "Mode", "mode", session.mode, modes)]
     current = str(session.model)
@@ -54,8 +56,8 @@ def config_options(
     options.append(_select("model", "Model", "model", current, usable))
     variants = next((one.variants for one in models if one.id == current), ())
     if variants:
-        levels = [_value(USUAL, "Default"), *(_value(one, one) for one in variants)]
-        options.append(_select("effort", "Effort", "thought_level", choice.variant or USUAL, levels))
+        levels = [_value(DEFAULT, "Default"), *(_value(one, one) for one in variants)]
+        options.append(_select("effort", "Effort", "thought_level", choice.variant or DEFAULT, levels))
     named = [one for one in agents.agents if one.mode == "primary"]
     if len(named) > 1:
         who = [_value(one.name, one.name, one.description) for one in named]
@@ -66,13 +68,13 @@ def config_options(
 
 
 def check_value(options: Sequence[Mapping[str, Any]], config_id: str, value: object) -> str:
-    """A value that an option can have; what is not offered is refused."""
+    """Return the value if the option offers it; otherwise raise InvalidInput."""
     option = next((one for one in options if one["id"] == config_id), None)
     if option is None:
-        raise InvalidInput(f"there is no option {config_id[:100]!r}; there are {', '.join(o['id'] for o in options)}")
+        raise InvalidInput(f"unknown option {config_id[:100]!r}; options: {', '.join(o['id'] for o in options)}")
     values = [str(one["value"]) for one in option["options"]]
     if value not in values:
-        raise InvalidInput(f"{config_id} cannot be {str(value)[:100]!r}; it can be {', '.join(values)}")
+        raise InvalidInput(f"invalid {config_id} {str(value)[:100]!r}; values: {', '.join(values)}")
     return str(value)
 
 

@@ -1,4 +1,4 @@
-"""What a client sends, as values: only what is used of it. What is unknown, ``_meta`` too, changes nothing."""
+"""Parameters of a client's requests: only the fields in use. Unknown fields, ``_meta`` too, are ignored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Params(msgspec.Struct, frozen=True, rename="camel"):
-    """The base: keys as the protocol writes them."""
+    """The base class, with camelCase keys as in the protocol."""
 
 
 class FileSystem(Params, frozen=True):
@@ -45,7 +45,7 @@ class FileSystem(Params, frozen=True):
 
 
 class SessionOffers(Params, frozen=True):
-    """``{}`` is yes; None and what is not there is no."""
+    """Capabilities: ``{}`` is yes, None or absent is no."""
 
     compaction: dict[str, Any] | None = None
     notices: dict[str, Any] | None = None
@@ -97,7 +97,7 @@ class Named(Params, frozen=True):
 
 
 class McpServer(Params, frozen=True):
-    """One of a program (``command``) or an address (``url``), ``type`` http or sse."""
+    """A server that is a program (``command``) or has an address (``url``, of ``type`` http or sse)."""
 
     name: str
     type: str | None = None
@@ -115,7 +115,7 @@ class NewSession(Params, frozen=True):
 
 
 class OpenedSession(Params, frozen=True):
-    """Of load, resume and fork. ``mcpServers`` may be left out of a resume."""
+    """The parameters of load, resume and fork. A resume may omit ``mcpServers``."""
 
     session_id: str
     cwd: str
@@ -189,8 +189,8 @@ class Prompt(Params, frozen=True):
 
 
 def read(params: Any, kind: type[T]) -> T:
-    """The parameters of a request; what does not fit is refused, by its place."""
+    """Convert the parameters of a request; raise Refused with the path of an invalid one."""
     try:
         return fit({} if params is None else params, kind)
     except msgspec.ValidationError as error:
-        raise Refused(INVALID_PARAMS, f"the parameters do not fit: {explain_type_error(error, kind)}") from None
+        raise Refused(INVALID_PARAMS, f"invalid parameters: {misfit(error, kind)}") from None

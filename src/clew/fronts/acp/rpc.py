@@ -1,8 +1,7 @@
-"""JSON-RPC 2.0, one message a line, both ways: requests and notifications in and out, and garbage answered.
+"""JSON-RPC 2.0 with one message per line, in both directions; malformed messages are answered with an error.
 
-The SDK's own connection is not used: it says nothing to a line that is no JSON, ends at one that is too long, and hands
-the text of any exception to the other side. What is asked here runs in a task of its own; what is sent leaves in the
-order it was sent in.
+The SDK's own connection is not used: it ignores a line that is not JSON, ends at one that is too long, and sends the
+text of any exception to the peer. Each request runs in a task of its own; messages leave in the order they were sent.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ CANCELLED: Final = -32800
 NOT_FOUND: Final = -32002
 _CANCEL: Final = "$/cancel_request"
 _MAX_BUFFERED: Final = 1 << 20
-"""Whoever sends more than the other side reads waits."""
+"""A sender waits while the peer has more unread bytes than this."""
 _GRACE_S: Final = 1.0
-LONGEST_LINE: Final = 64 << 20
+MAX_LINE_BYTES: Final = 64 << 20
 
 Read: TypeAlias = Callable[[], Awaitable[bytes]]
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
 class Refused(Exception):
-    """A request was answered with an error: by the other side, or is to be by this one."""
+    """An error response, received from the peer or to be sent to it."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -50,11 +49,11 @@ class Refused(Exception):
 
 
 class Closed(Exception):
-    """The other side is gone."""
+    """The peer has closed the connection."""
 
 
 class Answer:
-    """What a request is answered with, and what is done once that was sent."""
+    """A response, and a function to call once it was sent."""
 
     def __init__(self, result: Any, then: Callable[[], None]) -> None:
         self.result = result
@@ -62,7 +61,7 @@ class Answer:
 
 
 class Handler:
-    """What the other side can ask for. A name that is in neither is not there. ``left``: it is gone."""
+    """The requests and notifications that the peer can send, by method; ``left`` is called when it is gone."""
 
     def __init__(
         self,
@@ -76,9 +75,9 @@ class Handler:
 
 
 class Connection:
-    """One peer. ``read`` gives bytes as they come and nothing at the end, ``write`` takes them."""
+    """A connection to one peer. ``read`` returns bytes as they arrive, none at the end; ``write`` sends them."""
 
-    def __init__(self, read: Read, write: Write, handler: Handler, *, longest_line: int = LONGEST_LINE) -> None:
+    def __init__(self, read: Read, write: Write, handler: Handler, *, longest_line: int = MAX_LINE_BYTES) -> None:
         self._read = read
         self._write = write
         self._handler = handler
@@ -94,10 +93,10 @@ class Connection:
         self._room.set()
         self._broken = self._over = False
         self.closed = False
-        """The other side said that nothing more comes, or takes nothing more."""
+        """The peer has closed its end."""
 
     async def run(self) -> None:
-        """Serve until the other side closes its end; then nothing is under way any more."""
+        """Serve until the peer closes its end; when this returns, no request is running."""
         writing = asyncio.create_task(self._send_out())
         try:
             async for line in self._lines():
@@ -109,27 +108,27 @@ class Connection:
             self.closed = True
             for future in self._asked.values():
                 if not future.done():
-                    future.set_exception(Closed("the other side is gone"))
+                    future.set_exception(Closed("the connection is closed"))
             self._room.set()
             self._handler.left()
             tasks = [*self._tasks]
             if tasks:
-                # Who asks, and closes its end without waiting, is answered what can be at once.
+                # A peer that sends a request and closes its end still gets answers that are ready soon.
                 await asyncio.wait(tasks, timeout=_GRACE_S)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._over = True
             self._more.set()
-            # Who reads nothing any more keeps nothing here from ending.
+            # A peer that no longer reads must not block the end.
             await asyncio.wait([writing], timeout=_GRACE_S)
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
 
     async def request(self, method: str, params: Any) -> Any:
-        """Ask the other side. One that is not waited for any more, it is told so. Raises Refused or Closed."""
+        """Send a request and return the result. If cancelled, so is the request. Raises Refused or Closed."""
         if self.closed:
-            raise Closed("the other side is gone")
+            raise Closed("the connection is closed")
         self._next_id += 1
         id_ = self._next_id
         future = self._asked[id_] = asyncio.get_running_loop().create_future()
@@ -144,13 +143,13 @@ class Connection:
             self._asked.pop(id_, None)
 
     async def notify(self, method: str, params: Any) -> None:
-        """Tell the other side, which answers nothing. Where it is gone nobody is told."""
+        """Send a notification. It is dropped if the peer is gone."""
         await self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     # In
 
     async def _lines(self) -> Any:
-        """The lines as they come; of one that is too long its ends."""
+        """Yield the lines as they arrive; a LongLine for one over the limit."""
         held: bytearray | LongLine = bytearray()
         while piece := await self._read():
             *whole, rest = piece.split(b"\n")
@@ -175,7 +174,7 @@ class Connection:
     def _take_long(self, line: LongLine) -> None:
         why = f"a line has more than {self._longest:,} bytes"
         if line.is_answer:
-            # Whoever asked for that much is not left waiting.
+            # The request that this responds to must not wait forever.
             self._take_answer(line.id, {"error": {"code": INVALID_REQUEST, "message": why}})
         else:
             self._refuse(line.id, Refused(INVALID_REQUEST, why))
@@ -184,20 +183,20 @@ class Connection:
         try:
             message = msgspec.json.decode(line)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            self._refuse(None, Refused(PARSE_ERROR, f"this is no JSON: {error}"))
+            self._refuse(None, Refused(PARSE_ERROR, f"not JSON: {error}"))
             return
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            self._refuse(None, Refused(INVALID_REQUEST, 'a message is one object with "jsonrpc": "2.0"'))
+            self._refuse(None, Refused(INVALID_REQUEST, 'a message must be one object with "jsonrpc": "2.0"'))
             return
         id_, method = message.get("id"), message.get("method")
         if "method" not in message:
             self._take_answer(id_, message)
         elif not isinstance(method, str) or isinstance(id_, bool) or not isinstance(id_, int | str | None):
-            self._refuse(None, Refused(INVALID_REQUEST, "a method is text, and an id a whole number or text"))
+            self._refuse(None, Refused(INVALID_REQUEST, "method must be a string, and id an integer or a string"))
         elif "id" not in message:
             self._take_notification(method, message.get("params"))
         elif id_ is None or id_ in self._running:
-            self._refuse(id_, Refused(INVALID_REQUEST, "an id names one request at a time"))
+            self._refuse(id_, Refused(INVALID_REQUEST, "id must not be null or that of a running request"))
         else:
             task = self._start(self._answer(id_, method, message.get("params")))
             self._running[id_] = task
@@ -231,13 +230,13 @@ class Connection:
         except (Refused, ClewError) as error:
             log.warning("%s: %s", method, error)
         except Exception:
-            log.exception("%s failed in an unforeseen way", method)
+            log.exception("unexpected error in %s", method)
 
     async def _answer(self, id_: int | str, method: str, params: Any) -> None:
         try:
             asked = self._handler.requests(method)
             if asked is None:
-                raise Refused(NO_METHOD, f"there is no method {method[:100]!r} here")
+                raise Refused(NO_METHOD, f"unknown method {method[:100]!r}")
             result = await asked(params)
         except Refused as error:
             self._refuse(id_, error)
@@ -246,9 +245,9 @@ class Connection:
         except Closed:
             pass
         except Exception:
-            # Its text may hold anything; it is for whoever reads the log.
-            log.exception("%s failed in an unforeseen way", method)
-            self._refuse(id_, Refused(INTERNAL, "something went wrong in clew; its log on stderr says more"))
+            # The text may contain anything, so it goes to the log only.
+            log.exception("unexpected error in %s", method)
+            self._refuse(id_, Refused(INTERNAL, "internal error; see clew's log on stderr"))
         else:
             answer = result if isinstance(result, Answer) else Answer(result, lambda: None)
             self._put({"jsonrpc": "2.0", "id": id_, "result": answer.result})
@@ -256,7 +255,7 @@ class Connection:
 
     def _ended(self, id_: int | str, task: asyncio.Task[None]) -> None:
         self._running.pop(id_, None)
-        # Here, since one that is cancelled at once does not even begin.
+        # Not in `_answer`: a task cancelled immediately never starts.
         if task.cancelled():
             self._refuse(id_, Refused(CANCELLED, "the request was cancelled"))
 
@@ -269,10 +268,10 @@ class Connection:
     # Out
 
     def _refuse(self, id_: int | str | None, error: Refused) -> None:
-        told = {"code": error.code, "message": error.message}
+        shown = {"code": error.code, "message": error.message}
         if error.data is not None:
-            told["data"] = error.data
-        self._put({"jsonrpc": "2.0", "id": id_, "error": told})
+            shown["data"] = error.data
+        self._put({"jsonrpc": "2.0", "id": id_, "error": shown})
 
     async def _send(self, message: dict[str, Any]) -> None:
         self._put(message)
@@ -289,7 +288,7 @@ class Connection:
         self._more.set()
 
     async def _send_out(self) -> None:
-        """Hand on what is to be sent, in order, until nothing more comes."""
+        """Write queued messages in order until the connection ends."""
         try:
             while self._out or not self._over:
                 await self._more.wait()
@@ -299,13 +298,13 @@ class Connection:
                 if lines:
                     await self._write(b"".join(lines))
         except OSError as error:
-            log.info("nothing more can be sent: %s", error)
+            log.info("the peer takes no more messages: %s", error)
             self._broken, self._out = True, []
             self._room.set()
 
 
 def refusal_of(error: ClewError) -> Refused:
-    """An error of clew's as the other side is told it: its sentence and its stable code."""
+    """Return a ClewError as an error response, with its message and its stable code."""
     code = NOT_FOUND if isinstance(error, NotFound) else INVALID_PARAMS if isinstance(error, Invalid) else INTERNAL
     ids = {name: value for name, value in error.ids.items() if isinstance(value, str | int)}
     return Refused(code, str(error), {"code": error.code, **ids})

@@ -1,4 +1,4 @@
-"""The agent's side of the protocol: its methods, each an operation of the engine, so with the same checks as HTTP."""
+"""The agent side of the protocol. Each method calls an engine operation, with the same checks as HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from clew.fronts.acp.mcp_servers import name_servers
 from clew.fronts.acp.options import check_value, config_options, mode_state
 from clew.fronts.acp.rpc import (
     INVALID_REQUEST,
-    LONGEST_LINE,
+    MAX_LINE_BYTES,
     Answer,
     Connection,
     Handler,
@@ -51,16 +51,16 @@ __all__ = ["Editor", "serve"]
 
 log = logging.getLogger("clew.acp")
 PROTOCOL_VERSION: Final = 1
-_LOST_S: Final = (0.2, 0.5, 1.0, 2.0)
+_RECONNECT_S: Final = (0.2, 0.5, 1.0, 2.0)
 _PAGE: Final = 50
 
 FindAgain = Callable[[], Awaitable[Operations]]
 NewSession = Callable[[Any, Path], Awaitable[Session]]
-"""Makes a session that works in a folder, of whatever store the engine has."""
+"""Creates a session that works in a folder."""
 
 
 class Editor:
-    """Who sits at the other end: what it can do, and which sessions it has open. Known to tools that use its files."""
+    """The client: its capabilities and open sessions. Tools that use the editor's files share it."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
@@ -76,10 +76,10 @@ async def serve(
     new_session: NewSession,
     find_again: FindAgain | None = None,
     editor: Editor | None = None,
-    longest_line: int = LONGEST_LINE,
+    longest_line: int = MAX_LINE_BYTES,
 ) -> None:
-    """Talk with one client until it closes its end. ``find_again`` finds the engine of a server that was lost; without
-    it, the engine is one of this process."""
+    """Serve one client until it closes its end. ``find_again`` reconnects to a server; without it, the engine is one
+    of this process."""
     agent = _Agent(engine, new_session, editor or Editor())
     handler = Handler(agent.find_request, agent.find_notification, agent.left)
     connection = Connection(read, write, handler, longest_line=longest_line)
@@ -131,7 +131,7 @@ class _Agent:
 
         async def ask(given: Any) -> Any:
             if not self._initialized and method != "initialize":
-                raise Refused(INVALID_REQUEST, "initialize comes first")
+                raise Refused(INVALID_REQUEST, "call initialize first")
             return await run(a.read(given, kind))
 
         return ask
@@ -141,15 +141,15 @@ class _Agent:
 
     def left(self) -> None:
         for opened in self.editor.sessions.values():
-            opened.let_go()
+            opened.release_prompts()
 
-    # Who is there
+    # Handshake
 
     async def _initialize(self, given: a.Initialize) -> Any:
         self._initialized = True
         self.editor.client = given.client_capabilities or a.ClientCapabilities()
         return {
-            # The newest that is spoken here, whatever the client's newest is: it decides whether that will do.
+            # The newest version clew supports; the client decides whether to go on with it.
             "protocolVersion": PROTOCOL_VERSION,
             "agentInfo": {"name": "clew", "title": "clew", "version": clew.__version__},
             "authMethods": [],
@@ -170,12 +170,12 @@ class _Agent:
         }
 
     async def _authenticate(self, given: a.Authenticate) -> Any:
-        raise InvalidInput("there is nothing to sign in to: keys of models are set where clew runs")
+        raise InvalidInput("authentication is not needed; model keys are configured where clew runs")
 
     # Sessions
 
     async def _new(self, given: a.NewSession) -> Any:
-        servers = _check_place(given)
+        servers = _check_request(given)
         session = await self._new_session(self.engine, Path(given.cwd))
         async with self._made(session) as opened:
             return await self._opened(opened, session, servers, sessionId=session.id)
@@ -183,30 +183,30 @@ class _Agent:
     async def _load(self, given: a.OpenedSession) -> Any:
         async with self._reopen(given) as (opened, session, servers):
             for message in await self.engine.messages(session.id):
-                await opened.tell(message)
+                await opened.send_message(message)
             return await self._opened(opened, session, servers)
 
     async def _resume(self, given: a.OpenedSession) -> Any:
         async with self._reopen(given) as (opened, session, servers):
             for message in await self.engine.messages(session.id, limit=_PAGE):
-                opened.telling.pass_over(message.id, message.parts)
+                opened.updates.mark_sent(message.id, message.parts)
             return await self._opened(opened, session, servers)
 
     async def _fork(self, given: a.OpenedSession) -> Any:
-        servers = _check_place(given)
+        servers = _check_request(given)
         parent = await self.engine.get_session(given.session_id)
         _check_folder(parent, given.cwd)
         if parent.head_turn_id is None:
-            raise InvalidInput("nothing was said in this session yet; begin a new one")
+            raise InvalidInput("this session has no messages yet; create a new one")
         session = await self.engine.fork(parent.head_turn_id)
         async with self._made(session) as opened:
             for message in await self.engine.messages(session.id, limit=_PAGE):
-                opened.telling.pass_over(message.id, message.parts)
+                opened.updates.mark_sent(message.id, message.parts)
             return await self._opened(opened, session, servers, sessionId=session.id)
 
     @contextlib.asynccontextmanager
     async def _made(self, session: Session) -> AsyncIterator[OpenSession]:
-        """Open a session that is new. One that is refused then was never told of: it is not left lying about."""
+        """Open a new session. If its request fails, the session is deleted: the client never got its id."""
         try:
             yield self._open(session)
         except BaseException as error:
@@ -218,8 +218,8 @@ class _Agent:
 
     @contextlib.asynccontextmanager
     async def _reopen(self, given: a.OpenedSession) -> AsyncIterator[tuple[OpenSession, Session, dict[str, McpServer]]]:
-        """Open a session that is there. Where that fails, or is cancelled, it is open only if it was before."""
-        servers = _check_place(given)
+        """Open an existing session. On failure or cancellation it is open only if it was before."""
+        servers = _check_request(given)
         session = await self.engine.get_session(given.session_id)
         _check_folder(session, given.cwd)
         before = self.editor.sessions.pop(session.id, None)
@@ -239,30 +239,28 @@ class _Agent:
     def _open(self, session: Session) -> OpenSession:
         assert self.editor.connection is not None
         opened = OpenSession(session, lambda: self.engine, self.editor.connection, self.editor.client)
-        opened.options_changed = lambda: self._tell_options(opened)
-        # From here on nothing that happens is missed; it is told once the answer was sent.
+        opened.options_changed = lambda: self._send_options(opened)
+        # Events are queued from here on, and sent after the response.
         self.editor.sessions[session.id] = opened
         return opened
 
     async def _opened(
         self, opened: OpenSession, session: Session, servers: dict[str, McpServer], **more: Any
     ) -> Answer:
-        """The answer, with what can be chosen; what is told of the session from then on comes after it."""
+        """Return the response with the session's options; updates of the session follow it."""
         if servers:
             try:
                 await self.engine.give_mcp_servers(session.id, servers)
             except NotFound as error:
                 if isinstance(error, SessionNotFound):
                     raise
-                # Of the whole store: who has a part of it has no programs started.
-                raise InvalidInput(
-                    "with your token no MCP servers can be given; leave them out in the editor"
-                ) from error
+                # Not allowed for owners of a part of the store: MCP servers start programs.
+                raise InvalidInput("your token does not allow MCP servers; remove them in the editor") from error
         options = await self._options(session, opened)
 
         def then() -> None:
             opened.follow()
-            opened.beside(lambda: self._greet(opened))
+            opened.run_in_background(lambda: self._greet(opened))
 
         return Answer({**more, "modes": mode_state(session), "configOptions": options}, then)
 
@@ -274,12 +272,12 @@ class _Agent:
         if given.cwd is not None:
             _check_absolute(given.cwd)
         page = await self.engine.list_sessions(limit=_PAGE, cursor=given.cursor, workspace=given.cwd)
-        told: dict[str, Any] = {"sessions": [_info(session) for session in page.sessions]}
-        return told if page.next_cursor is None else {**told, "nextCursor": page.next_cursor}
+        result: dict[str, Any] = {"sessions": [_info(session) for session in page.sessions]}
+        return result if page.next_cursor is None else {**result, "nextCursor": page.next_cursor}
 
     async def _close(self, given: a.NamedSession) -> Any:
         opened = self._get(given.session_id)
-        # At once: what is opened under the same id meanwhile is another.
+        # Before waiting: a session reopened under this id meanwhile must not be removed.
         del self.editor.sessions[given.session_id]
         await opened.close()
         return {}
@@ -289,7 +287,7 @@ class _Agent:
             await self.engine.delete_session(given.session_id)
         except SessionBusy as error:
             raise SessionBusy(
-                "this session is at work: stop it (session/cancel, or Stop on the page), then delete it",
+                "this session is running: stop it (session/cancel, or Stop on the page), then delete it",
                 session_id=given.session_id,
             ) from error
         opened = self.editor.sessions.pop(given.session_id, None)
@@ -355,7 +353,7 @@ class _Agent:
         agents = await self.engine.agents(session.workspace_root)
         return config_options(session, opened.choice, await self.engine.models(), agents)
 
-    async def _tell_options(self, opened: OpenSession) -> None:
+    async def _send_options(self, opened: OpenSession) -> None:
         options = await self._options(await self.engine.get_session(opened.id), opened)
         await opened.send({"sessionUpdate": "config_option_update", "configOptions": options})
 
@@ -365,22 +363,24 @@ class _Agent:
             raise SessionNotFound("this session is not open here; load or resume it first", session_id=session_id)
         return opened
 
-    # What happens
+    # Events
 
     async def listen(self, find_again: FindAgain | None) -> None:
-        """Hand on what happens to the sessions that are open. A server that is gone is looked for until it is back."""
+        """Pass events on to the open sessions. Reconnect when the server is gone, for as long as it takes."""
         while True:
             try:
                 await self._hear(self.engine.subscribe(), greets=find_again is not None)
             except (ClewError, StopAsyncIteration) as error:
-                log.warning("the engine is gone: %s", error)
+                log.warning("the engine is gone; reconnecting: %s", error)
             if find_again is not None:
-                self._fail(StoreUnavailable("the server is gone; what was said is stored. Try again in a moment"))
+                self._fail(
+                    StoreUnavailable("connection to the server lost; the conversation is saved. Try again in a moment")
+                )
                 self.engine = await self._found(find_again)
 
     async def _hear(self, events: AsyncIterator[Event], *, greets: bool) -> None:
         if greets:
-            # A server says hello once nothing can be missed any more.
+            # A server sends a first event once it is subscribed, so that none is missed.
             await anext(events)
         self.listens.set()
         for opened in self.editor.sessions.values():
@@ -395,7 +395,7 @@ class _Agent:
             opened.fail(refusal_of(error))
 
     async def _found(self, find_again: FindAgain) -> Operations:
-        waits = iter(_LOST_S)
+        waits = iter(_RECONNECT_S)
         wait = next(waits)
         while True:
             await asyncio.sleep(wait)
@@ -404,11 +404,11 @@ class _Agent:
                 return await find_again()
 
 
-def _check_place(given: a.NewSession | a.OpenedSession) -> dict[str, McpServer]:
-    """Where a session is to work and the servers it is given, refused before anything has been done."""
+def _check_request(given: a.NewSession | a.OpenedSession) -> dict[str, McpServer]:
+    """Check the folder and the MCP servers before anything is done; return the servers."""
     _check_absolute(given.cwd)
     if given.additional_directories:
-        raise InvalidInput("a session works in one folder: additionalDirectories are not taken")
+        raise InvalidInput("additionalDirectories are not supported: a session works in one folder")
     return name_servers(given.mcp_servers)
 
 
@@ -418,14 +418,16 @@ def _check_absolute(cwd: str) -> None:
 
 
 def _check_folder(session: Session, cwd: str) -> None:
-    """An editor that shows one folder does not have an agent work in another."""
+    """Raise unless the session works in the folder that the editor shows."""
     root = session.workspace_root
     if root is not None and os.path.realpath(cwd) != os.path.realpath(root):
-        raise InvalidInput(f"this session works in {root}: open that folder in the editor, or begin a session in {cwd}")
+        raise InvalidInput(
+            f"this session works in {root}: open that folder, or create a session in {cwd}"
+        )
 
 
 def _info(session: Session) -> dict[str, Any]:
     updated = datetime.fromtimestamp(session.updated_at / 1000, UTC).isoformat(timespec="milliseconds")
-    # One that works in no folder has none to tell; the protocol wants a path all the same.
-    told = {"sessionId": session.id, "cwd": session.workspace_root or "/", "updatedAt": updated.replace("+00:00", "Z")}
-    return told if session.title is None else {**told, "title": session.title}
+    # The protocol requires a path, also for a session without a folder.
+    info = {"sessionId": session.id, "cwd": session.workspace_root or "/", "updatedAt": updated.replace("+00:00", "Z")}
+    return info if session.title is None else {**info, "title": session.title}

@@ -1,8 +1,8 @@
-"""A session that is open in an editor: what happens in it is told, what waits is asked, prompts are answered.
+"""A session that is open in an editor: its updates, its pending requests and its prompts.
 
-What is told follows the session's own events, whoever caused them: a prompt sent from here, from the queue or from the
-page looks the same. A prompt is taken, and its end comes with the event of its turn: nothing here waits inside the call
-that sent it, so that a later protocol, which answers a prompt at once, needs nothing else.
+Updates follow the session's events, so a prompt sent from this editor, the queue or the page looks the same. A prompt
+ends with the event of its turn, not with the call that submitted it: a later protocol version that responds to a prompt
+immediately needs no change here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from clew.convert import fit
 from clew.errors import BlobNotFound, ClewError, Conflict, InvalidInput, NotFound, StoreError, ViewerLagged
-from clew.fronts.acp.approvals import Asking
+from clew.fronts.acp.approvals import ApprovalRequests
 from clew.fronts.acp.options import Choice
 from clew.fronts.acp.params import ClientCapabilities
 from clew.fronts.acp.rpc import INTERNAL, Closed, Connection, Refused, refusal_of
@@ -35,22 +35,21 @@ __all__ = ["OpenSession", "Prompt"]
 
 log = logging.getLogger("clew.acp")
 _AT_WORK: Final = frozenset({"busy", "retrying"})
-_LOOKED_AT: Final = 50
-"""So many of the newest messages are looked at for what was missed."""
+_CATCH_UP_MESSAGES: Final = 50
+"""Newest messages that are checked for missed updates."""
 _STOPS: Final[Mapping[str, str]] = {"length": "max_tokens", "step_limit": "max_turn_requests"}
-_NOTES: Final[Mapping[str, str]] = {
-    "step_limit": "It stopped at its limit of steps; /continue goes on.",
-    "doom_loop": "It stopped because it went round in circles; /continue goes on.",
-    "length": "The answer was cut off at its limit; /continue goes on.",
-    "content_filter": "The answer was stopped by the provider's filter.",
-    "error": "The model broke off with an error of its own; ask again.",
-    "other": "The model stopped for a reason that clew does not know; if more was to come, /continue goes on.",
+_NOTICES: Final[Mapping[str, str]] = {
+    "step_limit": "Stopped: step limit reached. /continue to resume.",
+    "doom_loop": "Stopped: repeating the same calls. /continue to resume.",
+    "length": "The answer was cut off at the output limit. /continue to resume.",
+    "content_filter": "Stopped by the provider's content filter.",
+    "error": "The model ended with an error. /retry to ask again.",
+    "other": "The model stopped for an unknown reason. /continue to resume if the answer is incomplete.",
 }
 
 
 class Prompt:
-    """A prompt of this editor's that has no end yet, from when it arrived. Once taken it is known by its message,
-    or by the turn it goes on with."""
+    """An unfinished prompt of this editor. Once accepted it is identified by its message, or by the turn it resumes."""
 
     def __init__(self) -> None:
         self.message_id: str | None = None
@@ -68,13 +67,13 @@ class Prompt:
             self.stop("cancelled")
         elif not self.end.done():
             self.end.set_exception(error)
-            # Nobody may be waiting for it yet, or any more.
+            # Retrieved, so that asyncio does not report it when the prompt's request is gone.
             self.end.exception()
 
 
 class OpenSession:
-    """One session, from when the editor opens it until it closes it. ``engine`` is asked for anew each time: that of a
-    server may be lost and found again."""
+    """One session, from opening to closing. ``engine`` is called each time, since the connection to a server may have
+    been replaced."""
 
     def __init__(
         self,
@@ -91,9 +90,9 @@ class OpenSession:
         self._client = client
         self._title, self._mode, self._model = session.title, session.mode, str(session.model)
         self.options_changed: Callable[[], Any] | None = None
-        self.telling = UpdateSender(self.send, self._find_blob, self.folder, shows_compaction=client.shows_compaction)
-        self._asking = Asking(
-            self.id, self.folder, engine, connection, self.telling, by_form=client.asks_by_form, abort=self.cancel
+        self.updates = UpdateSender(self.send, self._find_blob, self.folder, shows_compaction=client.shows_compaction)
+        self._requests = ApprovalRequests(
+            self.id, self.folder, engine, connection, self.updates, by_form=client.asks_by_form, abort=self.cancel
         )
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._submitting = asyncio.Lock()
@@ -107,34 +106,34 @@ class OpenSession:
         self._jobs: set[asyncio.Task[None]] = set()
         self._left = False
 
-    # What others do with it
+    # Used by the agent and by tools
 
     def hear(self, event: Event | None) -> None:
-        """Something happened in the session; None: something may have been missed."""
+        """Queue an event of the session; None if events may have been missed."""
         self._events.put_nowait(event)
 
     def take_over(self, before: OpenSession) -> None:
-        """It was open here already: what was chosen stays, and prompts that have no end yet end here."""
+        """Take over the choices and unfinished prompts of a session that was open before."""
         self.choice, self._prompts = before.choice, before._prompts
 
     def follow(self) -> None:
-        """Tell from now on what happens, beginning with how the session stands."""
+        """Start sending updates, beginning with the current state."""
         if self._left:
-            return  # it was opened again, or closed, before its own answer was sent
+            return  # reopened or closed before its own response was sent
         self._events.put_nowait(None)
-        self._work = asyncio.create_task(self._tell_events())
+        self._work = asyncio.create_task(self._handle_events())
 
     async def leave(self) -> None:
-        """Look away. What runs goes on, and what waits goes on waiting."""
+        """Stop sending updates. The turn keeps running, and requests stay pending."""
         self._left = True
-        await self._asking.leave()
+        await self._requests.leave()
         tasks = [task for task in (self._work, self._streaming, *self._jobs) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def beside(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something while the session goes on."""
+    def run_in_background(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run something in the background; errors are logged."""
         task = asyncio.create_task(self._report(work))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
@@ -149,52 +148,52 @@ class OpenSession:
         await self._connection.notify("session/update", {"sessionId": self.id, "update": update})
 
     async def say(self, text: str) -> None:
-        """Words of clew's own, in the place of an answer."""
+        """Send a text of clew as a message of the agent."""
         await self.send({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}})
 
     async def notice(self, severity: str, title: str) -> None:
-        """Something people should know, where the editor can show that."""
+        """Send a notice, if the editor can show it."""
         if self._client.shows_notices:
             await self.send({"sessionUpdate": "notice", "severity": severity, "title": title})
 
     @contextlib.contextmanager
     def arriving(self) -> Iterator[Prompt]:
-        """A prompt that came in, until it is answered: what is cancelled from now on is this, too."""
+        """Register a prompt until its response is sent, so that a cancellation reaches it."""
         prompt = Prompt()
         self._prompts.append(prompt)
         try:
             yield prompt
         except asyncio.CancelledError:
-            # By a request to cancel it; whoever closed the editor only looks away.
+            # Cancelled by a request. Closing the editor does not stop the turn.
             if not self._connection.closed:
-                self.beside(self.cancel)
+                self.run_in_background(self.cancel)
             raise
         finally:
             self._prompts.remove(prompt)
 
     async def prompt(self, prompt: Prompt, parts: list[dict[str, Any]]) -> str:
-        """Send a prompt, and wait for its turn's end; why it stopped. What was asked last may be answered by it."""
+        """Send a prompt, or answer the open question with it; return the stop reason of its turn."""
         engine = self._engine()
         async with self._submitting:
-            question = self._asking.question
+            question = self._requests.question
             texts = texts_of(parts)
             if prompt.cancelled:
                 return "cancelled"
             if question is not None and texts:
                 if len(texts) != len(parts):
-                    raise InvalidInput("the model's question is answered in words alone; send files once it goes on")
-                self._asking.question = None
+                    raise InvalidInput("answer the model's question with text only; send files afterwards")
+                self._requests.question = None
                 prompt.turn_id = self._waiting_turn
                 await engine.answer_question(self.id, question.tool_call_id, "\n".join(texts))
             else:
                 model = self.choice.model_for(await engine.get_session(self.id))
                 taken = await engine.submit(self.id, parts, model=model, agent=self.choice.agent)
-                self.telling.pass_over(taken.message_id)
+                self.updates.mark_sent(taken.message_id)
                 prompt.message_id, prompt.queued = taken.message_id, taken.queued
         return await prompt.end
 
-    async def go_on(self, prompt: Prompt, mode: Mode = "on") -> str:
-        """Go on with the newest turn, and wait for its end."""
+    async def resume(self, prompt: Prompt, mode: Mode = "on") -> str:
+        """Resume the newest turn; return its stop reason."""
         async with self._submitting:
             if prompt.cancelled:
                 return "cancelled"
@@ -202,13 +201,13 @@ class OpenSession:
         return await prompt.end
 
     async def cancel(self) -> None:
-        """Stop what runs, deny what waits, and take back what this editor has in the queue."""
-        await self._take_back()
+        """Stop the turn, deny pending requests, and remove this editor's messages from the queue."""
+        await self._cancel_prompts()
         await self._engine().abort(self.id)
 
     async def close(self) -> None:
-        """The editor closes it: what it began is stopped. What waits for a human goes on waiting."""
-        await self._take_back()
+        """Close the session: turns that this editor started are stopped. Requests stay pending."""
+        await self._cancel_prompts()
         running = [prompt for prompt in self._prompts if not prompt.queued]
         if running and (await self._engine().get_status(self.id)).state in _AT_WORK:
             await self._engine().abort(self.id)
@@ -216,35 +215,35 @@ class OpenSession:
             prompt.stop("cancelled")
         await self.leave()
 
-    async def _take_back(self) -> None:
-        """All prompts that have arrived are cancelled, and those that wait in the queue leave it."""
+    async def _cancel_prompts(self) -> None:
+        """Cancel all prompts, and remove queued ones from the queue."""
         for prompt in self._prompts:
             prompt.cancelled = True
         async with self._submitting:
             queued = [one for one in self._prompts if one.queued and one.message_id is not None]
         for one in queued:
-            with contextlib.suppress(Conflict, NotFound):  # it was fired meanwhile
+            with contextlib.suppress(Conflict, NotFound):  # it has left the queue meanwhile
                 await self._engine().cancel_queued(self.id, str(one.message_id))
                 one.stop("cancelled")
 
-    def let_go(self) -> None:
-        """Nobody waits for the end of a prompt any more; the turn goes on as long as its process does."""
+    def release_prompts(self) -> None:
+        """Stop waiting for the end of prompts; the turn keeps running."""
         for prompt in self._prompts:
             prompt.end.cancel()
 
     def fail(self, error: Exception) -> None:
-        """No end of a prompt can be told any more."""
+        """Fail all prompts."""
         for prompt in self._prompts:
             prompt.fail(error)
 
     def remove(self) -> None:
-        """The session is no more: nothing is asked in it, and no prompt waits for its end."""
-        self._asking.close()
-        self.fail(Refused(INTERNAL, "this session was removed", {"code": "session_not_found"}))
+        """Cancel the requests and fail the prompts of a deleted session."""
+        self._requests.close()
+        self.fail(Refused(INTERNAL, "this session was deleted", {"code": "session_not_found"}))
 
-    # What happens
+    # Events
 
-    async def _tell_events(self) -> None:
+    async def _handle_events(self) -> None:
         while True:
             event = await self._events.get()
             try:
@@ -253,13 +252,13 @@ class OpenSession:
                 raise
             except ClewError as error:
                 log.warning("session %s: %s", self.id, error)
-                self._lose(event, refusal_of(error))
+                self._fail_running(event, refusal_of(error))
             except Exception:
-                log.exception("telling of session %s failed in an unforeseen way", self.id)
-                self._lose(event, Refused(INTERNAL, "something went wrong in clew; its log on stderr says more"))
+                log.exception("unexpected error in an update of session %s", self.id)
+                self._fail_running(event, Refused(INTERNAL, "internal error; see clew's log on stderr"))
 
-    def _lose(self, event: Event | None, error: Refused) -> None:
-        """How a turn ended could not be told: nobody is left waiting for it. What still waits in the queue is."""
+    def _fail_running(self, event: Event | None, error: Refused) -> None:
+        """Fail running prompts if the event that ends them could not be handled; queued ones stay."""
         if event is not None and event.type in ("turn_finished", "session_deleted"):
             for prompt in self._prompts:
                 if not prompt.queued:
@@ -273,57 +272,57 @@ class OpenSession:
         elif kind == "status":
             await self._on_status(fit(data["status"], Status))
         elif kind == "approval_answered":
-            self._asking.close(str(data.get("tool_call_id")))
+            self._requests.close(str(data.get("tool_call_id")))
         elif kind == "context_compacted":
             if isinstance(marker := data.get("message_id"), str):
-                await self.tell_summary(marker)
+                await self.send_summary(marker)
         elif kind == "queue_changed":
             await self._on_queue()
         elif kind == "session_updated":
-            await self._tell_changes(await self._engine().get_session(self.id))
+            await self._send_changes(await self._engine().get_session(self.id))
         elif kind == "session_deleted":
             self.remove()
 
     async def _on_started(self, message_id: str, user_message_id: str) -> None:
         if self._streaming is not None:
-            # Joined already, when it was looked how the session stands; else what was before it is about to end.
+            # Already joined while catching up; otherwise the previous run is about to end.
             await self._joined.wait()
             if self._live_id == message_id:
                 return
             await self._settle_stream()
-        self._asking.close()
+        self._requests.close()
         self._retry = self._waiting_turn = None
         async with self._submitting:
-            known = self.telling.knows(user_message_id)
+            known = self.updates.knows(user_message_id)
         if not known:
-            for message in await self._engine().messages(self.id, limit=_LOOKED_AT):
+            for message in await self._engine().messages(self.id, limit=_CATCH_UP_MESSAGES):
                 if message.id == user_message_id:
-                    await self.tell(message)
+                    await self.send_message(message)
         self._join(message_id)
 
-    async def tell(self, message: Message) -> None:
-        """What is new in a message; of what clew put into the conversation by itself, its summaries."""
+    async def send_message(self, message: Message) -> None:
+        """Send what is new in a message; of clew's own messages only summaries."""
         if not message.is_synthetic or message.role == "assistant" or message.is_summary:
-            await self.telling.tell(message.id, message.role, message.parts)
+            await self.updates.send_message(message.id, message.role, message.parts)
 
     def _join(self, message_id: str | None) -> None:
         self._joined, self._live_id = asyncio.Event(), None
         self._streaming = asyncio.create_task(self._stream(message_id, self._joined))
 
     async def _stream(self, message_id: str | None, joined: asyncio.Event) -> None:
-        """Tell a run while it goes on. Where it is lost, the store has it all the same."""
+        """Send updates from the live stream of a run. If the stream breaks, the stored messages follow."""
         fold: Fold | None = None
         try:
             async for given in self._engine().attach(self.id):
                 if fold is None:
                     shown_id = str(given.get("messageId"))
                     if message_id not in (None, shown_id):
-                        return  # this run is over already; the next one announces itself
+                        return  # that run has ended; the next one has an event of its own
                     fold, self._live_id = Fold(shown_id), shown_id
                     joined.set()
-                await self.telling.tell_chunk(fold, parse_chunk(given))
+                await self.updates.send_chunk(fold, parse_chunk(given))
         except (ViewerLagged, StoreError, Closed) as error:
-            log.info("the stream of session %s was lost: %s", self.id, error)
+            log.info("lost the stream of session %s: %s", self.id, error)
         finally:
             joined.set()
 
@@ -337,23 +336,23 @@ class OpenSession:
         engine = self._engine()
         messages = await engine.turn_messages(turn_id)
         for message in messages:
-            await self.tell(message)
+            await self.send_message(message)
         if reason == "waiting":
             self._waiting_turn = turn_id
             await self._ask(messages)
             return
-        self._asking.close()
-        await self._tell_usage()
+        self._requests.close()
+        await self._send_usage()
         stop = "cancelled" if reason == "abort" else "end_turn"
         if reason == "finish":
             left = (await engine.turn(turn_id)).data
             stopped = str(left.get("stopped"))
             stop = _STOPS.get(stopped, stop)
-            if stopped in _NOTES:
-                await self._note(_NOTES[stopped])
+            if stopped in _NOTICES:
+                await self._note(_NOTICES[stopped])
         held = {message.id for message in messages}
         async with self._submitting:
-            pass  # a prompt may have ended before whoever sent it knows its message
+            pass  # a turn may end before its prompt's message id is known
         for prompt in self._prompts:
             if prompt.message_id in held or prompt.turn_id == turn_id:
                 if reason in ("finish", "abort"):
@@ -368,9 +367,9 @@ class OpenSession:
             await self.say(f"\n\n[{words}]")
 
     async def _ask(self, messages: list[Message]) -> None:
-        """Ask for what waits. A question that this editor has no form for ends the prompt; the next one answers it."""
+        """Send pending requests. A question ends the prompt if the editor has no form; the next prompt answers it."""
         status = await self._engine().get_status(self.id)
-        words = self._asking.ask(status.waiting, messages)
+        words = self._requests.ask(status.waiting, messages)
         if words is not None:
             await self.say(words)
             for prompt in self._prompts:
@@ -381,20 +380,20 @@ class OpenSession:
         said = status.message if status.state == "retrying" else None
         if said is not None and said != self._retry:
             words = words_of(status.problem or {})
-            await self.notice("warning", f"{words.happened} It is tried again." if words else f"Trying again: {said}")
+            await self.notice("warning", f"{words.happened} Retrying." if words else f"Retrying: {said}")
         self._retry = said
         if status.waiting and self._streaming is None and self._waiting_turn is not None:
             async with self._submitting:
-                pass  # what is being answered is not asked again
-            await self._ask(await self._engine().messages(self.id, limit=_LOOKED_AT))
+                pass  # do not ask again while an answer is being stored
+            await self._ask(await self._engine().messages(self.id, limit=_CATCH_UP_MESSAGES))
 
     async def _on_queue(self) -> None:
-        """What waited here and is neither in the queue nor in the conversation was taken back."""
+        """Cancel prompts that left the queue without entering the conversation."""
         queued = [one for one in self._prompts if one.queued]
         if not queued:
             return
         waiting = {message.id for message in await self._engine().queue(self.id)}
-        shown = {message.id for message in await self._engine().messages(self.id, limit=_LOOKED_AT)}
+        shown = {message.id for message in await self._engine().messages(self.id, limit=_CATCH_UP_MESSAGES)}
         for prompt in queued:
             if prompt.message_id in shown:
                 prompt.queued = False
@@ -402,15 +401,15 @@ class OpenSession:
                 prompt.stop("cancelled")
 
     async def _catch_up(self) -> None:
-        """How it stands now: what was missed is told, what runs is joined, what waits is asked."""
+        """Send what was missed, join a running turn, and send pending requests."""
         engine = self._engine()
-        # Nothing is being sent from here meanwhile: of each message it is known whose it is.
+        # No prompt is being submitted meanwhile, so the origin of each message is known.
         async with self._submitting:
             session, status = await engine.get_session(self.id), await engine.get_status(self.id)
-            messages = await engine.messages(self.id, limit=_LOOKED_AT) if self._streaming is None else []
+            messages = await engine.messages(self.id, limit=_CATCH_UP_MESSAGES) if self._streaming is None else []
         if self._streaming is None:
             for message in messages:
-                await self.tell(message)
+                await self.send_message(message)
             if status.state in _AT_WORK:
                 self._join(None)
             elif status.waiting:
@@ -418,11 +417,11 @@ class OpenSession:
                 await self._ask(messages)
             else:
                 await self._end_missed(messages)
-        await self._tell_usage()
-        await self._tell_changes(session)
+        await self._send_usage()
+        await self._send_changes(session)
 
     async def _end_missed(self, messages: list[Message]) -> None:
-        """Prompts whose turn ended while nobody could listen."""
+        """End prompts whose turn ended while the connection was lost."""
         turns = {message.id: message.turn_id for message in messages}
         for prompt in [*self._prompts]:
             turn_id = prompt.turn_id or turns.get(str(prompt.message_id))
@@ -431,23 +430,23 @@ class OpenSession:
                 ends, left = {"completed": "finish", "aborted": "abort"}, turn.data
                 await self._on_finished(turn.id, ends.get(turn.status, "error"), left.get("error") or {})
 
-    async def tell_summary(self, marker: str) -> None:
-        """A summary of earlier turns is there, made by somebody or by a run that needed room."""
-        if not self.telling.knows(marker):
+    async def send_summary(self, marker: str) -> None:
+        """Send a new summary of earlier turns."""
+        if not self.updates.knows(marker):
             for message in await self._engine().messages(self.id, limit=200):
                 if message.id == marker:
-                    await self.tell(message)
-            await self._tell_usage()
+                    await self.send_message(message)
+            await self._send_usage()
 
-    async def _tell_usage(self) -> None:
+    async def _send_usage(self) -> None:
         engine = self._engine()
-        with contextlib.suppress(ClewError):  # a model that is gone has no window to tell of
+        with contextlib.suppress(ClewError):  # the model may no longer exist
             report = await engine.context(self.id)
             cost = {"amount": (await engine.get_session(self.id)).spend.cost_usd, "currency": "USD"}
             await self.send({"sessionUpdate": "usage_update", "used": report.used, "size": report.limit, "cost": cost})
 
-    async def _tell_changes(self, session: Session) -> None:
-        """A title, a mode or a model that somebody gave it."""
+    async def _send_changes(self, session: Session) -> None:
+        """Send a changed title, mode or model."""
         if session.title != self._title:
             self._title = session.title
             await self.send({"sessionUpdate": "session_info_update", "title": session.title})
@@ -466,8 +465,8 @@ class OpenSession:
 
 
 def _failure(error: Mapping[str, Any]) -> Refused:
-    """Why a turn failed, in a person's words; what a provider said is detail."""
-    words, said = words_of(error), str(error.get("message") or "the turn failed for a reason that was not told")
+    """Return why a turn failed in plain words, with the provider's message as detail."""
+    words, said = words_of(error), str(error.get("message") or "the turn failed; no reason was reported")
     code = str(error.get("code") or "model_failed")
     if words is None:
         return Refused(INTERNAL, said, {"code": code})

@@ -1,5 +1,5 @@
-"""stdin and stdout of this process as the two ends of a connection. They are nobody else's from then on: what is
-printed goes to stderr, and whoever reads, a program that was started too, finds nothing."""
+"""stdin and stdout of this process as the two ends of a connection, reserved for it: from then on prints go to
+stderr, and stdin is empty for other code and for child processes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _PIECE = 1 << 16
 
 
 def own_stdio() -> tuple[Read, Write]:
-    """How to read and how to write, as long as this process is there: what it prints at its very end is no message,
-    either, so nothing is put back."""
+    """Return the read and write functions. The descriptors are not restored: prints at interpreter exit are no messages
+    either."""
     loop = asyncio.get_running_loop()
     given, out = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -29,7 +29,7 @@ def own_stdio() -> tuple[Read, Write]:
     room = threading.Semaphore(64)
 
     def pump() -> None:
-        # A thread of its own: a file or a terminal cannot be waited for as a pipe can, and it ends with the process.
+        # A daemon thread: an event loop cannot wait for a file or terminal, and a read cannot be cancelled.
         piece = b"-"
         while piece:
             room.acquire()
@@ -53,7 +53,7 @@ def own_stdio() -> tuple[Read, Write]:
             view = view[os.write(out, view) :]
 
     async def write(data: bytes) -> None:
-        # Not in the loop's own threads, which are waited for at the end: the other side may never read this.
+        # Not in the loop's executor, which is joined at the end: the peer may never read this.
         await run_in_thread(write_all, data)
 
     return read, write
