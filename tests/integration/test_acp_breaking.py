@@ -157,7 +157,7 @@ async def test_questions_asked_at_once_are_put_one_after_the_other(tmp_path: Pat
         heard: list[str] = []
         for words in ("go", "first", "second"):
             if heard:
-                with pytest.raises(Refusal, match="answered in words alone"):
+                with pytest.raises(Refusal, match="with text only"):
                     await client.prompt(session_id, words, {"type": "image", "mimeType": "image/png", "data": PNG})
             assert await client.prompt(session_id, words) == {"stopReason": "end_turn"}
             heard.append(client.said())
@@ -245,7 +245,7 @@ async def test_what_was_asked_before_the_server_was_lost_is_answered_to_the_next
             prompt = client.prompt(session_id, "go")
             asked = (await client.until(lambda: client.asked))[0]
             first.lost.set()
-            with pytest.raises(Refusal, match="the server is gone"):
+            with pytest.raises(Refusal, match="connection to the server lost"):
                 await prompt
             client.heard.clear()
             await client.until(lambda: client.of("usage_update"))  # it was looked how the session stands
@@ -316,7 +316,7 @@ async def test_prompts_of_a_session_that_is_removed_end_with_that(tmp_path: Path
         asked = await client.until(lambda: client.asked)
         assert await client.ask("session/delete", {"sessionId": session_id}) == {}
         for prompt in prompts:
-            with pytest.raises(Refusal, match="this session was removed"):
+            with pytest.raises(Refusal, match="this session was deleted"):
                 await prompt
         assert client.withdrawn == [asked[0]["id"]]
 
@@ -341,7 +341,7 @@ async def test_a_command_that_the_editor_may_have_run_is_not_run_again(
     """It does not answer in time, or with nothing: that is told. What it refuses to run is run here, and files that it
     does not hand out are read from the disk."""
     for name in ("editor_terminal", "editor_tools"):
-        monkeypatch.setattr(sys.modules[f"clew.fronts.acp.{name}"], "_PATIENCE_S", 0.05)
+        monkeypatch.setattr(sys.modules[f"clew.fronts.acp.{name}"], "_TIMEOUT_S", 0.05)
     (tmp_path / "a.txt").write_text("on disk")
     run, editor = call("bash", {"command": "echo ran >> log"}), Editor()
     script = [run, say("a"), run, say("b"), run, call("read", {"path": "a.txt"}), say("c")]
@@ -357,12 +357,12 @@ async def test_a_command_that_the_editor_may_have_run_is_not_run_again(
         for answer, runs in ((None, 0), (lambda _: {}, 0), (refuse, 1)):
             if answer is not None:
                 client.answers["terminal/create"] = answer
-                monkeypatch.setattr(sys.modules["clew.fronts.acp.editor_terminal"], "_PATIENCE_S", 60)
+                monkeypatch.setattr(sys.modules["clew.fronts.acp.editor_terminal"], "_TIMEOUT_S", 60)
             assert await client.prompt(session_id, "go") == {"stopReason": "end_turn"}
             assert (tmp_path / "log").exists() == bool(runs)
         told = [one["content"][0]["content"]["text"] for one in client.of("tool_call_update") if "content" in one]
         assert [words.partition(";")[0] for words in told] == [
-            *["the editor did not say whether it runs the command"] * 2,
+            *["the editor did not confirm that it runs the command"] * 2,
             "[exit code 0]",
             "on disk",
         ]
@@ -376,7 +376,7 @@ async def test_what_cannot_be_given_to_a_new_session_leaves_none_behind(tmp_path
         async with connected(own) as client:
             await client.initialize()
             server = {"name": "x", "command": "/bin/cat", "args": [], "env": []}
-            with pytest.raises(Refusal, match="with your token no MCP servers can be given") as refused:
+            with pytest.raises(Refusal, match="your token does not allow MCP servers") as refused:
                 await client.ask("session/new", {"cwd": str(tmp_path), "mcpServers": [server]})
             assert refused.value.code == -32602
             assert await client.ask("session/list") == {"sessions": []}

@@ -22,7 +22,7 @@ from tests.integration.test_acp import PNG, choose, opened
 async def test_sessions_are_listed_chosen_for_forked_closed_and_removed(tmp_path: Path) -> None:
     """By clew's own ids, and refused as HTTP would refuse it."""
     async with opened([say("a"), say("b")]) as engine, connected(engine) as client:
-        with pytest.raises(Refusal, match="initialize comes first"):
+        with pytest.raises(Refusal, match="call initialize first"):
             await client.ask("session/list")
         await client.initialize()
         session_id = await client.new(tmp_path)
@@ -145,8 +145,8 @@ async def test_a_summary_a_limit_and_a_failure_are_told_as_what_they_are(tmp_pat
         assert len({one["compactionId"] for one in told}) == 1
         assert await client.prompt(session_id, "on") == {"stopReason": "max_tokens"}
         assert [(one["severity"], one["title"].split(";")[0]) for one in client.of("notice")] == [
-            ("warning", "The provider is limiting requests. It is tried again."),
-            ("warning", "The answer was cut off at its limit"),
+            ("warning", "The provider is limiting requests. Retrying."),
+            ("warning", "The answer was cut off at the output limit"),
         ]
         with pytest.raises(Refusal) as failed:
             await client.prompt(session_id, "and on")
@@ -291,7 +291,7 @@ async def test_a_session_is_opened_in_its_own_folder_and_deleted_when_it_rests(t
         await client.ask("session/resume", {**given, "cwd": str(tmp_path / "same")})
         running = client.prompt(session_id, "go")
         await client.until(lambda: client.said() == "half ")
-        with pytest.raises(Refusal, match="this session is at work: stop it") as refused:
+        with pytest.raises(Refusal, match="this session is running: stop it") as refused:
             await client.ask("session/delete", {"sessionId": session_id})
         assert refused.value.data == {"code": "run_in_flight", "session_id": session_id}
         client.tell("session/cancel", {"sessionId": session_id})

@@ -239,7 +239,7 @@ async def test_a_server_that_is_killed_fails_the_prompt_and_is_found_again(
             prompt = client.prompt(session_id, "900 words")
             await client.until(lambda: len(client.said()) > 20)
             server.process.kill()
-            with pytest.raises(Refusal, match="the server is gone; what was said is stored"):
+            with pytest.raises(Refusal, match="connection to the server lost; the conversation is saved"):
                 await prompt
         shown = client.said()
         assert (await stored_texts(tmp_path, session_id))[-1].startswith(shown)
